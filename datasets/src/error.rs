@@ -1,0 +1,149 @@
+//! What can be wrong with a data set, in the user's words.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::Split;
+
+/// What can be wrong with a data set. Every message names the file or argument and the way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// A word that names no split.
+    #[error("'{word}' is not a split: write train, val or test")]
+    UnknownSplit {
+        /// The word.
+        word: String,
+    },
+    /// Neither a known data set nor something on disk.
+    #[error("'{data}' is no file or folder, and no data set has this name: the names are {names}")]
+    UnknownData {
+        /// What was asked for.
+        data: String,
+        /// The names that there are.
+        names: String,
+    },
+    /// A file that is no data set.
+    #[error(
+        "{} is no data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, .tgz, .zip)",
+        path.display()
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A share for validation that leaves nothing on one side.
+    #[error(
+        "a validation fraction (--val-fraction) of {fraction} is not possible: give a number between 0 and 1, such as 0.2"
+    )]
+    ValFraction {
+        /// The share asked for.
+        fraction: f64,
+    },
+    /// A file or folder could not be read or written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried: `read`, `write`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A folder, manifest or archive whose content is not laid out as a data set.
+    #[error("{}: {problem}", path.display())]
+    Layout {
+        /// The folder, manifest or archive.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A class that one split lacks.
+    #[error(
+        "{}: the class '{class}' is in {present} alone, {missing} lacks it: add pictures of it there, or remove the class, \
+         or correct its name",
+        path.display()
+    )]
+    OneSidedClass {
+        /// The folder, manifest or archive.
+        path: PathBuf,
+        /// The class.
+        class: String,
+        /// The split that has it.
+        present: Split,
+        /// A split that lacks it.
+        missing: Split,
+    },
+    /// A row of a manifest.
+    #[error("{}, line {line}: {problem}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A data file that breaks its format.
+    #[error("{file}: {problem}")]
+    Malformed {
+        /// The file, or its path inside an archive.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A file that could not be fetched.
+    #[error("cannot download {url}: {problem}")]
+    Download {
+        /// Where it should be.
+        url: String,
+        /// What went wrong.
+        problem: String,
+    },
+    /// A published data set that is neither on disk nor to be had.
+    #[error("{name} is not under {}; download by hand and put into {}: {}", data_dir.display(), folder.display(), urls.join(", "))]
+    Unavailable {
+        /// The data set's name.
+        name: &'static str,
+        /// Where it was looked for.
+        data_dir: PathBuf,
+        /// The files that are missing.
+        urls: Vec<String>,
+        /// The folder to put them in.
+        folder: PathBuf,
+        /// Why the download failed; nothing when none was wanted.
+        source: Option<Box<DatasetError>>,
+    },
+    /// A picture could not be decoded.
+    #[error("{picture}: {reason}")]
+    Picture {
+        /// Path of the picture, or its place in an archive or buffer.
+        picture: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl DatasetError {
+    /// A failed read of `path`.
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action: "read", path, source }
+    }
+
+    /// A failed write of `path`.
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action: "write", path, source }
+    }
+
+    /// A wrong layout at `path`.
+    pub(crate) fn layout(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Layout { path: path.to_owned(), problem: problem.into() }
+    }
+
+    /// A broken data file.
+    pub(crate) fn malformed(file: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Malformed { file: file.into(), problem: problem.into() }
+    }
+}

@@ -1,0 +1,213 @@
+//! CIFAR's binary batches: <https://www.cs.toronto.edu/~kriz/cifar.html>.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Blob, Found, MAX_BYTES};
+use crate::{DatasetError, Picture, Sample, SourceKind};
+
+/// Pixels along each edge.
+const SIZE: u32 = 32;
+/// Bytes of one picture: three planes.
+const PICTURE_BYTES: usize = 3 * (SIZE * SIZE) as usize;
+
+/// Classes of CIFAR-10, where its folder lacks `batches.meta.txt`.
+const CIFAR10: [&str; 10] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
+/// Which of the two data sets, told apart by file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// `data_batch_1.bin` and so on: one label byte a record.
+    Ten,
+    /// `train.bin`: a coarse and a fine label byte a record; the fine one is used.
+    Hundred,
+}
+
+impl Kind {
+    fn of(blobs: &[Blob]) -> Option<Self> {
+        let has = |is: fn(&str) -> bool| blobs.iter().any(|blob| is(&blob.file_name()));
+        if has(is_batch) {
+            Some(Self::Ten)
+        } else if has(|name| name == "train.bin") {
+            Some(Self::Hundred)
+        } else {
+            None
+        }
+    }
+
+    fn label_bytes(self) -> usize {
+        match self {
+            Self::Ten => 1,
+            Self::Hundred => 2,
+        }
+    }
+
+    fn names_file(self) -> &'static str {
+        match self {
+            Self::Ten => "batches.meta.txt",
+            Self::Hundred => "fine_label_names.txt",
+        }
+    }
+
+    fn test_file(self) -> &'static str {
+        match self {
+            Self::Ten => "test_batch.bin",
+            Self::Hundred => "test.bin",
+        }
+    }
+
+    fn is_train_file(self, name: &str) -> bool {
+        match self {
+            Self::Ten => is_batch(name),
+            Self::Hundred => name == "train.bin",
+        }
+    }
+}
+
+fn is_batch(name: &str) -> bool {
+    name.starts_with("data_batch_") && name.ends_with(".bin")
+}
+
+/// Whether a file's name is that of a file in CIFAR's binary layout.
+pub(crate) fn is_name(name: &str) -> bool {
+    is_batch(name)
+        || matches!(name, "test_batch.bin" | "train.bin" | "test.bin" | "batches.meta.txt" | "fine_label_names.txt")
+}
+
+/// Whether files are CIFAR batches.
+pub(crate) fn is_layout(blobs: &[Blob]) -> bool {
+    Kind::of(blobs).is_some()
+}
+
+/// Reads CIFAR batches; a data set without a test file has no test split.
+///
+/// # Errors
+///
+/// Missing class names, and any file that breaks the format.
+pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetError> {
+    let Some(kind) = Kind::of(&blobs) else {
+        return Err(DatasetError::layout(origin, "has no CIFAR batches (data_batch_1.bin or train.bin)"));
+    };
+    let classes = class_names(origin, &blobs, kind)?;
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    for blob in &blobs {
+        let name = blob.file_name();
+        if kind.is_train_file(&name) {
+            train.append(&mut read_batch(blob, kind, classes.len())?);
+        } else if name == kind.test_file() {
+            test.append(&mut read_batch(blob, kind, classes.len())?);
+        }
+    }
+    Ok(Found { classes, train, val: Vec::new(), test, source: SourceKind::Cifar, flip_safe: true })
+}
+
+fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>, DatasetError> {
+    let Some(file) = blobs.iter().find(|blob| blob.file_name() == kind.names_file()) else {
+        return match kind {
+            Kind::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
+            Kind::Hundred => {
+                let problem = format!("lacks '{}' with the class names: add it from the data set's archive", kind.names_file());
+                Err(DatasetError::layout(origin, problem))
+            }
+        };
+    };
+    let text = String::from_utf8(file.read_all(1 << 20)?).map_err(|_| file.malformed("is no text of class names"))?;
+    let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if !(2..=256).contains(&names.len()) {
+        return Err(file.malformed(format!("names {} classes: one name a line, 2 to 256 of them", names.len())));
+    }
+    Ok(names)
+}
+
+fn read_batch(file: &Blob, kind: Kind, classes: usize) -> Result<Vec<Sample>, DatasetError> {
+    let record_bytes = kind.label_bytes() + PICTURE_BYTES;
+    let buffer: Arc<[u8]> = file.read_all(MAX_BYTES)?.into();
+    if buffer.is_empty() || !buffer.len().is_multiple_of(record_bytes) {
+        let problem = format!("is cut short or no CIFAR batch: {} bytes are no multiple of {record_bytes}", buffer.len());
+        return Err(file.malformed(problem));
+    }
+    let name = file.name();
+    let sample = |index: usize| {
+        let offset = index * record_bytes + kind.label_bytes();
+        let label = usize::from(buffer[offset - 1]);
+        if label >= classes {
+            return Err(file.malformed(format!("record {index} has the label {label}, but there are {classes} classes")));
+        }
+        let picture = Picture::Raw {
+            name: format!("{name}#{index}"),
+            buffer: Arc::clone(&buffer),
+            offset,
+            width: SIZE,
+            height: SIZE,
+            channels: 3,
+        };
+        Ok(Sample { label, picture })
+    };
+    (0..buffer.len() / record_bytes).map(sample).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::source;
+
+    /// A record whose planes are filled with 1, 2 and 3.
+    pub(crate) fn record(labels: &[u8]) -> Vec<u8> {
+        let planes = [1, 2, 3].into_iter().flat_map(|value| [value; 1024]);
+        labels.iter().copied().chain(planes).collect()
+    }
+
+    fn labels(samples: &[Sample]) -> Vec<usize> {
+        samples.iter().map(|sample| sample.label).collect()
+    }
+
+    #[test]
+    fn batches_are_read_in_order_without_the_label_bytes() {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("data_batch_1.bin"), [record(&[3]), record(&[9])].concat()).unwrap();
+        fs::write(folder.path().join("data_batch_2.bin"), record(&[0])).unwrap();
+        fs::write(folder.path().join("test_batch.bin"), record(&[1])).unwrap();
+        let found = source::read(folder.path()).unwrap();
+        assert_eq!((labels(&found.train), labels(&found.test)), (vec![3, 9, 0], vec![1]));
+        assert_eq!(found.classes[3], "cat");
+        let Picture::Raw { name, buffer, offset, channels, .. } = &found.train[1].picture else {
+            panic!("CIFAR pictures are raw")
+        };
+        assert!(name.ends_with("data_batch_1.bin#1"), "{name}");
+        assert_eq!((buffer[*offset], buffer[offset + 1024], buffer[offset + 3071], *channels), (1, 2, 3, 3));
+    }
+
+    #[test]
+    fn of_two_labels_the_fine_one_counts() {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("train.bin"), [record(&[0, 2]), record(&[7, 1])].concat()).unwrap();
+        let without_names = source::read(folder.path()).unwrap_err().to_string();
+        assert!(without_names.contains("fine_label_names.txt"), "{without_names}");
+        fs::write(folder.path().join("fine_label_names.txt"), "apple\naquarium_fish\nbaby\n\n").unwrap();
+        let found = source::read(folder.path()).unwrap();
+        assert_eq!(found.classes, ["apple", "aquarium_fish", "baby"]);
+        assert_eq!((labels(&found.train), found.test.len()), (vec![2, 1], 0));
+    }
+
+    #[test]
+    fn a_broken_file_is_named_with_what_is_wrong() {
+        for (file, content, part) in [
+            ("data_batch_1.bin", record(&[1])[..3000].to_vec(), "no multiple of 3073"),
+            ("data_batch_1.bin", Vec::new(), "cut short"),
+            ("data_batch_1.bin", record(&[10]), "label 10"),
+            ("batches.meta.txt", b"\n".to_vec(), "names 0 classes"),
+            ("batches.meta.txt", vec![0xff, 0xfe], "no text"),
+        ] {
+            let folder = TempDir::new().unwrap();
+            fs::write(folder.path().join("data_batch_1.bin"), record(&[0])).unwrap();
+            fs::write(folder.path().join(file), content).unwrap();
+            let message = source::read(folder.path()).unwrap_err().to_string();
+            assert!(message.contains(file) && message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Labels from folder names: one folder a class, at the top or inside `train/`, `val/` and `test/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::Labelled;
+use crate::{DatasetError, Picture, Split};
+
+const LAYOUTS: &str = "expected one folder a class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
+
+/// The image files of a folder or archive, and its folders, by path below its root with `/` between names.
+pub(crate) struct Listing {
+    /// The folder or archive.
+    pub(crate) root: PathBuf,
+    /// The pictures.
+    pub(crate) pictures: BTreeMap<String, Picture>,
+    /// All folders, also those without pictures.
+    pub(crate) folders: BTreeSet<String>,
+}
+
+/// What lies below a folder of the top level.
+#[derive(Default)]
+struct Content {
+    /// A picture directly in it.
+    direct: Option<String>,
+    /// Whether a folder in it has pictures.
+    is_nested: bool,
+}
+
+impl Listing {
+    /// Without the folders that hold everything else, as archives often have one.
+    pub(crate) fn unwrapped(mut self) -> Self {
+        loop {
+            let contents = self.contents();
+            let (1, None, Some((name, content))) = (contents.len(), self.loose(), contents.into_iter().next()) else {
+                return self;
+            };
+            if !content.is_nested || content.direct.is_some() || Split::from_word(&name).is_some() {
+                return self;
+            }
+            let below = |path: &str| path.strip_prefix(&name).and_then(|path| path.strip_prefix('/')).map(str::to_owned);
+            let pictures = std::mem::take(&mut self.pictures).into_iter();
+            self.pictures = pictures.filter_map(|(path, picture)| Some((below(&path)?, picture))).collect();
+            self.folders = self.folders.iter().filter_map(|path| below(path)).collect();
+        }
+    }
+
+    /// Every picture with its class and split.
+    ///
+    /// # Errors
+    ///
+    /// Pictures outside class folders, class folders without pictures, `val` or `test` without `train`.
+    pub(crate) fn labelled(self) -> Result<Vec<Labelled>, DatasetError> {
+        if self.pictures.is_empty() {
+            return Err(self.problem(format!("holds no images: {LAYOUTS}")));
+        }
+        let contents = self.contents();
+        if let Some(loose) = self.loose() {
+            let problem = if contents.is_empty() {
+                format!("holds images that are in no class folder: {LAYOUTS}")
+            } else {
+                format!("the image '{loose}' is in no class folder: move it into one, or away")
+            };
+            return Err(self.problem(problem));
+        }
+        match self.split_folders(&contents)? {
+            Some(splits) => {
+                self.check_split_folders(&splits, &contents)?;
+                let split_and_class = |path: &str| {
+                    let (split, rest) = path.split_once('/')?;
+                    Some((*splits.get(split)?, rest.split_once('/')?.0.to_owned()))
+                };
+                Ok(self.label(split_and_class))
+            }
+            None => {
+                self.check_class_folders("")?;
+                Ok(self.label(|path| Some((Split::Train, path.split_once('/')?.0.to_owned()))))
+            }
+        }
+    }
+
+    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<Labelled> {
+        let labelled = |(path, picture): (String, Picture)| {
+            let (split, class) = split_and_class(&path)?;
+            Some(Labelled { split, class, picture })
+        };
+        self.pictures.into_iter().filter_map(labelled).collect()
+    }
+
+    /// The first picture that lies in no folder.
+    fn loose(&self) -> Option<&str> {
+        self.pictures.keys().map(String::as_str).find(|path| !path.contains('/'))
+    }
+
+    /// The folders of the top level that have pictures.
+    fn contents(&self) -> BTreeMap<String, Content> {
+        let mut contents: BTreeMap<String, Content> = BTreeMap::new();
+        for path in self.pictures.keys() {
+            let Some((top, rest)) = path.split_once('/') else { continue };
+            if !contents.contains_key(top) {
+                contents.insert(top.to_owned(), Content::default());
+            }
+            if let Some(content) = contents.get_mut(top) {
+                match rest.contains('/') {
+                    true => content.is_nested = true,
+                    false => content.direct = content.direct.take().or_else(|| Some(path.clone())),
+                }
+            }
+        }
+        contents
+    }
+
+    /// The folders that stand for splits, or nothing when the folders of the top level are classes.
+    ///
+    /// A folder called `train`, `val` or `test` is a split when it has class folders, or when all folders are called so:
+    /// a class may have such a name, too.
+    fn split_folders(&self, contents: &BTreeMap<String, Content>) -> Result<Option<BTreeMap<String, Split>>, DatasetError> {
+        let are_all_splits = contents.keys().all(|name| Split::from_word(name).is_some());
+        let is_split = |content: &Content| are_all_splits || content.is_nested;
+        let splits: BTreeMap<String, Split> = contents
+            .iter()
+            .filter(|(_, content)| is_split(content))
+            .filter_map(|(name, _)| Some((name.clone(), Split::from_word(name)?)))
+            .collect();
+        let mut folders: BTreeMap<Split, &str> = BTreeMap::new();
+        for (name, &split) in &splits {
+            if let Some(other) = folders.insert(split, name) {
+                let problem = format!("has both '{other}' and '{name}' for the {split} split: remove one of them");
+                return Err(self.problem(problem));
+            }
+        }
+        if let (Some(name), false) = (splits.keys().next(), folders.contains_key(&Split::Train)) {
+            let problem = format!("has '{name}' but no 'train' with images: put the training images into class folders there");
+            return Err(self.problem(problem));
+        }
+        Ok((!splits.is_empty()).then_some(splits))
+    }
+
+    fn check_split_folders(
+        &self,
+        splits: &BTreeMap<String, Split>,
+        contents: &BTreeMap<String, Content>,
+    ) -> Result<(), DatasetError> {
+        if let Some(other) = contents.keys().find(|name| !splits.contains_key(*name)) {
+            let problem = format!("the folder '{other}' beside 'train' holds images that are in no split: move it away");
+            return Err(self.problem(problem));
+        }
+        let is_empty_split = |name: &&String| Split::from_word(name).is_some() && !splits.contains_key(*name);
+        if let Some(name) = self.folders.iter().find(is_empty_split) {
+            return Err(self.problem(format!("the folder '{name}' holds no images: fill it or remove it")));
+        }
+        for name in splits.keys() {
+            if let Some(path) = contents.get(name).and_then(|content| content.direct.as_ref()) {
+                let problem = format!("the image '{path}' is in no class folder: {LAYOUTS}");
+                return Err(self.problem(problem));
+            }
+            self.check_class_folders(&format!("{name}/"))?;
+        }
+        Ok(())
+    }
+
+    /// Every folder right below `prefix` must have pictures.
+    fn check_class_folders(&self, prefix: &str) -> Result<(), DatasetError> {
+        let mut classes = self.folders.iter().filter(|path| path.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/')));
+        let is_empty = |class: &&String| {
+            let below = format!("{class}/");
+            self.pictures.range(below.clone()..).next().is_none_or(|(path, _)| !path.starts_with(&below))
+        };
+        match classes.find(is_empty) {
+            Some(class) => Err(self.problem(format!("the class folder '{class}' holds no images: fill it or remove it"))),
+            None => Ok(()),
+        }
+    }
+
+    fn problem(&self, problem: impl Into<String>) -> DatasetError {
+        DatasetError::layout(&self.root, problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn listing(paths: &[&str]) -> Listing {
+        let picture = |path: &&str| Picture::Encoded { name: (*path).to_owned(), bytes: Arc::from([]) };
+        let folders = paths.iter().flat_map(|path| path.match_indices('/').map(|(end, _)| path[..end].to_owned())).collect();
+        let pictures = paths.iter().filter(|path| !path.ends_with('/')).map(|path| ((*path).to_owned(), picture(path)));
+        Listing { root: PathBuf::from("pets"), pictures: pictures.collect(), folders }
+    }
+
+    fn rows(paths: &[&str]) -> Vec<(Split, String)> {
+        let labelled = listing(paths).unwrapped().labelled().unwrap();
+        labelled.into_iter().map(|labelled| (labelled.split, labelled.class)).collect()
+    }
+
+    fn message(paths: &[&str]) -> String {
+        listing(paths).labelled().err().unwrap().to_string()
+    }
+
+    fn row(split: Split, class: &str) -> (Split, String) {
+        (split, class.to_owned())
+    }
+
+    #[test]
+    fn folders_are_classes_and_what_is_deeper_belongs_to_them() {
+        let expected = [row(Split::Train, "cat"), row(Split::Train, "cat"), row(Split::Train, "dog")];
+        assert_eq!(rows(&["dog/1.png", "cat/1.png", "cat/persian/2.png"]), expected);
+    }
+
+    #[test]
+    fn split_folders_go_by_all_their_names() {
+        for (val, test) in [("val", "test"), ("valid", "Test"), ("Validation", "TEST")] {
+            let paths = [format!("{test}/cat/3.png"), "train/cat/1.png".to_owned(), format!("{val}/cat/2.png")];
+            let mut found = rows(&paths.each_ref().map(String::as_str));
+            found.sort();
+            assert_eq!(found, [row(Split::Train, "cat"), row(Split::Val, "cat"), row(Split::Test, "cat")]);
+        }
+    }
+
+    #[test]
+    fn a_class_may_be_called_train() {
+        assert_eq!(rows(&["car/1.png", "train/1.png"]), [row(Split::Train, "car"), row(Split::Train, "train")]);
+    }
+
+    #[test]
+    fn wrapping_folders_of_an_archive_are_left_out() {
+        let expected = [row(Split::Test, "cat"), row(Split::Train, "cat")];
+        assert_eq!(rows(&["data/pets/test/cat/2.png", "data/pets/train/cat/1.png"]), expected);
+    }
+
+    #[test]
+    fn what_is_out_of_place_is_named_with_the_way_out() {
+        for (paths, parts) in [
+            (&["cat/"][..], &["pets", "no images", "one folder a class"][..]),
+            (&["1.png"], &["pets", "in no class folder", "one folder a class"]),
+            (&["cat/1.png", "dog/1.png", "stray.png"], &["pets", "'stray.png'", "move"]),
+            (&["cat/1.png", "dog/1.png", "emu/"], &["pets", "'emu'", "fill it or remove it"]),
+            (&["train/cat/1.png", "train/emu/", "val/cat/1.png"], &["'train/emu'", "fill it or remove it"]),
+            (&["train/cat/1.png", "train/2.png"], &["'train/2.png'", "class folder"]),
+            (&["train/cat/1.png", "test/1.png"], &["'test/1.png'", "class folder"]),
+            (&["train/1.png", "test/1.png"], &["'test/1.png'", "class folder"]),
+            (&["train/cat/1.png", "val/"], &["'val'", "fill it or remove it"]),
+            (&["train/cat/1.png", "val/cat/1.png", "valid/cat/1.png"], &["'val'", "'valid'", "remove one"]),
+            (&["train/cat/1.png", "extra/cat/1.png"], &["'extra'", "move it away"]),
+            (&["test/cat/1.png", "test/dog/1.png"], &["'test'", "no 'train'"]),
+        ] {
+            let message = message(paths);
+            for part in parts {
+                assert!(message.contains(part), "{paths:?}: {message} lacks {part}");
+            }
+        }
+    }
+}

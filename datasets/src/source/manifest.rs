@@ -1,0 +1,224 @@
+//! A manifest: a table of image files and their labels, as CSV, TSV or JSON Lines.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{Found, Labelled, align};
+use crate::{DatasetError, Picture, SourceKind, Split};
+
+/// How the table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Csv,
+    Tsv,
+    JsonLines,
+}
+
+impl Format {
+    /// The format that a file name in lower case ends in.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name.rsplit_once('.')?.1 {
+            "csv" => Some(Self::Csv),
+            "tsv" => Some(Self::Tsv),
+            "jsonl" => Some(Self::JsonLines),
+            _ => None,
+        }
+    }
+}
+
+/// One row, as written.
+struct Row {
+    line: u64,
+    path: String,
+    label: String,
+    split: Option<String>,
+}
+
+/// Reads a manifest. Paths are relative to its folder; without a `split` column every row is a training sample.
+///
+/// # Errors
+///
+/// A missing column, a row that cannot be read, a file that is not there, a word that is no split: each with its line.
+pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetError> {
+    let rows = match format {
+        Format::Csv => read_table(manifest, b',')?,
+        Format::Tsv => read_table(manifest, b'\t')?,
+        Format::JsonLines => read_json_lines(manifest)?,
+    };
+    if rows.is_empty() {
+        return Err(DatasetError::layout(manifest, "has no rows: write one a picture, with 'path' and 'label'"));
+    }
+    let folder = manifest.parent().unwrap_or(Path::new(""));
+    let pictures: Result<Vec<Labelled>, DatasetError> =
+        rows.into_iter().map(|row| labelled(manifest, folder, row)).collect();
+    align(manifest, SourceKind::Manifest, pictures?)
+}
+
+fn labelled(manifest: &Path, folder: &Path, row: Row) -> Result<Labelled, DatasetError> {
+    let problem = |problem| row_error(manifest, row.line, problem);
+    if row.label.is_empty() {
+        return Err(problem(format!("'{}' has no label", row.path)));
+    }
+    let split = match &row.split {
+        None => Split::Train,
+        Some(word) => word.parse().map_err(|error: DatasetError| problem(error.to_string()))?,
+    };
+    let path: PathBuf = folder.join(&row.path);
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() => Ok(Labelled { split, class: row.label, picture: Picture::File(path) }),
+        Ok(_) => Err(problem(format!("'{}' is no file", path.display()))),
+        Err(error) => Err(problem(format!("cannot read '{}': {error}; paths are relative to the manifest", path.display()))),
+    }
+}
+
+fn row_error(manifest: &Path, line: u64, problem: String) -> DatasetError {
+    DatasetError::Manifest { path: manifest.to_owned(), line, problem }
+}
+
+fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> {
+    let file = File::open(manifest).map_err(DatasetError::read(manifest))?;
+    let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
+    let broken = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        row_error(manifest, line, error.to_string())
+    };
+    let headers = reader.headers().map_err(broken)?.clone();
+    let column = |name: &str| headers.iter().position(|header| header.eq_ignore_ascii_case(name));
+    let required = |name: &str| {
+        column(name).ok_or_else(|| {
+            let found: Vec<&str> = headers.iter().collect();
+            let problem = format!("has no column '{name}', only {}: name the columns path, label and split", found.join(", "));
+            row_error(manifest, 1, problem)
+        })
+    };
+    let (path, label, split) = (required("path")?, required("label")?, column("split"));
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(broken)?;
+        let cell = |column: usize| record.get(column).unwrap_or_default().to_owned();
+        let line = record.position().map_or(1, csv::Position::line);
+        rows.push(Row { line, path: cell(path), label: cell(label), split: split.map(cell) });
+    }
+    Ok(rows)
+}
+
+/// One line of a JSON manifest; other keys are not looked at.
+#[derive(Deserialize)]
+struct JsonRow {
+    path: String,
+    label: JsonLabel,
+    split: Option<String>,
+}
+
+/// A label by name or by number.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the label must be a string or a whole number")]
+enum JsonLabel {
+    Name(String),
+    Number(i64),
+}
+
+fn read_json_lines(manifest: &Path) -> Result<Vec<Row>, DatasetError> {
+    let file = BufReader::new(File::open(manifest).map_err(DatasetError::read(manifest))?);
+    let mut rows = Vec::new();
+    for (line, text) in (1..).zip(file.lines()) {
+        let text = text.map_err(|error| row_error(manifest, line, error.to_string()))?;
+        let text = text.trim_start_matches('\u{feff}').trim();
+        if text.is_empty() {
+            continue;
+        }
+        let row: JsonRow = serde_json::from_str(text).map_err(|error| {
+            row_error(manifest, line, format!("{error}; write {{\"path\": \"a.png\", \"label\": \"cat\"}}"))
+        })?;
+        let label = match row.label {
+            JsonLabel::Name(name) => name.trim().to_owned(),
+            JsonLabel::Number(number) => number.to_string(),
+        };
+        rows.push(Row { line, path: row.path, label, split: row.split });
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::source;
+
+    /// A folder with four image files and a manifest beside them.
+    fn folder(manifest: &str, content: &str) -> (TempDir, PathBuf) {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir(folder.path().join("images")).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            fs::write(folder.path().join(format!("images/{name}.png")), name).unwrap();
+        }
+        let path = folder.path().join(manifest);
+        fs::write(&path, content).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn the_three_formats_say_the_same() {
+        let csv = "\u{feff}path, label,split\nimages/a.png,\"cat, tabby\",train\nimages/b.png,dog,train\n\
+                   images/c.png,\"cat, tabby\",valid\nimages/d.png,dog,val\n";
+        let tsv = "label\tpath\tsource\tsplit\ncat, tabby\timages/a.png\tx\ttrain\ndog\timages/b.png\t\ttrain\n\
+                   cat, tabby\timages/c.png\ty\tval\ndog\timages/d.png\t\tvalidation\n";
+        let jsonl = r#"{"path": "images/a.png", "label": "cat, tabby", "split": "train"}
+            {"path": "images/b.png", "label": "dog", "split": "train", "other": 1}
+
+            {"path": "images/c.png", "label": "cat, tabby", "split": "val"}
+            {"path": "images/d.png", "label": "dog", "split": "Val"}"#;
+        for (name, content) in [("list.csv", csv), ("list.TSV", tsv), ("list.jsonl", jsonl)] {
+            let (folder, manifest) = folder(name, content);
+            let found = source::read(&manifest).unwrap();
+            assert_eq!(found.classes, ["cat, tabby", "dog"], "{name}");
+            let labels = |samples: &[crate::Sample]| samples.iter().map(|sample| sample.label).collect::<Vec<_>>();
+            assert_eq!((labels(&found.train), labels(&found.val)), (vec![0, 1], vec![0, 1]), "{name}");
+            let Picture::File(path) = &found.val[1].picture else { panic!("a manifest lists files") };
+            assert_eq!(path, &folder.path().join("images/d.png"));
+        }
+    }
+
+    #[test]
+    fn labels_may_be_numbers_and_splits_may_be_absent() {
+        let (_folder, manifest) = folder("list.jsonl", "{\"path\":\"images/a.png\",\"label\":1}\n{\"path\":\"images/b.png\",\"label\":0}\n");
+        let found = source::read(&manifest).unwrap();
+        assert_eq!((found.classes, found.train.len(), found.val.len()), (vec!["0".to_owned(), "1".to_owned()], 2, 0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (name, content, parts) in [
+            ("list.csv", "file,label\nimages/a.png,cat\n", &["list.csv, line 1", "no column 'path'", "file, label"][..]),
+            ("list.csv", "path,class\nimages/a.png,cat\n", &["no column 'label'", "path, class"]),
+            ("list.csv", "path,label\nimages/a.png,cat\nimages/x.png,dog\n", &["list.csv, line 3", "images/x.png"]),
+            ("list.csv", "path,label\nimages,cat\n", &["line 2", "images", "no file"]),
+            ("list.csv", "path,label\nimages/a.png\n", &["list.csv, line 2"]),
+            ("list.csv", "path,label\nimages/a.png,\n", &["line 2", "images/a.png", "no label"]),
+            ("list.tsv", "path\tlabel\tsplit\nimages/a.png\tcat\tdev\n", &["list.tsv, line 2", "'dev'", "train, val or test"]),
+            ("list.csv", "path,label,split\nimages/a.png,cat,\n", &["line 2", "''", "train, val or test"]),
+            ("list.csv", "path,label\n", &["list.csv", "no rows"]),
+            ("list.csv", "", &["list.csv", "no column 'path'"]),
+            ("list.jsonl", "{\"path\":\"images/a.png\",\"label\":\"cat\"}\n\n{\"path\":1}\n", &["list.jsonl, line 3"]),
+            ("list.jsonl", "{\"path\":\"images/a.png\"}\n", &["line 1", "missing field `label`"]),
+            ("list.jsonl", "{\"path\":\"images/a.png\",\"label\":1.5}\n", &["line 1", "string or a whole number"]),
+            ("list.csv", "path,label\nimages/a.png,cat\nimages/b.png,cat\n", &["list.csv", "'cat'", "two or more"]),
+            (
+                "list.csv",
+                "path,label,split\nimages/a.png,cat,train\nimages/b.png,dog,train\nimages/c.png,cat,val\n",
+                &["list.csv", "'dog'", "train alone", "val lacks"],
+            ),
+            ("list.csv", "path,label,split\nimages/a.png,cat,val\nimages/b.png,dog,val\n", &["list.csv", "no training"]),
+        ] {
+            let (_folder, manifest) = folder(name, content);
+            let message = source::read(&manifest).unwrap_err().to_string();
+            for part in parts {
+                assert!(message.contains(part), "{message} lacks {part}");
+            }
+        }
+    }
+}

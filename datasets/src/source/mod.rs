@@ -1,0 +1,180 @@
+//! One file per layout, and what they have in common: labelled pictures found somewhere, aligned into splits.
+
+pub(crate) mod archive;
+pub(crate) mod cifar;
+mod class_folders;
+pub(crate) mod folder;
+pub(crate) mod idx;
+pub(crate) mod manifest;
+pub(crate) mod published;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::{DatasetError, Picture, Sample, SourceKind, Split};
+
+/// The most bytes that one data set may hold in memory: what an archive or a compressed file unpacks to.
+const MAX_BYTES: u64 = 16 << 30;
+
+/// Endings of the image files that are read; other files in a class folder are not looked at.
+const IMAGE_EXTENSIONS: [&str; 13] =
+    ["png", "jpg", "jpeg", "webp", "bmp", "gif", "tif", "tiff", "pnm", "pbm", "pgm", "ppm", "pam"];
+
+/// Whether a file's name ends like an image's.
+pub(crate) fn is_image_name(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.as_str()))
+}
+
+/// Whether a file or folder is one that tools leave behind, not part of a data set.
+fn is_hidden(name: &str) -> bool {
+    name.starts_with('.') || name == "__MACOSX"
+}
+
+/// What a source holds, before a validation split is taken from what has none.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) classes: Vec<String>,
+    pub(crate) train: Vec<Sample>,
+    pub(crate) val: Vec<Sample>,
+    pub(crate) test: Vec<Sample>,
+    pub(crate) source: SourceKind,
+    pub(crate) flip_safe: bool,
+}
+
+/// A picture with its class by name.
+pub(crate) struct Labelled {
+    pub(crate) split: Split,
+    pub(crate) class: String,
+    pub(crate) picture: Picture,
+}
+
+/// Classes numbered by name, in lexicographic order, the same in every split.
+///
+/// # Errors
+///
+/// Fewer than two classes, no training pictures, or a class that training lacks or that is in one of several splits
+/// alone.
+pub(crate) fn align(origin: &Path, source: SourceKind, pictures: Vec<Labelled>) -> Result<Found, DatasetError> {
+    let mut classes: BTreeMap<String, [bool; 3]> = BTreeMap::new();
+    let mut is_given = [false; 3];
+    for labelled in &pictures {
+        is_given[labelled.split as usize] = true;
+        match classes.get_mut(&labelled.class) {
+            Some(is_in) => is_in[labelled.split as usize] = true,
+            None => {
+                let mut is_in = [false; 3];
+                is_in[labelled.split as usize] = true;
+                classes.insert(labelled.class.clone(), is_in);
+            }
+        }
+    }
+    if !is_given[Split::Train as usize] {
+        return Err(DatasetError::layout(origin, "has no training pictures: a data set needs a train split"));
+    }
+    for (class, is_in) in &classes {
+        let present = Split::ALL.into_iter().filter(|&split| is_in[split as usize]);
+        let missing = Split::ALL.into_iter().find(|&split| is_given[split as usize] && !is_in[split as usize]);
+        if let (Some(missing), Some(last)) = (missing, present.clone().last())
+            && (missing == Split::Train || present.count() == 1)
+        {
+            return Err(DatasetError::OneSidedClass {
+                path: origin.to_owned(),
+                class: class.clone(),
+                present: last,
+                missing,
+            });
+        }
+    }
+    if let (1, Some(class)) = (classes.len(), classes.keys().next()) {
+        let problem = format!("has one class alone, '{class}': a classifier needs two or more");
+        return Err(DatasetError::layout(origin, problem));
+    }
+    let classes: Vec<String> = classes.into_keys().collect();
+    let mut found = Found { classes, train: vec![], val: vec![], test: vec![], source, flip_safe: true };
+    for Labelled { split, class, picture } in pictures {
+        if let Ok(label) = found.classes.binary_search(&class) {
+            let sample = Sample { label, picture };
+            match split {
+                Split::Train => found.train.push(sample),
+                Split::Val => found.val.push(sample),
+                Split::Test => found.test.push(sample),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A data file: on disk, or held in memory after it was read from an archive.
+#[derive(Clone, Debug)]
+pub(crate) enum Blob {
+    File(PathBuf),
+    Memory { name: String, bytes: Arc<[u8]> },
+}
+
+impl Blob {
+    /// What messages call it.
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Memory { name, .. } => name.clone(),
+        }
+    }
+
+    /// The last part of its path.
+    fn file_name(&self) -> String {
+        match self {
+            Self::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Self::Memory { name, .. } => name.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Its content, unpacked where its name ends in `.gz`.
+    fn reader(&self) -> Result<Box<dyn Read + '_>, DatasetError> {
+        let reader: Box<dyn Read> = match self {
+            Self::File(path) => Box::new(BufReader::new(File::open(path).map_err(DatasetError::read(path))?)),
+            Self::Memory { bytes, .. } => Box::new(&bytes[..]),
+        };
+        Ok(if self.file_name().ends_with(".gz") { Box::new(MultiGzDecoder::new(reader)) } else { reader })
+    }
+
+    /// All of its content, when that is at most `limit` bytes.
+    fn read_all(&self, limit: u64) -> Result<Vec<u8>, DatasetError> {
+        let mut bytes = Vec::new();
+        let read = self.reader()?.take(limit.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|error| self.malformed(format!("cannot be read to its end: {error}")))?;
+        if bytes.len() as u64 > limit {
+            return Err(self.malformed(format!("is longer than the {limit} bytes that it should have at most")));
+        }
+        Ok(bytes)
+    }
+
+    /// A breach of its format.
+    fn malformed(&self, problem: impl Into<String>) -> DatasetError {
+        DatasetError::malformed(self.name(), problem)
+    }
+}
+
+/// Reads what `path` points to, by the layout that it has.
+///
+/// # Errors
+///
+/// What cannot be read, or is laid out in no known way.
+pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
+    if path.is_dir() {
+        return folder::read(path);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    if let Some(format) = manifest::Format::of(&name) {
+        manifest::read(path, format)
+    } else if let Some(format) = archive::Format::of(&name) {
+        archive::read(path, format)
+    } else {
+        Err(DatasetError::UnknownFormat { path: path.to_owned() })
+    }
+}

@@ -1,0 +1,5 @@
+//! How tokens exchange information.
+
+mod multi_head;
+
+pub use multi_head::{MultiHeadAttention, hide};

@@ -1,0 +1,36 @@
+//! Vision Transformers on [burn](https://burn.dev): images `[batch, channels, height, width]` become
+//! tokens, tokens pass attention blocks, a head turns them into class logits.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use vitrine_models::preset;
+//!
+//! let config = preset::find("vit_pico_patch4_32").expect("listed").with_num_classes(10);
+//! let device = Device::default();
+//! let model = config.init(&device)?;
+//! let images = Tensor::<4>::zeros([2, 3, 32, 32], &device);
+//! assert_eq!(model.forward(images).dims(), [2, 10]);
+//! # Ok::<(), vitrine_models::ConfigError>(())
+//! ```
+//!
+//! An architecture is data: [`ModelConfig`] says everything, [`preset`] names the usual ones, and
+//! [`weights`] reads and writes parameters under timm's names.
+
+#![warn(missing_docs)]
+
+pub mod attention;
+pub mod block;
+pub mod config;
+pub mod drop_path;
+pub mod embed;
+pub mod head;
+pub mod linear;
+pub mod norm;
+pub mod ops;
+pub mod position;
+pub mod preset;
+pub mod vision_transformer;
+pub mod weights;
+
+pub use config::{ConfigError, ImageSize, ModelConfig, Pool, Position};
+pub use vision_transformer::VisionTransformer;

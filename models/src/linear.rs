@@ -1,0 +1,71 @@
+//! The affine layer and the initialiser that all layers share.
+
+use burn::module::{Module, Param, ParamId};
+use burn::tensor::{Device, Distribution, Tensor};
+
+use crate::ops;
+
+/// `x · weight + bias` over the last dimension.
+#[derive(Module, Debug)]
+pub struct Linear {
+    /// `[input, output]`.
+    pub weight: Param<Tensor<2>>,
+    /// `[output]`.
+    pub bias: Option<Param<Tensor<1>>>,
+}
+
+impl Linear {
+    /// Weights from a normal distribution of deviation 0.02, cut at two units as timm does; bias zero.
+    pub fn new(input: usize, output: usize, bias: bool, device: &Device) -> Self {
+        Self {
+            weight: normal([input, output], 0.02, device),
+            bias: bias.then(|| constant([output], 0.0, device)),
+        }
+    }
+
+    /// # Shapes
+    /// - x: `[..., input]`
+    /// - output: `[..., output]`
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+
+    /// [`Self::forward`] followed by GELU, in one pass where the device can.
+    pub fn forward_gelu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        ops::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+}
+
+/// A parameter drawn, on first use, from a normal distribution cut at -2 and 2.
+pub(crate) fn normal<const D: usize>(shape: [usize; D], deviation: f64, device: &Device) -> Param<Tensor<D>> {
+    lazy(shape, device, move |device| {
+        Tensor::random(shape, Distribution::Normal(0.0, deviation), device).clamp(-2.0, 2.0)
+    })
+}
+
+/// A parameter drawn, on first use, from a uniform distribution between `-bound` and `bound`.
+pub(crate) fn uniform<const D: usize>(shape: [usize; D], bound: f64, device: &Device) -> Param<Tensor<D>> {
+    lazy(shape, device, move |device| Tensor::random(shape, Distribution::Uniform(-bound, bound), device))
+}
+
+/// A parameter that starts with one value everywhere.
+pub(crate) fn constant<const D: usize>(shape: [usize; D], value: f64, device: &Device) -> Param<Tensor<D>> {
+    lazy(shape, device, move |device| Tensor::full(shape, value, device))
+}
+
+fn lazy<const D: usize>(
+    shape: [usize; D],
+    device: &Device,
+    draw: impl Fn(&Device) -> Tensor<D> + Send + Sync + 'static,
+) -> Param<Tensor<D>> {
+    Param::uninitialized(
+        ParamId::new(),
+        move |device, require_grad| {
+            let value = draw(device);
+            if require_grad { value.require_grad() } else { value }
+        },
+        device.clone(),
+        true,
+        shape.into(),
+    )
+}

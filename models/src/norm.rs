@@ -1,0 +1,29 @@
+//! Layer norm (Ba et al. 2016).
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+
+use crate::{linear::constant, ops};
+
+/// Normalises the last dimension to mean 0 and variance 1, then scales and shifts it.
+#[derive(Module, Debug)]
+pub struct LayerNorm {
+    /// Scale `[dim]`, ones at the start.
+    pub weight: Param<Tensor<1>>,
+    /// Shift `[dim]`, zeros at the start.
+    pub bias: Param<Tensor<1>>,
+    epsilon: f64,
+}
+
+impl LayerNorm {
+    /// A norm over `dim` values; `epsilon` is added to their variance.
+    pub fn new(dim: usize, epsilon: f64, device: &Device) -> Self {
+        Self { weight: constant([dim], 1.0, device), bias: constant([dim], 0.0, device), epsilon }
+    }
+
+    /// # Shapes
+    /// - x, output: `[..., dim]`
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        ops::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
+    }
+}

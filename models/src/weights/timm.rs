@@ -1,0 +1,250 @@
+//! timm's names and layouts for the plain Vision Transformer (`timm/models/vision_transformer.py`).
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData};
+
+use super::{NamedTensor, WeightsError};
+use crate::VisionTransformer;
+
+/// All parameters under timm's keys, in the model's order. A linear weight is stored `[output, input]`, the patch
+/// embedding as the convolution `[dim, channels, patch_size, patch_size]`.
+pub fn to_timm(model: &VisionTransformer) -> Vec<NamedTensor> {
+    let mut export = Export { path: Path::default(), channels: model.channels(), tensors: Vec::new() };
+    model.visit(&mut export);
+    export.tensors
+}
+
+/// The model with all parameters replaced by those stored under timm's keys; ids and gradient tracking stay.
+///
+/// # Errors
+/// Lists every key that is missing, unexpected or of another shape; the model is then unchanged and lost.
+pub fn from_timm(
+    model: VisionTransformer,
+    tensors: Vec<NamedTensor>,
+) -> Result<VisionTransformer, WeightsError> {
+    let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+    let mut import = Import {
+        path: Path::default(),
+        channels: model.channels(),
+        tensors,
+        errors: WeightsError::default(),
+    };
+    let model = model.map(&mut import);
+    let mut errors = import.errors;
+    errors.unexpected.extend(import.tensors.into_keys());
+    if errors == WeightsError::default() { Ok(model) } else { Err(errors) }
+}
+
+/// Where a traversal is: the names of the modules around a parameter and what contains it.
+#[derive(Default)]
+struct Path {
+    names: Vec<String>,
+    containers: Vec<String>,
+}
+
+impl Path {
+    fn enter(&mut self, name: &str, container: &str) {
+        self.names.push(name.to_owned());
+        self.containers.push(container.to_owned());
+    }
+
+    fn exit(&mut self) {
+        self.names.pop();
+        self.containers.pop();
+    }
+
+    /// timm's key: fields named by role here have short names there.
+    fn key(&self) -> String {
+        let mut key = String::new();
+        for name in &self.names {
+            let part = match name.as_str() {
+                "class_token" => "cls_token",
+                "registers" => "reg_token",
+                "mixer_norm" => "norm1",
+                "mixer" => "attn",
+                "mixer_scale" => "ls1",
+                "mlp_norm" => "norm2",
+                "mlp_scale" => "ls2",
+                "learned" => "pos_embed",
+                "position" | "output" => continue,
+                other => other,
+            };
+            if !key.is_empty() {
+                key.push('.');
+            }
+            key.push_str(part);
+        }
+        key
+    }
+
+    /// Whether the parameter is the `[input, output]` matrix of a linear layer.
+    fn is_linear_weight(&self, rank: usize) -> bool {
+        rank == 2 && self.containers.iter().any(|container| container == "Struct:Linear")
+    }
+
+    /// The shape in the file of a parameter that has `shape` here.
+    fn stored_shape(&self, shape: &[usize], channels: usize) -> Vec<usize> {
+        match *shape {
+            [input, output] if self.is_linear_weight(2) => {
+                if self.names.first().is_some_and(|name| name == "patch_embed") {
+                    let side = (input / channels).isqrt();
+                    vec![output, channels, side, side]
+                } else {
+                    vec![output, input]
+                }
+            }
+            _ => shape.to_vec(),
+        }
+    }
+}
+
+struct Export {
+    path: Path,
+    channels: usize,
+    tensors: Vec<NamedTensor>,
+}
+
+impl ModuleVisitor for Export {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        let shape = self.path.stored_shape(&value.dims(), self.channels);
+        let value = if self.path.is_linear_weight(D) { value.swap_dims(0, 1) } else { value };
+        let values = value.into_data().convert::<f32>().try_into_vec::<f32>().expect("converted to f32");
+        self.tensors.push(NamedTensor { name: self.path.key(), shape, values });
+    }
+}
+
+struct Import {
+    path: Path,
+    channels: usize,
+    tensors: BTreeMap<String, NamedTensor>,
+    errors: WeightsError,
+}
+
+impl ModuleMapper for Import {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let key = self.path.key();
+        let Some(tensor) = self.tensors.remove(&key) else {
+            self.errors.missing.push(key);
+            return param;
+        };
+        let shape = param.lazy_shape().to_vec();
+        let expected = self.path.stored_shape(&shape, self.channels);
+        if tensor.shape != expected || tensor.values.len() != expected.iter().product::<usize>() {
+            self.errors.mismatched.push(format!("{key} (stored {:?}, needed {expected:?})", tensor.shape));
+            return param;
+        }
+        let device = param.lazy_device();
+        let value = if self.path.is_linear_weight(D) {
+            let mut transposed = vec![0.0; tensor.values.len()];
+            transpose(&tensor.values, shape[0], &mut transposed);
+            Tensor::from_data(TensorData::new(transposed, shape), &device)
+        } else {
+            Tensor::from_data(TensorData::new(tensor.values, shape), &device)
+        };
+        let id = param.id;
+        param.transform_for_load(value, id)
+    }
+}
+
+/// `[output, input]` to `[input, output]`, in square tiles that fit the cache.
+fn transpose(from: &[f32], input: usize, to: &mut [f32]) {
+    const TILE: usize = 32;
+    let output = from.len().checked_div(input).unwrap_or(0);
+    for rows in (0..output).step_by(TILE) {
+        for columns in (0..input).step_by(TILE) {
+            for row in rows..(rows + TILE).min(output) {
+                for column in columns..(columns + TILE).min(input) {
+                    to[column * output + row] = from[row * input + column];
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{ModelConfig, preset};
+    use burn::tensor::Device;
+
+    fn config() -> ModelConfig {
+        ModelConfig {
+            class_token: true,
+            registers: 1,
+            layer_scale: Some(0.1),
+            head_hidden: vec![5],
+            depth: 1,
+            ..preset::find("vit_pico_patch4_28").unwrap()
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_and_names_are_timms() {
+        let device = Device::default();
+        let tensors = to_timm(&config().init(&device).unwrap());
+        let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        for name in [
+            "patch_embed.proj.weight",
+            "cls_token",
+            "reg_token",
+            "pos_embed",
+            "blocks.0.norm1.weight",
+            "blocks.0.attn.qkv.bias",
+            "blocks.0.ls1.gamma",
+            "blocks.0.norm2.bias",
+            "blocks.0.mlp.fc1.weight",
+            "blocks.0.ls2.gamma",
+            "fc_norm.weight",
+            "head.hidden.0.weight",
+            "head.weight",
+        ] {
+            assert!(names.contains(&name), "{name} is not in {names:?}");
+        }
+        let proj = tensors.iter().find(|tensor| tensor.name == "patch_embed.proj.weight").unwrap();
+        assert_eq!(proj.shape, [96, 1, 4, 4]);
+        let fresh = config().init(&device).unwrap();
+        assert_ne!(to_timm(&fresh), tensors);
+        let loaded = from_timm(fresh, tensors.clone()).unwrap();
+        assert_eq!(to_timm(&loaded), tensors);
+    }
+
+    #[test]
+    fn every_key_at_fault_is_listed() {
+        let device = Device::default();
+        let model = config().init(&device).unwrap();
+        let mut tensors = to_timm(&model);
+        tensors.retain(|tensor| tensor.name != "cls_token");
+        tensors.iter_mut().find(|tensor| tensor.name == "head.bias").unwrap().shape = vec![2, 5];
+        tensors.push(NamedTensor { name: "extra".into(), shape: vec![1], values: vec![0.0] });
+        let error = from_timm(model, tensors).unwrap_err();
+        assert_eq!(
+            (error.missing, error.unexpected),
+            (vec!["cls_token".to_owned()], vec!["extra".to_owned()])
+        );
+        assert!(
+            error.mismatched[0].contains("head.bias (stored [2, 5], needed [10])"),
+            "{:?}",
+            error.mismatched
+        );
+    }
+}
