@@ -1,1 +1,18 @@
-//! Vitrine.
+//! vitrine trains a Vision Transformer on a folder of pictures, measures it honestly and classifies images.
+//!
+//! The library behind the command line program: [`train`] makes a model file from a data set, [`evaluate`] measures
+//! one, [`Classifier`] uses one. Models live in `vitrine_models`, pictures in `vitrine_datasets`; this crate joins
+//! the two.
+
+mod classifier;
+pub mod cli;
+pub mod device;
+pub mod evaluate;
+mod files;
+pub mod model_file;
+pub mod recipe;
+pub mod report;
+pub mod seed;
+pub mod train;
+
+pub use classifier::Classifier;

@@ -25,7 +25,8 @@ pub enum DatasetError {
     },
     /// A file that is no data set.
     #[error(
-        "{} is no data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, .tgz, .zip)",
+        "{} is no data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, .tgz, \
+         .zip)",
         path.display()
     )]
     UnknownFormat {
@@ -34,7 +35,8 @@ pub enum DatasetError {
     },
     /// A share for validation that leaves nothing on one side.
     #[error(
-        "a validation fraction (--val-fraction) of {fraction} is not possible: give a number between 0 and 1, such as 0.2"
+        "a validation fraction (--val-fraction) of {fraction} is not possible: give a number between 0 and 1, \
+         such as 0.2"
     )]
     ValFraction {
         /// The share asked for.
@@ -60,8 +62,8 @@ pub enum DatasetError {
     },
     /// A class that one split lacks.
     #[error(
-        "{}: the class '{class}' is in {present} alone, {missing} lacks it: add pictures of it there, or remove the class, \
-         or correct its name",
+        "{}: the class '{class}' is in {present} but not in {missing}: add pictures of it there, or \
+         remove the class, or correct its name",
         path.display()
     )]
     OneSidedClass {
@@ -101,7 +103,10 @@ pub enum DatasetError {
         problem: String,
     },
     /// A published data set that is neither on disk nor to be had.
-    #[error("{name} is not under {}; download by hand and put into {}: {}", data_dir.display(), folder.display(), urls.join(", "))]
+    #[error(
+        "{name} is not under {}; download by hand and put into {}: {}",
+        data_dir.display(), folder.display(), urls.join(", ")
+    )]
     Unavailable {
         /// The data set's name.
         name: &'static str,
@@ -121,6 +126,12 @@ pub enum DatasetError {
         picture: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// Loading threads that do not start or do not survive.
+    #[error("loading pictures failed: {problem}")]
+    Threads {
+        /// What went wrong.
+        problem: String,
     },
 }
 

@@ -1,7 +1,41 @@
-//! Labelled pictures, wherever they are.
+//! Labelled pictures, wherever they are: found, split, decoded, augmented and batched.
+//!
+//! [`open`] takes a name or a path and gives a [`Dataset`]: three splits of [`Sample`]s and what is known
+//! about them. No picture is decoded until it is asked for.
+//!
+//! ```
+//! use vitrine_datasets::{OpenOptions, Split, open};
+//!
+//! let dataset = open("shapes", &OpenOptions::default())?;
+//! let first = &dataset.split(Split::Train)[0];
+//! println!("{} is a {}", first.picture.name(), dataset.info.classes[first.label]);
+//! # Ok::<(), vitrine_datasets::DatasetError>(())
+//! ```
+
+mod catalog;
 mod dataset;
+mod download;
 mod error;
+mod inspect;
+mod loader;
 mod sample;
+mod sampler;
+mod source;
+mod split;
+mod survey;
+mod transform;
+
+pub use catalog::{OpenOptions, names, open};
 pub use dataset::{Dataset, DatasetInfo, SourceKind, Split, ValidationOrigin};
+pub use download::DownloadProgress;
 pub use error::DatasetError;
-pub use sample::{Image, Picture, Sample};
+pub use inspect::{CorruptPicture, Duplicate, DuplicateGroup, Inspection, SplitCounts, inspect};
+pub use loader::{BadFile, Batch, Batches, Loader, LoaderConfig};
+pub use sample::{DecodeLimits, Image, Picture, Sample};
+pub use sampler::epoch_order;
+pub use source::is_image_name;
+pub use survey::{Extent, SizeRange, Survey, survey};
+pub use transform::{
+    Augmentation, Crop, Interpolation, InvalidAugmentation, InvalidPreprocessing, Preprocessing, RandAugment,
+    ResizeRule,
+};

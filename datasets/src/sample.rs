@@ -1,9 +1,13 @@
 //! One labelled picture: where its bytes are, and what they decode to.
 
-use std::path::PathBuf;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
+
 use crate::DatasetError;
+use crate::source::shapes;
 
 /// A decoded picture: 8 bits a channel, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,4 +65,234 @@ pub struct Sample {
     pub label: usize,
     /// The picture.
     pub picture: Picture,
+}
+
+/// What a picture may cost at most: larger ones are refused before memory is taken for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Longest side in pixels.
+    pub max_side: u32,
+    /// Bytes of the decoded picture and of what decoding needs beside it.
+    pub max_bytes: u64,
+}
+
+impl Default for DecodeLimits {
+    /// 32,768 pixels a side and 1 GiB.
+    fn default() -> Self {
+        Self { max_side: 1 << 15, max_bytes: 1 << 30 }
+    }
+}
+
+impl Picture {
+    /// What messages call the picture.
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Encoded { name, .. } | Self::Raw { name, .. } => name.clone(),
+            Self::Drawn { class, seed } => format!("{} {seed:016x}", shapes::CLASSES[*class]),
+        }
+    }
+
+    /// Decodes the picture: grey files to 1 channel, all others to 3.
+    ///
+    /// The format is told by the content, not the name. EXIF orientation is applied, alpha is dropped (as PIL's
+    /// `convert("RGB")` does), 16 bits are scaled to 8, and of an animation the first frame counts.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, is no picture, is cut short or exceeds the limits; the message names it.
+    pub fn decode(&self, limits: &DecodeLimits) -> Result<Image, DatasetError> {
+        let fail = |reason: String| DatasetError::Picture { picture: self.name(), reason };
+        match self {
+            Self::File(path) => decode_file(path, limits).map_err(fail),
+            Self::Encoded { bytes, .. } => decode_bytes(bytes, limits).map_err(fail),
+            Self::Raw { buffer, offset, width, height, channels, .. } => {
+                let length = *width as usize * *height as usize * usize::from(*channels);
+                let planes = buffer
+                    .get(*offset..*offset + length)
+                    .ok_or_else(|| fail("it lies beyond the end of its file".to_owned()))?;
+                Ok(Image {
+                    width: *width,
+                    height: *height,
+                    channels: *channels,
+                    pixels: interleave(planes, usize::from(*channels)),
+                })
+            }
+            Self::Drawn { class, seed } => Ok(shapes::draw(*class, *seed)),
+        }
+    }
+}
+
+fn decode_file(path: &Path, limits: &DecodeLimits) -> Result<Image, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > limits.max_bytes {
+        return Err(format!("the file has {size} bytes, and {} are allowed", limits.max_bytes));
+    }
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    decode_bytes(&bytes, limits)
+}
+
+fn decode_bytes(bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
+    let mut reader =
+        ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| error.to_string())?;
+    let Some(format) = reader.format() else {
+        return Err("it is no picture of a known format".to_owned());
+    };
+    if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
+        return Err("the JPEG file is cut short".to_owned());
+    }
+    let mut allowed = image::Limits::no_limits();
+    allowed.max_image_width = Some(limits.max_side);
+    allowed.max_image_height = Some(limits.max_side);
+    allowed.max_alloc = Some(limits.max_bytes);
+    reader.limits(allowed);
+    let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+    if decoder.total_bytes() > limits.max_bytes {
+        let (width, height) = decoder.dimensions();
+        return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));
+    }
+    // Broken EXIF data says nothing about the pixels.
+    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let colour = decoder.color_type();
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
+    picture.apply_orientation(orientation);
+    let (width, height) = (picture.width(), picture.height());
+    if width == 0 || height == 0 {
+        return Err("it has no pixels".to_owned());
+    }
+    Ok(match colour {
+        ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16 => {
+            Image { width, height, channels: 1, pixels: picture.into_luma8().into_raw() }
+        }
+        _ => Image { width, height, channels: 3, pixels: picture.into_rgb8().into_raw() },
+    })
+}
+
+/// Whether the end marker follows the last start of scan: decoders fill in what a truncated file lacks.
+fn jpeg_is_whole(bytes: &[u8]) -> bool {
+    let last = |marker: u8| bytes.windows(2).rposition(|pair| pair == [0xff, marker]);
+    match (last(0xda), last(0xd9)) {
+        (Some(scan), Some(end)) => end > scan,
+        _ => false,
+    }
+}
+
+fn interleave(planes: &[u8], channels: usize) -> Vec<u8> {
+    if channels == 1 {
+        return planes.to_vec();
+    }
+    let area = planes.len() / channels;
+    (0..planes.len()).map(|index| planes[index % channels * area + index / channels]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use image::{GrayAlphaImage, LumaA, Rgb, Rgb32FImage, RgbImage, RgbaImage};
+
+    use super::*;
+
+    fn encoded(picture: &DynamicImage, format: ImageFormat) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        picture.write_to(&mut Cursor::new(&mut bytes), format).unwrap();
+        bytes
+    }
+
+    fn decode(bytes: Vec<u8>) -> Result<Image, DatasetError> {
+        Picture::Encoded { name: "a picture".into(), bytes: bytes.into() }.decode(&DecodeLimits::default())
+    }
+
+    fn sample() -> DynamicImage {
+        DynamicImage::ImageRgb8(RgbImage::from_fn(23, 17, |x, y| Rgb([x as u8 * 9, y as u8 * 11, 77])))
+    }
+
+    #[test]
+    fn every_format_gives_the_same_pixels() {
+        let expected = sample().into_rgb8().into_raw();
+        for format in
+            [ImageFormat::Png, ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::Pnm, ImageFormat::WebP]
+        {
+            let image = decode(encoded(&sample(), format)).unwrap();
+            assert_eq!((image.width, image.height, image.channels), (23, 17, 3), "{format:?}");
+            assert_eq!(image.pixels, expected, "{format:?}");
+        }
+        for format in [ImageFormat::Jpeg, ImageFormat::Gif] {
+            assert_eq!(decode(encoded(&sample(), format)).unwrap().pixels.len(), expected.len());
+        }
+    }
+
+    #[test]
+    fn grey_alpha_and_sixteen_bits_are_converted() {
+        let grey = GrayAlphaImage::from_pixel(3, 2, LumaA([90, 10]));
+        let image = decode(encoded(&DynamicImage::ImageLumaA8(grey), ImageFormat::Png)).unwrap();
+        assert_eq!((image.channels, image.pixels), (1, vec![90; 6]));
+        let clear = RgbaImage::from_pixel(2, 1, image::Rgba([1, 2, 3, 0]));
+        let image = decode(encoded(&DynamicImage::ImageRgba8(clear), ImageFormat::Png)).unwrap();
+        assert_eq!(image.pixels, [1, 2, 3, 1, 2, 3]);
+        let fine =
+            DynamicImage::ImageRgb32F(Rgb32FImage::from_pixel(1, 1, Rgb([0.0, 0.5, 1.0]))).into_rgb16();
+        let image = decode(encoded(&DynamicImage::ImageRgb16(fine), ImageFormat::Png)).unwrap();
+        assert_eq!(image.pixels, [0, 128, 255]);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_an_error_that_names_the_picture() {
+        for format in
+            [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::WebP]
+        {
+            let whole = encoded(&sample(), format);
+            for length in [whole.len() / 2, whole.len() * 9 / 10] {
+                let error = decode(whole[..length].to_vec()).unwrap_err().to_string();
+                assert!(error.contains("a picture"), "{format:?}: {error}");
+            }
+        }
+        assert!(decode(b"this is text".to_vec()).unwrap_err().to_string().contains("no picture"));
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_content_and_named_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("photo.jpg");
+        std::fs::File::create(&path).unwrap().write_all(&encoded(&sample(), ImageFormat::Png)).unwrap();
+        let picture = Picture::File(path.clone());
+        assert_eq!(picture.decode(&DecodeLimits::default()).unwrap().width, 23);
+        std::fs::write(&path, "text").unwrap();
+        let error = picture.decode(&DecodeLimits::default()).unwrap_err().to_string();
+        assert!(error.contains("photo.jpg"), "{error}");
+    }
+
+    #[test]
+    fn bombs_are_refused_by_their_header() {
+        let limits = DecodeLimits { max_side: 20, ..DecodeLimits::default() };
+        let bytes = encoded(&sample(), ImageFormat::Png);
+        let picture = Picture::Encoded { name: "bomb".into(), bytes: bytes.clone().into() };
+        assert!(picture.decode(&limits).is_err());
+        let limits = DecodeLimits { max_bytes: 1000, ..DecodeLimits::default() };
+        assert!(picture.decode(&limits).is_err());
+    }
+
+    #[test]
+    fn exif_orientation_is_applied() {
+        // A JPEG with an EXIF block that says "rotate by 90 degrees" after the start marker.
+        let jpeg = encoded(&sample(), ImageFormat::Jpeg);
+        let exif =
+            b"\xff\xe1\x00\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+        let turned = [&jpeg[..2], exif, &jpeg[2..]].concat();
+        let image = decode(turned).unwrap();
+        assert_eq!((image.width, image.height), (17, 23));
+    }
+
+    #[test]
+    fn planes_become_pixels() {
+        let picture = Picture::Raw {
+            name: "batch".into(),
+            buffer: vec![9, 1, 2, 11, 12, 21, 22].into(),
+            offset: 1,
+            width: 2,
+            height: 1,
+            channels: 3,
+        };
+        assert_eq!(picture.decode(&DecodeLimits::default()).unwrap().pixels, [1, 11, 21, 2, 12, 22]);
+    }
 }

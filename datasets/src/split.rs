@@ -8,8 +8,8 @@ use crate::Sample;
 
 /// The samples in two parts, the second with about `fraction` of each class, both in the given order.
 ///
-/// Each class is drawn from its own stream of `seed`. A class of two samples or more gives at least one and keeps at
-/// least one; a class of one keeps it.
+/// Each class is drawn from its own stream of `seed`. A class of two samples or more gives at least one and
+/// keeps at least one; a class of one keeps it.
 pub(crate) fn split_off(samples: Vec<Sample>, fraction: f64, seed: u64) -> (Vec<Sample>, Vec<Sample>) {
     let mut positions: Vec<Vec<usize>> = Vec::new();
     for (position, sample) in samples.iter().enumerate() {
@@ -95,7 +95,8 @@ mod tests {
         let val = |seed| ids(&split_off(samples(&[40, 40]), 0.25, seed).1);
         assert_eq!(val(3), val(3));
         assert_ne!(val(3), val(4));
-        let positions = |class| val(3).into_iter().filter(|id| id.0 == class).map(|id| id.1).collect::<Vec<_>>();
+        let positions =
+            |class| val(3).into_iter().filter(|id| id.0 == class).map(|id| id.1).collect::<Vec<_>>();
         assert_ne!(positions(0), positions(1));
     }
 }

@@ -72,7 +72,10 @@ fn is_batch(name: &str) -> bool {
 /// Whether a file's name is that of a file in CIFAR's binary layout.
 pub(crate) fn is_name(name: &str) -> bool {
     is_batch(name)
-        || matches!(name, "test_batch.bin" | "train.bin" | "test.bin" | "batches.meta.txt" | "fine_label_names.txt")
+        || matches!(
+            name,
+            "test_batch.bin" | "train.bin" | "test.bin" | "batches.meta.txt" | "fine_label_names.txt"
+        )
 }
 
 /// Whether files are CIFAR batches.
@@ -107,15 +110,22 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
         return match kind {
             Kind::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
             Kind::Hundred => {
-                let problem = format!("lacks '{}' with the class names: add it from the data set's archive", kind.names_file());
+                let problem = format!(
+                    "lacks '{}' with the class names: add it from the data set's archive",
+                    kind.names_file()
+                );
                 Err(DatasetError::layout(origin, problem))
             }
         };
     };
-    let text = String::from_utf8(file.read_all(1 << 20)?).map_err(|_| file.malformed("is no text of class names"))?;
-    let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let text = String::from_utf8(file.read_all(1 << 20)?)
+        .map_err(|_| file.malformed("is no text of class names"))?;
+    let names: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     if !(2..=256).contains(&names.len()) {
-        return Err(file.malformed(format!("names {} classes: one name a line, 2 to 256 of them", names.len())));
+        return Err(
+            file.malformed(format!("names {} classes: one name a line, 2 to 256 of them", names.len()))
+        );
     }
     Ok(names)
 }
@@ -124,7 +134,10 @@ fn read_batch(file: &Blob, kind: Kind, classes: usize) -> Result<Vec<Sample>, Da
     let record_bytes = kind.label_bytes() + PICTURE_BYTES;
     let buffer: Arc<[u8]> = file.read_all(MAX_BYTES)?.into();
     if buffer.is_empty() || !buffer.len().is_multiple_of(record_bytes) {
-        let problem = format!("is cut short or no CIFAR batch: {} bytes are no multiple of {record_bytes}", buffer.len());
+        let problem = format!(
+            "is cut short or no CIFAR batch: {} bytes are no multiple of {record_bytes}",
+            buffer.len()
+        );
         return Err(file.malformed(problem));
     }
     let name = file.name();
@@ -132,7 +145,9 @@ fn read_batch(file: &Blob, kind: Kind, classes: usize) -> Result<Vec<Sample>, Da
         let offset = index * record_bytes + kind.label_bytes();
         let label = usize::from(buffer[offset - 1]);
         if label >= classes {
-            return Err(file.malformed(format!("record {index} has the label {label}, but there are {classes} classes")));
+            return Err(file.malformed(format!(
+                "record {index} has the label {label}, but there are {classes} classes"
+            )));
         }
         let picture = Picture::Raw {
             name: format!("{name}#{index}"),

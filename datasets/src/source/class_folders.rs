@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use super::Labelled;
 use crate::{DatasetError, Picture, Split};
 
-const LAYOUTS: &str = "expected one folder a class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
+const LAYOUTS: &str =
+    "expected one folder a class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
 
 /// The image files of a folder or archive, and its folders, by path below its root with `/` between names.
 pub(crate) struct Listing {
@@ -32,13 +33,17 @@ impl Listing {
     pub(crate) fn unwrapped(mut self) -> Self {
         loop {
             let contents = self.contents();
-            let (1, None, Some((name, content))) = (contents.len(), self.loose(), contents.into_iter().next()) else {
+            let (1, None, Some((name, content))) =
+                (contents.len(), self.loose(), contents.into_iter().next())
+            else {
                 return self;
             };
             if !content.is_nested || content.direct.is_some() || Split::from_word(&name).is_some() {
                 return self;
             }
-            let below = |path: &str| path.strip_prefix(&name).and_then(|path| path.strip_prefix('/')).map(str::to_owned);
+            let below = |path: &str| {
+                path.strip_prefix(&name).and_then(|path| path.strip_prefix('/')).map(str::to_owned)
+            };
             let pictures = std::mem::take(&mut self.pictures).into_iter();
             self.pictures = pictures.filter_map(|(path, picture)| Some((below(&path)?, picture))).collect();
             self.folders = self.folders.iter().filter_map(|path| below(path)).collect();
@@ -73,6 +78,16 @@ impl Listing {
                 Ok(self.label(split_and_class))
             }
             None => {
+                if let (1, Some((name, Content { is_nested: true, .. }))) =
+                    (contents.len(), contents.first_key_value())
+                {
+                    let inner = self.root.join(name);
+                    let problem = format!(
+                        "has one class alone, '{name}': if the classes are folders inside it, give {}",
+                        inner.display()
+                    );
+                    return Err(self.problem(problem));
+                }
                 self.check_class_folders("")?;
                 Ok(self.label(|path| Some((Split::Train, path.split_once('/')?.0.to_owned()))))
             }
@@ -112,9 +127,12 @@ impl Listing {
 
     /// The folders that stand for splits, or nothing when the folders of the top level are classes.
     ///
-    /// A folder called `train`, `val` or `test` is a split when it has class folders, or when all folders are called so:
-    /// a class may have such a name, too.
-    fn split_folders(&self, contents: &BTreeMap<String, Content>) -> Result<Option<BTreeMap<String, Split>>, DatasetError> {
+    /// A folder called `train`, `val` or `test` is a split when it has class folders, or when all folders are
+    /// called so: a class may have such a name, too.
+    fn split_folders(
+        &self,
+        contents: &BTreeMap<String, Content>,
+    ) -> Result<Option<BTreeMap<String, Split>>, DatasetError> {
         let are_all_splits = contents.keys().all(|name| Split::from_word(name).is_some());
         let is_split = |content: &Content| are_all_splits || content.is_nested;
         let splits: BTreeMap<String, Split> = contents
@@ -125,12 +143,15 @@ impl Listing {
         let mut folders: BTreeMap<Split, &str> = BTreeMap::new();
         for (name, &split) in &splits {
             if let Some(other) = folders.insert(split, name) {
-                let problem = format!("has both '{other}' and '{name}' for the {split} split: remove one of them");
+                let problem =
+                    format!("has both '{other}' and '{name}' for the {split} split: remove one of them");
                 return Err(self.problem(problem));
             }
         }
         if let (Some(name), false) = (splits.keys().next(), folders.contains_key(&Split::Train)) {
-            let problem = format!("has '{name}' but no 'train' with images: put the training images into class folders there");
+            let problem = format!(
+                "has '{name}' but no 'train' with images: put the training images into class folders there"
+            );
             return Err(self.problem(problem));
         }
         Ok((!splits.is_empty()).then_some(splits))
@@ -142,7 +163,9 @@ impl Listing {
         contents: &BTreeMap<String, Content>,
     ) -> Result<(), DatasetError> {
         if let Some(other) = contents.keys().find(|name| !splits.contains_key(*name)) {
-            let problem = format!("the folder '{other}' beside 'train' holds images that are in no split: move it away");
+            let problem = format!(
+                "the folder '{other}' beside 'train' holds images that are in no split: move it away"
+            );
             return Err(self.problem(problem));
         }
         let is_empty_split = |name: &&String| Split::from_word(name).is_some() && !splits.contains_key(*name);
@@ -161,13 +184,18 @@ impl Listing {
 
     /// Every folder right below `prefix` must have pictures.
     fn check_class_folders(&self, prefix: &str) -> Result<(), DatasetError> {
-        let mut classes = self.folders.iter().filter(|path| path.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/')));
+        let mut classes = self
+            .folders
+            .iter()
+            .filter(|path| path.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/')));
         let is_empty = |class: &&String| {
             let below = format!("{class}/");
             self.pictures.range(below.clone()..).next().is_none_or(|(path, _)| !path.starts_with(&below))
         };
         match classes.find(is_empty) {
-            Some(class) => Err(self.problem(format!("the class folder '{class}' holds no images: fill it or remove it"))),
+            Some(class) => {
+                Err(self.problem(format!("the class folder '{class}' holds no images: fill it or remove it")))
+            }
             None => Ok(()),
         }
     }
@@ -185,8 +213,12 @@ mod tests {
 
     fn listing(paths: &[&str]) -> Listing {
         let picture = |path: &&str| Picture::Encoded { name: (*path).to_owned(), bytes: Arc::from([]) };
-        let folders = paths.iter().flat_map(|path| path.match_indices('/').map(|(end, _)| path[..end].to_owned())).collect();
-        let pictures = paths.iter().filter(|path| !path.ends_with('/')).map(|path| ((*path).to_owned(), picture(path)));
+        let folders = paths
+            .iter()
+            .flat_map(|path| path.match_indices('/').map(|(end, _)| path[..end].to_owned()))
+            .collect();
+        let pictures =
+            paths.iter().filter(|path| !path.ends_with('/')).map(|path| ((*path).to_owned(), picture(path)));
         Listing { root: PathBuf::from("pets"), pictures: pictures.collect(), folders }
     }
 
@@ -212,7 +244,8 @@ mod tests {
     #[test]
     fn split_folders_go_by_all_their_names() {
         for (val, test) in [("val", "test"), ("valid", "Test"), ("Validation", "TEST")] {
-            let paths = [format!("{test}/cat/3.png"), "train/cat/1.png".to_owned(), format!("{val}/cat/2.png")];
+            let paths =
+                [format!("{test}/cat/3.png"), "train/cat/1.png".to_owned(), format!("{val}/cat/2.png")];
             let mut found = rows(&paths.each_ref().map(String::as_str));
             found.sort();
             assert_eq!(found, [row(Split::Train, "cat"), row(Split::Val, "cat"), row(Split::Test, "cat")]);
@@ -221,7 +254,10 @@ mod tests {
 
     #[test]
     fn a_class_may_be_called_train() {
-        assert_eq!(rows(&["car/1.png", "train/1.png"]), [row(Split::Train, "car"), row(Split::Train, "train")]);
+        assert_eq!(
+            rows(&["car/1.png", "train/1.png"]),
+            [row(Split::Train, "car"), row(Split::Train, "train")]
+        );
     }
 
     #[test]
@@ -244,6 +280,7 @@ mod tests {
             (&["train/cat/1.png", "val/"], &["'val'", "fill it or remove it"]),
             (&["train/cat/1.png", "val/cat/1.png", "valid/cat/1.png"], &["'val'", "'valid'", "remove one"]),
             (&["train/cat/1.png", "extra/cat/1.png"], &["'extra'", "move it away"]),
+            (&["pets/cat/1.png", "pets/dog/1.png"], &["one class alone, 'pets'", "give pets/pets"]),
             (&["test/cat/1.png", "test/dog/1.png"], &["'test'", "no 'train'"]),
         ] {
             let message = message(paths);

@@ -37,11 +37,13 @@ struct Row {
     split: Option<String>,
 }
 
-/// Reads a manifest. Paths are relative to its folder; without a `split` column every row is a training sample.
+/// Reads a manifest. Paths are relative to its folder; without a `split` column every row is a training
+/// sample.
 ///
 /// # Errors
 ///
-/// A missing column, a row that cannot be read, a file that is not there, a word that is no split: each with its line.
+/// A missing column, a row that cannot be read, a file that is not there, a word that is no split: each with
+/// its line.
 pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetError> {
     let rows = match format {
         Format::Csv => read_table(manifest, b',')?,
@@ -49,7 +51,10 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
         Format::JsonLines => read_json_lines(manifest)?,
     };
     if rows.is_empty() {
-        return Err(DatasetError::layout(manifest, "has no rows: write one a picture, with 'path' and 'label'"));
+        return Err(DatasetError::layout(
+            manifest,
+            "has no rows: write one a picture, with 'path' and 'label'",
+        ));
     }
     let folder = manifest.parent().unwrap_or(Path::new(""));
     let pictures: Result<Vec<Labelled>, DatasetError> =
@@ -68,9 +73,14 @@ fn labelled(manifest: &Path, folder: &Path, row: Row) -> Result<Labelled, Datase
     };
     let path: PathBuf = folder.join(&row.path);
     match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_file() => Ok(Labelled { split, class: row.label, picture: Picture::File(path) }),
+        Ok(metadata) if metadata.is_file() => {
+            Ok(Labelled { split, class: row.label, picture: Picture::File(path) })
+        }
         Ok(_) => Err(problem(format!("'{}' is no file", path.display()))),
-        Err(error) => Err(problem(format!("cannot read '{}': {error}; paths are relative to the manifest", path.display()))),
+        Err(error) => Err(problem(format!(
+            "cannot read '{}': {error}; paths are relative to the manifest",
+            path.display()
+        ))),
     }
 }
 
@@ -90,7 +100,10 @@ fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> 
     let required = |name: &str| {
         column(name).ok_or_else(|| {
             let found: Vec<&str> = headers.iter().collect();
-            let problem = format!("has no column '{name}', only {}: name the columns path, label and split", found.join(", "));
+            let problem = format!(
+                "has no column '{name}', only {}: name the columns path, label and split",
+                found.join(", ")
+            );
             row_error(manifest, 1, problem)
         })
     };
@@ -176,7 +189,8 @@ mod tests {
             let (folder, manifest) = folder(name, content);
             let found = source::read(&manifest).unwrap();
             assert_eq!(found.classes, ["cat, tabby", "dog"], "{name}");
-            let labels = |samples: &[crate::Sample]| samples.iter().map(|sample| sample.label).collect::<Vec<_>>();
+            let labels =
+                |samples: &[crate::Sample]| samples.iter().map(|sample| sample.label).collect::<Vec<_>>();
             assert_eq!((labels(&found.train), labels(&found.val)), (vec![0, 1], vec![0, 1]), "{name}");
             let Picture::File(path) = &found.val[1].picture else { panic!("a manifest lists files") };
             assert_eq!(path, &folder.path().join("images/d.png"));
@@ -185,34 +199,68 @@ mod tests {
 
     #[test]
     fn labels_may_be_numbers_and_splits_may_be_absent() {
-        let (_folder, manifest) = folder("list.jsonl", "{\"path\":\"images/a.png\",\"label\":1}\n{\"path\":\"images/b.png\",\"label\":0}\n");
+        let (_folder, manifest) = folder(
+            "list.jsonl",
+            "{\"path\":\"images/a.png\",\"label\":1}\n{\"path\":\"images/b.png\",\"label\":0}\n",
+        );
         let found = source::read(&manifest).unwrap();
-        assert_eq!((found.classes, found.train.len(), found.val.len()), (vec!["0".to_owned(), "1".to_owned()], 2, 0));
+        assert_eq!(
+            (found.classes, found.train.len(), found.val.len()),
+            (vec!["0".to_owned(), "1".to_owned()], 2, 0)
+        );
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (name, content, parts) in [
-            ("list.csv", "file,label\nimages/a.png,cat\n", &["list.csv, line 1", "no column 'path'", "file, label"][..]),
+            (
+                "list.csv",
+                "file,label\nimages/a.png,cat\n",
+                &["list.csv, line 1", "no column 'path'", "file, label"][..],
+            ),
             ("list.csv", "path,class\nimages/a.png,cat\n", &["no column 'label'", "path, class"]),
-            ("list.csv", "path,label\nimages/a.png,cat\nimages/x.png,dog\n", &["list.csv, line 3", "images/x.png"]),
+            (
+                "list.csv",
+                "path,label\nimages/a.png,cat\nimages/x.png,dog\n",
+                &["list.csv, line 3", "images/x.png"],
+            ),
             ("list.csv", "path,label\nimages,cat\n", &["line 2", "images", "no file"]),
             ("list.csv", "path,label\nimages/a.png\n", &["list.csv, line 2"]),
             ("list.csv", "path,label\nimages/a.png,\n", &["line 2", "images/a.png", "no label"]),
-            ("list.tsv", "path\tlabel\tsplit\nimages/a.png\tcat\tdev\n", &["list.tsv, line 2", "'dev'", "train, val or test"]),
+            (
+                "list.tsv",
+                "path\tlabel\tsplit\nimages/a.png\tcat\tdev\n",
+                &["list.tsv, line 2", "'dev'", "train, val or test"],
+            ),
             ("list.csv", "path,label,split\nimages/a.png,cat,\n", &["line 2", "''", "train, val or test"]),
             ("list.csv", "path,label\n", &["list.csv", "no rows"]),
             ("list.csv", "", &["list.csv", "no column 'path'"]),
-            ("list.jsonl", "{\"path\":\"images/a.png\",\"label\":\"cat\"}\n\n{\"path\":1}\n", &["list.jsonl, line 3"]),
+            (
+                "list.jsonl",
+                "{\"path\":\"images/a.png\",\"label\":\"cat\"}\n\n{\"path\":1}\n",
+                &["list.jsonl, line 3"],
+            ),
             ("list.jsonl", "{\"path\":\"images/a.png\"}\n", &["line 1", "missing field `label`"]),
-            ("list.jsonl", "{\"path\":\"images/a.png\",\"label\":1.5}\n", &["line 1", "string or a whole number"]),
-            ("list.csv", "path,label\nimages/a.png,cat\nimages/b.png,cat\n", &["list.csv", "'cat'", "two or more"]),
+            (
+                "list.jsonl",
+                "{\"path\":\"images/a.png\",\"label\":1.5}\n",
+                &["line 1", "string or a whole number"],
+            ),
+            (
+                "list.csv",
+                "path,label\nimages/a.png,cat\nimages/b.png,cat\n",
+                &["list.csv", "'cat'", "two or more"],
+            ),
             (
                 "list.csv",
                 "path,label,split\nimages/a.png,cat,train\nimages/b.png,dog,train\nimages/c.png,cat,val\n",
-                &["list.csv", "'dog'", "train alone", "val lacks"],
+                &["list.csv", "'dog'", "in train but not in val"],
             ),
-            ("list.csv", "path,label,split\nimages/a.png,cat,val\nimages/b.png,dog,val\n", &["list.csv", "no training"]),
+            (
+                "list.csv",
+                "path,label,split\nimages/a.png,cat,val\nimages/b.png,dog,val\n",
+                &["list.csv", "no training"],
+            ),
         ] {
             let (_folder, manifest) = folder(name, content);
             let message = source::read(&manifest).unwrap_err().to_string();

@@ -7,6 +7,7 @@ pub(crate) mod folder;
 pub(crate) mod idx;
 pub(crate) mod manifest;
 pub(crate) mod published;
+pub(crate) mod shapes;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,7 +27,7 @@ const IMAGE_EXTENSIONS: [&str; 13] =
     ["png", "jpg", "jpeg", "webp", "bmp", "gif", "tif", "tiff", "pnm", "pbm", "pgm", "ppm", "pam"];
 
 /// Whether a file's name ends like an image's.
-pub(crate) fn is_image_name(name: &str) -> bool {
+pub fn is_image_name(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.as_str()))
 }
@@ -54,60 +55,71 @@ pub(crate) struct Labelled {
     pub(crate) picture: Picture,
 }
 
+/// Which splits have a class, by position in [`Split::ALL`].
+type Presence = [bool; 3];
+
 /// Classes numbered by name, in lexicographic order, the same in every split.
 ///
 /// # Errors
 ///
-/// Fewer than two classes, no training pictures, or a class that training lacks or that is in one of several splits
-/// alone.
-pub(crate) fn align(origin: &Path, source: SourceKind, pictures: Vec<Labelled>) -> Result<Found, DatasetError> {
-    let mut classes: BTreeMap<String, [bool; 3]> = BTreeMap::new();
-    let mut is_given = [false; 3];
+/// Fewer than two classes, no training pictures, or a class that training lacks or that is in one of several
+/// splits alone.
+pub(crate) fn align(
+    origin: &Path,
+    source: SourceKind,
+    pictures: Vec<Labelled>,
+) -> Result<Found, DatasetError> {
+    let mut presence: BTreeMap<String, Presence> = BTreeMap::new();
     for labelled in &pictures {
-        is_given[labelled.split as usize] = true;
-        match classes.get_mut(&labelled.class) {
+        match presence.get_mut(&labelled.class) {
             Some(is_in) => is_in[labelled.split as usize] = true,
             None => {
-                let mut is_in = [false; 3];
-                is_in[labelled.split as usize] = true;
-                classes.insert(labelled.class.clone(), is_in);
+                let is_in = Split::ALL.map(|split| split == labelled.split);
+                presence.insert(labelled.class.clone(), is_in);
             }
         }
     }
-    if !is_given[Split::Train as usize] {
-        return Err(DatasetError::layout(origin, "has no training pictures: a data set needs a train split"));
+    check_classes(origin, &presence)?;
+    let classes: Vec<String> = presence.into_keys().collect();
+    let mut found = Found { classes, train: vec![], val: vec![], test: vec![], source, flip_safe: true };
+    for Labelled { split, class, picture } in pictures {
+        let label = found.classes.partition_point(|name| *name < class);
+        let samples = match split {
+            Split::Train => &mut found.train,
+            Split::Val => &mut found.val,
+            Split::Test => &mut found.test,
+        };
+        samples.push(Sample { label, picture });
     }
-    for (class, is_in) in &classes {
-        let present = Split::ALL.into_iter().filter(|&split| is_in[split as usize]);
-        let missing = Split::ALL.into_iter().find(|&split| is_given[split as usize] && !is_in[split as usize]);
-        if let (Some(missing), Some(last)) = (missing, present.clone().last())
-            && (missing == Split::Train || present.count() == 1)
-        {
+    Ok(found)
+}
+
+fn check_classes(origin: &Path, presence: &BTreeMap<String, Presence>) -> Result<(), DatasetError> {
+    let is_given = |split: Split| presence.values().any(|is_in| is_in[split as usize]);
+    let given: Vec<Split> = Split::ALL.into_iter().filter(|&split| is_given(split)).collect();
+    if !given.contains(&Split::Train) {
+        let problem = "has no training pictures: a data set needs a train split";
+        return Err(DatasetError::layout(origin, problem));
+    }
+    for (class, is_in) in presence {
+        let (present, missing): (Vec<Split>, Vec<Split>) =
+            given.iter().partition(|&&split| is_in[split as usize]);
+        if missing.contains(&Split::Train) || (present.len() == 1 && !missing.is_empty()) {
             return Err(DatasetError::OneSidedClass {
                 path: origin.to_owned(),
                 class: class.clone(),
-                present: last,
-                missing,
+                present: present[0],
+                missing: missing[0],
             });
         }
     }
-    if let (1, Some(class)) = (classes.len(), classes.keys().next()) {
-        let problem = format!("has one class alone, '{class}': a classifier needs two or more");
-        return Err(DatasetError::layout(origin, problem));
-    }
-    let classes: Vec<String> = classes.into_keys().collect();
-    let mut found = Found { classes, train: vec![], val: vec![], test: vec![], source, flip_safe: true };
-    for Labelled { split, class, picture } in pictures {
-        if let Ok(label) = found.classes.binary_search(&class) {
-            let sample = Sample { label, picture };
-            match split {
-                Split::Train => found.train.push(sample),
-                Split::Val => found.val.push(sample),
-                Split::Test => found.test.push(sample),
-            }
+    match presence.keys().next() {
+        Some(class) if presence.len() == 1 => {
+            let problem = format!("has one class alone, '{class}': a classifier needs two or more");
+            Err(DatasetError::layout(origin, problem))
         }
+        _ => Ok(()),
     }
-    Ok(found)
 }
 
 /// A data file: on disk, or held in memory after it was read from an archive.
@@ -149,7 +161,9 @@ impl Blob {
         let read = self.reader()?.take(limit.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|error| self.malformed(format!("cannot be read to its end: {error}")))?;
         if bytes.len() as u64 > limit {
-            return Err(self.malformed(format!("is longer than the {limit} bytes that it should have at most")));
+            return Err(
+                self.malformed(format!("is longer than the {limit} bytes that it should have at most"))
+            );
         }
         Ok(bytes)
     }

@@ -1,0 +1,291 @@
+//! From what the user typed to a data set: the one list of names and the one list of path kinds.
+
+use std::path::{Path, PathBuf};
+
+use crate::download::{DownloadProgress, Downloader};
+use crate::source::published::PUBLISHED;
+use crate::source::{self, Found, shapes};
+use crate::split::split_off;
+use crate::{Dataset, DatasetError, DatasetInfo, SourceKind, Split, ValidationOrigin};
+
+/// The name of the data set that the program draws.
+const SHAPES: &str = "shapes";
+
+/// How a data set is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Where named data sets are looked for and downloaded to.
+    pub data_dir: PathBuf,
+    /// The share of the training samples that becomes the validation split of a source without one; between 0
+    /// and 1.
+    pub val_fraction: f64,
+    /// Chooses those samples.
+    pub seed: u64,
+    /// Whether a named data set that is not there may be downloaded.
+    pub download: bool,
+    /// A base address to download from instead of the publishers': files are at `MIRROR/NAME/FILE`.
+    pub mirror: Option<String>,
+    /// Called while a file is downloaded, first with nothing received.
+    pub progress: Option<fn(&DownloadProgress<'_>)>,
+}
+
+impl Default for OpenOptions {
+    /// `datasets/data`, a fifth for validation, seed 0, downloads from the publishers without a word.
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("datasets/data"),
+            val_fraction: 0.2,
+            seed: 0,
+            download: true,
+            mirror: None,
+            progress: None,
+        }
+    }
+}
+
+/// The names that [`open`] knows.
+pub fn names() -> Vec<&'static str> {
+    [SHAPES].into_iter().chain(PUBLISHED.iter().map(|published| published.name)).collect()
+}
+
+/// Opens a data set by name or path. Pictures are found and labelled, not decoded.
+///
+/// A known name is the known data set even where a file or folder is called the same: `mnist` is MNIST,
+/// `./mnist` is the folder. Class order is the lexicographic order of names (`"10"` before `"2"`) for
+/// folders, manifests and archives, the label's own for IDX files and CIFAR batches.
+///
+/// # Errors
+///
+/// What is neither, what cannot be read or downloaded, and what is not laid out as a data set; see
+/// [`DatasetError`].
+pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> {
+    if !(options.val_fraction > 0.0 && options.val_fraction < 1.0) {
+        return Err(DatasetError::ValFraction { fraction: options.val_fraction });
+    }
+    if data == SHAPES {
+        return Ok(shapes_dataset());
+    }
+    if let Some(published) = PUBLISHED.iter().find(|published| published.name == data) {
+        let downloader = options.download.then(|| Downloader::new(options.progress));
+        let found = published.open(&options.data_dir, downloader.as_ref(), options.mirror.as_deref())?;
+        return complete(published.name.to_owned(), data, found, options);
+    }
+    let path = Path::new(data);
+    if !path.exists() {
+        return Err(DatasetError::UnknownData { data: data.to_owned(), names: names().join(", ") });
+    }
+    complete(name_of(path), data, source::read(path)?, options)
+}
+
+fn shapes_dataset() -> Dataset {
+    Dataset {
+        info: DatasetInfo {
+            name: SHAPES.to_owned(),
+            classes: shapes::CLASSES.map(str::to_owned).to_vec(),
+            source: SourceKind::Shapes,
+            validation: ValidationOrigin::Given,
+            flip_safe: true,
+        },
+        train: shapes::samples(Split::Train),
+        val: shapes::samples(Split::Val),
+        test: shapes::samples(Split::Test),
+    }
+}
+
+/// A data set with a validation split: the source's own, or a part of its training samples.
+fn complete(name: String, data: &str, found: Found, options: &OpenOptions) -> Result<Dataset, DatasetError> {
+    let Found { classes, train, val, test, source, flip_safe } = found;
+    let (train, val, validation) = if val.is_empty() {
+        let (train, val) = split_off(train, options.val_fraction, options.seed);
+        let origin = ValidationOrigin::SplitOff { fraction: options.val_fraction, seed: options.seed };
+        (train, val, origin)
+    } else {
+        (train, val, ValidationOrigin::Given)
+    };
+    if val.is_empty() {
+        let problem = "has one picture a class, none can be kept for validation: add pictures or a val split";
+        return Err(DatasetError::layout(Path::new(data), problem));
+    }
+    Ok(Dataset { info: DatasetInfo { name, classes, source, validation, flip_safe }, train, val, test })
+}
+
+/// A short name for what a path leads to, safe in a file name.
+fn name_of(path: &Path) -> String {
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let endings = [".tar.gz", ".tgz", ".tar", ".zip", ".csv", ".tsv", ".jsonl"];
+    let lower = name.to_ascii_lowercase();
+    let ending =
+        endings.into_iter().find(|ending| path.is_file() && lower.ends_with(ending)).map_or(0, str::len);
+    let safe = |character: char| {
+        if character.is_alphanumeric() || matches!(character, '.' | '_' | '-') { character } else { '-' }
+    };
+    let name: String = name.chars().take(lower.chars().count() - ending).map(safe).collect();
+    match name.trim_matches(['.', '-']) {
+        "" => "data".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use image::RgbImage;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Picture;
+
+    /// `count` images in a class folder.
+    fn fill(root: &Path, folder: &str, count: u8) {
+        let folder = root.join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        for index in 0..count {
+            let image = RgbImage::from_pixel(4, 3, image::Rgb([index, 0, 9]));
+            image.save(folder.join(format!("{index:03}.png"))).unwrap();
+        }
+    }
+
+    fn open_path(path: &Path) -> Result<Dataset, DatasetError> {
+        open(&path.to_string_lossy(), &OpenOptions { download: false, ..OpenOptions::default() })
+    }
+
+    fn paths(samples: &[crate::Sample], root: &Path) -> Vec<String> {
+        let below = |sample: &crate::Sample| match &sample.picture {
+            Picture::File(path) => path.strip_prefix(root).unwrap().to_string_lossy().into_owned(),
+            other => panic!("a folder has files, not {other:?}"),
+        };
+        samples.iter().map(below).collect()
+    }
+
+    #[test]
+    fn class_folders_are_split_by_seed_class_by_class() {
+        let root = TempDir::new().unwrap();
+        fill(root.path(), "My pets!/dog", 10);
+        fill(root.path(), "My pets!/cat/deep/er", 20);
+        fs::write(root.path().join("My pets!/notes.txt"), "hello").unwrap();
+        fs::write(root.path().join("My pets!/cat/.hidden.png"), "").unwrap();
+        fs::write(root.path().join("My pets!/cat/Thumbs.db"), "").unwrap();
+        let folder = root.path().join("My pets!");
+        let dataset = open_path(&folder).unwrap();
+        assert_eq!(
+            (dataset.info.name.as_str(), dataset.info.classes.join(" ")),
+            ("My-pets", "cat dog".to_owned())
+        );
+        assert_eq!((dataset.train.len(), dataset.val.len(), dataset.test.len()), (24, 6, 0));
+        assert_eq!(dataset.info.validation, ValidationOrigin::SplitOff { fraction: 0.2, seed: 0 });
+        assert_eq!(dataset.val.iter().filter(|sample| sample.label == 1).count(), 2);
+        assert!(dataset.info.flip_safe);
+        let again = open_path(&folder).unwrap();
+        assert_eq!(paths(&dataset.val, &folder), paths(&again.val, &folder));
+        let options = OpenOptions { seed: 1, ..OpenOptions::default() };
+        let other = open(&folder.to_string_lossy(), &options).unwrap();
+        assert_ne!(paths(&dataset.val, &folder), paths(&other.val, &folder));
+    }
+
+    #[test]
+    fn split_folders_are_kept_apart() {
+        let root = TempDir::new().unwrap();
+        for (folder, count) in [
+            ("train/a", 3),
+            ("train/b", 2),
+            ("validation/a", 1),
+            ("validation/b", 1),
+            ("test/a", 1),
+            ("test/b", 4),
+        ] {
+            fill(root.path(), folder, count);
+        }
+        let dataset = open_path(root.path()).unwrap();
+        assert_eq!(Split::ALL.map(|split| dataset.split(split).len()), [5, 2, 5]);
+        assert_eq!(dataset.info.validation, ValidationOrigin::Given);
+        assert!(paths(&dataset.val, root.path()).iter().all(|path| path.starts_with("validation/")));
+    }
+
+    #[test]
+    fn without_a_val_folder_validation_comes_from_train_and_never_from_test() {
+        let root = TempDir::new().unwrap();
+        for (folder, count) in [("train/a", 10), ("train/b", 10), ("test/a", 3), ("test/b", 3)] {
+            fill(root.path(), folder, count);
+        }
+        let dataset = open_path(root.path()).unwrap();
+        assert_eq!(Split::ALL.map(|split| dataset.split(split).len()), [16, 4, 6]);
+        assert!(paths(&dataset.val, root.path()).iter().all(|path| path.starts_with("train/")));
+    }
+
+    #[test]
+    fn a_class_of_one_split_is_named() {
+        for (folders, parts) in [
+            (&["train/a", "train/b", "train/fox", "val/a", "val/b"], ["'fox'", "in train but not in val"]),
+            (&["train/a", "train/b", "val/a", "val/b", "val/fox"], ["'fox'", "in val but not in train"]),
+        ] {
+            let root = TempDir::new().unwrap();
+            folders.iter().for_each(|folder| fill(root.path(), folder, 2));
+            let message = open_path(root.path()).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_data_set_is_named_with_the_way_out() {
+        let root = TempDir::new().unwrap();
+        fill(root.path(), "loose", 2);
+        fill(root.path(), "one/cat", 2);
+        fill(root.path(), "single/cat", 1);
+        fill(root.path(), "single/dog", 1);
+        fs::create_dir(root.path().join("empty")).unwrap();
+        fs::write(root.path().join("weights.bin"), "").unwrap();
+        for (name, part) in [
+            ("loose", "one folder a class"),
+            ("one", "one class alone, 'cat'"),
+            ("single", "one picture a class"),
+            ("empty", "holds no images"),
+            ("weights.bin", "manifest (.csv"),
+            ("nowhere", "the names are shapes, mnist, fashion-mnist, cifar10, cifar100"),
+        ] {
+            let path = root.path().join(name);
+            let message = open_path(&path).unwrap_err().to_string();
+            assert!(
+                message.contains(&*path.to_string_lossy()) && message.contains(part),
+                "{message} lacks {part}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_validation_fraction_out_of_range_is_refused() {
+        for val_fraction in [0.0, 1.0, -0.5, f64::NAN] {
+            let options = OpenOptions { val_fraction, ..OpenOptions::default() };
+            let message = open("shapes", &options).unwrap_err().to_string();
+            assert!(
+                message.contains("--val-fraction") && message.contains(&val_fraction.to_string()),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_drawn_data_set_has_all_splits() {
+        let dataset = open("shapes", &OpenOptions::default()).unwrap();
+        for split in Split::ALL {
+            let labels: std::collections::BTreeSet<usize> =
+                dataset.split(split).iter().map(|sample| sample.label).collect();
+            assert_eq!(labels.len(), dataset.info.classes.len(), "{split}");
+        }
+    }
+
+    #[test]
+    fn names_are_safe_in_file_names() {
+        let root = TempDir::new().unwrap();
+        for (name, expected) in
+            [("pets.v2.tar.gz", "pets.v2"), ("a b.CSV", "a-b"), (".zip", "data"), ("Füchse.jsonl", "Füchse")]
+        {
+            let path = root.path().join(name);
+            fs::write(&path, "").unwrap();
+            assert_eq!(name_of(&path), expected);
+        }
+        assert!(!name_of(Path::new(".")).is_empty());
+        assert_eq!(name_of(Path::new("/")), "data");
+    }
+}

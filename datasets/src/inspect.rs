@@ -1,0 +1,339 @@
+//! What a data set is like: counts, sizes, colours, files that cannot be read, and pictures that are in it
+//! twice.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, Sample, SizeRange, Split};
+
+/// What a look at every picture of a data set found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// What the data set is.
+    pub info: DatasetInfo,
+    /// Samples of each split and class.
+    pub splits: Vec<SplitCounts>,
+    /// The largest class of the training split over the smallest; 1 is balanced.
+    pub imbalance: f64,
+    /// Sizes of all pictures, when any could be decoded.
+    pub sizes: Option<SizeRange>,
+    /// Pictures without colour.
+    pub grey: usize,
+    /// Pictures with colour.
+    pub colour: usize,
+    /// Mean of each channel over the training pixels, from 0 to 1: one value when all training pictures are
+    /// grey.
+    pub mean: Vec<f64>,
+    /// Standard deviation of each channel over the training pixels.
+    pub std: Vec<f64>,
+    /// Pictures that cannot be decoded.
+    pub corrupt: Vec<CorruptPicture>,
+    /// Pictures that are there more than once, pixel for pixel.
+    pub duplicates: Vec<DuplicateGroup>,
+}
+
+impl Inspection {
+    /// The groups of equal pictures with members in different splits: what is learnt is measured again.
+    pub fn leaks(&self) -> impl Iterator<Item = &DuplicateGroup> {
+        self.duplicates.iter().filter(|group| group.across_splits)
+    }
+
+    /// The groups of equal pictures with different labels: one of them is wrong.
+    pub fn conflicts(&self) -> impl Iterator<Item = &DuplicateGroup> {
+        self.duplicates.iter().filter(|group| group.conflicting_labels)
+    }
+}
+
+/// How many samples one split has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SplitCounts {
+    /// The split.
+    pub split: Split,
+    /// All its samples.
+    pub samples: usize,
+    /// Its samples of each class, in class order.
+    pub classes: Vec<usize>,
+}
+
+/// A picture that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CorruptPicture {
+    /// Where it is used.
+    pub split: Split,
+    /// Its name.
+    pub picture: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Pictures with the same pixels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DuplicateGroup {
+    /// Whether they are in more than one split.
+    pub across_splits: bool,
+    /// Whether they have more than one label.
+    pub conflicting_labels: bool,
+    /// The pictures, in the order of splits and samples.
+    pub pictures: Vec<Duplicate>,
+}
+
+/// One of several equal pictures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Duplicate {
+    /// Where it is used.
+    pub split: Split,
+    /// Its class.
+    pub class: String,
+    /// Its name.
+    pub picture: String,
+}
+
+/// What is kept of a picture once it was looked at.
+struct Facts {
+    size: (u32, u32),
+    is_grey: bool,
+    hash: [u8; 32],
+    pixels: u64,
+    sums: [u64; 3],
+    square_sums: [u64; 3],
+}
+
+impl Facts {
+    fn of(image: &Image) -> Self {
+        let channels = usize::from(image.channels);
+        let (mut sums, mut square_sums) = ([0; 3], [0; 3]);
+        for pixel in image.pixels.chunks_exact(channels) {
+            for (channel, &value) in pixel.iter().enumerate() {
+                sums[channel] += u64::from(value);
+                square_sums[channel] += u64::from(value).pow(2);
+            }
+        }
+        let is_grey = channels == 1;
+        if is_grey {
+            (sums, square_sums) = ([sums[0]; 3], [square_sums[0]; 3]);
+        }
+        let mut hash = Sha256::new();
+        hash.update(image.width.to_le_bytes());
+        hash.update(image.height.to_le_bytes());
+        hash.update([image.channels]);
+        hash.update(&image.pixels);
+        let pixels = u64::from(image.width) * u64::from(image.height);
+        Self {
+            size: (image.width, image.height),
+            is_grey,
+            hash: hash.finalize().into(),
+            pixels,
+            sums,
+            square_sums,
+        }
+    }
+}
+
+/// Decodes every picture of a data set and reports what is there. Works on all cores; the result does not
+/// depend on them.
+pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
+    let all: Vec<(Split, &Sample)> = Split::ALL
+        .into_iter()
+        .flat_map(|split| dataset.split(split).iter().map(move |sample| (split, sample)))
+        .collect();
+    let looked_at: Vec<Result<Facts, DatasetError>> =
+        all.par_iter().map(|(_, sample)| Ok(Facts::of(&sample.picture.decode(limits)?))).collect();
+    let (mut facts, mut corrupt) = (Vec::new(), Vec::new());
+    for (&(split, sample), result) in all.iter().zip(looked_at) {
+        match result {
+            Ok(fact) => facts.push((split, sample, fact)),
+            Err(error) => corrupt.push(CorruptPicture {
+                split,
+                picture: sample.picture.name(),
+                reason: match error {
+                    DatasetError::Picture { reason, .. } => reason,
+                    other => other.to_string(),
+                },
+            }),
+        }
+    }
+    let splits = Split::ALL.map(|split| count(dataset, split)).to_vec();
+    let (mean, std) =
+        channel_statistics(facts.iter().filter(|(split, ..)| *split == Split::Train).map(|(.., fact)| fact));
+    Inspection {
+        info: dataset.info.clone(),
+        imbalance: imbalance(&splits[0].classes),
+        splits,
+        sizes: SizeRange::of(facts.iter().map(|(.., fact)| fact.size)),
+        grey: facts.iter().filter(|(.., fact)| fact.is_grey).count(),
+        colour: facts.iter().filter(|(.., fact)| !fact.is_grey).count(),
+        mean,
+        std,
+        corrupt,
+        duplicates: duplicates(&dataset.info.classes, &facts),
+    }
+}
+
+fn count(dataset: &Dataset, split: Split) -> SplitCounts {
+    let mut classes = vec![0; dataset.info.classes.len()];
+    let samples = dataset.split(split);
+    for sample in samples {
+        classes[sample.label] += 1;
+    }
+    SplitCounts { split, samples: samples.len(), classes }
+}
+
+/// The largest count over the smallest that is not 0.
+fn imbalance(counts: &[usize]) -> f64 {
+    let present = || counts.iter().copied().filter(|&count| count > 0);
+    match (present().max(), present().min()) {
+        (Some(largest), Some(smallest)) => largest as f64 / smallest as f64,
+        _ => 1.0,
+    }
+}
+
+fn channel_statistics<'a>(facts: impl Iterator<Item = &'a Facts>) -> (Vec<f64>, Vec<f64>) {
+    let (mut pixels, mut sums, mut square_sums, mut is_grey) = (0u64, [0u64; 3], [0u64; 3], true);
+    for fact in facts {
+        pixels += fact.pixels;
+        is_grey &= fact.is_grey;
+        for channel in 0..3 {
+            sums[channel] += fact.sums[channel];
+            square_sums[channel] += fact.square_sums[channel];
+        }
+    }
+    if pixels == 0 {
+        return (Vec::new(), Vec::new());
+    }
+    let channels = if is_grey { 1 } else { 3 };
+    let mean = |channel: usize| sums[channel] as f64 / pixels as f64;
+    let std = |channel: usize| {
+        (square_sums[channel] as f64 / pixels as f64 - mean(channel).powi(2)).max(0.0).sqrt()
+    };
+    (
+        (0..channels).map(|channel| mean(channel) / 255.0).collect(),
+        (0..channels).map(|channel| std(channel) / 255.0).collect(),
+    )
+}
+
+fn duplicates(classes: &[String], facts: &[(Split, &Sample, Facts)]) -> Vec<DuplicateGroup> {
+    let mut by_hash: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
+    for (position, (.., fact)) in facts.iter().enumerate() {
+        by_hash.entry(fact.hash).or_default().push(position);
+    }
+    let groups: BTreeMap<usize, Vec<usize>> =
+        by_hash.into_values().filter(|group| group.len() > 1).map(|group| (group[0], group)).collect();
+    let group = |positions: Vec<usize>| {
+        let (first_split, first, _) = &facts[positions[0]];
+        DuplicateGroup {
+            across_splits: positions.iter().any(|&position| facts[position].0 != *first_split),
+            conflicting_labels: positions.iter().any(|&position| facts[position].1.label != first.label),
+            pictures: positions
+                .iter()
+                .map(|&position| {
+                    let (split, sample, _) = &facts[position];
+                    Duplicate {
+                        split: *split,
+                        class: classes[sample.label].clone(),
+                        picture: sample.picture.name(),
+                    }
+                })
+                .collect(),
+        }
+    };
+    groups.into_values().map(group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use image::{Rgb, RgbImage};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{Extent, OpenOptions, open};
+
+    fn save(root: &Path, path: &str, size: (u32, u32), colour: [u8; 3]) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        RgbImage::from_pixel(size.0, size.1, Rgb(colour)).save(path).unwrap();
+    }
+
+    fn open_path(root: &Path) -> Dataset {
+        open(&root.to_string_lossy(), &OpenOptions::default()).unwrap()
+    }
+
+    /// Two classes; a corrupt file, a picture twice in a class, one in both splits, one under both labels.
+    fn troubled() -> TempDir {
+        let root = TempDir::new().unwrap();
+        save(root.path(), "train/a/1.png", (4, 2), [255, 0, 0]);
+        save(root.path(), "train/a/2.png", (4, 2), [255, 0, 0]);
+        save(root.path(), "train/a/3.png", (6, 9), [0, 0, 1]);
+        save(root.path(), "train/a/4.png", (5, 5), [0, 0, 2]);
+        save(root.path(), "train/b/1.png", (5, 5), [0, 0, 2]);
+        save(root.path(), "val/a/1.png", (2, 1), [0, 0, 4]);
+        save(root.path(), "val/b/1.bmp", (6, 9), [0, 0, 1]);
+        fs::write(root.path().join("train/b/broken.png"), "no image").unwrap();
+        root
+    }
+
+    #[test]
+    fn counts_sizes_and_colours_are_reported() {
+        let root = troubled();
+        let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
+        let train = SplitCounts { split: Split::Train, samples: 6, classes: vec![4, 2] };
+        assert_eq!((&inspection.splits[0], inspection.splits[1].samples), (&train, 2));
+        assert_eq!((inspection.imbalance, inspection.grey, inspection.colour), (2.0, 0, 7));
+        let sizes = inspection.sizes.unwrap();
+        assert_eq!(sizes.width, Extent { min: 2, median: 5, max: 6 });
+        assert_eq!(sizes.height, Extent { min: 1, median: 5, max: 9 });
+        let json = serde_json::to_value(&inspection).unwrap();
+        assert_eq!(json["splits"][0]["split"], "train");
+    }
+
+    #[test]
+    fn a_corrupt_file_is_named_and_does_not_stop_the_rest() {
+        let root = troubled();
+        let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
+        let [corrupt] = &inspection.corrupt[..] else {
+            panic!("one file is corrupt: {:?}", inspection.corrupt)
+        };
+        assert!(
+            corrupt.split == Split::Train
+                && corrupt.picture.ends_with("broken.png")
+                && !corrupt.reason.is_empty()
+        );
+    }
+
+    #[test]
+    fn equal_pictures_are_found_within_and_between_splits_and_labels() {
+        let root = troubled();
+        let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
+        let kinds: Vec<_> = inspection
+            .duplicates
+            .iter()
+            .map(|group| (group.across_splits, group.conflicting_labels, group.pictures.len()))
+            .collect();
+        assert_eq!(kinds, [(false, false, 2), (true, true, 2), (false, true, 2)]);
+        let leak = inspection.leaks().next().unwrap();
+        assert!(leak.pictures[1].split == Split::Val && leak.pictures[1].class == "b");
+        assert!(leak.pictures[1].picture.ends_with("1.bmp"), "{leak:?}");
+        assert_eq!((inspection.leaks().count(), inspection.conflicts().count()), (1, 2));
+    }
+
+    #[test]
+    fn mean_and_deviation_are_those_of_the_training_pixels() {
+        let root = TempDir::new().unwrap();
+        save(root.path(), "train/a/1.png", (1, 3), [255, 51, 0]);
+        save(root.path(), "train/b/1.png", (1, 1), [0, 51, 255]);
+        save(root.path(), "val/a/1.png", (9, 9), [9, 9, 9]);
+        save(root.path(), "val/b/1.png", (9, 9), [8, 8, 8]);
+        let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
+        let close = |found: &[f64], expected: [f64; 3]| {
+            found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-9)
+        };
+        assert!(close(&inspection.mean, [0.75, 0.2, 0.25]), "{:?}", inspection.mean);
+        let deviation = 0.1875f64.sqrt();
+        assert!(close(&inspection.std, [deviation, 0.0, deviation]), "{:?}", inspection.std);
+    }
+}

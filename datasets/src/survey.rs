@@ -1,0 +1,128 @@
+//! A quick look at some pictures: their sizes, and whether they have colour.
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::{DatasetError, DecodeLimits, Sample};
+
+/// The range of the pictures' sizes in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeRange {
+    /// Columns.
+    pub width: Extent,
+    /// Rows.
+    pub height: Extent,
+}
+
+impl SizeRange {
+    pub(crate) fn of(sizes: impl Iterator<Item = (u32, u32)>) -> Option<Self> {
+        let (widths, heights) = sizes.unzip();
+        Some(Self { width: Extent::of(widths)?, height: Extent::of(heights)? })
+    }
+}
+
+/// The range of a measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Extent {
+    /// The smallest.
+    pub min: u32,
+    /// The one in the middle; the upper of two.
+    pub median: u32,
+    /// The largest.
+    pub max: u32,
+}
+
+impl Extent {
+    fn of(mut values: Vec<u32>) -> Option<Self> {
+        values.sort_unstable();
+        Some(Self { min: *values.first()?, median: *values.get(values.len() / 2)?, max: *values.last()? })
+    }
+}
+
+/// What a look at some pictures found: enough to choose an image size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    /// Sizes of the pictures that could be decoded.
+    pub sizes: SizeRange,
+    /// Whether none of them has colour.
+    pub grey: bool,
+    /// How many could be decoded.
+    pub decoded: usize,
+    /// How many could not.
+    pub failed: usize,
+}
+
+/// Decodes at most `at_most` pictures, evenly spaced over the samples.
+///
+/// # Errors
+///
+/// When no picture can be decoded: what is wrong with the first.
+pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Result<Survey, DatasetError> {
+    let looked_at = at_most.min(samples.len());
+    let decoded: Vec<Result<(u32, u32, u8), DatasetError>> = (0..looked_at)
+        .into_par_iter()
+        .map(|index| {
+            let image = samples[index * samples.len() / looked_at].picture.decode(limits)?;
+            Ok((image.width, image.height, image.channels))
+        })
+        .collect();
+    let images = || decoded.iter().flatten();
+    match SizeRange::of(images().map(|&(width, height, _)| (width, height))) {
+        Some(sizes) => Ok(Survey {
+            sizes,
+            grey: images().all(|&(.., channels)| channels == 1),
+            decoded: images().count(),
+            failed: decoded.iter().filter(|result| result.is_err()).count(),
+        }),
+        None => Err(decoded.into_iter().find_map(Result::err).unwrap_or_else(|| DatasetError::Picture {
+            picture: "the data set".to_owned(),
+            reason: "there are no pictures to look at".to_owned(),
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use image::{GrayImage, Luma};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{OpenOptions, open};
+
+    #[test]
+    fn a_survey_is_spread_over_the_samples() {
+        let root = TempDir::new().unwrap();
+        for (class, size) in [("a", 8), ("b", 16), ("c", 24)] {
+            for index in 0..10u8 {
+                let path = root.path().join(format!("train/{class}/{index}.png"));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                GrayImage::from_pixel(size, size, Luma([index])).save(path).unwrap();
+            }
+        }
+        let dataset = open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap();
+        let survey = survey(&dataset.train, 3, &DecodeLimits::default()).unwrap();
+        assert_eq!(survey.sizes.width, Extent { min: 8, median: 16, max: 24 });
+        assert_eq!((survey.grey, survey.decoded, survey.failed), (true, 3, 0));
+    }
+
+    #[test]
+    fn a_survey_of_nothing_readable_says_what_is_wrong() {
+        let root = TempDir::new().unwrap();
+        for path in ["a/1.png", "a/2.png", "b/1.png", "b/2.png"] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "no image").unwrap();
+        }
+        let message = survey(
+            &open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap().train,
+            100,
+            &DecodeLimits::default(),
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(message.contains(".png"), "{message}");
+        assert!(survey(&[], 100, &DecodeLimits::default()).is_err());
+    }
+}

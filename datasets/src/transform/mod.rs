@@ -1,0 +1,11 @@
+//! From a decoded picture to what a model sees: the one evaluation path, and what training adds to it.
+
+mod augment;
+mod colour;
+mod mix;
+mod preprocess;
+mod rand_augment;
+
+pub use augment::{Augmentation, Crop, InvalidAugmentation};
+pub use preprocess::{Interpolation, InvalidPreprocessing, Preprocessing, ResizeRule};
+pub use rand_augment::RandAugment;

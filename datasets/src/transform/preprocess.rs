@@ -1,0 +1,333 @@
+//! The one way from a picture to numbers, shared by training, evaluation and classification.
+
+use std::cell::RefCell;
+
+use fast_image_resize::images::{Image as Target, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use serde::{Deserialize, Serialize};
+
+use crate::Image;
+
+/// What is done to a picture before a model sees it; stored with the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preprocessing {
+    /// Height and width that the model takes, in pixels.
+    pub image_size: [usize; 2],
+    /// 1: pictures become grey; 3: red, green, blue.
+    pub channels: usize,
+    /// How other sizes become this one.
+    pub resize: ResizeRule,
+    /// The filter that scales.
+    pub interpolation: Interpolation,
+    /// Subtracted from each channel's values between 0 and 1.
+    pub mean: Vec<f32>,
+    /// Then divided by.
+    pub std: Vec<f32>,
+}
+
+/// How a picture of any size becomes one of the model's size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ResizeRule {
+    /// Both sides are scaled, whatever that does to the shape.
+    Squash,
+    /// The shorter side is scaled to size / crop, then the centre is cut out (timm's `crop_mode = center`).
+    ShorterSide {
+        /// Share of the scaled side that is kept: above 0 and at most 1.
+        crop: f64,
+    },
+}
+
+/// An antialiased scaling filter, as PIL has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interpolation {
+    /// Triangle.
+    Bilinear,
+    /// Catmull-Rom, a = -0.5.
+    Bicubic,
+    /// Three lobes.
+    Lanczos,
+}
+
+/// What is wrong with a [`Preprocessing`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("preprocessing: {0}")]
+pub struct InvalidPreprocessing(String);
+
+impl Preprocessing {
+    /// Checks every value.
+    ///
+    /// # Errors
+    ///
+    /// Names the key and what is allowed.
+    pub fn validate(&self) -> Result<(), InvalidPreprocessing> {
+        let fail = |message: String| Err(InvalidPreprocessing(message));
+        if self.image_size.contains(&0) {
+            return fail("`image_size` must be at least 1".to_owned());
+        }
+        if self.channels != 1 && self.channels != 3 {
+            return fail(format!("`channels` is {}: pictures have 1 or 3", self.channels));
+        }
+        if self.mean.len() != self.channels || self.std.len() != self.channels {
+            return fail(format!("`mean` and `std` need {} values, one a channel", self.channels));
+        }
+        if !self.mean.iter().all(|mean| mean.is_finite())
+            || !self.std.iter().all(|std| *std > 0.0 && std.is_finite())
+        {
+            return fail("`mean` must be finite and `std` above 0".to_owned());
+        }
+        match self.resize {
+            ResizeRule::ShorterSide { crop } if !(crop > 0.0 && crop <= 1.0) => {
+                fail(format!("`crop` is {crop}: a share above 0 and at most 1 is needed"))
+            }
+            ResizeRule::ShorterSide { .. } | ResizeRule::Squash => Ok(()),
+        }
+    }
+
+    /// Numbers that one picture becomes.
+    pub fn values(&self) -> usize {
+        self.channels * self.image_size[0] * self.image_size[1]
+    }
+
+    /// The model's input for a picture.
+    ///
+    /// # Shapes
+    ///
+    /// - output: `[channels, height, width]`
+    pub fn apply(&self, image: &Image) -> Vec<f32> {
+        let mut values = vec![0.0; self.values()];
+        self.normalise(&self.resized(image), &mut values);
+        values
+    }
+
+    /// The picture in the model's size and channels, before its values become numbers around 0.
+    pub fn resized(&self, image: &Image) -> Image {
+        let image = image.with_channels(self.channels as u8);
+        let [height, width] = self.image_size.map(|side| side as u32);
+        match self.resize {
+            ResizeRule::Squash => image.resize(width, height, self.interpolation),
+            ResizeRule::ShorterSide { crop } => {
+                let target = |side: u32| ((f64::from(side) / crop).floor() as u32).max(side);
+                let (rows, columns) = (target(height), target(width));
+                let (h, w) = (u64::from(image.height), u64::from(image.width));
+                // The side that is shorter in proportion fits exactly; the other one is rounded down.
+                let (new_height, new_width) = if h * u64::from(columns) <= w * u64::from(rows) {
+                    (rows, (u64::from(rows) * w / h) as u32)
+                } else {
+                    ((u64::from(columns) * h / w) as u32, columns)
+                };
+                image.resize(new_width, new_height, self.interpolation).centre_crop(width, height)
+            }
+        }
+    }
+
+    /// Writes `(value / 255 - mean) / std` for a picture of the model's size and channels.
+    ///
+    /// # Shapes
+    ///
+    /// - output: `[channels, height, width]`
+    ///
+    /// # Panics
+    ///
+    /// When the picture or the output has another size.
+    pub fn normalise(&self, image: &Image, output: &mut [f32]) {
+        let [height, width] = self.image_size;
+        let area = height * width;
+        assert_eq!(image.pixels.len(), self.values(), "a picture of the model's size is needed");
+        for (channel, plane) in output.chunks_exact_mut(area).enumerate() {
+            let scale = 1.0 / (255.0 * self.std[channel]);
+            let shift = -self.mean[channel] / self.std[channel];
+            let pixels = image.pixels[channel..].iter().step_by(self.channels);
+            for (value, &pixel) in plane.iter_mut().zip(pixels) {
+                *value = f32::from(pixel) * scale + shift;
+            }
+        }
+    }
+}
+
+impl Interpolation {
+    fn filter(self) -> FilterType {
+        match self {
+            Self::Bilinear => FilterType::Bilinear,
+            Self::Bicubic => FilterType::CatmullRom,
+            Self::Lanczos => FilterType::Lanczos3,
+        }
+    }
+}
+
+thread_local! {
+    /// Keeps its buffers between pictures.
+    static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
+}
+
+impl Image {
+    /// The picture with 1 or 3 channels: grey is repeated, colour weighed by ITU-R 601 as PIL does.
+    pub fn with_channels(&self, channels: u8) -> Self {
+        let pixels = match (self.channels, channels) {
+            (1, 3) => self.pixels.iter().flat_map(|&grey| [grey; 3]).collect(),
+            (3, 1) => self.pixels.chunks_exact(3).map(luma).collect(),
+            _ => self.pixels.clone(),
+        };
+        Self { channels, pixels, ..*self }
+    }
+
+    /// The picture scaled to `width` by `height` (at least 1) with an antialiased filter.
+    pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> Self {
+        let (width, height) = (width.max(1), height.max(1));
+        if (width, height) == (self.width, self.height) {
+            return self.clone();
+        }
+        let kind = if self.channels == 1 { PixelType::U8 } else { PixelType::U8x3 };
+        let source = ImageRef::new(self.width, self.height, &self.pixels, kind);
+        let mut target = Target::new(width, height, kind);
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(interpolation.filter()));
+        let done = source.ok().and_then(|source| {
+            RESIZER.with_borrow_mut(|resizer| resizer.resize(&source, &mut target, &options).ok())
+        });
+        assert!(done.is_some(), "a picture's buffer has the length of its size");
+        Self { width, height, channels: self.channels, pixels: target.into_vec() }
+    }
+
+    /// The middle of the picture, as torchvision's `CenterCrop` places it.
+    ///
+    /// # Panics
+    ///
+    /// When the picture is smaller.
+    pub fn centre_crop(&self, width: u32, height: u32) -> Self {
+        let start = |size: u32, kept: u32| (f64::from(size - kept) / 2.0).round_ties_even() as usize;
+        self.crop(start(self.width, width), start(self.height, height), width, height)
+    }
+
+    /// The part of `width` by `height` pixels from column `left` and row `top`.
+    ///
+    /// # Panics
+    ///
+    /// When it reaches beyond the picture.
+    pub fn crop(&self, left: usize, top: usize, width: u32, height: u32) -> Self {
+        let (channels, stride) =
+            (usize::from(self.channels), self.width as usize * usize::from(self.channels));
+        let pixels = (top..top + height as usize)
+            .flat_map(|row| {
+                let start = row * stride + left * channels;
+                self.pixels[start..start + width as usize * channels].iter().copied()
+            })
+            .collect();
+        Self { width, height, channels: self.channels, pixels }
+    }
+
+    /// The whole picture, scaled down where a side is longer than `longest`.
+    pub fn fit(&self, longest: u32) -> Self {
+        let side = self.width.max(self.height);
+        if side <= longest {
+            return self.clone();
+        }
+        let scaled = |length: u32| (u64::from(length) * u64::from(longest) / u64::from(side)) as u32;
+        self.resize(scaled(self.width), scaled(self.height), Interpolation::Bicubic)
+    }
+}
+
+fn luma(rgb: &[u8]) -> u8 {
+    // PIL's integer form of 0.299 R + 0.587 G + 0.114 B.
+    let sum = u32::from(rgb[0]) * 19595 + u32::from(rgb[1]) * 38470 + u32::from(rgb[2]) * 7471;
+    ((sum + 0x8000) >> 16) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use safetensors::SafeTensors;
+
+    use super::*;
+    use crate::{DecodeLimits, Picture};
+
+    fn preprocessing(size: usize, resize: ResizeRule, interpolation: Interpolation) -> Preprocessing {
+        Preprocessing {
+            image_size: [size, size],
+            channels: 3,
+            resize,
+            interpolation,
+            mean: vec![0.485, 0.456, 0.406],
+            std: vec![0.229, 0.224, 0.225],
+        }
+    }
+
+    fn picture(width: u32, height: u32) -> Image {
+        let pixels = (0..width * height * 3).map(|i| (i * 37 % 251) as u8).collect();
+        Image { width, height, channels: 3, pixels }
+    }
+
+    /// timm's evaluation transform, on the pictures of `tests/fixtures/preprocess`.
+    #[test]
+    fn pictures_become_what_timm_makes_of_them() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/preprocess");
+        let bytes = std::fs::read(folder.join("io.safetensors")).unwrap();
+        let cases = SafeTensors::deserialize(&bytes).unwrap();
+        for (name, view) in cases.iter() {
+            let parts: Vec<&str> = name.splitn(3, '.').collect();
+            let file = folder.join(format!("{}.png", parts[0]));
+            let interpolation =
+                if parts[1] == "bicubic" { Interpolation::Bicubic } else { Interpolation::Bilinear };
+            let crop: f64 = parts[2].trim_start_matches("crop").parse().unwrap();
+            let ours = preprocessing(64, ResizeRule::ShorterSide { crop }, interpolation);
+            let values = ours.apply(&Picture::File(file).decode(&DecodeLimits::default()).unwrap());
+            let theirs: Vec<f32> =
+                view.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+            assert_eq!(values.len(), theirs.len());
+            for (index, (a, b)) in values.iter().zip(&theirs).enumerate() {
+                let gap = (a - b).abs() * ours.std[index / (64 * 64)] * 255.0;
+                assert!(gap < 2.01, "{name}[{index}]: {gap} of 255 levels");
+            }
+        }
+        assert_eq!(cases.len(), 8);
+    }
+
+    #[test]
+    fn any_size_gives_the_size_that_was_asked_for() {
+        for (width, height) in [(1, 1), (1, 50), (64, 63), (7, 200), (300, 20), (32, 32)] {
+            for resize in [
+                ResizeRule::Squash,
+                ResizeRule::ShorterSide { crop: 0.9 },
+                ResizeRule::ShorterSide { crop: 1.0 },
+            ] {
+                let values = preprocessing(32, resize, Interpolation::Bicubic).apply(&picture(width, height));
+                assert_eq!(values.len(), 3 * 32 * 32, "{width}x{height}");
+                assert!(values.iter().all(|value| (-3.0..3.0).contains(value)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_right_size_is_not_touched() {
+        let image = picture(32, 32);
+        for resize in [ResizeRule::Squash, ResizeRule::ShorterSide { crop: 1.0 }] {
+            assert_eq!(preprocessing(32, resize, Interpolation::Lanczos).resized(&image), image);
+        }
+    }
+
+    #[test]
+    fn colour_becomes_grey_and_back() {
+        let image = Image { width: 2, height: 1, channels: 3, pixels: vec![255, 255, 255, 255, 0, 0] };
+        let grey = image.with_channels(1);
+        assert_eq!(grey.pixels, [255, 76]);
+        assert_eq!(grey.with_channels(3).pixels, [255, 255, 255, 76, 76, 76]);
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        let good = preprocessing(8, ResizeRule::Squash, Interpolation::Bicubic);
+        assert_eq!(good.validate(), Ok(()));
+        let cases = [
+            ("crop", Preprocessing { resize: ResizeRule::ShorterSide { crop: 1.5 }, ..good.clone() }),
+            ("mean", Preprocessing { mean: vec![0.5], ..good.clone() }),
+            ("std", Preprocessing { std: vec![0.0; 3], ..good.clone() }),
+            ("channels", Preprocessing { channels: 4, ..good.clone() }),
+            ("image_size", Preprocessing { image_size: [0, 8], ..good }),
+        ];
+        for (key, bad) in cases {
+            assert!(bad.validate().unwrap_err().to_string().contains(key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A model file in use: pictures in, logits out.
+
+use std::path::Path;
+
+use anyhow::Result;
+use burn::tensor::{Device, Tensor, TensorData};
+use rayon::prelude::*;
+use vitrine_datasets::{DatasetError, DecodeLimits, Picture};
+use vitrine_models::VisionTransformer;
+
+use crate::model_file::{self, ModelCard};
+
+/// A trained model with everything that using it takes.
+pub struct Classifier {
+    card: ModelCard,
+    model: VisionTransformer,
+    device: Device,
+}
+
+impl Classifier {
+    /// Reads a model file or the best model of a run folder.
+    ///
+    /// # Errors
+    /// When `path` holds no model of this program.
+    pub fn load(path: &Path, device: &Device) -> Result<Self> {
+        let (card, model) = model_file::load(path, device)?;
+        Ok(Self { card, model, device: device.clone() })
+    }
+
+    /// What the file says about itself.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// The model.
+    pub fn model(&self) -> &VisionTransformer {
+        &self.model
+    }
+
+    /// The logits of each picture, in the order of the class names, or why it cannot be read.
+    ///
+    /// Pictures are decoded in parallel and classified as one batch.
+    pub fn classify(&self, pictures: &[Picture]) -> Vec<Result<Vec<f32>, DatasetError>> {
+        let limits = DecodeLimits::default();
+        let preprocessing = &self.card.preprocessing;
+        let decoded: Vec<Result<Vec<f32>, DatasetError>> =
+            pictures.par_iter().map(|picture| Ok(preprocessing.apply(&picture.decode(&limits)?))).collect();
+        let values: Vec<f32> = decoded.iter().flatten().flatten().copied().collect();
+        let readable = decoded.iter().filter(|result| result.is_ok()).count();
+        let mut logits = self.logits(values, readable).into_iter();
+        decoded.into_iter().map(|result| result.map(|_| logits.next().unwrap_or_default())).collect()
+    }
+
+    fn logits(&self, values: Vec<f32>, count: usize) -> Vec<Vec<f32>> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let preprocessing = &self.card.preprocessing;
+        let [height, width] = preprocessing.image_size;
+        let data = TensorData::new(values, [count, preprocessing.channels, height, width]);
+        let logits = self.model.forward(Tensor::from_data(data, &self.device)).into_data();
+        let logits: Vec<f32> = logits.iter::<f32>().collect();
+        logits.chunks_exact(self.card.classes.len()).map(<[f32]>::to_vec).collect()
+    }
+}

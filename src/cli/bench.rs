@@ -1,0 +1,153 @@
+//! `vitrine bench`: how fast a model trains and classifies here.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Distribution, Tensor};
+use clap::Args;
+use serde::Serialize;
+use vitrine_models::{ModelConfig, VisionTransformer, ops, preset};
+
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::recipe::Recipe;
+use crate::train::optimiser;
+
+/// Measure training and inference speed on random images.
+#[derive(Args)]
+#[command(after_help = "Example:\n  vitrine bench --model vit_tiny_patch16_224 --batch-size 16 --json")]
+pub(super) struct Bench {
+    /// Preset to measure.
+    #[arg(long, value_name = "NAME", default_value = "vit_tiny_patch16_224")]
+    model: String,
+    /// Images a step.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+    /// Steps that are timed, after warm-up; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    model: String,
+    device: String,
+    batch_size: usize,
+    train_images_per_second: f64,
+    infer_images_per_second: f64,
+    latency_ms_batch1: f64,
+    /// Missing where the system does not tell.
+    peak_rss_mb: Option<f64>,
+}
+
+/// Steps before the clock counts.
+const WARM_UP: usize = 2;
+
+impl Bench {
+    pub(super) fn run(&self) -> Result<Status> {
+        self.threads.apply()?;
+        let Some(config) = preset::find(&self.model) else {
+            bail!("--model {}: there is no such preset; `vitrine presets` lists them", self.model);
+        };
+        let found = self.device.select()?;
+        let (device, batch_size) = (found.device, self.batch_size as usize);
+        let train = self.train(&config, &device)?;
+        let model = config.init(&device)?;
+        let infer = self.infer(&model, &config, batch_size, &device)?;
+        let single = self.infer(&model, &config, 1, &device)?;
+        let figures = Figures {
+            model: self.model.clone(),
+            device: found.name,
+            batch_size,
+            train_images_per_second: batch_size as f64 / train,
+            infer_images_per_second: batch_size as f64 / infer,
+            latency_ms_batch1: 1e3 * single,
+            peak_rss_mb: peak_rss_mb(),
+        };
+        self.print(&figures)
+    }
+
+    fn print(&self, figures: &Figures) -> Result<Status> {
+        if self.json {
+            println!("{}", serde_json::to_string(figures)?);
+            return Ok(Status::Done);
+        }
+        println!("{} on {}, batch {}", figures.model, figures.device, figures.batch_size);
+        println!("training   {:10.1} images/s", figures.train_images_per_second);
+        println!("inference  {:10.1} images/s", figures.infer_images_per_second);
+        println!("one image  {:10.2} ms", figures.latency_ms_batch1);
+        if let Some(memory) = figures.peak_rss_mb {
+            println!("memory     {memory:10.1} MB at the most");
+        }
+        Ok(Status::Done)
+    }
+
+    /// Seconds a training step takes: forward, loss, backward, clipping, AdamW.
+    fn train(&self, config: &ModelConfig, device: &Device) -> Result<f64> {
+        let tracked = device.clone().autodiff();
+        let mut model = config.init(&tracked)?;
+        let recipe = Recipe::default();
+        let mut optimiser = optimiser::adamw(&recipe);
+        let images = images(config, self.batch_size as usize, &tracked);
+        let classes = config.num_classes;
+        let targets = Tensor::<2>::full([self.batch_size as usize, classes], 1.0 / classes as f64, &tracked);
+        let mut step = || -> Result<()> {
+            let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
+            let grads = GradientsParams::from_grads(loss.backward(), &model);
+            let grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
+            model = optimiser.step(recipe.learning_rate, model.clone(), grads);
+            device.sync().context("the device failed")
+        };
+        median(self.steps as usize, &mut step)
+    }
+
+    /// Seconds a forward pass takes, until the logits are here.
+    fn infer(
+        &self,
+        model: &VisionTransformer,
+        config: &ModelConfig,
+        batch: usize,
+        device: &Device,
+    ) -> Result<f64> {
+        let images = images(config, batch, device);
+        median(self.steps as usize, &mut || {
+            let _ = model.forward(images.clone()).into_data();
+            Ok(())
+        })
+    }
+}
+
+fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
+    let size = config.image_size;
+    let shape = [batch, config.channels, size.height, size.width];
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+fn median(steps: usize, step: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    for _ in 0..WARM_UP {
+        step()?;
+    }
+    let mut seconds = Vec::with_capacity(steps);
+    for _ in 0..steps {
+        let start = Instant::now();
+        step()?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[steps / 2])
+}
+
+/// The most memory that this process has held, where the system tells.
+fn peak_rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes / 1024.0)
+}

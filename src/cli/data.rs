@@ -1,0 +1,42 @@
+//! The arguments that say which data set is meant.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use vitrine_datasets::{Dataset, DownloadProgress, OpenOptions};
+
+/// Where named data sets are.
+#[derive(Args)]
+pub(super) struct DataArgs {
+    /// Where named data sets are kept and downloaded to.
+    #[arg(long, env = "VITRINE_DATA", value_name = "DIR", default_value = "datasets/data")]
+    pub(super) data_dir: PathBuf,
+    /// Address to download named data sets from, instead of their publishers.
+    #[arg(long, env = "VITRINE_MIRROR", value_name = "URL")]
+    pub(super) mirror: Option<String>,
+    /// Never download.
+    #[arg(long)]
+    pub(super) offline: bool,
+}
+
+impl DataArgs {
+    /// Opens a data set; where it has no validation split, `val_fraction` of its training pictures become one.
+    pub(super) fn open(&self, data: &str, val_fraction: f64, seed: u64) -> Result<Dataset> {
+        let options = OpenOptions {
+            data_dir: self.data_dir.clone(),
+            val_fraction,
+            seed,
+            download: !self.offline,
+            mirror: self.mirror.clone(),
+            progress: Some(announce),
+        };
+        Ok(vitrine_datasets::open(data, &options)?)
+    }
+}
+
+fn announce(progress: &DownloadProgress<'_>) {
+    if progress.received == 0 {
+        eprintln!("downloading {}", progress.url);
+    }
+}

@@ -1,0 +1,31 @@
+//! `vitrine devices`: what can compute here.
+
+use anyhow::Result;
+use clap::Args;
+
+use super::Status;
+use crate::device;
+
+/// List backends and the devices found for them.
+#[derive(Args)]
+#[command(after_help = "Example:\n  vitrine devices")]
+pub(super) struct Devices {}
+
+impl Devices {
+    pub(super) fn run(&self) -> Result<Status> {
+        let default = device::select(None).ok().map(|(device, _)| device.name);
+        for (backend, devices) in device::list() {
+            if !backend.is_built() {
+                println!("{:10} not built in; build with --features {}", backend.name, backend.name);
+            } else if devices.is_empty() {
+                println!("{:10} no device found", backend.name);
+            }
+            for device in devices {
+                let works = if device.works() { "" } else { ", does not compute: is its driver complete?" };
+                let mark = if default.as_ref() == Some(&device.name) { " (default)" } else { "" };
+                println!("{:10} {}{works}{mark}", device.name, device.hardware());
+            }
+        }
+        Ok(Status::Done)
+    }
+}

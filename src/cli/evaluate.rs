@@ -1,0 +1,105 @@
+//! `vitrine evaluate`: how good a model is on a data set.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use vitrine_datasets::{Dataset, DecodeLimits, Loader, LoaderConfig, Sample, Split};
+
+use super::data::DataArgs;
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::evaluate::{Metrics, predict, table};
+use crate::model_file::{self, ModelCard};
+
+/// Measure a model on a data set.
+#[derive(Args)]
+#[command(after_help = "Example:\n  vitrine evaluate runs/mnist-vit_pico_patch4_28-1 mnist --split test")]
+pub(super) struct Evaluate {
+    /// Model file or run folder.
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Data set: a name or a path, as `vitrine train` takes it.
+    #[arg(value_name = "DATA")]
+    data: String,
+    /// Which part: train, val or test; by default test where there is one, else val.
+    #[arg(long, value_name = "SPLIT")]
+    split: Option<Split>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Pictures a forward pass.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+    /// Share that was split off for validation when the model was trained, where the data set has no such split.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    val_fraction: f64,
+    /// Seed of that split.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    data_args: DataArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+impl Evaluate {
+    pub(super) fn run(&self) -> Result<Status> {
+        let threads = self.threads.apply()?;
+        let device = self.device.select()?.device;
+        let (card, model) = model_file::load(&self.model, &device)?;
+        let dataset = self.data_args.open(&self.data, self.val_fraction, self.seed)?;
+        let split = self.split.unwrap_or(if dataset.test.is_empty() { Split::Val } else { Split::Test });
+        let samples = align(&dataset, split, &card, &self.data)?;
+        let loader = Loader::new(
+            samples,
+            LoaderConfig {
+                batch_size: self.batch_size as usize,
+                seed: 0,
+                threads,
+                prefetch: 4,
+                preprocessing: card.preprocessing.clone(),
+                augmentation: None,
+                label_smoothing: 0.0,
+                classes: card.classes.len(),
+                limits: DecodeLimits::default(),
+                cache_bytes: 0,
+            },
+        )?;
+        let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), &device)?;
+        let metrics = Metrics::compute(&predicted.predictions, &card.classes);
+        if self.json {
+            println!("{}", serde_json::to_string(&metrics)?);
+        } else {
+            println!("{} split of {}, {} pictures\n", split, self.data, metrics.samples);
+            println!("{}", table(&metrics));
+        }
+        for bad in &predicted.bad {
+            eprintln!("error: {}: {}", bad.name, bad.message);
+        }
+        Ok(if predicted.bad.is_empty() { Status::Done } else { Status::Partial })
+    }
+}
+
+/// A split's samples with labels in the order of the model's classes, matched by name.
+fn align(dataset: &Dataset, split: Split, card: &ModelCard, data: &str) -> Result<Arc<[Sample]>> {
+    let samples = dataset.split(split);
+    if samples.is_empty() {
+        bail!("--split {split}: `{data}` has no such split");
+    }
+    let places = dataset
+        .info
+        .classes
+        .iter()
+        .map(|class| match card.classes.iter().position(|known| known == class) {
+            Some(place) => Ok(place),
+            None => bail!(
+                "{data}: its class `{class}` is unknown to the model, which has {}",
+                card.classes.join(", ")
+            ),
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(samples.iter().map(|sample| Sample { label: places[sample.label], ..sample.clone() }).collect())
+}

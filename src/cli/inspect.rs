@@ -1,0 +1,150 @@
+//! `vitrine inspect`: what a data set, a model file or a preset is.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use burn::module::Module;
+use burn::tensor::Device;
+use clap::Args;
+use serde_json::json;
+use vitrine_datasets::{DecodeLimits, Inspection, Split};
+use vitrine_models::{ModelConfig, preset};
+
+use super::data::DataArgs;
+use super::{Status, ThreadArgs};
+use crate::model_file::{self, ModelCard};
+
+/// Describe a data set (with its faults), a model file, a run folder or a preset.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  vitrine inspect photos/\n  vitrine inspect runs/shapes-vit_pico_patch4_32-1\n  \
+    vitrine inspect vit_tiny_patch16_224"
+)]
+pub(super) struct Inspect {
+    /// Data set, model file, run folder or preset.
+    #[arg(value_name = "DATA|MODEL|PRESET")]
+    what: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Share split off for validation, where the data set has no validation split.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    val_fraction: f64,
+    #[command(flatten)]
+    data_args: DataArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+impl Inspect {
+    pub(super) fn run(&self) -> Result<Status> {
+        self.threads.apply()?;
+        let path = Path::new(&self.what);
+        if let Some(config) = preset::find(&self.what) {
+            return self.preset(&config);
+        }
+        let is_model = path.extension().is_some_and(|extension| extension == "safetensors")
+            || path.join(model_file::FILE_NAME).is_file();
+        if is_model {
+            return self.model(&model_file::read_card(path)?);
+        }
+        if !path.exists() && !vitrine_datasets::names().contains(&self.what.as_str()) {
+            bail!(
+                "{}: neither a file or folder nor a name; names are {} and what `vitrine presets` lists",
+                self.what,
+                vitrine_datasets::names().join(", ")
+            );
+        }
+        let dataset = self.data_args.open(&self.what, self.val_fraction, 0)?;
+        let inspection = vitrine_datasets::inspect(&dataset, &DecodeLimits::default());
+        if self.json {
+            println!("{}", serde_json::to_string(&inspection)?);
+        } else {
+            print_data(&inspection);
+        }
+        Ok(if inspection.corrupt.is_empty() { Status::Done } else { Status::Partial })
+    }
+
+    fn preset(&self, config: &ModelConfig) -> Result<Status> {
+        let parameters = config.init(&Device::default())?.num_params();
+        if self.json {
+            println!(
+                "{}",
+                json!({ "model": config, "parameters": parameters, "tokens": config.num_tokens() })
+            );
+        } else {
+            println!("# {} parameters, {} tokens", parameters, config.num_tokens());
+            print!("{}", toml::to_string(config)?);
+        }
+        Ok(Status::Done)
+    }
+
+    fn model(&self, card: &ModelCard) -> Result<Status> {
+        let parameters = card.model.init(&Device::default())?.num_params();
+        if self.json {
+            println!("{}", json!({ "card": card, "parameters": parameters }));
+        } else {
+            println!("# {} parameters, {} tokens", parameters, card.model.num_tokens());
+            print!("{}", toml::to_string(card)?);
+        }
+        Ok(Status::Done)
+    }
+}
+
+fn print_data(inspection: &Inspection) {
+    let info = &inspection.info;
+    println!("{} ({}), {} classes", info.name, info.source, info.classes.len());
+    if let Some(sizes) = &inspection.sizes {
+        let (w, h) = (sizes.width, sizes.height);
+        println!(
+            "size: {}x{} to {}x{}, median {}x{} (width x height)",
+            w.min, h.min, w.max, h.max, w.median, h.median
+        );
+    }
+    println!("colour: {} pictures, grey: {}", inspection.colour, inspection.grey);
+    println!("mean {:.4?}, std {:.4?} (of values from 0 to 1)", inspection.mean, inspection.std);
+    println!("largest class / smallest class: {:.2}", inspection.imbalance);
+    let width = info.classes.iter().map(|class| class.chars().count()).max().unwrap_or(0).max(8);
+    print!("\n{:width$}", "class");
+    for counts in &inspection.splits {
+        print!(" {:>9}", counts.split.to_string());
+    }
+    println!();
+    for (index, class) in info.classes.iter().enumerate() {
+        print!("{class:width$}");
+        for counts in &inspection.splits {
+            print!(" {:>9}", counts.classes[index]);
+        }
+        println!();
+    }
+    print!("{:width$}", "all");
+    for counts in &inspection.splits {
+        print!(" {:>9}", counts.samples);
+    }
+    println!();
+    print_faults(inspection);
+}
+
+fn print_faults(inspection: &Inspection) {
+    for fault in &inspection.corrupt {
+        println!("\nunreadable ({}): {}: {}", fault.split, fault.picture, fault.reason);
+    }
+    let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
+    println!(
+        "\nunreadable pictures: {}; pictures that are there more than once: {}, of these {leaks} in several splits, \
+         {conflicts} under several classes",
+        inspection.corrupt.len(),
+        inspection.duplicates.len()
+    );
+    for group in inspection.duplicates.iter().filter(|g| g.across_splits || g.conflicting_labels).take(20) {
+        let pictures: Vec<String> = group
+            .pictures
+            .iter()
+            .map(|copy| format!("{} ({}, {})", copy.picture, copy.split, copy.class))
+            .collect();
+        println!("the same picture: {}", pictures.join(" = "));
+    }
+    if inspection.splits.iter().all(|counts| counts.split != Split::Test || counts.samples == 0) {
+        println!("there is no test split: `vitrine evaluate` measures on the validation split");
+    }
+}

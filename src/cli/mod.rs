@@ -1,0 +1,120 @@
+//! The command line: one file a command, each turning what was typed into what is meant.
+
+mod bench;
+mod classify;
+mod data;
+mod devices;
+mod evaluate;
+mod inspect;
+mod presets;
+mod train;
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use crate::device::{self, FoundDevice};
+
+/// Train a Vision Transformer on a folder of pictures, measure it honestly, and classify images.
+#[derive(Parser)]
+#[command(name = "vitrine", version, max_term_width = 110)]
+#[command(
+    after_help = "Example:\n  vitrine train photos/\n  vitrine classify runs/photos-vit_pico_patch8_96-1 cat.jpg"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(Box<train::Train>),
+    Evaluate(evaluate::Evaluate),
+    Classify(classify::Classify),
+    Inspect(inspect::Inspect),
+    Presets(presets::Presets),
+    Devices(devices::Devices),
+    Bench(bench::Bench),
+}
+
+/// How a command ended that found no reason to fail as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// Everything was done.
+    Done,
+    /// Some input could not be processed; what is wrong was said.
+    Partial,
+}
+
+/// Where to compute.
+#[derive(Args)]
+struct DeviceArgs {
+    /// cpu, gpu, or a backend's name with an index such as wgpu:0; by default the best of this binary.
+    #[arg(long, env = "VITRINE_DEVICE", value_name = "DEVICE")]
+    device: Option<String>,
+}
+
+impl DeviceArgs {
+    /// The device that was asked for, or the default; says so where it may surprise.
+    fn select(&self) -> Result<FoundDevice> {
+        let (device, message) = device::select(self.device.as_deref())?;
+        if let Some(message) = message {
+            eprintln!("{message}");
+        }
+        Ok(device)
+    }
+}
+
+/// How many threads compute.
+#[derive(Args)]
+struct ThreadArgs {
+    /// Threads that compute; by default all of the machine.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+impl ThreadArgs {
+    /// Sets the size of the thread pool that the CPU backends and image decoding share.
+    fn apply(&self) -> Result<usize> {
+        if let Some(threads) = self.threads {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(usize::from(threads))
+                .build_global()
+                .context("--threads: the thread pool is already running")?;
+        }
+        Ok(rayon::current_num_threads())
+    }
+}
+
+/// Runs the program on its arguments: 0 done, 1 failed, 2 wrong usage.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Train(command) => command.run(),
+        Command::Evaluate(command) => command.run(),
+        Command::Classify(command) => command.run(),
+        Command::Inspect(command) => command.run(),
+        Command::Presets(command) => command.run(),
+        Command::Devices(command) => command.run(),
+        Command::Bench(command) => command.run(),
+    };
+    match result {
+        Ok(Status::Done) => ExitCode::SUCCESS,
+        Ok(Status::Partial) => ExitCode::FAILURE,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the reader of our output went away, as `head` does.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}

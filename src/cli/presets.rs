@@ -1,0 +1,43 @@
+//! `vitrine presets`: the named architectures.
+
+use anyhow::Result;
+use burn::module::Module;
+use burn::tensor::Device;
+use clap::Args;
+use vitrine_models::preset;
+
+use super::Status;
+use crate::train::plan::RECIPES;
+
+/// List the architectures and recipes that `vitrine train` knows by name.
+#[derive(Args)]
+#[command(after_help = "Example:\n  vitrine presets")]
+pub(super) struct Presets {}
+
+impl Presets {
+    pub(super) fn run(&self) -> Result<Status> {
+        println!(
+            "{:28} {:>12}  {:>7} {:>5} {:>6} {:>5}  about",
+            "model", "parameters", "image", "dim", "depth", "heads"
+        );
+        for entry in preset::all() {
+            let config = entry.config();
+            let parameters = config.init(&Device::default())?.num_params();
+            println!(
+                "{:28} {:>12}  {:>7} {:>5} {:>6} {:>5}  {}",
+                entry.name,
+                parameters,
+                config.image_size.to_string(),
+                config.embed_dim,
+                config.depth,
+                config.num_heads,
+                entry.about
+            );
+        }
+        println!("\n{:28} about", "recipe");
+        for (name, about) in RECIPES {
+            println!("{name:28} {about}");
+        }
+        Ok(Status::Done)
+    }
+}

@@ -1,0 +1,215 @@
+//! `vitrine train`: from pictures to a run folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use vitrine_datasets::{Dataset, DecodeLimits, survey};
+
+use super::data::DataArgs;
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::device::FoundDevice;
+use crate::report;
+use crate::train::{Outcome, Plan, RunConfig, RunFolder, Trainer, Wishes, clock, interrupt, plan};
+
+/// Train a classifier on a data set.
+///
+/// DATA is shapes (drawn by the program), mnist, fashion-mnist, cifar10, cifar100, a folder with one folder a class
+/// (or with train/, val/ and test/ of that kind), a folder of IDX or CIFAR files, a manifest (.csv, .tsv, .jsonl with
+/// path and label) or an archive (.tar, .tar.gz, .zip).
+#[derive(Args)]
+#[command(after_help = "Examples:\n  vitrine train\n  vitrine train photos/ --time 30m\n  \
+    vitrine train --resume runs/photos-vit_pico_patch8_96-1")]
+pub(super) struct Train {
+    /// Data set: a name or a path.
+    #[arg(value_name = "DATA", default_value = "shapes")]
+    data: String,
+    /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
+    #[arg(long, value_name = "NAME|FILE")]
+    model: Option<String>,
+    /// Recipe: plain, short, long or a TOML file; by default chosen from the data.
+    #[arg(long, value_name = "NAME|FILE")]
+    recipe: Option<String>,
+    /// Passes over the training pictures.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    epochs: Option<usize>,
+    /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. A run by the clock cannot be
+    /// repeated bit for bit.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    time: Option<Duration>,
+    /// Pictures a step.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    batch_size: Option<usize>,
+    /// The highest learning rate.
+    #[arg(long, value_name = "X")]
+    learning_rate: Option<f64>,
+    /// Weight decay.
+    #[arg(long, value_name = "X")]
+    weight_decay: Option<f64>,
+    /// Side of the input in pixels.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    image_size: Option<usize>,
+    /// Stop after this many epochs without a better validation result.
+    #[arg(long, value_name = "EPOCHS", value_parser = positive)]
+    patience: Option<usize>,
+    /// Share of unreadable training pictures above which the run fails.
+    #[arg(long, value_name = "SHARE")]
+    bad_file_limit: Option<f64>,
+    /// Share of the training pictures kept for validation, where the data set has no validation split.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    val_fraction: f64,
+    /// From which everything random comes.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Run folder to make; by default the first free runs/DATA-MODEL-N.
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Go on with an interrupted run; --epochs lengthens it.
+    #[arg(long, value_name = "RUN", conflicts_with_all = [
+        "data", "model", "recipe", "time", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
+        "bad_file_limit", "val_fraction", "seed", "output",
+    ])]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    data_args: DataArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+impl Train {
+    pub(super) fn run(&self) -> Result<Status> {
+        let threads = self.threads.apply()?;
+        let device = self.device.select()?;
+        interrupt::listen()?;
+        let (config, folder, dataset) = match &self.resume {
+            Some(run) => self.resumed(run)?,
+            None => self.begun()?,
+        };
+        let samples: (Arc<[_]>, Arc<[_]>) = (dataset.train.clone().into(), dataset.val.clone().into());
+        let is_resumed = self.resume.is_some();
+        let mut trainer =
+            Trainer::new(config.clone(), folder.clone(), samples, &device.device, threads, is_resumed)?;
+        let outcome = trainer.run()?;
+        self.conclude(outcome, &trainer, &Concluded { config, folder, dataset, device })
+    }
+
+    /// A new run: everything decided, its folder made.
+    fn begun(&self) -> Result<(RunConfig, RunFolder, Dataset)> {
+        let dataset = self.data_args.open(&self.data, self.val_fraction, self.seed)?;
+        let survey = survey(&dataset.train, 512, &DecodeLimits::default())?;
+        let facts = plan::Facts { info: &dataset.info, survey: &survey, train: dataset.train.len() };
+        let plan = Plan::new(&self.wishes(), &facts)?;
+        let config = RunConfig {
+            program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
+            data: self.data.clone(),
+            data_dir: self.data_args.data_dir.clone(),
+            val_fraction: self.val_fraction,
+            seed: self.seed,
+            model_name: plan.model_name,
+            classes: dataset.info.classes.clone(),
+            model: plan.model,
+            preprocessing: plan.preprocessing,
+            recipe: plan.recipe,
+        };
+        let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
+        eprintln!(
+            "data: {}, {} classes, {} training and {} validation pictures{}",
+            dataset.info.name,
+            dataset.info.classes.len(),
+            dataset.train.len(),
+            dataset.val.len(),
+            if dataset.test.is_empty() {
+                String::new()
+            } else {
+                format!(", {} for the test", dataset.test.len())
+            },
+        );
+        for reason in &plan.reasons {
+            eprintln!("{reason}");
+        }
+        eprintln!("run folder: {}", folder.path().display());
+        Ok((config, folder, dataset))
+    }
+
+    /// A run that was begun earlier.
+    fn resumed(&self, run: &Path) -> Result<(RunConfig, RunFolder, Dataset)> {
+        let (folder, mut config) = RunFolder::open(run)?;
+        let mut data =
+            DataArgs { data_dir: config.data_dir.clone(), mirror: None, offline: self.data_args.offline };
+        data.mirror.clone_from(&self.data_args.mirror);
+        let dataset = data.open(&config.data, config.val_fraction, config.seed)?;
+        if dataset.info.classes != config.classes {
+            bail!(
+                "--resume {}: the data set `{}` has other classes than when the run began",
+                run.display(),
+                config.data
+            );
+        }
+        if let Some(epochs) = self.epochs {
+            config.recipe.epochs = Some(epochs);
+            folder.write_config(&config)?;
+        }
+        Ok((config, folder, dataset))
+    }
+
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            model: self.model.clone(),
+            recipe: self.recipe.clone(),
+            image_size: self.image_size,
+            epochs: self.epochs,
+            time_seconds: self.time.map(|time| time.as_secs_f64()),
+            batch_size: self.batch_size,
+            learning_rate: self.learning_rate,
+            weight_decay: self.weight_decay,
+            patience: self.patience,
+            bad_file_limit: self.bad_file_limit,
+        }
+    }
+
+    fn conclude(&self, outcome: Outcome, trainer: &Trainer, run: &Concluded) -> Result<Status> {
+        let path = run.folder.path().display();
+        if outcome == Outcome::Interrupted {
+            eprintln!("stopped and saved; go on with: vitrine train --resume {path}");
+            return Ok(Status::Partial);
+        }
+        if outcome == Outcome::StoppedEarly {
+            eprintln!("stopped early: no better validation result for {} epochs", run.config.recipe.patience);
+        }
+        let summary = report::of_run(&run.folder, &run.config, &run.dataset, trainer.progress(), &run.device)
+            .context("the report cannot be made")?;
+        let seconds = trainer.progress().history.last().map_or(0.0, |row| row.seconds);
+        println!("{summary}, after {}", clock(seconds));
+        println!("model: {}", run.folder.model().display());
+        println!("report: {}", run.folder.report().display());
+        Ok(Status::Done)
+    }
+}
+
+/// What the end of a run is told from.
+struct Concluded {
+    config: RunConfig,
+    folder: RunFolder,
+    dataset: Dataset,
+    device: FoundDevice,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("a whole number is needed".to_owned()),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if time.is_zero() => Err("it must be above 0".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(format!("{error}; write 90s, 30m or 2h")),
+    }
+}

@@ -1,0 +1,240 @@
+//! Which backend computes, and where: the one list of backends, and the choice among them.
+
+use std::panic::{self, AssertUnwindSafe};
+
+use anyhow::{Result, bail};
+use burn::tensor::{Device, Tensor};
+
+#[cfg(not(any(
+    feature = "flex",
+    feature = "ndarray",
+    feature = "wgpu",
+    feature = "vulkan",
+    feature = "metal",
+    feature = "cuda",
+    feature = "rocm"
+)))]
+compile_error!(
+    "vitrine needs a backend: enable one of the features flex, ndarray, wgpu, vulkan, metal, cuda, rocm"
+);
+
+/// A way to compute that burn offers under one cargo feature.
+pub struct Backend {
+    /// The name of the cargo feature, and of the backend in `--device`.
+    pub name: &'static str,
+    /// Whether it runs on a graphics processor.
+    pub is_gpu: bool,
+    /// The devices found on this machine; `None` where the feature is not built in.
+    enumerate: Option<fn() -> Vec<Device>>,
+}
+
+/// A device that was found, with the name that `--device` takes.
+#[derive(Clone, Debug)]
+pub struct FoundDevice {
+    /// burn's handle, without automatic differentiation.
+    pub device: Device,
+    /// For example `flex` or `wgpu:0`.
+    pub name: String,
+    /// Whether it runs on a graphics processor; false for a software driver.
+    pub is_gpu: bool,
+}
+
+macro_rules! built {
+    ($feature:literal, $list:expr) => {{
+        #[cfg(feature = $feature)]
+        let list: Option<fn() -> Vec<Device>> = Some(|| $list);
+        #[cfg(not(feature = $feature))]
+        let list: Option<fn() -> Vec<Device>> = None;
+        list
+    }};
+}
+
+/// All backends, the preferred first.
+fn backends() -> [Backend; 7] {
+    #[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
+    use burn::tensor::DeviceType;
+    let row = |name, is_gpu, enumerate| Backend { name, is_gpu, enumerate };
+    [
+        row("cuda", true, built!("cuda", Device::enumerate(DeviceType::Cuda).into_vec())),
+        row("rocm", true, built!("rocm", Device::enumerate(DeviceType::Rocm).into_vec())),
+        row("metal", true, built!("metal", Device::enumerate(DeviceType::Metal).into_vec())),
+        row("vulkan", true, built!("vulkan", Device::enumerate(DeviceType::Vulkan).into_vec())),
+        row("wgpu", true, built!("wgpu", Device::enumerate(DeviceType::Wgpu).into_vec())),
+        row("flex", false, built!("flex", vec![Device::flex()])),
+        row("ndarray", false, built!("ndarray", vec![ndarray()])),
+    ]
+}
+
+/// burn calls the backend deprecated; it stays a choice for comparison.
+#[cfg(feature = "ndarray")]
+#[allow(deprecated)]
+fn ndarray() -> Device {
+    Device::ndarray()
+}
+
+impl Backend {
+    /// Whether this binary was built with it.
+    pub fn is_built(&self) -> bool {
+        self.enumerate.is_some()
+    }
+
+    /// The devices of this backend on this machine; empty where the driver is missing.
+    pub fn devices(&self) -> Vec<FoundDevice> {
+        let Some(enumerate) = self.enumerate else { return Vec::new() };
+        let devices = quietly(enumerate).unwrap_or_default();
+        let number =
+            |index| if self.is_gpu { format!("{}:{index}", self.name) } else { self.name.to_owned() };
+        devices
+            .into_iter()
+            .enumerate()
+            .map(|(index, device)| FoundDevice {
+                name: number(index),
+                is_gpu: self.is_gpu && !format!("{device:?}").contains("Cpu"),
+                device,
+            })
+            .collect()
+    }
+}
+
+impl FoundDevice {
+    /// What the hardware is called, where the driver tells.
+    pub fn hardware(&self) -> String {
+        #[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
+        if let Some(Some(identity)) = quietly(|| self.device.identity()) {
+            return identity.name;
+        }
+        match std::thread::available_parallelism() {
+            Ok(count) => format!("processor, {count} threads"),
+            Err(_) => "processor".to_owned(),
+        }
+    }
+
+    /// Computes something small there: whether the device really works.
+    pub fn works(&self) -> bool {
+        let sum = || Tensor::<1>::ones([8], &self.device).sum().into_scalar::<f32>();
+        quietly(sum) == Some(8.0)
+    }
+}
+
+/// A call whose panic, such as a driver's, counts as no answer and prints nothing.
+fn quietly<T>(call: impl FnOnce() -> T) -> Option<T> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    panic::set_hook(hook);
+    result.ok()
+}
+
+/// Every backend with the devices found for it.
+pub fn list() -> Vec<(Backend, Vec<FoundDevice>)> {
+    backends()
+        .into_iter()
+        .map(|backend| {
+            let devices = backend.devices();
+            (backend, devices)
+        })
+        .collect()
+}
+
+/// The device that `--device` names; without it a GPU that works, else the processor.
+///
+/// The second value is a message for the user, where the choice may surprise.
+///
+/// # Errors
+/// When the binary lacks the backend (the message names the cargo feature) or the machine lacks the device.
+pub fn select(wanted: Option<&str>) -> Result<(FoundDevice, Option<String>)> {
+    match wanted {
+        None => default_device(),
+        Some("cpu") => match first_working(false) {
+            Some(device) => Ok((device, None)),
+            None => bail!("--device cpu: this binary has no CPU backend; build it with `--features flex`"),
+        },
+        Some("gpu") => match first_working(true) {
+            Some(device) => Ok((device, None)),
+            None if backends().iter().any(|backend| backend.is_gpu && backend.is_built()) => {
+                bail!("--device gpu: no GPU was found on this machine; `vitrine devices` lists what there is")
+            }
+            None => bail!("--device gpu: this binary was built without a GPU backend; {}", gpu_features()),
+        },
+        Some(name) => named(name).map(|device| (device, None)),
+    }
+}
+
+fn gpu_features() -> String {
+    let names: Vec<&str> = backends().iter().filter(|backend| backend.is_gpu).map(|b| b.name).collect();
+    format!("build it with one of `--features {}`", names.join("`, `--features "))
+}
+
+fn first_working(is_gpu: bool) -> Option<FoundDevice> {
+    backends()
+        .iter()
+        .filter(|backend| backend.is_gpu == is_gpu)
+        .flat_map(Backend::devices)
+        .find(|device| device.is_gpu == is_gpu && device.works())
+}
+
+fn default_device() -> Result<(FoundDevice, Option<String>)> {
+    let has_gpu_backend = backends().iter().any(|backend| backend.is_gpu && backend.is_built());
+    if has_gpu_backend && let Some(device) = first_working(true) {
+        let message = format!("device: {} ({})", device.name, device.hardware());
+        return Ok((device, Some(message)));
+    }
+    let message = has_gpu_backend.then(|| "device: no GPU was found, so the processor computes".to_owned());
+    match first_working(false) {
+        Some(device) => Ok((device, message)),
+        None => bail!(
+            "no GPU was found and this binary has no CPU backend; build it with `--features flex`, \
+             or choose from `vitrine devices`"
+        ),
+    }
+}
+
+fn named(wanted: &str) -> Result<FoundDevice> {
+    let (name, index) = match wanted.split_once(':') {
+        Some((name, index)) => match index.parse::<usize>() {
+            Ok(index) => (name, index),
+            Err(_) => bail!("--device {wanted}: `{index}` is no device number"),
+        },
+        None => (wanted, 0),
+    };
+    let all = backends();
+    let Some(backend) = all.iter().find(|backend| backend.name == name) else {
+        let names: Vec<&str> = all.iter().map(|backend| backend.name).collect();
+        bail!("--device {wanted}: there is no such device; choose cpu, gpu or one of {}", names.join(", "));
+    };
+    if !backend.is_built() {
+        bail!("--device {wanted}: this binary was built without `{name}`; build it with `--features {name}`");
+    }
+    let devices = backend.devices();
+    let count = devices.len();
+    let Some(device) = devices.into_iter().nth(index) else {
+        bail!("--device {wanted}: this machine has {count} `{name}` devices; `vitrine devices` lists them");
+    };
+    if !device.works() {
+        bail!("--device {wanted}: the device is there but does not compute; is its driver complete?");
+    }
+    Ok(device)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_default_device_computes() {
+        let (device, _) = select(None).unwrap();
+        assert!(device.works());
+        assert_eq!(named(&device.name).unwrap().name, device.name);
+    }
+
+    #[test]
+    fn errors_say_what_to_build_or_choose() {
+        let message = |wanted| select(Some(wanted)).unwrap_err().to_string();
+        assert!(message("abacus").contains("flex"), "{}", message("abacus"));
+        assert!(message("flex:x").contains("device number"));
+        for backend in backends().iter().filter(|backend| !backend.is_built()) {
+            assert!(message(backend.name).contains(&format!("--features {}", backend.name)));
+        }
+    }
+}

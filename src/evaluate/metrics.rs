@@ -1,0 +1,326 @@
+//! The numbers of an evaluation, in the form of `vitrine evaluate --json`.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::calibration::{expected_calibration_error, reliability};
+use super::predictions::Predictions;
+
+/// The result of an evaluation.
+///
+/// A sample with a logit that is NaN or infinite is never dropped: it counts as wrong in every accuracy and
+/// in its class's recall, stands in no column of `confusion`, makes `loss` NaN, and is counted in `invalid`;
+/// only `ece` leaves it out. What is undefined (the loss then, a mean of no samples) is NaN here and `null`
+/// in JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Number of samples.
+    pub samples: usize,
+    /// Mean cross-entropy in nats, without label smoothing.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub loss: f64,
+    /// Fraction of samples whose largest logit is the true class; the lower index wins a tie.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub top1: f64,
+    /// Fraction of samples whose true class is among the best five, or among all if there are fewer.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub top5: f64,
+    /// Unweighted mean of the classes' F1, where a class that has none counts as 0 (scikit-learn's
+    /// `f1_score(average="macro", zero_division=0)` over all classes, also those without a sample).
+    pub macro_f1: f64,
+    /// Expected calibration error over the bins of [`reliability`].
+    #[serde(deserialize_with = "null_is_nan")]
+    pub ece: f64,
+    /// Every class's scores, in class order.
+    pub per_class: Vec<ClassMetrics>,
+    /// How often each class (row) was taken for each class (column), in class order.
+    pub confusion: Vec<Vec<usize>>,
+    /// 95 % Wilson score interval of `top1`: what the number of samples alone leaves open.
+    pub top1_interval: [f64; 2],
+    /// Number of samples with a logit that is not finite.
+    pub invalid: usize,
+}
+
+/// One class's scores; a score whose denominator is zero is 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassMetrics {
+    /// The class's name.
+    pub label: String,
+    /// Of the samples given this class, the fraction that belong to it.
+    pub precision: f64,
+    /// Of the samples that belong to this class, the fraction given it.
+    pub recall: f64,
+    /// Harmonic mean of precision and recall.
+    pub f1: f64,
+    /// Number of samples that belong to this class.
+    pub support: usize,
+}
+
+/// Two classes and how often the one was taken for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfusedPair {
+    /// The true class.
+    pub truth: usize,
+    /// The class chosen instead.
+    pub predicted: usize,
+    /// How often that happened; at least once.
+    pub count: usize,
+}
+
+impl Metrics {
+    /// Measures predictions; `class_names` are in class order.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many names as classes.
+    pub fn compute(predictions: &Predictions, class_names: &[String]) -> Self {
+        let classes = predictions.classes();
+        assert_eq!(class_names.len(), classes, "one name for each of {classes} classes");
+        let samples = predictions.len();
+        let mut support = vec![0; classes];
+        let mut confusion = vec![vec![0; classes]; classes];
+        let (mut loss, mut correct, mut in_top5, mut invalid) = (0.0, 0, 0, 0);
+        for (label, outcome) in predictions.outcomes() {
+            support[label] += 1;
+            let Some(outcome) = outcome else {
+                invalid += 1;
+                loss = f64::NAN;
+                continue;
+            };
+            loss += outcome.loss;
+            correct += usize::from(outcome.rank == 0);
+            in_top5 += usize::from(outcome.rank < 5);
+            confusion[label][outcome.predicted] += 1;
+        }
+        let per_class = class_scores(&confusion, &support, class_names);
+        Self {
+            samples,
+            loss: loss / samples as f64,
+            top1: correct as f64 / samples as f64,
+            top5: in_top5 as f64 / samples as f64,
+            macro_f1: per_class.iter().map(|class| class.f1).sum::<f64>() / classes as f64,
+            ece: expected_calibration_error(&reliability(predictions)),
+            per_class,
+            confusion,
+            top1_interval: wilson_interval(correct, samples),
+            invalid,
+        }
+    }
+
+    /// The `count` most frequent confusions, the most frequent first, then in class order.
+    pub fn most_confused(&self, count: usize) -> Vec<ConfusedPair> {
+        let mut pairs: Vec<_> = self
+            .confusion
+            .iter()
+            .enumerate()
+            .flat_map(|(truth, row)| {
+                row.iter()
+                    .enumerate()
+                    .map(move |(predicted, &count)| ConfusedPair { truth, predicted, count })
+                    .filter(|pair| pair.truth != pair.predicted && pair.count > 0)
+            })
+            .collect();
+        pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
+        pairs.truncate(count);
+        pairs
+    }
+}
+
+/// Precision, recall and F1 of every class.
+fn class_scores(confusion: &[Vec<usize>], support: &[usize], class_names: &[String]) -> Vec<ClassMetrics> {
+    let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    class_names
+        .iter()
+        .enumerate()
+        .map(|(class, label)| {
+            let hits = confusion[class][class];
+            let chosen: usize = confusion.iter().map(|row| row[class]).sum();
+            ClassMetrics {
+                label: label.clone(),
+                precision: ratio(hits, chosen),
+                recall: ratio(hits, support[class]),
+                f1: ratio(2 * hits, chosen + support[class]),
+                support: support[class],
+            }
+        })
+        .collect()
+}
+
+/// The 95 % score interval of a proportion (Wilson 1927); `[0, 1]` where nothing was counted.
+///
+/// Unlike the normal approximation it stays inside `[0, 1]` and keeps its coverage near the ends.
+fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
+    const Z: f64 = 1.959_963_984_540_054;
+    if samples == 0 {
+        return [0.0, 1.0];
+    }
+    let n = samples as f64;
+    let p = hits as f64 / n;
+    let scale = 1.0 + Z * Z / n;
+    let centre = (p + Z * Z / (2.0 * n)) / scale;
+    let half_width = Z / scale * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    [(centre - half_width).max(0.0), (centre + half_width).min(1.0)]
+}
+
+/// Reads a number where `null` stands for NaN, as `serde_json` writes it.
+fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|index| format!("class {index}")).collect()
+    }
+
+    fn assert_close(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() < 1e-6, "{actual} is not {expected}");
+    }
+
+    /// 40 samples of 7 classes, the last of which has no sample, from a formula that Python repeats exactly.
+    fn seven_classes() -> Predictions {
+        let mut predictions = Predictions::new(7);
+        for sample in 0..40 {
+            let label = (sample * 5 + sample / 6) % 6;
+            let logit = |class: usize| {
+                let i = sample * 7 + class;
+                ((i * i * 37 + i * 11) % 101) as f32 / 20.0 + if class == label { 2.0 } else { 0.0 }
+            };
+            predictions.push(&[label], &std::array::from_fn::<f32, 7, _>(logit));
+        }
+        predictions
+    }
+
+    #[test]
+    fn agrees_with_scikit_learn() {
+        // scikit-learn 1.9.1: log_loss, accuracy_score, top_k_accuracy_score, f1_score(average="macro",
+        // zero_division=0), precision_recall_fscore_support and confusion_matrix with labels=range(7).
+        let metrics = Metrics::compute(&seven_classes(), &names(7));
+        assert_eq!((metrics.samples, metrics.invalid), (40, 0));
+        assert_close(metrics.loss, 1.172_863_29);
+        assert_close(metrics.top1, 0.525);
+        assert_close(metrics.top5, 0.975);
+        assert_close(metrics.macro_f1, 0.466_980_64);
+        let scores = [
+            (2.0 / 3.0, 0.285_714_29, 0.4, 7),
+            (0.714_285_71, 0.833_333_33, 0.769_230_77, 6),
+            (0.5, 0.666_666_67, 0.571_428_57, 6),
+            (0.5, 0.428_571_43, 0.461_538_46, 7),
+            (2.0 / 3.0, 0.285_714_29, 0.4, 7),
+            (0.625, 0.714_285_71, 2.0 / 3.0, 7),
+            (0.0, 0.0, 0.0, 0),
+        ];
+        for (class, (precision, recall, f1, support)) in metrics.per_class.iter().zip(scores) {
+            assert_close(class.precision, precision);
+            assert_close(class.recall, recall);
+            assert_close(class.f1, f1);
+            assert_eq!(class.support, support);
+        }
+        #[rustfmt::skip]
+        assert_eq!(metrics.confusion, [
+            [2, 0, 0, 2, 0, 0, 3],
+            [1, 5, 0, 0, 0, 0, 0],
+            [0, 1, 4, 0, 1, 0, 0],
+            [0, 1, 1, 3, 0, 2, 0],
+            [0, 0, 2, 0, 2, 1, 2],
+            [0, 0, 1, 1, 0, 5, 0],
+            [0, 0, 0, 0, 0, 0, 0],
+        ]);
+        // The paper's formula in NumPy, and scipy.stats.binomtest(21, 40).proportion_ci(method="wilson").
+        assert_close(metrics.ece, 0.164_161_43);
+        assert_close(metrics.top1_interval[0], 0.374_973_62);
+        assert_close(metrics.top1_interval[1], 0.670_645_30);
+    }
+
+    #[test]
+    fn two_classes_by_hand() {
+        // Probabilities of class 1: 3/4, 1/4, 3/4, 1/2 (a tie: class 0); labels 1, 1, 0, 0.
+        let ln3 = 3f32.ln();
+        let mut predictions = Predictions::new(2);
+        predictions.push(&[1, 1, 0], &[0.0, ln3, ln3, 0.0, 0.0, ln3]);
+        predictions.push(&[0], &[0.0, 0.0]);
+        let metrics = Metrics::compute(&predictions, &names(2));
+        assert_eq!((metrics.samples, metrics.top1, metrics.top5), (4, 0.5, 1.0));
+        assert_eq!(metrics.confusion, [[1, 1], [1, 1]]);
+        // (ln 4/3 + ln 4 + ln 4 + ln 2) / 4
+        assert_close(metrics.loss, (128f64 / 3.0).ln() / 4.0);
+        // 3/4 * |1/3 - 3/4| + 1/4 * |1 - 1/2|
+        assert_close(metrics.ece, 0.4375);
+        assert_eq!(metrics.macro_f1, 0.5);
+    }
+
+    #[test]
+    fn logits_that_are_not_finite_count_as_wrong() {
+        let mut predictions = Predictions::new(3);
+        predictions.push(&[0, 1], &[9.0, 0.0, 0.0, f32::NAN, 9.0, 0.0]);
+        let metrics = Metrics::compute(&predictions, &names(3));
+        assert_eq!((metrics.top1, metrics.top5, metrics.invalid), (0.5, 0.5, 1));
+        assert_eq!((metrics.per_class[1].recall, metrics.per_class[1].support), (0.0, 1));
+        assert_eq!(metrics.confusion, [[1, 0, 0], [0, 0, 0], [0, 0, 0]]);
+        assert!(metrics.loss.is_nan());
+        assert!(metrics.ece < 0.01);
+    }
+
+    #[test]
+    fn no_samples_are_undefined_and_survive_json() {
+        let metrics = Metrics::compute(&Predictions::new(2), &names(2));
+        assert!(metrics.top1.is_nan() && metrics.loss.is_nan());
+        assert_eq!(metrics.top1_interval, [0.0, 1.0]);
+        let json = serde_json::to_string(&metrics).unwrap();
+        assert!(json.contains(r#""loss":null,"top1":null"#), "{json}");
+        let read: Metrics = serde_json::from_str(&json).unwrap();
+        assert!(read.loss.is_nan() && read.ece.is_nan());
+    }
+
+    #[test]
+    fn json_has_the_documented_keys_in_order() {
+        let mut predictions = Predictions::new(2);
+        predictions.push(&[0], &[1.0, 0.0]);
+        let metrics = Metrics::compute(&predictions, &names(2));
+        let json = serde_json::to_string(&metrics).unwrap();
+        let keys = ["samples", "loss", "top1", "top5", "macro_f1", "ece", "per_class", "confusion"];
+        let places: Vec<_> = keys.iter().map(|key| json.find(&format!("\"{key}\":")).unwrap()).collect();
+        assert!(places.is_sorted(), "{json}");
+        assert!(json.contains(r#"{"label":"class 0","precision":1.0,"recall":1.0,"f1":1.0,"support":1}"#));
+        assert_eq!(serde_json::from_str::<Metrics>(&json).unwrap(), metrics);
+    }
+
+    #[test]
+    fn confusions_are_ranked() {
+        let mut predictions = Predictions::new(3);
+        for (truth, predicted, count) in [(0, 1, 1), (2, 0, 3), (1, 2, 1), (0, 0, 5)] {
+            let mut logits = [0.0; 3];
+            logits[predicted] = 1.0;
+            (0..count).for_each(|_| predictions.push(&[truth], &logits));
+        }
+        let pairs = Metrics::compute(&predictions, &names(3)).most_confused(2);
+        let pair = |truth, predicted, count| ConfusedPair { truth, predicted, count };
+        assert_eq!(pairs, [pair(2, 0, 3), pair(0, 1, 1)]);
+    }
+
+    #[test]
+    fn intervals_agree_with_scipy() {
+        // scipy.stats.binomtest(hits, samples).proportion_ci(method="wilson")
+        let cases = [
+            (0, 10, 0.0, 0.277_532_80),
+            (5, 10, 0.236_593_09, 0.763_406_91),
+            (10, 10, 0.722_467_20, 1.0),
+            (873, 1000, 0.850_925_25, 0.892_219_99),
+            (9871, 10_000, 0.984_693_80, 0.989_132_11),
+        ];
+        for (hits, samples, lower, upper) in cases {
+            let [low, high] = wilson_interval(hits, samples);
+            assert_close(low, lower);
+            assert_close(high, upper);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "one name for each of 3 classes")]
+    fn names_must_match() {
+        Metrics::compute(&Predictions::new(3), &names(2));
+    }
+}

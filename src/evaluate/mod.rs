@@ -1,0 +1,19 @@
+//! How good a classifier is: accuracy with its uncertainty, per-class scores, confusion and calibration.
+//!
+//! Logits go into [`Predictions`] batch by batch; [`Metrics::compute`] turns them into the object that
+//! `vitrine evaluate --json` prints, and [`table`] into the text for a terminal.
+
+mod calibration;
+mod metrics;
+mod predict;
+mod predictions;
+mod table;
+
+pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_error, reliability};
+pub use metrics::{ClassMetrics, ConfusedPair, Metrics};
+pub use predict::{Predicted, predict};
+pub use predictions::{ConfidentMistake, Predictions};
+pub use table::table;
+
+pub(crate) use predict::images;
+pub(crate) use table::{interval, percent};

@@ -1,0 +1,67 @@
+//! A split of a data set through a model.
+
+use anyhow::{Result, bail};
+use burn::tensor::{Device, Tensor, TensorData};
+use vitrine_datasets::{BadFile, Batch, Loader, Preprocessing};
+use vitrine_models::VisionTransformer;
+
+use super::Predictions;
+
+/// The logits of every readable picture of a loader, in its order.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// Logits and true classes.
+    pub predictions: Predictions,
+    /// For each prediction, the index of its sample in the loader.
+    pub indices: Vec<usize>,
+    /// Pictures that could not be read.
+    pub bad: Vec<BadFile>,
+}
+
+/// Classifies every picture of `loader`.
+///
+/// # Errors
+/// When no picture can be read, or loading fails as a whole.
+pub fn predict(
+    model: &VisionTransformer,
+    loader: &Loader,
+    preprocessing: &Preprocessing,
+    classes: usize,
+    device: &Device,
+) -> Result<Predicted> {
+    let mut predicted =
+        Predicted { predictions: Predictions::new(classes), indices: Vec::new(), bad: Vec::new() };
+    for batch in loader.in_order() {
+        let mut batch = batch?;
+        predicted.bad.append(&mut batch.skipped);
+        if batch.size == 0 {
+            continue;
+        }
+        let logits = model.forward(images(&mut batch, preprocessing, device));
+        let logits = logits.into_data().convert::<f32>();
+        let values: Vec<f32> = logits.iter::<f32>().collect();
+        predicted.predictions.push(&batch.labels, &values);
+        predicted.indices.append(&mut batch.indices);
+    }
+    if predicted.predictions.is_empty() {
+        match predicted.bad.first() {
+            Some(first) => bail!(
+                "none of the pictures can be read, the first one being {}: {}",
+                first.name,
+                first.message
+            ),
+            None => bail!("there are no pictures to evaluate"),
+        }
+    }
+    Ok(predicted)
+}
+
+/// Takes a batch's pictures out of it, as a tensor on the device.
+///
+/// # Shapes
+/// - output: `[batch, channels, height, width]`
+pub(crate) fn images(batch: &mut Batch, preprocessing: &Preprocessing, device: &Device) -> Tensor<4> {
+    let [height, width] = preprocessing.image_size;
+    let shape = [batch.size, preprocessing.channels, height, width];
+    Tensor::from_data(TensorData::new(std::mem::take(&mut batch.images), shape), device)
+}

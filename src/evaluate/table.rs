@@ -1,0 +1,157 @@
+//! An evaluation as text for a terminal.
+
+use super::metrics::{ClassMetrics, Metrics};
+
+/// Up to this many classes, all are listed.
+const LISTED_CLASSES: usize = 50;
+/// Beyond that, this many of the worst.
+const WORST_CLASSES: usize = 20;
+/// Number of confused pairs.
+const LISTED_PAIRS: usize = 5;
+/// Longer class names are cut.
+const NAME_WIDTH: usize = 32;
+
+/// Renders the per-class table, the most confused pairs and a summary; the last line ends in `\n` too.
+///
+/// With more than 50 classes the table holds the 20 of lowest F1 and says so.
+pub fn table(metrics: &Metrics) -> String {
+    [class_table(metrics), confused_pairs(metrics), summary(metrics)].concat()
+}
+
+/// One aligned line a class.
+fn class_table(metrics: &Metrics) -> String {
+    let mut classes: Vec<&ClassMetrics> = metrics.per_class.iter().collect();
+    let mut title = String::new();
+    if classes.len() > LISTED_CLASSES {
+        title = format!("The {WORST_CLASSES} of {} classes with the lowest F1:\n", classes.len());
+        classes.sort_by(|a, b| a.f1.total_cmp(&b.f1));
+        classes.truncate(WORST_CLASSES);
+    }
+    let names: Vec<_> = classes.iter().map(|class| shown(&class.label)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("class".len());
+    let header = format!("{:width$}  precision  recall     F1  support\n", "class");
+    let rows = classes.iter().zip(&names).map(|(class, name)| {
+        let ClassMetrics { precision, recall, f1, support, .. } = class;
+        format!("{name:width$}  {precision:9.3}  {recall:6.3}  {f1:5.3}  {support:7}\n")
+    });
+    title + &header + &rows.collect::<String>() + "\n"
+}
+
+/// The most frequent confusions; nothing if there are none.
+fn confused_pairs(metrics: &Metrics) -> String {
+    let pairs = metrics.most_confused(LISTED_PAIRS);
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let name = |class: usize| shown(&metrics.per_class[class].label);
+    let width = pairs.iter().map(|pair| name(pair.truth).chars().count()).max().unwrap_or(0);
+    let lines = pairs.iter().map(|pair| {
+        let support = metrics.per_class[pair.truth].support;
+        format!(
+            "  {:width$} taken for {}: {} of {support}\n",
+            name(pair.truth),
+            name(pair.predicted),
+            pair.count
+        )
+    });
+    format!("Most confused:\n{}\n", lines.collect::<String>())
+}
+
+/// The headline numbers, and what is wrong with them.
+fn summary(metrics: &Metrics) -> String {
+    let Metrics { samples, loss, macro_f1, ece, invalid, .. } = metrics;
+    let mut text = format!(
+        "top-1 {} (95 % interval {})  top-5 {}  macro F1 {macro_f1:.3}  loss {loss:.4}  ECE {ece:.3}  \
+         samples {samples}\n",
+        percent(metrics.top1),
+        interval(metrics.top1_interval),
+        percent(metrics.top5),
+    );
+    if *invalid > 0 {
+        text += &format!(
+            "warning: {invalid} of {samples} samples have logits that are not finite; they count as wrong, \
+             and the loss is not a number\n"
+        );
+    }
+    text
+}
+
+/// A class name that keeps to its column: printable and not too long.
+fn shown(name: &str) -> String {
+    let mut name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if let Some((cut, _)) = name.char_indices().nth(NAME_WIDTH) {
+        name.truncate(cut);
+        name.pop();
+        name.push('…');
+    }
+    name
+}
+
+/// A fraction as a percentage with one decimal.
+pub(crate) fn percent(fraction: f64) -> String {
+    if fraction.is_nan() { "n/a".to_owned() } else { format!("{:.1} %", 100.0 * fraction) }
+}
+
+/// The two ends of an interval of fractions, as percentages.
+pub(crate) fn interval([lower, upper]: [f64; 2]) -> String {
+    format!("{:.1}–{:.1} %", 100.0 * lower, 100.0 * upper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::Predictions;
+
+    /// Class 0 is always right, every other class is taken for class 0.
+    fn metrics(names: &[&str], samples_each: usize) -> Metrics {
+        let mut predictions = Predictions::new(names.len());
+        let mut logits = vec![0.0; names.len()];
+        logits[0] = 3.0;
+        for label in 0..names.len() {
+            (0..samples_each).for_each(|_| predictions.push(&[label], &logits));
+        }
+        Metrics::compute(&predictions, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn two_classes() {
+        let expected = "\
+class       precision  recall     F1  support
+cat             0.500   1.000  0.667        4
+hippopotam      0.000   0.000  0.000        4
+
+Most confused:
+  hippopotam taken for cat: 4 of 4
+
+top-1 50.0 % (95 % interval 21.5–78.5 %)  top-5 100.0 %  macro F1 0.333  loss 1.5486  ECE 0.453  samples 8
+";
+        assert_eq!(table(&metrics(&["cat", "hippopotam"], 4)), expected);
+    }
+
+    #[test]
+    fn many_classes_are_cut_to_the_worst() {
+        let names: Vec<_> = (0..60).map(|index| format!("class {index}")).collect();
+        let text = table(&metrics(&names.iter().map(String::as_str).collect::<Vec<_>>(), 1));
+        assert!(text.starts_with("The 20 of 60 classes with the lowest F1:\n"), "{text}");
+        assert!(!text.contains("class 0   "), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_said() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let mut predictions = Predictions::new(2);
+        assert!(
+            table(&Metrics::compute(&predictions, &names)).contains("top-1 n/a (95 % interval 0.0–100.0 %)")
+        );
+        predictions.push(&[0, 1], &[f32::NAN, 0.0, 0.0, 1.0]);
+        let text = table(&Metrics::compute(&predictions, &names));
+        assert!(text.contains("loss NaN") && text.contains("1 of 2 samples have logits"), "{text}");
+    }
+
+    #[test]
+    fn names_keep_to_their_column() {
+        assert_eq!(shown("a\tb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+        assert_eq!(shown(&"é".repeat(40)), "é".repeat(31) + "…");
+        assert_eq!(shown(&"é".repeat(32)), "é".repeat(32));
+    }
+}

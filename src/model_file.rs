@@ -1,0 +1,203 @@
+//! The file that a trained model is: weights under timm's names, and in the header all that using them takes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use burn::tensor::Device;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::{Deserialize, Serialize};
+use vitrine_datasets::Preprocessing;
+use vitrine_models::weights::{self, NamedTensor};
+use vitrine_models::{ModelConfig, VisionTransformer};
+
+use crate::recipe::Recipe;
+
+/// The header's layout; a file with a higher number comes from a newer program.
+const FORMAT: u32 = 1;
+/// The key of our entry in the safetensors header.
+const KEY: &str = "vitrine";
+/// The model inside a run folder.
+pub const FILE_NAME: &str = "model.safetensors";
+
+/// What a model file says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelCard {
+    /// Layout of this header.
+    pub format: u32,
+    /// The program that wrote it, with its version.
+    pub program: String,
+    /// The architecture.
+    pub model: ModelConfig,
+    /// Class names, in the order of the logits.
+    pub classes: Vec<String>,
+    /// What is done to a picture before the model sees it.
+    pub preprocessing: Preprocessing,
+    /// What it was trained on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// How it was trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
+    /// How good it was on the validation split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
+}
+
+/// The figures of the epoch that a model was saved after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    /// Epochs done.
+    pub epoch: usize,
+    /// Pictures that were measured.
+    pub samples: usize,
+    /// Mean cross entropy.
+    pub loss: f64,
+    /// Share of pictures whose best class is right.
+    pub top1: f64,
+}
+
+impl ModelCard {
+    /// A card of this program's format.
+    pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
+        Self {
+            format: FORMAT,
+            program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
+            model,
+            classes,
+            preprocessing,
+            data: None,
+            recipe: None,
+            validation: None,
+        }
+    }
+}
+
+/// Writes the model to a temporary file beside `path` and renames it: `path` always holds a whole model.
+///
+/// # Errors
+/// When the file cannot be written; the message names it.
+pub fn save(path: &Path, card: &ModelCard, model: &VisionTransformer) -> Result<()> {
+    let tensors = weights::to_timm(model);
+    let views = tensors
+        .iter()
+        .map(|tensor| {
+            let bytes = bytemuck::cast_slice(&tensor.values);
+            Ok((tensor.name.as_str(), TensorView::new(Dtype::F32, tensor.shape.clone(), bytes)?))
+        })
+        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
+    let header = HashMap::from([
+        ("format".to_owned(), "pt".to_owned()),
+        (KEY.to_owned(), serde_json::to_string(card)?),
+    ]);
+    let bytes = safetensors::serialize(views, Some(header))?;
+    crate::files::write_atomically(path, &bytes)
+}
+
+/// The model file that `path` means: the file itself, or the best model of a run folder.
+///
+/// # Errors
+/// When there is nothing, or a folder without a model.
+pub fn locate(path: &Path) -> Result<PathBuf> {
+    if !path.exists() {
+        bail!("{}: there is no such model file or run folder", path.display());
+    }
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let file = path.join(FILE_NAME);
+    if !file.is_file() {
+        bail!(
+            "{}: the folder holds no {FILE_NAME}; is it a run folder whose first epoch is done?",
+            path.display()
+        );
+    }
+    Ok(file)
+}
+
+/// Reads what the file at `path` (a model file or a run folder) says about itself.
+///
+/// # Errors
+/// When the file is none of ours, is cut short, or comes from a newer program.
+pub fn read_card(path: &Path) -> Result<ModelCard> {
+    let path = locate(path)?;
+    let map = map(&path)?;
+    card(&map, &path)
+}
+
+/// Reads a model file or the best model of a run folder.
+///
+/// # Errors
+/// When the file is none of ours, is cut short, comes from a newer program, or does not fit its own description.
+pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransformer)> {
+    let path = locate(path)?;
+    let map = map(&path)?;
+    let card = card(&map, &path)?;
+    let file = SafeTensors::deserialize(&map).map_err(|error| damaged(&path, &error))?;
+    let tensors = file
+        .iter()
+        .map(|(name, view)| named(name, &view).with_context(|| format!("{}: {name}", path.display())))
+        .collect::<Result<Vec<_>>>()?;
+    let model = card.model.init(device).with_context(|| path.display().to_string())?;
+    let model = weights::from_timm(model, tensors).with_context(|| path.display().to_string())?;
+    Ok((card, model))
+}
+
+fn map(path: &Path) -> Result<memmap2::Mmap> {
+    let file = File::open(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
+    // SAFETY: the map is read only, and model files are replaced by renaming, never written in place; a foreign
+    // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
+    unsafe { memmap2::Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))
+}
+
+fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
+    anyhow!(
+        "{}: not a model file, or cut short ({error}); a model file is what `vitrine train` writes",
+        path.display()
+    )
+}
+
+fn card(bytes: &[u8], path: &Path) -> Result<ModelCard> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(path, &error))?;
+    let text = header.metadata().as_ref().and_then(|entries| entries.get(KEY)).ok_or_else(|| {
+        anyhow!(
+            "{}: a safetensors file, but not a model of vitrine: its header has no `{KEY}` entry",
+            path.display()
+        )
+    })?;
+    let version: Version = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
+    if version.format > FORMAT {
+        bail!(
+            "{}: written by a newer vitrine (format {}, this program reads up to {FORMAT}); update vitrine",
+            path.display(),
+            version.format
+        );
+    }
+    let card: ModelCard = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
+    let broken = |what: &str| anyhow!("{}: its description is broken: {what}", path.display());
+    card.model.validate().map_err(|error| broken(&error.to_string()))?;
+    card.preprocessing.validate().map_err(|error| broken(&error.to_string()))?;
+    if card.classes.len() != card.model.num_classes {
+        return Err(broken("the class names are not as many as the logits"));
+    }
+    let size = card.model.image_size;
+    if card.preprocessing.image_size != [size.height, size.width]
+        || card.preprocessing.channels != card.model.channels
+    {
+        return Err(broken("preprocessing and architecture want different images"));
+    }
+    Ok(card)
+}
+
+fn named(name: &str, view: &TensorView<'_>) -> Result<NamedTensor> {
+    if view.dtype() != Dtype::F32 {
+        bail!("stored as {:?}, and F32 is needed", view.dtype());
+    }
+    let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    Ok(NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), values })
+}

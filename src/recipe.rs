@@ -1,0 +1,143 @@
+//! How a model is trained: every number of it, in one serde description, and the named choices.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use vitrine_datasets::Augmentation;
+
+/// Optimisation and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
+/// default's value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recipe {
+    /// Passes over the training pictures. With `time_seconds` too, what is reached first ends the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<usize>,
+    /// Length of the run in seconds, validation included; the learning rate follows the clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_seconds: Option<f64>,
+    /// Pictures a step.
+    pub batch_size: usize,
+    /// Batches whose gradients are averaged for one update.
+    pub accumulate: usize,
+    /// The highest learning rate, reached after the warm-up.
+    pub learning_rate: f64,
+    /// The last learning rate, as a share of the highest.
+    pub final_learning_rate: f64,
+    /// Share of the run in which the learning rate rises linearly from 0.
+    pub warmup: f64,
+    /// AdamW's decoupled decay (Loshchilov & Hutter 2019); not on norms, biases, positions and tokens.
+    pub weight_decay: f64,
+    /// AdamW's averaging of gradients and of their squares.
+    pub betas: [f64; 2],
+    /// AdamW's term against division by zero.
+    pub epsilon: f64,
+    /// Gradients are scaled down to this norm over all parameters together; 0 turns clipping off.
+    pub clip_norm: f64,
+    /// Share of the target spread over all classes (Szegedy et al. 2016, section 7).
+    pub label_smoothing: f64,
+    /// Decay of the running average of weights that is evaluated and saved; 0 turns averaging off.
+    pub ema_decay: f64,
+    /// Epochs without a better validation result after which the run stops; 0 never stops early.
+    pub patience: usize,
+    /// Share of unreadable training pictures above which the run fails.
+    pub bad_file_limit: f64,
+    /// What is done to training pictures.
+    pub augmentation: Augmentation,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self {
+            epochs: None,
+            time_seconds: None,
+            batch_size: 64,
+            accumulate: 1,
+            learning_rate: 1e-3,
+            final_learning_rate: 0.01,
+            warmup: 0.05,
+            weight_decay: 0.05,
+            betas: [0.9, 0.999],
+            epsilon: 1e-8,
+            clip_norm: 1.0,
+            label_smoothing: 0.1,
+            ema_decay: 0.0,
+            patience: 0,
+            bad_file_limit: 0.01,
+            augmentation: Augmentation::default(),
+        }
+    }
+}
+
+impl Recipe {
+    /// Reads a recipe file.
+    ///
+    /// # Errors
+    /// When the file cannot be read or says what cannot be done; the message names the file and the key.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("--recipe {}: cannot be read", path.display()))?;
+        let recipe: Self = toml::from_str(&text).with_context(|| format!("--recipe {}", path.display()))?;
+        Ok(recipe)
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn validate(&self) -> Result<()> {
+        let whole = [
+            ("epochs", self.epochs.unwrap_or(1)),
+            ("batch_size", self.batch_size),
+            ("accumulate", self.accumulate),
+        ];
+        for (key, value) in whole {
+            if value == 0 {
+                bail!("`{key}` is 0: it must be at least 1");
+            }
+        }
+        let unit = |value: f64| (0.0..=1.0).contains(&value);
+        let below_one = |value: f64| (0.0..1.0).contains(&value);
+        let ranges = [
+            (
+                "time_seconds",
+                self.time_seconds.unwrap_or(1.0),
+                self.time_seconds.is_none_or(|t| t > 0.0 && t.is_finite()),
+                "above 0",
+            ),
+            (
+                "learning_rate",
+                self.learning_rate,
+                self.learning_rate > 0.0 && self.learning_rate <= 1.0,
+                "above 0 and at most 1",
+            ),
+            (
+                "final_learning_rate",
+                self.final_learning_rate,
+                unit(self.final_learning_rate),
+                "from 0 to 1, a share of learning_rate",
+            ),
+            ("warmup", self.warmup, below_one(self.warmup), "from 0 to below 1, a share of the run"),
+            (
+                "weight_decay",
+                self.weight_decay,
+                self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
+                "at least 0",
+            ),
+            ("betas[0]", self.betas[0], below_one(self.betas[0]), "from 0 to below 1"),
+            ("betas[1]", self.betas[1], below_one(self.betas[1]), "from 0 to below 1"),
+            ("epsilon", self.epsilon, self.epsilon > 0.0 && self.epsilon < 1.0, "above 0 and below 1"),
+            ("clip_norm", self.clip_norm, self.clip_norm >= 0.0 && self.clip_norm.is_finite(), "at least 0"),
+            ("label_smoothing", self.label_smoothing, below_one(self.label_smoothing), "from 0 to below 1"),
+            ("ema_decay", self.ema_decay, below_one(self.ema_decay), "from 0 to below 1"),
+            ("bad_file_limit", self.bad_file_limit, unit(self.bad_file_limit), "from 0 to 1"),
+        ];
+        for (key, value, fits, allowed) in ranges {
+            if !fits {
+                bail!("`{key}` is {value}: it must be {allowed}");
+            }
+        }
+        self.augmentation.validate().context("`augmentation`")?;
+        Ok(())
+    }
+}

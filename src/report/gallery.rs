@@ -1,0 +1,61 @@
+//! The worst mistakes as pictures.
+
+use super::html::{escape, escape_short, section as html_section};
+use super::thumbnail::Thumbnail;
+use crate::evaluate::percent;
+
+/// Longer names are cut.
+const NAME_WIDTH: usize = 24;
+
+/// A sample that was classified wrongly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mistake {
+    /// The sample's name, such as its file.
+    pub name: String,
+    /// Name of the true class.
+    pub truth: String,
+    /// Name of the class that the model chose.
+    pub predicted: String,
+    /// Softmax probability of the chosen class.
+    pub confidence: f64,
+    /// What the model saw.
+    pub image: Thumbnail,
+}
+
+/// The gallery; nothing if there are no mistakes.
+pub(super) fn section(mistakes: &[Mistake]) -> String {
+    if mistakes.is_empty() {
+        return String::new();
+    }
+    let figures: String = mistakes.iter().map(figure).collect();
+    let body = format!(
+        r#"<p class="note">Wrong answers about which the model was most sure.
+Wrong labels often show up here first.</p>
+<div class="gallery">
+{figures}</div>
+"#
+    );
+    html_section("Worst mistakes", &body)
+}
+
+/// One picture with the two answers.
+fn figure(mistake: &Mistake) -> String {
+    let Mistake { name, truth, predicted, confidence, image } = mistake;
+    let file = escape_short(name.rsplit(['/', '\\']).next().unwrap_or(name), NAME_WIDTH);
+    let (name, truth, predicted) =
+        (escape(name), escape_short(truth, NAME_WIDTH), escape_short(predicted, NAME_WIDTH));
+    let picture = image.element(&format!("{truth}, taken for {predicted}"));
+    let confidence = percent(*confidence);
+    format!(
+        r#"<figure title="{name}">
+<div class="picture">{picture}</div>
+<figcaption>
+<span class="predicted"><span>{predicted}</span>
+<span class="confidence">{confidence}</span></span>
+<span class="truth">is {truth}</span>
+<span class="file">{file}</span>
+</figcaption>
+</figure>
+"#
+    )
+}

@@ -1,0 +1,210 @@
+//! Whole pages: well-formed, self-contained and safe, whatever goes in.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::evaluate::{Predictions, reliability};
+
+/// Everything that a report borrows.
+struct Run {
+    history: Vec<EpochRow>,
+    metrics: Metrics,
+    reliability: Vec<ReliabilityBin>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Run {
+    /// A run whose model confuses neighbouring classes now and then.
+    fn new(epochs: usize, names: &[String]) -> Self {
+        let mut predictions = Predictions::new(names.len());
+        for sample in 0..4 * names.len() {
+            let label = sample % names.len();
+            let chosen = (label + usize::from(sample % 3 == 0)) % names.len();
+            let logits: Vec<_> =
+                (0..names.len()).map(|class| if class == chosen { 4.0 } else { 0.0 }).collect();
+            predictions.push(&[label], &logits);
+        }
+        let mistake = |mistake: crate::evaluate::ConfidentMistake| Mistake {
+            name: format!("{}/{}.png", names[mistake.truth], mistake.sample),
+            truth: names[mistake.truth].clone(),
+            predicted: names[mistake.predicted].clone(),
+            confidence: mistake.confidence,
+            image: Thumbnail::new(2, 1, 3, vec![0, 50, 100, 150, 200, 250]),
+        };
+        Self {
+            history: (1..=epochs).map(row).collect(),
+            metrics: Metrics::compute(&predictions, names),
+            reliability: reliability(&predictions),
+            mistakes: predictions.confident_mistakes(8).into_iter().map(mistake).collect(),
+        }
+    }
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            title: "shapes-tiny-1",
+            summary: vec![("Data".into(), "shapes".into())],
+            history: &self.history,
+            best_epoch: Some(1),
+            metrics: Some(&self.metrics),
+            split: "validation",
+            reliability: &self.reliability,
+            mistakes: &self.mistakes,
+            config_toml: "seed = 0\n",
+        }
+    }
+}
+
+fn row(epoch: usize) -> EpochRow {
+    EpochRow {
+        epoch,
+        step: 10 * epoch,
+        seconds: epoch as f64,
+        learning_rate: 1e-3,
+        train_loss: 1.0 / epoch as f64,
+        train_top1: Some(0.5),
+        val_loss: Some(1.5 / epoch as f64),
+        val_top1: Some(0.4),
+    }
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("class {index}")).collect()
+}
+
+/// Renders and checks what every page must satisfy.
+fn checked(report: &Report) -> String {
+    let page = render(report);
+    assert_balanced(&page);
+    for outside in ["http:", "https:", "src=\"/", "url(", "@import", "<link", "<script"] {
+        assert!(!page.contains(outside), "the page refers to something outside: {outside}");
+    }
+    for broken in ["=\"NaN", "=\"inf", ",NaN", "NaN,", "=\"-inf"] {
+        assert!(!page.contains(broken), "the page draws at {broken}");
+    }
+    page
+}
+
+/// Checks that every tag is closed, in order, and that `&` only begins the entities that are used.
+fn assert_balanced(page: &str) {
+    let page = page.strip_prefix("<!DOCTYPE html>").expect("a document type");
+    let page = page.replace(include_str!("style.css"), "");
+    let mut open = Vec::new();
+    for piece in page.split('<').skip(1) {
+        let (tag, text) = piece.split_once('>').expect("a tag ends");
+        assert!(!text.contains('>'), "a bare > after <{tag}>");
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes in {tag:?}");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if !tag.ends_with('/') {
+            open.push(tag.split_whitespace().next().expect("a tag has a name"));
+        }
+    }
+    assert!(open.is_empty(), "still open: {open:?}");
+    for entity in page.split('&').skip(1) {
+        let known = ["amp;", "lt;", "gt;", "quot;", "#39;"];
+        assert!(known.iter().any(|known| entity.starts_with(known)), "a bare & before {:.20}", entity);
+    }
+}
+
+#[test]
+fn a_full_page_has_every_part() {
+    let run = Run::new(5, &names(10));
+    let page = checked(&run.report());
+    let headings =
+        ["Run", "Training", "Confusion", "Classes", "Calibration", "Worst mistakes", "Configuration"];
+    let places: Vec<_> =
+        headings.iter().map(|name| page.find(&format!("<h2>{name}</h2>")).unwrap()).collect();
+    assert!(places.is_sorted());
+    assert_eq!(page.matches("<polyline").count(), 5);
+    assert_eq!(page.matches("data:image/png;base64,").count(), run.mistakes.len());
+    assert!(page.contains(&format!("<p class=\"hero\">{}</p>", percent(run.metrics.top1))));
+    assert!(page.contains("best: epoch 1<"));
+    assert_eq!(page, render(&run.report()));
+}
+
+#[test]
+fn an_empty_page_is_a_page() {
+    let run = Run::new(0, &names(2));
+    let report = Report {
+        summary: Vec::new(),
+        metrics: None,
+        reliability: &[],
+        mistakes: &[],
+        config_toml: "",
+        ..run.report()
+    };
+    assert!(!checked(&report).contains("<section>"));
+}
+
+#[test]
+fn any_number_of_classes_and_epochs() {
+    for classes in [1, 2, 5, 6, 24, 25, 60, 61, 200] {
+        checked(&Run::new(3, &names(classes)).report());
+    }
+    for epochs in [1, 2, 7, 401] {
+        checked(&Run::new(epochs, &names(3)).report());
+    }
+}
+
+#[test]
+fn a_run_without_validation() {
+    let mut run = Run::new(4, &names(3));
+    for row in &mut run.history {
+        (row.val_loss, row.val_top1) = (None, None);
+    }
+    let page = checked(&Report { best_epoch: None, ..run.report() });
+    assert!(page.contains("line train") && !page.contains("line validation"));
+    for row in &mut run.history {
+        row.train_top1 = None;
+    }
+    assert!(!checked(&run.report()).contains("<h3>Accuracy</h3>"));
+}
+
+#[test]
+fn numbers_that_are_none() {
+    let mut run = Run::new(4, &names(3));
+    run.history[0].train_loss = f64::NAN;
+    run.history[1].val_loss = Some(f64::INFINITY);
+    run.history[2].val_top1 = Some(f64::NAN);
+    for row in &mut run.history {
+        row.learning_rate = f64::NAN;
+    }
+    let mut predictions = Predictions::new(3);
+    predictions.push(&[0], &[f32::NAN; 3]);
+    run.metrics = Metrics::compute(&predictions, &names(3));
+    run.reliability = reliability(&predictions);
+    let page = checked(&run.report());
+    assert!(page.contains("No value is a number.") && page.contains("1 of 1 samples have logits"));
+    run.metrics = Metrics::compute(&Predictions::new(3), &names(3));
+    assert!(checked(&run.report()).contains("<p class=\"hero\">n/a</p>"));
+}
+
+#[test]
+fn text_from_outside_stays_text() {
+    let evil =
+        ["</title><script>alert(1)</script>", "\" onload=\"x", "a & b", "new\nline\u{0}", &"long".repeat(99)];
+    let names = evil.map(str::to_owned);
+    let run = Run::new(2, &names);
+    let summary = vec![(names[0].clone(), names[1].clone())];
+    let page = checked(&Report {
+        title: evil[0],
+        split: evil[1],
+        summary,
+        config_toml: "a = \"<b>\"</pre>",
+        ..run.report()
+    });
+    assert!(!page.contains("<script") && !page.contains("\" onload") && !page.contains("<b>"));
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+}
+
+#[test]
+fn epochs_survive_csv() {
+    let rows = [row(1), EpochRow { train_top1: None, val_loss: None, val_top1: None, ..row(2) }];
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    rows.iter().for_each(|row| writer.serialize(row).unwrap());
+    let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
+    assert!(text.starts_with("epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1\n"));
+    let read: Vec<EpochRow> =
+        csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>().unwrap();
+    assert_eq!(read, rows);
+}

@@ -1,0 +1,94 @@
+//! A small picture and its form inside the page.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+
+/// A picture of 8 bits a channel; every one is stored in the page, so keep to about 128 pixels a side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thumbnail {
+    width: u32,
+    height: u32,
+    colour: ExtendedColorType,
+    pixels: Vec<u8>,
+}
+
+impl Thumbnail {
+    /// A grey (1 channel) or RGB (3 channels) picture.
+    ///
+    /// # Shapes
+    ///
+    /// - pixels: `[height, width, channels]`
+    ///
+    /// # Panics
+    ///
+    /// If a side is zero, `channels` is neither 1 nor 3, or `pixels` has another length.
+    pub fn new(width: u32, height: u32, channels: usize, pixels: Vec<u8>) -> Self {
+        assert!(width > 0 && height > 0, "a picture has at least one pixel");
+        assert_eq!(pixels.len(), width as usize * height as usize * channels, "[height, width, channels]");
+        let colour = match channels {
+            1 => ExtendedColorType::L8,
+            3 => ExtendedColorType::Rgb8,
+            _ => panic!("a picture has 1 or 3 channels, not {channels}"),
+        };
+        Self { width, height, colour, pixels }
+    }
+
+    /// The `img` element, with the picture as PNG in its address; small pictures keep their hard pixels.
+    ///
+    /// `alternative` is escaped text.
+    pub(super) fn element(&self, alternative: &str) -> String {
+        let class = if self.width.max(self.height) <= 96 { r#" class="pixelated""# } else { "" };
+        let Self { width, height, .. } = self;
+        format!(
+            r#"<img{class} width="{width}" height="{height}" alt="{alternative}"
+src="data:image/png;base64,{}" />"#,
+            STANDARD.encode(self.png())
+        )
+    }
+
+    /// The encoded picture.
+    fn png(&self) -> Vec<u8> {
+        let mut png = Vec::new();
+        PngEncoder::new(&mut png)
+            .write_image(&self.pixels, self.width, self.height, self.colour)
+            .expect("a picture with the right number of pixels can be written to memory");
+        png
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_png_holds_the_pixels() {
+        for channels in [1, 3] {
+            let pixels: Vec<u8> = (0..6 * channels as u8).map(|value| value * 14).collect();
+            let png = Thumbnail::new(3, 2, channels, pixels.clone()).png();
+            let read = image::load_from_memory(&png).unwrap();
+            assert_eq!((read.width(), read.height()), (3, 2));
+            assert_eq!(read.into_bytes(), pixels);
+        }
+    }
+
+    #[test]
+    fn only_small_pictures_are_pixelated() {
+        assert!(Thumbnail::new(28, 28, 1, vec![0; 784]).element("").contains("pixelated"));
+        assert!(!Thumbnail::new(97, 1, 1, vec![0; 97]).element("").contains("pixelated"));
+    }
+
+    #[test]
+    #[should_panic(expected = "[height, width, channels]")]
+    fn a_wrong_length_is_refused() {
+        Thumbnail::new(2, 2, 3, vec![0; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not 4")]
+    fn four_channels_are_refused() {
+        Thumbnail::new(1, 1, 4, vec![0; 4]);
+    }
+}

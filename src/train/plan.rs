@@ -1,0 +1,269 @@
+//! What nobody said is chosen from the data: image size, architecture, recipe; every choice with its reason.
+
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use vitrine_datasets::{
+    Augmentation, Crop, DatasetInfo, Interpolation, Preprocessing, ResizeRule, SourceKind, Survey,
+};
+use vitrine_models::{ImageSize, ModelConfig, preset};
+
+use crate::recipe::Recipe;
+
+/// What the user asked for; all of it may be left out.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// A preset's name or a TOML file.
+    pub model: Option<String>,
+    /// A recipe's name or a TOML file.
+    pub recipe: Option<String>,
+    /// Side of the input in pixels.
+    pub image_size: Option<usize>,
+    /// Passes over the training pictures.
+    pub epochs: Option<usize>,
+    /// Length of the run in seconds.
+    pub time_seconds: Option<f64>,
+    /// Pictures a step.
+    pub batch_size: Option<usize>,
+    /// The highest learning rate.
+    pub learning_rate: Option<f64>,
+    /// Weight decay.
+    pub weight_decay: Option<f64>,
+    /// Epochs without improvement before the run stops.
+    pub patience: Option<usize>,
+    /// Share of unreadable pictures that is put up with.
+    pub bad_file_limit: Option<f64>,
+}
+
+/// What will be trained and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the model is called in folder names and titles.
+    pub model_name: String,
+    /// The architecture, for the data's classes.
+    pub model: ModelConfig,
+    /// What is done to every picture.
+    pub preprocessing: Preprocessing,
+    /// How it is trained.
+    pub recipe: Recipe,
+    /// What was chosen and why, a line each.
+    pub reasons: Vec<String>,
+}
+
+/// What the choices depend on.
+pub struct Facts<'a> {
+    /// Names, classes, what may be done to the pictures.
+    pub info: &'a DatasetInfo,
+    /// Sizes and colours.
+    pub survey: &'a Survey,
+    /// Number of training pictures.
+    pub train: usize,
+}
+
+impl Plan {
+    /// Fills what `wishes` leave open.
+    ///
+    /// # Errors
+    /// When a preset, recipe or file is not there or not valid, or wishes do not fit together.
+    pub fn new(wishes: &Wishes, facts: &Facts<'_>) -> Result<Self> {
+        let mut reasons = Vec::new();
+        let (model_name, mut model) = architecture(wishes, facts, &mut reasons)?;
+        model.num_classes = facts.info.classes.len();
+        model.validate().with_context(|| match &wishes.model {
+            Some(name) => format!("--model {name}"),
+            None => "--image-size".to_owned(),
+        })?;
+        let preprocessing = preprocessing(&model, facts, &mut reasons);
+        let mut recipe = recipe(wishes, facts, &model, &mut reasons)?;
+        overrule(&mut recipe, wishes);
+        recipe.validate().context("the recipe is not valid")?;
+        Ok(Self { model_name, model, preprocessing, recipe, reasons })
+    }
+}
+
+fn architecture(
+    wishes: &Wishes,
+    facts: &Facts<'_>,
+    reasons: &mut Vec<String>,
+) -> Result<(String, ModelConfig)> {
+    let channels = if facts.survey.grey { 1 } else { 3 };
+    if let Some(wanted) = &wishes.model {
+        let (name, mut config, is_preset) = named_model(wanted)?;
+        if is_preset {
+            config.channels = channels;
+        }
+        if let Some(side) = wishes.image_size {
+            config.image_size = ImageSize::square(side);
+        }
+        return Ok((name, config));
+    }
+    let side = facts.survey.sizes.width.median.min(facts.survey.sizes.height.median) as usize;
+    let (image, patch, why) = match (wishes.image_size, side) {
+        (Some(size), _) => (size, patch_for(size), format!("patch {} divides it", patch_for(size))),
+        (None, ..=40) => (side.next_multiple_of(4).max(16), 4, format!("the pictures have {side} pixels")),
+        (None, ..=96) => (64, 8, format!("the pictures have about {side} pixels")),
+        (None, _) => {
+            (96, 8, format!("the pictures have about {side} pixels, and training from scratch needs few"))
+        }
+    };
+    let large = facts.train >= 20_000 && !facts.survey.grey;
+    let name = if large { "vit_nano_patch4_32" } else { "vit_pico_patch4_32" };
+    let size_why = match (large, facts.survey.grey) {
+        (true, _) => format!("{} colour pictures fill it", facts.train),
+        (false, true) => "grey pictures need no more".to_owned(),
+        (false, false) => format!("{} pictures fill no larger one", facts.train),
+    };
+    let base = preset::find(name).context("the default preset is not listed")?;
+    let config = ModelConfig { image_size: ImageSize::square(image), patch_size: patch, channels, ..base };
+    let family = if large { "vit_nano" } else { "vit_pico" };
+    reasons.push(format!("image size {image}, patch {patch}: {why}"));
+    reasons.push(format!(
+        "model {family}: dim {}, depth {}, {} heads: {size_why}",
+        config.embed_dim, config.depth, config.num_heads
+    ));
+    Ok((format!("{family}_patch{patch}_{image}"), config))
+}
+
+/// The largest usual patch that gives at least 8 by 8 of them; 1 where nothing else divides.
+fn patch_for(side: usize) -> usize {
+    [16, 14, 8, 7, 4, 2]
+        .into_iter()
+        .find(|patch| side.is_multiple_of(*patch) && side / patch >= 8)
+        .unwrap_or(1)
+}
+
+fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
+    if let Some(config) = preset::find(wanted) {
+        return Ok((wanted.to_owned(), config, true));
+    }
+    let path = Path::new(wanted);
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        bail!(
+            "--model {wanted}: there is no such preset; `vitrine presets` lists them, or name a .toml file"
+        );
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("--model {wanted}: cannot be read"))?;
+    let config = toml::from_str(&text).with_context(|| format!("--model {wanted}"))?;
+    let name = path.file_stem().map_or_else(|| wanted.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    Ok((name, config, false))
+}
+
+fn preprocessing(model: &ModelConfig, facts: &Facts<'_>, reasons: &mut Vec<String>) -> Preprocessing {
+    let resize =
+        if is_square(facts.survey) { ResizeRule::Squash } else { ResizeRule::ShorterSide { crop: 1.0 } };
+    if !is_square(facts.survey) {
+        reasons.push("pictures are scaled on their shorter side and cropped: their shapes differ".to_owned());
+    }
+    Preprocessing {
+        image_size: [model.image_size.height, model.image_size.width],
+        channels: model.channels,
+        resize,
+        interpolation: Interpolation::Bicubic,
+        mean: vec![0.5; model.channels],
+        std: vec![0.25; model.channels],
+    }
+}
+
+/// Whether all pictures are squares, so that nothing is lost by scaling them to one.
+fn is_square(survey: &Survey) -> bool {
+    let (width, height) = (survey.sizes.width, survey.sizes.height);
+    width == height && width.min == width.max
+}
+
+/// The recipes that `--recipe` names.
+pub const RECIPES: [(&str, &str); 3] = [
+    ("plain", "no augmentation but a shifted crop: for a quick look, or data that must not be changed"),
+    ("short", "crop, flip and light colour jitter: for a few dozen epochs"),
+    (
+        "long",
+        "short, with RandAugment, mixup, cutmix, erasing and averaged weights: for a hundred epochs and more",
+    ),
+];
+
+fn recipe(
+    wishes: &Wishes,
+    facts: &Facts<'_>,
+    model: &ModelConfig,
+    reasons: &mut Vec<String>,
+) -> Result<Recipe> {
+    if let Some(wanted) = &wishes.recipe {
+        if let Some((name, _)) = RECIPES.iter().find(|(name, _)| name == wanted) {
+            let mut recipe = named_recipe(name, facts, model);
+            recipe.epochs = Some(epochs_for(facts));
+            return Ok(recipe);
+        }
+        if !wanted.ends_with(".toml") {
+            let names: Vec<&str> = RECIPES.iter().map(|(name, _)| *name).collect();
+            bail!(
+                "--recipe {wanted}: there is no such recipe; choose {}, or name a .toml file",
+                names.join(", ")
+            );
+        }
+        let mut recipe = Recipe::read(Path::new(wanted))?;
+        if recipe.epochs.is_none() && recipe.time_seconds.is_none() {
+            recipe.epochs = Some(epochs_for(facts));
+        }
+        return Ok(recipe);
+    }
+    let epochs = epochs_for(facts);
+    let name = if epochs >= 60 && wishes.epochs.is_none_or(|epochs| epochs >= 60) { "long" } else { "short" };
+    let mut recipe = named_recipe(name, facts, model);
+    recipe.epochs = Some(epochs);
+    if wishes.epochs.is_none() && wishes.time_seconds.is_none() {
+        reasons.push(format!("{epochs} epochs: {} training pictures", facts.train));
+    }
+    let flips =
+        if facts.info.flip_safe { "with flips" } else { "without flips, which would change the class" };
+    reasons.push(format!("recipe {name}, {flips}"));
+    Ok(recipe)
+}
+
+/// Few pictures want many passes; the views of all passes together stay affordable on a processor.
+fn epochs_for(facts: &Facts<'_>) -> usize {
+    if facts.info.source == SourceKind::Shapes {
+        return 6;
+    }
+    (400_000 / facts.train.max(1)).clamp(8, 100)
+}
+
+fn named_recipe(name: &str, facts: &Facts<'_>, model: &ModelConfig) -> Recipe {
+    let side = model.image_size.height.min(model.image_size.width);
+    let flip = if facts.info.flip_safe { 0.5 } else { 0.0 };
+    let shift = Crop::Pad { pixels: (side / 8).max(1) as u32 };
+    let photos = !is_square(facts.survey) || facts.survey.sizes.width.median > 96;
+    let crop = if photos { Crop::Resized { scale: [0.5, 1.0], ratio: [0.75, 4.0 / 3.0] } } else { shift };
+    let plain = Recipe {
+        batch_size: if facts.train < 2_000 { 32 } else { 64 },
+        augmentation: Augmentation { crop: shift, ..Augmentation::none() },
+        label_smoothing: 0.0,
+        ..Recipe::default()
+    };
+    let jitter = if facts.survey.grey { 0.0 } else { 0.2 };
+    let short = Recipe {
+        label_smoothing: 0.1,
+        augmentation: Augmentation { crop, horizontal_flip: flip, ..Augmentation::none() }
+            .with_jitter(jitter),
+        ..plain.clone()
+    };
+    match name {
+        "plain" => plain,
+        "long" => Recipe { ema_decay: 0.999, augmentation: short.augmentation.clone().strong(), ..short },
+        _ => short,
+    }
+}
+
+fn overrule(recipe: &mut Recipe, wishes: &Wishes) {
+    if wishes.time_seconds.is_some() {
+        recipe.time_seconds = wishes.time_seconds;
+        // The clock ends the run; epochs count beside it only where they were asked for too.
+        recipe.epochs = None;
+    }
+    if wishes.epochs.is_some() {
+        recipe.epochs = wishes.epochs;
+    }
+    let set = |target: &mut f64, wish: Option<f64>| *target = wish.unwrap_or(*target);
+    set(&mut recipe.learning_rate, wishes.learning_rate);
+    set(&mut recipe.weight_decay, wishes.weight_decay);
+    set(&mut recipe.bad_file_limit, wishes.bad_file_limit);
+    recipe.batch_size = wishes.batch_size.unwrap_or(recipe.batch_size);
+    recipe.patience = wishes.patience.unwrap_or(recipe.patience);
+}

@@ -1,0 +1,57 @@
+//! The learning rate over a run: linear warm-up, then half a cosine (Loshchilov & Hutter 2017).
+
+use crate::recipe::Recipe;
+
+/// How much of a run is done, from 0 to 1: by updates, by the clock, or by whichever is ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    /// Updates of the whole run, where the recipe counts epochs.
+    pub updates: Option<usize>,
+    /// Seconds of training, where the recipe has a time budget; validation at the end is already taken off.
+    pub seconds: Option<f64>,
+}
+
+impl Length {
+    /// The share of the run that is done after `updates` updates and `seconds` seconds.
+    pub fn done(&self, updates: usize, seconds: f64) -> f64 {
+        let by_updates = self.updates.map_or(0.0, |total| updates as f64 / total.max(1) as f64);
+        let by_clock = self.seconds.map_or(0.0, |total| if total > 0.0 { seconds / total } else { 1.0 });
+        by_updates.max(by_clock).min(1.0)
+    }
+}
+
+/// The learning rate when `done` of the run (0 to 1) lies behind.
+pub fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
+    if done < recipe.warmup {
+        // Never 0: the first update already learns, however short the warm-up.
+        return recipe.learning_rate * (done / recipe.warmup).max(1e-3);
+    }
+    let rest = ((done - recipe.warmup) / (1.0 - recipe.warmup)).min(1.0);
+    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * rest).cos());
+    recipe.learning_rate * (recipe.final_learning_rate + (1.0 - recipe.final_learning_rate) * cosine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_rises_to_the_peak_and_falls_to_the_last_rate() {
+        let recipe =
+            Recipe { learning_rate: 0.1, final_learning_rate: 0.01, warmup: 0.2, ..Recipe::default() };
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        close(learning_rate(&recipe, 0.1), 0.05);
+        close(learning_rate(&recipe, 0.2), 0.1);
+        close(learning_rate(&recipe, 0.6), 0.1 * (0.01 + 0.99 * 0.5));
+        close(learning_rate(&recipe, 1.0), 0.001);
+        assert!(learning_rate(&recipe, 0.0) > 0.0);
+    }
+
+    #[test]
+    fn the_limit_that_is_reached_first_counts() {
+        let both = Length { updates: Some(100), seconds: Some(10.0) };
+        assert_eq!(both.done(50, 1.0), 0.5);
+        assert_eq!(both.done(10, 9.0), 0.9);
+        assert_eq!(Length { updates: None, seconds: Some(0.0) }.done(0, 0.0), 1.0);
+    }
+}

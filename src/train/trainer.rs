@@ -1,0 +1,451 @@
+//! The training loop.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
+use vitrine_datasets::{BadFile, Batch, DecodeLimits, Loader, LoaderConfig, Sample};
+use vitrine_models::{VisionTransformer, ops};
+
+use super::checkpoint::{self, Progress, Running, State};
+use super::progress::{EpochBar, epoch_line};
+use super::run_folder::{RunConfig, RunFolder};
+use super::schedule::{Length, learning_rate};
+use super::{ema, interrupt, optimiser};
+use crate::evaluate::{self, Metrics};
+use crate::model_file::{ModelCard, Validation};
+use crate::report::EpochRow;
+use crate::seed::{Stream, stream};
+
+/// A checkpoint is written at the end of an epoch when the last one is older than this,
+const EPOCH_CHECKPOINT: Duration = Duration::from_secs(10);
+/// and within an epoch when it is older than this.
+const STEP_CHECKPOINT: Duration = Duration::from_secs(60);
+/// Losses are read back from the device after this many batches, or sooner where somebody watches.
+const READ_BACK: usize = 16;
+
+/// How a run came to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// All epochs are done, or the time is up.
+    Finished,
+    /// Validation got no better for as many epochs as the recipe's `patience`.
+    StoppedEarly,
+    /// The user asked to stop; the state is saved.
+    Interrupted,
+}
+
+/// A run in memory: model, data, optimiser, and the folder it writes to.
+pub struct Trainer {
+    config: RunConfig,
+    folder: RunFolder,
+    device: Device,
+    train: Loader,
+    val: Loader,
+    train_samples: usize,
+    state: State,
+    sitting: Sitting,
+}
+
+/// What begins anew with every start of the program.
+struct Sitting {
+    start: Instant,
+    seconds_before: f64,
+    done_before: f64,
+    last_checkpoint: Instant,
+    val_seconds: f64,
+    epoch_start: Instant,
+    epoch_samples: u64,
+}
+
+/// Results still on the device.
+#[derive(Default)]
+struct Pending {
+    losses: Vec<Tensor<1>>,
+    correct: Vec<Tensor<1, Int>>,
+    sizes: Vec<usize>,
+}
+
+impl Trainer {
+    /// A new run, or with `resume` the one whose state is saved in `folder`.
+    ///
+    /// # Errors
+    /// When the model cannot be built, the loaders do not start, or the saved state cannot be read.
+    pub fn new(
+        config: RunConfig,
+        folder: RunFolder,
+        samples: (Arc<[Sample]>, Arc<[Sample]>),
+        device: &Device,
+        threads: usize,
+        resume: bool,
+    ) -> Result<Self> {
+        let (train_samples, val_samples) = samples;
+        let count = train_samples.len();
+        let loader = |samples, train: bool| {
+            let recipe = &config.recipe;
+            Loader::new(
+                samples,
+                LoaderConfig {
+                    batch_size: recipe.batch_size,
+                    seed: stream(config.seed, Stream::Augmentation, 0),
+                    threads,
+                    prefetch: 4,
+                    preprocessing: config.preprocessing.clone(),
+                    augmentation: train.then(|| recipe.augmentation.clone()),
+                    label_smoothing: if train { recipe.label_smoothing } else { 0.0 },
+                    classes: config.classes.len(),
+                    limits: DecodeLimits::default(),
+                    cache_bytes: 1 << 30,
+                },
+            )
+        };
+        let (train, val) = (loader(train_samples, true)?, loader(val_samples, false)?);
+        let fresh = fresh_state(&config, device)?;
+        let state = if resume { checkpoint::load(folder.path(), fresh)? } else { fresh };
+        let now = Instant::now();
+        let mut trainer = Self {
+            sitting: Sitting {
+                start: now,
+                seconds_before: state.progress.seconds,
+                done_before: 0.0,
+                last_checkpoint: now,
+                val_seconds: 0.0,
+                epoch_start: now,
+                epoch_samples: 0,
+            },
+            config,
+            folder,
+            device: device.clone(),
+            train,
+            val,
+            train_samples: count,
+            state,
+        };
+        trainer.sitting.done_before = trainer.done();
+        if !resume {
+            trainer.checkpoint()?;
+        }
+        Ok(trainer)
+    }
+
+    /// Where the run stands.
+    pub fn progress(&self) -> &Progress {
+        &self.state.progress
+    }
+
+    /// Trains until the run ends or the user stops it.
+    ///
+    /// # Errors
+    /// When the loss is no longer a number, too many pictures are unreadable, or the disk refuses.
+    pub fn run(&mut self) -> Result<Outcome> {
+        while !self.is_over() {
+            if !self.epoch()? {
+                return Ok(Outcome::Interrupted);
+            }
+            let patience = self.config.recipe.patience;
+            if patience > 0 && self.state.progress.stale_epochs >= patience {
+                self.finish()?;
+                return Ok(Outcome::StoppedEarly);
+            }
+        }
+        self.finish()?;
+        Ok(Outcome::Finished)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if !self.state.progress.finished {
+            self.state.progress.finished = true;
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.progress.finished || (self.done() >= 1.0 && self.state.progress.batch == 0)
+    }
+
+    /// One epoch from where it stands, with validation at its end; false when the user stopped it.
+    fn epoch(&mut self) -> Result<bool> {
+        let (epoch, first_batch) = (self.state.progress.epoch, self.state.progress.batch);
+        let seen = (first_batch * self.config.recipe.batch_size).min(self.train_samples);
+        let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.sitting.done_before);
+        self.sitting.epoch_start = Instant::now();
+        self.sitting.epoch_samples = 0;
+        let batches = self.train_samples.div_ceil(self.config.recipe.batch_size);
+        let mut accumulator = GradientsAccumulator::new();
+        let (mut waiting_batches, mut waiting_samples) = (0, 0);
+        let mut pending = Pending::default();
+        for batch in self.train.epoch(epoch, first_batch) {
+            let mut batch = batch?;
+            self.state.progress.batch += 1;
+            self.state.progress.running.bad.append(&mut batch.skipped);
+            let last = self.state.progress.batch >= batches;
+            if batch.size > 0 {
+                waiting_samples += batch.size;
+                let grads = self.backward(batch, &mut pending);
+                accumulator.accumulate(&self.state.model, grads);
+            }
+            waiting_batches += 1;
+            if !last && waiting_batches < self.config.recipe.accumulate {
+                continue;
+            }
+            if waiting_samples > 0 {
+                self.update(accumulator.grads(), waiting_samples)?;
+            }
+            let samples = std::mem::take(&mut waiting_samples);
+            waiting_batches = 0;
+            if bar.is_visible() || pending.losses.len() >= READ_BACK || last {
+                self.read_back(&mut pending)?;
+                self.show(&bar, samples);
+            }
+            if !self.after_update(&mut pending)? {
+                bar.finish();
+                return Ok(false);
+            }
+            if self.config.recipe.time_seconds.is_some() && self.done() >= 1.0 {
+                break;
+            }
+        }
+        self.read_back(&mut pending)?;
+        bar.finish();
+        self.end_epoch()?;
+        Ok(true)
+    }
+
+    /// Interruption and checkpoints between two updates; false when the user asked to stop.
+    fn after_update(&mut self, pending: &mut Pending) -> Result<bool> {
+        let stop = interrupt::requested();
+        if stop || self.sitting.last_checkpoint.elapsed() > STEP_CHECKPOINT {
+            self.read_back(pending)?;
+            self.checkpoint()?;
+        }
+        Ok(!stop)
+    }
+
+    /// The gradients of one batch, as a sum over its pictures.
+    fn backward(&mut self, mut batch: Batch, pending: &mut Pending) -> GradientsParams {
+        let progress = &self.state.progress;
+        let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
+        self.device.seed(stream(self.config.seed, Stream::Dropout, moment));
+        let device = self.device.clone().autodiff();
+        let images = evaluate::images(&mut batch, &self.config.preprocessing, &device);
+        let classes = self.config.classes.len();
+        let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
+        let logits = self.state.model.forward(images);
+        let right = logits.clone().inner().argmax(1).equal(targets.clone().inner().argmax(1)).int().sum();
+        let loss = ops::cross_entropy(logits, targets);
+        pending.losses.push(loss.clone().inner());
+        pending.correct.push(right);
+        pending.sizes.push(batch.size);
+        self.sitting.epoch_samples += batch.size as u64;
+        let grads = loss.mul_scalar(batch.size as f64).backward();
+        GradientsParams::from_grads(grads, &self.state.model)
+    }
+
+    /// One optimiser update with gradients summed over `samples` pictures.
+    fn update(&mut self, grads: GradientsParams, samples: usize) -> Result<()> {
+        let recipe = &self.config.recipe;
+        let rate = learning_rate(recipe, self.done_after_next_update());
+        let model = self.state.model.clone();
+        let factor = Tensor::<1>::full([1], 1.0 / samples as f64, &self.device);
+        let mut grads = optimiser::scale(&model, grads, factor);
+        if recipe.clip_norm > 0.0 {
+            grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
+        }
+        self.state.model = self.state.optimiser.step(rate, model, grads);
+        self.state.progress.updates += 1;
+        if let Some(average) = self.state.average.take() {
+            let updates = self.state.progress.updates;
+            self.state.average = Some(ema::update(average, &self.state.model, recipe.ema_decay, updates));
+        }
+        Ok(())
+    }
+
+    /// Adds what the device has computed to the sums of the epoch.
+    fn read_back(&mut self, pending: &mut Pending) -> Result<()> {
+        let pending = std::mem::take(pending);
+        if pending.losses.is_empty() {
+            return Ok(());
+        }
+        let data = Transaction::default()
+            .register(Tensor::cat(pending.losses, 0))
+            .register(Tensor::cat(pending.correct, 0))
+            .execute();
+        let [losses, correct]: [TensorData; 2] =
+            data.try_into().ok().context("the device gave back too few results")?;
+        let running = &mut self.state.progress.running;
+        let pairs = losses.iter::<f32>().zip(correct.iter::<i64>()).zip(pending.sizes);
+        for ((loss, correct), size) in pairs {
+            if !loss.is_finite() {
+                bail!(
+                    "training diverged: the loss is {loss} in epoch {}; lower --learning-rate (now {}) and start anew",
+                    self.state.progress.epoch + 1,
+                    self.config.recipe.learning_rate
+                );
+            }
+            running.loss += f64::from(loss) * size as f64;
+            running.correct += correct as u64;
+            running.samples += size as u64;
+        }
+        Ok(())
+    }
+
+    fn show(&self, bar: &EpochBar, samples: usize) {
+        if !bar.is_visible() {
+            return;
+        }
+        let running = &self.state.progress.running;
+        let loss = running.loss / running.samples.max(1) as f64;
+        bar.advance(samples, loss, self.images_per_second(), self.done(), self.sitting.start.elapsed());
+    }
+
+    fn images_per_second(&self) -> f64 {
+        self.sitting.epoch_samples as f64 / self.sitting.epoch_start.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    /// Validates, writes the row, the best model and a checkpoint.
+    fn end_epoch(&mut self) -> Result<()> {
+        let images_per_second = self.images_per_second();
+        let running = std::mem::take(&mut self.state.progress.running);
+        self.check_bad_files(&running)?;
+        let start = Instant::now();
+        let model = self.evaluated_model();
+        let classes = &self.config.classes;
+        let predicted =
+            evaluate::predict(&model, &self.val, &self.config.preprocessing, classes.len(), &self.device)?;
+        self.sitting.val_seconds = start.elapsed().as_secs_f64();
+        let Metrics { samples, loss: val_loss, top1: val_top1, .. } =
+            Metrics::compute(&predicted.predictions, classes);
+        let progress = &mut self.state.progress;
+        progress.epoch += 1;
+        progress.batch = 0;
+        let is_best = progress.best.as_ref().is_none_or(|best| better((val_top1, val_loss), best));
+        let validation = Validation { epoch: progress.epoch, samples, loss: val_loss, top1: val_top1 };
+        if is_best {
+            progress.stale_epochs = 0;
+            progress.best = Some(validation.clone());
+        } else {
+            progress.stale_epochs += 1;
+        }
+        let row = EpochRow {
+            epoch: progress.epoch,
+            step: progress.updates,
+            seconds: self.sitting.seconds_before + self.sitting.start.elapsed().as_secs_f64(),
+            learning_rate: 0.0,
+            train_loss: running.loss / running.samples.max(1) as f64,
+            train_top1: Some(running.correct as f64 / running.samples.max(1) as f64),
+            val_loss: Some(val_loss),
+            val_top1: Some(val_top1),
+            images_per_second,
+        };
+        let rate = learning_rate(&self.config.recipe, self.done());
+        self.state.progress.history.push(EpochRow { learning_rate: rate, ..row });
+        if let Some(row) = self.state.progress.history.last() {
+            eprintln!("{}", epoch_line(row, self.config.recipe.epochs, is_best));
+        }
+        if is_best {
+            self.folder.write_model(&self.card(validation), &model)?;
+        }
+        self.folder.write_metrics(&self.state.progress.history)?;
+        if self.sitting.last_checkpoint.elapsed() > EPOCH_CHECKPOINT || interrupt::requested() {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    fn check_bad_files(&self, running: &Running) -> Result<()> {
+        let Some(BadFile { name, message }) = running.bad.first() else { return Ok(()) };
+        let share = running.bad.len() as f64 / self.train_samples as f64;
+        let limit = self.config.recipe.bad_file_limit;
+        let summary = format!(
+            "{} of {} training pictures cannot be read, the first one being {name}: {message}",
+            running.bad.len(),
+            self.train_samples
+        );
+        if share > limit {
+            bail!(
+                "{summary}\nmore than the limit of {:.1} %: mend or remove them (`vitrine inspect` lists all), \
+                 or raise --bad-file-limit",
+                100.0 * limit
+            );
+        }
+        if self.state.progress.epoch == 0 {
+            eprintln!("warning: {summary}; they are left out");
+        }
+        Ok(())
+    }
+
+    /// The model that is measured and saved: the average where there is one.
+    fn evaluated_model(&self) -> VisionTransformer {
+        self.state.average.clone().unwrap_or_else(|| self.state.model.valid())
+    }
+
+    fn card(&self, validation: Validation) -> ModelCard {
+        let config = &self.config;
+        let mut card =
+            ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
+        card.data = Some(config.data.clone());
+        card.recipe = Some(config.recipe.clone());
+        card.validation = Some(validation);
+        card
+    }
+
+    fn checkpoint(&mut self) -> Result<()> {
+        self.state.progress.seconds =
+            self.sitting.seconds_before + self.sitting.start.elapsed().as_secs_f64();
+        checkpoint::save(self.folder.path(), &self.state)?;
+        self.sitting.last_checkpoint = Instant::now();
+        Ok(())
+    }
+
+    /// The share of the run that is done.
+    fn done(&self) -> f64 {
+        self.length().done(self.state.progress.updates, self.elapsed())
+    }
+
+    fn done_after_next_update(&self) -> f64 {
+        self.length().done(self.state.progress.updates + 1, self.elapsed())
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.sitting.seconds_before + self.sitting.start.elapsed().as_secs_f64()
+    }
+
+    fn length(&self) -> Length {
+        let recipe = &self.config.recipe;
+        let batches = self.train_samples.div_ceil(recipe.batch_size);
+        Length {
+            updates: recipe.epochs.map(|epochs| epochs * batches.div_ceil(recipe.accumulate)),
+            seconds: recipe.time_seconds.map(|seconds| (seconds - self.reserve()).max(0.0)),
+        }
+    }
+
+    /// Seconds that the last validation will take: as long as the one before, or judged by the training speed.
+    fn reserve(&self) -> f64 {
+        if self.sitting.val_seconds > 0.0 {
+            return 1.1 * self.sitting.val_seconds;
+        }
+        if self.sitting.epoch_samples == 0 {
+            return 0.0;
+        }
+        // A forward pass costs about a third of a training step.
+        self.val.len() as f64 / (2.5 * self.images_per_second())
+    }
+}
+
+/// Whether a validation beats the best one: more right, or as many with a lower loss.
+fn better((top1, loss): (f64, f64), best: &Validation) -> bool {
+    top1 > best.top1 || (top1 == best.top1 && loss < best.loss)
+}
+
+/// Model, average and optimiser before the first step; the same for the same seed.
+fn fresh_state(config: &RunConfig, device: &Device) -> Result<State> {
+    device.seed(stream(config.seed, Stream::Initialisation, 0));
+    let model = config.model.init(&device.clone().autodiff())?;
+    model.materialise();
+    let average = (config.recipe.ema_decay > 0.0).then(|| model.valid());
+    Ok(State { average, model, optimiser: optimiser::adamw(&config.recipe), progress: Progress::default() })
+}

@@ -1,0 +1,257 @@
+//! What a user sees: train, evaluate, classify in a temporary folder, and every wrong input.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+use support::{Pictures, TINY, vitrine};
+
+/// A folder with two classes, and a run trained on it.
+fn trained() -> Pictures {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 12);
+    pictures.fill("data/blue", [30, 30, 200], 12);
+    pictures.write("tiny.toml", TINY);
+    vitrine(&pictures)
+        .args([
+            "train",
+            "data",
+            "--model",
+            "tiny.toml",
+            "--epochs",
+            "12",
+            "--batch-size",
+            "8",
+            "--output",
+            "run",
+        ])
+        .args(["--learning-rate", "0.01", "--threads", "1"])
+        .assert()
+        .success()
+        .stderr(contains("epoch 12/12"))
+        .stdout(contains("report.html"));
+    pictures
+}
+
+#[test]
+fn train_then_evaluate_classify_inspect_and_resume() {
+    let pictures = trained();
+    for file in ["config.toml", "metrics.csv", "model.safetensors", "report.html", "last/current"] {
+        assert!(pictures.path(&format!("run/{file}")).is_file(), "{file}");
+    }
+    let metrics = std::fs::read_to_string(pictures.path("run/metrics.csv")).unwrap();
+    assert!(metrics.starts_with(
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"
+    ));
+    assert_eq!(metrics.lines().count(), 13);
+    evaluate(&pictures);
+    classify(&pictures);
+    vitrine(&pictures).args(["inspect", "run"]).assert().success().stdout(contains("embed_dim = 16"));
+    let data = vitrine(&pictures).args(["inspect", "data", "--json"]).assert().success();
+    let data: Value = serde_json::from_slice(&data.get_output().stdout).unwrap();
+    assert_eq!(data["info"]["classes"], serde_json::json!(["blue", "red"]));
+    vitrine(&pictures)
+        .args(["train", "--resume", "run", "--epochs", "13"])
+        .assert()
+        .success()
+        .stderr(contains("epoch 13/13").and(contains("epoch 12/12").not()));
+}
+
+fn evaluate(pictures: &Pictures) {
+    let output = vitrine(pictures).args(["evaluate", "run", "data", "--json"]).assert().success();
+    let result: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(result["top1"], 1.0, "{result}");
+    assert_eq!(result["confusion"].as_array().unwrap().len(), 2);
+    assert_eq!(result["per_class"][0]["label"], "blue");
+    for key in ["samples", "loss", "top5", "macro_f1", "ece"] {
+        assert!(result[key].is_number(), "{key}");
+    }
+    vitrine(pictures)
+        .args(["evaluate", "run", "data", "--split", "test"])
+        .assert()
+        .code(1)
+        .stderr(contains("--split test"));
+}
+
+fn classify(pictures: &Pictures) {
+    let run = |arguments: &[&str]| {
+        let output =
+            vitrine(pictures).args(["classify", "run/model.safetensors"]).args(arguments).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+    };
+    let text = run(&["data/red/0.png", "data/blue/3.png", "--top", "2"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("data/red/0.png: red "), "{text}");
+    assert!(lines[1].starts_with("data/blue/3.png: blue ") && lines[1].contains("%, red "), "{text}");
+    // Folders, globs and a list on standard input give the same lines, whatever the batch.
+    let folder = run(&["data/red", "--format", "jsonl", "--logits", "--batch-size", "5"]);
+    assert_eq!(folder, run(&["data/red/*.png", "--format", "jsonl", "--logits", "--batch-size", "5"]));
+    assert_eq!(folder.lines().count(), 12);
+    let first: Value = serde_json::from_str(folder.lines().next().unwrap()).unwrap();
+    assert_eq!(first["path"], "data/red/0.png");
+    assert_eq!(first["predictions"][0]["label"], "red");
+    assert_eq!(first["predictions"][0]["index"], 1);
+    assert_eq!(first["logits"].as_array().unwrap().len(), 2);
+    vitrine(pictures)
+        .args(["classify", "run", "-", "--format", "csv", "--top", "1", "--threshold", "1"])
+        .write_stdin("data/red/0.png\ndata/red/1.png\n")
+        .assert()
+        .success()
+        .stdout(contains("path,rank,label,index,probability\n").and(contains("data/red/1.png,1,unknown,1,")));
+    pictures.write("broken.png", "this is text");
+    vitrine(pictures)
+        .args(["classify", "run", "data/red/0.png", "broken.png", "nowhere.png", "data/red/1.png"])
+        .assert()
+        .code(1)
+        .stdout(contains("data/red/1.png: red"))
+        .stderr(contains("broken.png").and(contains("nowhere.png")));
+}
+
+/// One wrong input: the arguments, the exit status, and words the message must have.
+#[test]
+fn wrong_inputs_name_their_cause() {
+    let pictures = Pictures::new();
+    pictures.fill("good/red", [200, 30, 30], 6);
+    pictures.fill("good/blue", [30, 30, 200], 6);
+    pictures.fill("single/red", [200, 30, 30], 6);
+    pictures.fill("lopsided/train/red", [200, 30, 30], 6);
+    pictures.fill("lopsided/train/blue", [30, 30, 200], 6);
+    pictures.fill("lopsided/val/red", [200, 30, 30], 6);
+    pictures.folder("empty");
+    pictures.write("tiny.toml", TINY);
+    pictures.write("unknown_key.toml", &format!("{TINY}\nheads = 3"));
+    pictures.write("recipe.toml", "learning_rat = 0.1");
+    pictures.write("bad_recipe.toml", "warmup = 2.0");
+    pictures.write("full/file", "in the way");
+    pictures.write("text.safetensors", "this is no model");
+    let train = ["train", "good", "--model", "tiny.toml"];
+    let with = |more: &[&'static str]| [&train[..], more].concat();
+    let cases: Vec<(Vec<&str>, i32, &[&str])> = vec![
+        (vec!["train", "nowhere"], 1, &["nowhere", "shapes"]),
+        (vec!["train", "empty"], 1, &["empty"]),
+        (vec!["train", "single"], 1, &["single", "red"]),
+        (vec!["train", "lopsided"], 1, &["blue"]),
+        (vec!["train", "good", "--model", "vit_huge"], 1, &["vit_huge", "vitrine presets"]),
+        (vec!["train", "good", "--model", "nowhere.toml"], 1, &["nowhere.toml"]),
+        (vec!["train", "good", "--model", "unknown_key.toml"], 1, &["unknown_key.toml", "heads"]),
+        (with(&["--recipe", "recipe.toml"]), 1, &["recipe.toml", "learning_rat"]),
+        (with(&["--recipe", "bad_recipe.toml"]), 1, &["warmup"]),
+        (with(&["--recipe", "secret"]), 1, &["secret", "short"]),
+        (with(&["--image-size", "15"]), 1, &["image_size", "patch_size"]),
+        (with(&["--output", "full"]), 1, &["full", "not empty"]),
+        (with(&["--device", "abacus"]), 1, &["abacus", "flex"]),
+        (with(&["--learning-rate", "-1"]), 2, &["--learning-rate"]),
+        (with(&["--learning-rate", "7"]), 1, &["learning_rate"]),
+        (with(&["--epochs", "0"]), 2, &["--epochs", "at least 1"]),
+        (with(&["--batch-size", "0"]), 2, &["--batch-size", "at least 1"]),
+        (with(&["--time", "soon"]), 2, &["--time", "30m"]),
+        (with(&["--val-fraction", "1.5"]), 1, &["1.5"]),
+        (with(&["--flag"]), 2, &["--flag"]),
+        (vec!["train", "--resume", "good"], 1, &["good", "no run folder"]),
+        (vec!["train", "--resume", "nowhere"], 1, &["nowhere"]),
+        (vec!["train", "--resume", "good", "--seed", "1"], 2, &["--seed"]),
+        (vec!["evaluate", "nowhere", "good"], 1, &["nowhere"]),
+        (vec!["evaluate", "text.safetensors", "good"], 1, &["text.safetensors"]),
+        (vec!["classify", "text.safetensors", "good"], 1, &["text.safetensors"]),
+        (vec!["classify", "empty", "good"], 1, &["empty", "model.safetensors"]),
+        (vec!["classify", "text.safetensors"], 2, &["PATH"]),
+        (vec!["inspect", "nowhere"], 1, &["nowhere"]),
+        (vec!["bench", "--model", "vit_huge"], 1, &["vit_huge"]),
+        (vec!["paint"], 2, &["paint"]),
+    ];
+    for (arguments, status, words) in cases {
+        let assert = vitrine(&pictures).args(&arguments).assert();
+        let output = assert.get_output();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {message}");
+        assert!(!message.contains("panicked"), "{arguments:?}: {message}");
+        for word in words {
+            assert!(message.contains(word), "{arguments:?} should mention `{word}`: {message}");
+        }
+    }
+    assert!(!pictures.path("runs").exists(), "a refused run leaves no folder behind");
+}
+
+#[test]
+fn broken_pictures_are_named_and_their_number_is_limited() {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 10);
+    pictures.fill("data/blue", [30, 30, 200], 10);
+    pictures.write("data/red/text.png", "this is text");
+    pictures.write("tiny.toml", TINY);
+    let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
+    vitrine(&pictures)
+        .args(train)
+        .arg("strict")
+        .assert()
+        .code(1)
+        .stderr(contains("text.png").and(contains("--bad-file-limit")));
+    vitrine(&pictures)
+        .args(train)
+        .args(["lenient", "--bad-file-limit", "0.2"])
+        .assert()
+        .success()
+        .stderr(contains("text.png"));
+    vitrine(&pictures).args(["inspect", "data"]).assert().code(1).stdout(contains("text.png"));
+}
+
+#[test]
+fn model_files_that_are_cut_short_or_newer_are_refused() {
+    let pictures = trained();
+    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    for length in [4, 100, model.len() / 2, model.len() - 1] {
+        std::fs::write(pictures.path("cut.safetensors"), &model[..length]).unwrap();
+        vitrine(&pictures)
+            .args(["classify", "cut.safetensors", "data"])
+            .assert()
+            .code(1)
+            .stderr(contains("cut.safetensors").and(contains("panicked").not()));
+    }
+    let text = String::from_utf8_lossy(&model[..4096.min(model.len())]).into_owned();
+    let place = text.find("\\\"format\\\":1").unwrap();
+    let mut newer = model.clone();
+    newer[place + "\\\"format\\\":".len()] = b'9';
+    std::fs::write(pictures.path("newer.safetensors"), newer).unwrap();
+    vitrine(&pictures)
+        .args(["classify", "newer.safetensors", "data"])
+        .assert()
+        .code(1)
+        .stderr(contains("newer vitrine"));
+}
+
+#[test]
+fn every_command_shows_an_example() {
+    let pictures = Pictures::new();
+    for command in ["train", "evaluate", "classify", "inspect", "presets", "devices", "bench"] {
+        vitrine(&pictures)
+            .args([command, "--help"])
+            .assert()
+            .success()
+            .stdout(contains("Example").and(contains(format!("vitrine {command}"))));
+    }
+    vitrine(&pictures)
+        .arg("presets")
+        .assert()
+        .success()
+        .stdout(contains("vit_tiny_patch16_224").and(contains("5717416")));
+    vitrine(&pictures).arg("devices").assert().success().stdout(contains("flex").and(contains("(default)")));
+}
+
+#[test]
+fn bench_reports_every_figure() {
+    let pictures = Pictures::new();
+    let output = vitrine(&pictures)
+        .args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "2", "--steps", "1", "--json"])
+        .assert()
+        .success();
+    let figures: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    for key in ["batch_size", "train_images_per_second", "infer_images_per_second", "latency_ms_batch1"] {
+        assert!(figures[key].as_f64().unwrap() > 0.0, "{key}: {figures}");
+    }
+    for key in ["model", "device"] {
+        assert!(figures[key].is_string(), "{key}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Training as a whole: it learns, repeats itself bit for bit, and survives being stopped at any moment.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command as Process, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use burn::optim::GradientsParams;
+use burn::tensor::{Distribution, Tensor, TensorData};
+use support::{Pictures, TINY, vitrine};
+use vitrine::device;
+use vitrine::recipe::Recipe;
+use vitrine::train::optimiser;
+use vitrine_models::{ImageSize, ModelConfig, Pool, Position, ops, preset};
+
+fn config() -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize::square(8),
+        patch_size: 2,
+        embed_dim: 32,
+        depth: 2,
+        num_heads: 2,
+        num_classes: 4,
+        ..preset::find("vit_pico_patch4_32").unwrap()
+    }
+}
+
+#[test]
+fn every_position_and_pooling_learns_32_images_by_heart() {
+    let name = std::env::var("VITRINE_DEVICE").ok();
+    let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
+    let tracked = found.device.clone().autodiff();
+    for position in [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d] {
+        for (pool, class_token) in [(Pool::ClassToken, true), (Pool::Mean, false)] {
+            let config = ModelConfig { position, pool, class_token, ..config() };
+            found.device.seed(7);
+            let mut model = config.init(&tracked).unwrap();
+            model.materialise();
+            let images = Tensor::<4>::random([32, 3, 8, 8], Distribution::Normal(0.0, 1.0), &tracked);
+            let targets: Vec<f32> =
+                (0..32).flat_map(|image| (0..4).map(move |class| f32::from(image % 4 == class))).collect();
+            let targets = Tensor::<2>::from_data(TensorData::new(targets, [32, 4]), &tracked);
+            let mut optimiser = optimiser::adamw(&Recipe { weight_decay: 0.0, ..Recipe::default() });
+            let mut last = f32::INFINITY;
+            for _ in 0..150 {
+                let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
+                last = loss.clone().into_scalar::<f32>();
+                let grads = GradientsParams::from_grads(loss.backward(), &model);
+                model = optimiser.step(3e-3, model, grads);
+            }
+            assert!(last < 0.05, "{position:?}, {pool:?}: the loss is still {last}");
+        }
+    }
+}
+
+/// A small data set, and arguments that train on it for a while with everything random turned on.
+fn prepared() -> Pictures {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 40);
+    pictures.fill("data/blue", [30, 30, 200], 40);
+    pictures.fill("data/green", [30, 200, 30], 40);
+    pictures.write("model.toml", &format!("{TINY}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
+    pictures.write(
+        "recipe.toml",
+        "epochs = 40\nbatch_size = 8\naccumulate = 2\nema_decay = 0.99\n[augmentation]\nhorizontal_flip = 0.5\n\
+         mixup = 0.8\ncutmix = 1.0\nrandom_erasing = 0.2\n",
+    );
+    pictures
+}
+
+const ARGUMENTS: [&str; 8] =
+    ["train", "data", "--model", "model.toml", "--recipe", "recipe.toml", "--threads", "2"];
+
+/// The last weights of a run: the averaged ones, the trained ones and the optimiser's moments.
+fn last_weights(run: &Path) -> Vec<Vec<u8>> {
+    let current = std::fs::read_to_string(run.join("last/current")).unwrap();
+    ["model.bpk", "average.bpk"]
+        .iter()
+        .map(|file| std::fs::read(run.join("last").join(&current).join(file)).unwrap())
+        .collect()
+}
+
+/// The best model's tensors, without the header.
+fn best_weights(run: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(run.join("model.safetensors")).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[8 + header..].to_vec()
+}
+
+#[test]
+fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
+    let pictures = prepared();
+    let start = Instant::now();
+    vitrine(&pictures).args(ARGUMENTS).args(["--output", "whole"]).assert().success();
+    let whole = start.elapsed();
+    let run = pictures.path("killed");
+    // Moments over the whole run, the first before the first epoch can be over.
+    for (kill, share) in [0.15, 0.3, 0.5].into_iter().enumerate() {
+        let mut process = Process::new(assert_cmd::cargo::cargo_bin!("vitrine"));
+        process.current_dir(pictures.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+        if kill == 0 {
+            process.args(ARGUMENTS).args(["--output", "killed"]);
+        } else {
+            process.args(["train", "--resume", "killed", "--threads", "2"]);
+        }
+        let mut child = process.spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !run.join("last/current").exists() && Instant::now() < deadline {
+            sleep(Duration::from_millis(5));
+        }
+        sleep(whole.mul_f64(share));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    vitrine(&pictures).args(["train", "--resume", "killed", "--threads", "2"]).assert().success();
+    assert_eq!(best_weights(&run), best_weights(&pictures.path("whole")));
+    let metrics = |run: &str| {
+        let text = std::fs::read_to_string(pictures.path(run).join("metrics.csv")).unwrap();
+        // Everything but the two columns that tell the time.
+        text.lines()
+            .map(|line| {
+                line.split(',')
+                    .enumerate()
+                    .filter(|(i, _)| ![2, 8].contains(i))
+                    .map(|(_, v)| v.to_owned())
+                    .collect::<Vec<_>>()
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(metrics("killed"), metrics("whole"));
+    assert_eq!(last_weights(&run).len(), 2);
+}
+
+#[test]
+fn the_seed_decides_everything() {
+    let pictures = prepared();
+    let train = |output: &str, seed: &str, threads: &str| {
+        vitrine(&pictures)
+            .args(["train", "data", "--model", "model.toml", "--recipe", "recipe.toml", "--epochs", "3"])
+            .args(["--seed", seed, "--threads", threads, "--output", output])
+            .assert()
+            .success();
+        best_weights(&pictures.path(output))
+    };
+    let first = train("first", "1", "2");
+    assert_eq!(first, train("again", "1", "2"));
+    assert_ne!(first, train("other", "2", "2"));
+}
+
+#[test]
+fn a_time_budget_ends_the_run_and_fewer_pictures_than_a_batch_are_enough() {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 3);
+    pictures.fill("data/blue", [30, 30, 200], 3);
+    pictures.write("tiny.toml", TINY);
+    vitrine(&pictures)
+        .args(["train", "data", "--model", "tiny.toml", "--time", "2s", "--output", "run"])
+        .assert()
+        .success();
+    assert!(pictures.path("run/report.html").is_file());
+}

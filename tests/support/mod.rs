@@ -1,0 +1,55 @@
+//! A temporary folder with pictures, and the program in it.
+
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+
+use assert_cmd::Command;
+use image::{Rgb, RgbImage};
+use tempfile::TempDir;
+
+/// The smallest architecture that learns anything: 16 pixels, 4 patches.
+pub const TINY: &str = "image_size = 16\npatch_size = 8\nembed_dim = 16\ndepth = 1\nnum_heads = 2\n\
+    class_token = false\npool = \"mean\"\n";
+
+/// A temporary folder.
+pub struct Pictures(TempDir);
+
+impl Pictures {
+    pub fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn folder(&self, name: &str) {
+        std::fs::create_dir_all(self.path(name)).unwrap();
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// `count` pictures of 16 by 16 pixels around a colour, no two alike.
+    pub fn fill(&self, folder: &str, [red, green, blue]: [u8; 3], count: u32) {
+        self.folder(folder);
+        for index in 0..count {
+            let picture = RgbImage::from_fn(16, 16, |x, y| {
+                let shade = ((x * 7 + y * 13 + index * 29) % 40) as u8;
+                Rgb([red + shade, green + shade, blue + shade])
+            });
+            picture.save(self.path(&format!("{folder}/{index}.png"))).unwrap();
+        }
+    }
+}
+
+/// The program, started in the folder.
+pub fn vitrine(pictures: &Pictures) -> Command {
+    let mut command = Command::cargo_bin("vitrine").unwrap();
+    command.current_dir(pictures.0.path()).env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));
+    command
+}
