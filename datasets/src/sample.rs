@@ -168,13 +168,21 @@ fn decode_bytes(bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
     })
 }
 
-/// Whether the end marker follows the last start of scan: decoders fill in what a truncated file lacks.
+/// Whether the end marker is there: decoders fill in what a truncated file lacks.
+///
+/// Walks from segment to segment, so that neither a thumbnail inside nor what cameras append counts.
 fn jpeg_is_whole(bytes: &[u8]) -> bool {
-    let last = |marker: u8| bytes.windows(2).rposition(|pair| pair == [0xff, marker]);
-    match (last(0xda), last(0xd9)) {
-        (Some(scan), Some(end)) => end > scan,
-        _ => false,
+    let is_marker = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd8 | 0xff);
+    let mut rest = bytes;
+    while let Some(place) = rest.windows(2).position(is_marker) {
+        let (marker, segment) = (rest[place + 1], &rest[place + 2..]);
+        if marker == 0xd9 {
+            return true;
+        }
+        let length = segment.first_chunk().map_or(0, |length| u16::from_be_bytes(*length));
+        rest = segment.get(usize::from(length)..).unwrap_or_default();
     }
+    false
 }
 
 fn interleave(planes: &[u8], channels: usize) -> Vec<u8> {
@@ -248,6 +256,17 @@ mod tests {
             }
         }
         assert!(decode(b"this is text".to_vec()).unwrap_err().to_string().contains("no picture"));
+    }
+
+    #[test]
+    fn the_end_of_a_jpeg_is_that_of_its_own_picture() {
+        let jpeg = encoded(&sample(), ImageFormat::Jpeg);
+        let film = [&jpeg[..], b"film\xff\xda\x00\x08and sound"].concat();
+        assert_eq!(decode(film).unwrap(), decode(jpeg.clone()).unwrap());
+        let length = (jpeg.len() as u16 + 2).to_be_bytes();
+        let with_thumbnail = [&jpeg[..2], b"\xff\xe1", &length, &jpeg, &jpeg[2..]].concat();
+        assert!(decode(with_thumbnail.clone()).is_ok());
+        assert!(decode(with_thumbnail[..with_thumbnail.len() - jpeg.len() / 4].to_vec()).is_err());
     }
 
     #[test]

@@ -13,7 +13,8 @@ const NO_DECAY: [&str; 4] =
 /// AdamW (Loshchilov & Hutter 2019) with the recipe's numbers, as `torch.optim.AdamW` computes it.
 pub fn adamw(recipe: &Recipe) -> ModuleOptimizer {
     let base = base(recipe);
-    let spared = ParamGroup::from_any_regexes(NO_DECAY.to_vec()).expect("the patterns of this file are valid");
+    let spared =
+        ParamGroup::from_any_regexes(NO_DECAY.to_vec()).expect("the patterns of this file are valid");
     base.init().with_group(spared, base.clone().with_weight_decay(0.0).build(), None)
 }
 

@@ -1,62 +1,376 @@
-//! stub
-use super::RandAugment;
-use crate::Image;
+//! What training does to a picture and evaluation does not.
+
+use rand::RngExt;
+use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-/// x
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+
+use super::Interpolation;
+use super::rand_augment::RandAugment;
+use super::{colour, geometry};
+use crate::Image;
+
+/// Random changes to the pictures of training; every value's zero leaves its part out.
+///
+/// [`apply`](Self::apply) works on single pictures, [`erase`](Self::erase) on their normalised values and
+/// [`mix`](Self::mix) on whole batches. Equal values and equally seeded generators give equal results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[allow(missing_docs)]
 pub struct Augmentation {
+    /// Which part of the picture is seen.
     pub crop: Crop,
+    /// Probability of a mirrored picture: 0 to 1.
     pub horizontal_flip: f64,
+    /// Largest turn, in degrees either way: 0 to 180. What comes in from outside is grey (128).
+    pub rotation: f64,
+    /// Strength s of torchvision's `ColorJitter`: the factor lies between max(0, 1 - s) and 1 + s. 0 or more.
+    pub brightness: f64,
+    /// As `brightness`, around the picture's mean grey value.
+    pub contrast: f64,
+    /// As `brightness`, around each pixel's grey value. Without effect on grey pictures.
+    pub saturation: f64,
+    /// Largest turn of the colour circle, as a share of it: 0 to 0.5. Without effect on grey pictures.
+    pub hue: f64,
+    /// Random operations of random strength ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)).
     pub rand_augment: Option<RandAugment>,
-    pub mixup: f64,
-    pub cutmix: f64,
+    /// Probability that a rectangle becomes noise ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)): 0 to 1.
     pub random_erasing: f64,
+    /// Alpha of mixup ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)): 0 (off) or more.
+    pub mixup: f64,
+    /// Alpha of CutMix ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)): 0 (off) or more.
+    pub cutmix: f64,
+    /// Share of the batches that mixup or CutMix works on: 0 to 1.
+    pub mix_probability: f64,
 }
-/// x
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Copy, Default)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
+
+/// Which part of a picture training sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Crop {
+    /// The part that evaluation sees.
     #[default]
     None,
+    /// That part, moved by up to so many pixels each way; what comes in is black (torchvision's
+    /// `RandomCrop(padding)`).
     Pad {
+        /// Largest shift in pixels of the model's input.
         pixels: u32,
     },
+    /// A random rectangle, scaled to the model's size (torchvision's `RandomResizedCrop`, from
+    /// [arXiv:1409.4842](https://arxiv.org/abs/1409.4842)).
     Resized {
+        /// Smallest and largest share of the picture's area: above 0 and at most 1.
         scale: [f64; 2],
+        /// Smallest and largest width / height of the rectangle: above 0.
         ratio: [f64; 2],
     },
 }
-/// x
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct InvalidAugmentation;
-#[allow(missing_docs)]
+
+/// A value of an [`Augmentation`] that is out of its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("augmentation: `{key}` is {value}: {allowed} is needed")]
+pub struct InvalidAugmentation {
+    /// The key, with a dot before keys of a nested part.
+    pub key: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it may be.
+    pub allowed: &'static str,
+}
+
+impl Default for Augmentation {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
 impl Augmentation {
+    /// Changes nothing.
     pub fn none() -> Self {
-        Self::default()
+        Self {
+            crop: Crop::None,
+            horizontal_flip: 0.0,
+            rotation: 0.0,
+            brightness: 0.0,
+            contrast: 0.0,
+            saturation: 0.0,
+            hue: 0.0,
+            rand_augment: None,
+            random_erasing: 0.0,
+            mixup: 0.0,
+            cutmix: 0.0,
+            mix_probability: 1.0,
+        }
     }
-    pub fn with_jitter(self, _s: f64) -> Self {
-        self
+
+    /// With brightness, contrast and saturation of this strength and hue of a quarter of it.
+    pub fn with_jitter(self, strength: f64) -> Self {
+        Self { brightness: strength, contrast: strength, saturation: strength, hue: strength / 4.0, ..self }
     }
+
+    /// With what long trainings from scratch take besides: RandAugment, random erasing, mixup and CutMix, in
+    /// the strengths of DeiT ([arXiv:2012.12877](https://arxiv.org/abs/2012.12877)) on half of the batches.
     pub fn strong(self) -> Self {
-        self
+        Self {
+            rand_augment: Some(RandAugment::default()),
+            random_erasing: 0.1,
+            mixup: 0.8,
+            cutmix: 1.0,
+            mix_probability: 0.5,
+            ..self
+        }
     }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    ///
+    /// Names the first key that is out of its range, its value and the range.
     pub fn validate(&self) -> Result<(), InvalidAugmentation> {
-        Ok(())
+        const SHARE: &str = "a number from 0 to 1";
+        const STRENGTH: &str = "a finite number of 0 or more";
+        let check = |fine: bool, key, value: &dyn std::fmt::Debug, allowed| {
+            if fine { Ok(()) } else { Err(InvalidAugmentation { key, value: format!("{value:?}"), allowed }) }
+        };
+        if let Crop::Resized { scale, ratio } = self.crop {
+            let rising = |[low, high]: [f64; 2]| low > 0.0 && low <= high && high.is_finite();
+            let allowed = "a rising pair of numbers above 0 and at most 1";
+            check(rising(scale) && scale[1] <= 1.0, "crop.resized.scale", &scale, allowed)?;
+            let allowed = "a rising pair of finite numbers above 0";
+            check(rising(ratio), "crop.resized.ratio", &ratio, allowed)?;
+        }
+        let within = |key, value: f64, highest: f64, allowed| {
+            check((0.0..=highest).contains(&value) && value.is_finite(), key, &value, allowed)
+        };
+        within("horizontal_flip", self.horizontal_flip, 1.0, SHARE)?;
+        within("rotation", self.rotation, 180.0, "a number of degrees from 0 to 180")?;
+        within("brightness", self.brightness, f64::MAX, STRENGTH)?;
+        within("contrast", self.contrast, f64::MAX, STRENGTH)?;
+        within("saturation", self.saturation, f64::MAX, STRENGTH)?;
+        within("hue", self.hue, 0.5, "a number from 0 to 0.5")?;
+        if let Some(ours) = self.rand_augment {
+            let allowed = "a whole number from 0 to 16";
+            check(ours.layers <= 16, "rand_augment.layers", &ours.layers, allowed)?;
+            within("rand_augment.magnitude", ours.magnitude, 10.0, "a number from 0 to 10")?;
+            within("rand_augment.magnitude_std", ours.magnitude_std, 10.0, "a number from 0 to 10")?;
+        }
+        within("random_erasing", self.random_erasing, 1.0, SHARE)?;
+        within("mixup", self.mixup, f64::MAX, STRENGTH)?;
+        within("cutmix", self.cutmix, f64::MAX, STRENGTH)?;
+        within("mix_probability", self.mix_probability, 1.0, SHARE)
     }
+
+    /// Whether nothing is ever changed.
+    pub fn is_identity(&self) -> bool {
+        let values = [
+            self.horizontal_flip,
+            self.rotation,
+            self.brightness,
+            self.contrast,
+            self.saturation,
+            self.hue,
+            self.random_erasing,
+            self.mixup.max(self.cutmix) * self.mix_probability,
+        ];
+        matches!(self.crop, Crop::None | Crop::Pad { pixels: 0 })
+            && values.iter().all(|&value| value == 0.0)
+            && self.rand_augment.is_none_or(|ours| ours.layers == 0)
+    }
+
+    /// The picture as training sees it this time, in `[height, width]` and before it is normalised.
+    ///
+    /// Crop, flip, rotation, RandAugment and colour jitter in this order; the jitter's parts in random order.
+    /// `resize` is what evaluation does to a picture to give it this size. [`Crop::Resized`] does not use it, so
+    /// the picture must have the channels that the model takes.
     pub fn apply(
         &self,
         image: &Image,
-        _s: [usize; 2],
+        size: [usize; 2],
         resize: &dyn Fn(&Image) -> Image,
-        _r: &mut ChaCha8Rng,
+        rng: &mut ChaCha8Rng,
     ) -> Image {
-        resize(image)
+        let mut picture = match self.crop {
+            Crop::None | Crop::Pad { pixels: 0 } => resize(image),
+            Crop::Pad { pixels } => {
+                let mut draw = || rng.random_range(-i64::from(pixels)..=i64::from(pixels));
+                let (across, down) = (draw(), draw());
+                geometry::shift(&resize(image), across, down)
+            }
+            Crop::Resized { scale, ratio } => {
+                let part = geometry::random_part(image.width, image.height, scale, ratio, rng);
+                image.resize_part(part, size[1] as u32, size[0] as u32, Interpolation::Bicubic)
+            }
+        };
+        debug_assert_eq!(
+            [picture.height as usize, picture.width as usize],
+            size,
+            "`resize` gives another size"
+        );
+        if self.horizontal_flip > 0.0 && rng.random::<f64>() < self.horizontal_flip {
+            geometry::mirror(&mut picture);
+        }
+        if self.rotation > 0.0 {
+            geometry::rotate(&mut picture, rng.random_range(-self.rotation..=self.rotation) as f32);
+        }
+        if let Some(rand_augment) = self.rand_augment {
+            rand_augment.apply(&mut picture, rng);
+        }
+        self.jitter(&mut picture, rng);
+        picture
     }
-    pub fn erase(&self, _v: &mut [f32], _s: [usize; 3], _r: &mut ChaCha8Rng) {}
-    pub fn mix(&self, _i: &mut [f32], _t: &mut [f32], _s: [usize; 4], _c: usize, _r: &mut ChaCha8Rng) {}
+
+    fn jitter(&self, picture: &mut Image, rng: &mut ChaCha8Rng) {
+        let strengths = [self.brightness, self.contrast, self.saturation, self.hue];
+        if strengths.iter().all(|&strength| strength <= 0.0) {
+            return;
+        }
+        let mut order = [0, 1, 2, 3];
+        order.shuffle(rng);
+        for part in order {
+            let strength = strengths[part];
+            if strength <= 0.0 {
+                continue;
+            }
+            if part == 3 {
+                colour::turn_hue(picture, rng.random_range(-strength..=strength) as f32);
+                continue;
+            }
+            let factor = rng.random_range((1.0 - strength).max(0.0)..=1.0 + strength) as f32;
+            match part {
+                0 => colour::brightness(picture, factor),
+                1 => colour::contrast(picture, factor),
+                _ => colour::saturation(picture, factor),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn picture(width: u32, height: u32, channels: u8) -> Image {
+        let pixels = (0..width * height * u32::from(channels)).map(|i| (i * 37 % 251) as u8).collect();
+        Image { width, height, channels, pixels }
+    }
+
+    fn run(augmentation: &Augmentation, image: &Image, size: [usize; 2], seed: u64) -> Image {
+        let resize = |image: &Image| image.resize(size[1] as u32, size[0] as u32, Interpolation::Bicubic);
+        augmentation.apply(image, size, &resize, &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    fn everything() -> Augmentation {
+        let crop = Crop::Resized { scale: [0.3, 1.0], ratio: [0.75, 4.0 / 3.0] };
+        let first = Augmentation { crop, horizontal_flip: 0.5, rotation: 15.0, ..Augmentation::none() };
+        first.with_jitter(0.4).strong()
+    }
+
+    #[test]
+    fn nothing_is_changed_at_strength_zero() {
+        let none = Augmentation::none();
+        assert!(none.is_identity() && none.clone().with_jitter(0.0).is_identity());
+        assert_eq!(none, Augmentation::default());
+        assert!(!Augmentation { mixup: 0.1, ..none.clone() }.is_identity());
+        assert!(Augmentation { mixup: 0.1, mix_probability: 0.0, ..none.clone() }.is_identity());
+        assert!(!none.clone().strong().is_identity());
+        for image in [picture(20, 16, 3), picture(20, 16, 1)] {
+            assert_eq!(run(&none, &image, [16, 20], 1), image);
+            let tiny = Augmentation { rotation: 1e-9, ..none.clone() }.with_jitter(1e-9);
+            assert_eq!(run(&tiny, &image, [16, 20], 1), image);
+        }
+    }
+
+    #[test]
+    fn equal_generators_give_equal_pictures_of_the_size() {
+        for (width, height, channels) in [(50, 31, 3), (1, 1, 3), (200, 3, 1), (24, 32, 1)] {
+            let image = picture(width, height, channels);
+            for crop in
+                [everything().crop, Crop::None, Crop::Pad { pixels: 4 }, Crop::Pad { pixels: u32::MAX }]
+            {
+                let augmentation = Augmentation { crop, ..everything() };
+                for seed in 0..40 {
+                    let result = run(&augmentation, &image, [32, 24], seed);
+                    assert_eq!((result.height, result.width, result.channels), (32, 24, channels));
+                    assert_eq!(result.pixels.len(), 32 * 24 * usize::from(channels));
+                    assert_eq!(result, run(&augmentation, &image, [32, 24], seed));
+                }
+            }
+        }
+        let image = picture(32, 32, 3);
+        assert_ne!(run(&everything(), &image, [32, 32], 1), run(&everything(), &image, [32, 32], 2));
+    }
+
+    #[test]
+    fn pictures_are_mirrored_as_often_as_asked_for() {
+        let image = picture(8, 8, 3);
+        let half = Augmentation { horizontal_flip: 0.5, ..Augmentation::none() };
+        let mirrored = (0..400).filter(|&seed| run(&half, &image, [8, 8], seed) != image).count();
+        assert!((160..240).contains(&mirrored), "{mirrored}");
+        let always = Augmentation { horizontal_flip: 1.0, ..half };
+        let once = run(&always, &image, [8, 8], 0);
+        assert_eq!(run(&always, &once, [8, 8], 1), image);
+    }
+
+    #[test]
+    fn every_shift_of_a_padded_crop_is_drawn() {
+        let image = Image { width: 1, height: 1, channels: 1, pixels: vec![200] };
+        let pad = Augmentation { crop: Crop::Pad { pixels: 1 }, ..Augmentation::none() };
+        let kept = (0..900).filter(|&seed| run(&pad, &image, [1, 1], seed) == image).count();
+        assert!((70..130).contains(&kept), "one shift of nine leaves the pixel: {kept} of 900");
+    }
+
+    #[test]
+    fn grey_pictures_have_no_colour_to_change() {
+        let image = picture(9, 9, 1);
+        let colour = Augmentation { saturation: 0.9, hue: 0.5, ..Augmentation::none() };
+        assert_eq!(run(&colour, &image, [9, 9], 3), image);
+    }
+
+    #[test]
+    fn mistakes_name_key_value_and_range() {
+        let none = Augmentation::none;
+        let resized = |scale, ratio| Augmentation { crop: Crop::Resized { scale, ratio }, ..none() };
+        let layers = |layers, magnitude, magnitude_std| Augmentation {
+            rand_augment: Some(RandAugment { layers, magnitude, magnitude_std }),
+            ..none()
+        };
+        let cases = [
+            ("horizontal_flip", "1.5", Augmentation { horizontal_flip: 1.5, ..none() }),
+            ("rotation", "181", Augmentation { rotation: 181.0, ..none() }),
+            ("brightness", "-0.1", Augmentation { brightness: -0.1, ..none() }),
+            ("contrast", "inf", Augmentation { contrast: f64::INFINITY, ..none() }),
+            ("saturation", "NaN", Augmentation { saturation: f64::NAN, ..none() }),
+            ("hue", "0.6", Augmentation { hue: 0.6, ..none() }),
+            ("random_erasing", "2", Augmentation { random_erasing: 2.0, ..none() }),
+            ("mixup", "-1", Augmentation { mixup: -1.0, ..none() }),
+            ("cutmix", "-1", Augmentation { cutmix: -1.0, ..none() }),
+            ("mix_probability", "1.1", Augmentation { mix_probability: 1.1, ..none() }),
+            ("scale", "[0.0", resized([0.0, 1.0], [1.0, 1.0])),
+            ("scale", "[0.5, 0.4]", resized([0.5, 0.4], [1.0, 1.0])),
+            ("scale", "[0.5, 1.5]", resized([0.5, 1.5], [1.0, 1.0])),
+            ("ratio", "[2.0, 1.0]", resized([0.5, 1.0], [2.0, 1.0])),
+            ("rand_augment.layers", "17", layers(17, 9.0, 0.5)),
+            ("rand_augment.magnitude", "11", layers(2, 11.0, 0.5)),
+            ("rand_augment.magnitude_std", "-1", layers(2, 9.0, -1.0)),
+        ];
+        for (key, value, bad) in cases {
+            let message = bad.validate().unwrap_err().to_string();
+            assert!(
+                message.contains(key) && message.contains(value) && message.contains("needed"),
+                "{message}"
+            );
+        }
+        assert_eq!(everything().validate(), Ok(()));
+    }
+
+    #[test]
+    fn settings_are_read_back() {
+        let text = serde_json::to_string(&everything()).unwrap();
+        assert_eq!(serde_json::from_str::<Augmentation>(&text).unwrap(), everything());
+        let read = serde_json::from_str::<Augmentation>(r#"{"crop": {"pad": {"pixels": 4}}}"#).unwrap();
+        assert_eq!(read, Augmentation { crop: Crop::Pad { pixels: 4 }, ..Augmentation::none() });
+        assert!(serde_json::from_str::<Augmentation>(r#"{"flips": 1}"#).is_err());
+    }
 }

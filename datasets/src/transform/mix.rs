@@ -1,1 +1,292 @@
+//! Augmentation of normalised values: random erasing, mixup and CutMix.
 
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Beta, StandardNormal};
+
+use super::augment::Augmentation;
+
+/// Least and largest share of the picture that is erased, as in timm.
+const ERASED: [f64; 2] = [0.02, 1.0 / 3.0];
+/// Least height / width of an erased rectangle; the largest is its inverse.
+const ERASED_RATIO: f64 = 0.3;
+
+/// Rows from `top` before `bottom`, columns from `left` before `right`.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    top: usize,
+    bottom: usize,
+    left: usize,
+    right: usize,
+}
+
+impl Augmentation {
+    /// Replaces, with the probability `random_erasing`, a rectangle of a normalised picture by normal noise
+    /// ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)).
+    ///
+    /// # Shapes
+    ///
+    /// - values: `[channels, height, width]`
+    ///
+    /// # Panics
+    ///
+    /// When `values` has another length than its shape says.
+    pub fn erase(&self, values: &mut [f32], shape: [usize; 3], rng: &mut ChaCha8Rng) {
+        let [channels, height, width] = shape;
+        assert_eq!(values.len(), channels * height * width, "values and shape must agree");
+        if self.random_erasing <= 0.0 || rng.random::<f64>() >= self.random_erasing {
+            return;
+        }
+        let Some(region) = erased_region(height, width, rng) else { return };
+        for plane in values.chunks_exact_mut(height * width) {
+            for row in plane.chunks_exact_mut(width).take(region.bottom).skip(region.top) {
+                row[region.left..region.right].fill_with(|| rng.sample(StandardNormal));
+            }
+        }
+    }
+
+    /// Mixes the pictures and targets of a batch, the first with the last and so on, as timm does.
+    ///
+    /// A share of `mix_probability` of the batches is changed: by mixup
+    /// ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)), by CutMix
+    /// ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)), or by either with even odds when both have an
+    /// alpha. All pictures of a batch share one lambda from Beta(alpha, alpha) and one rectangle. The middle
+    /// picture of an odd batch meets itself and stays.
+    ///
+    /// # Shapes
+    ///
+    /// - images: `[batch, channels, height, width]`
+    /// - targets: `[batch, classes]`, rows of sum 1 that keep this sum
+    ///
+    /// # Panics
+    ///
+    /// When `images` or `targets` has another length than its shape says.
+    pub fn mix(
+        &self,
+        images: &mut [f32],
+        targets: &mut [f32],
+        shape: [usize; 4],
+        classes: usize,
+        rng: &mut ChaCha8Rng,
+    ) {
+        let [batch, channels, height, width] = shape;
+        let length = channels * height * width;
+        assert_eq!(images.len(), batch * length, "images and shape must agree");
+        assert_eq!(targets.len(), batch * classes, "targets and shape must agree");
+        if self.mixup <= 0.0 && self.cutmix <= 0.0 || rng.random::<f64>() >= self.mix_probability {
+            return;
+        }
+        let cut = self.cutmix > 0.0 && (self.mixup <= 0.0 || rng.random_bool(0.5));
+        let lambda = draw_lambda(if cut { self.cutmix } else { self.mixup }, rng);
+        let share = if cut {
+            let region = pasted_region(height, width, lambda, rng);
+            for (first, second) in pairs(images, length) {
+                swap_region(first, second, [height, width], region);
+            }
+            let pasted = (region.bottom - region.top) * (region.right - region.left);
+            1.0 - pasted as f64 / (height * width).max(1) as f64
+        } else {
+            pairs(images, length).for_each(|(first, second)| blend(first, second, lambda as f32));
+            lambda
+        };
+        pairs(targets, classes).for_each(|(first, second)| blend(first, second, share as f32));
+    }
+}
+
+/// Draws rectangles until one is smaller than the picture, ten times at most.
+fn erased_region(height: usize, width: usize, rng: &mut ChaCha8Rng) -> Option<Region> {
+    let longest = -ERASED_RATIO.ln();
+    (0..10).find_map(|_| {
+        let area = (height * width) as f64 * rng.random_range(ERASED[0]..=ERASED[1]);
+        let ratio = rng.random_range(-longest..=longest).exp();
+        let side = |area: f64| area.sqrt().round().max(1.0) as usize;
+        let (rows, columns) = (side(area * ratio), side(area / ratio));
+        (rows < height && columns < width).then(|| {
+            let (top, left) = (rng.random_range(0..=height - rows), rng.random_range(0..=width - columns));
+            Region { top, bottom: top + rows, left, right: left + columns }
+        })
+    })
+}
+
+/// A rectangle of the share 1 - lambda around a random pixel, cut off at the border.
+fn pasted_region(height: usize, width: usize, lambda: f64, rng: &mut ChaCha8Rng) -> Region {
+    let side = (1.0 - lambda).max(0.0).sqrt();
+    let mut span = |size: usize| {
+        let half = (size as f64 * side) as usize / 2;
+        let centre = rng.random_range(0..size.max(1));
+        (centre.saturating_sub(half), (centre + half).min(size))
+    };
+    let ((top, bottom), (left, right)) = (span(height), span(width));
+    Region { top, bottom, left, right }
+}
+
+/// A draw from Beta(alpha, alpha).
+fn draw_lambda(alpha: f64, rng: &mut ChaCha8Rng) -> f64 {
+    let lambda = Beta::new(alpha, alpha).map_or(1.0, |beta| rng.sample(beta));
+    // Where alpha is too small for floating point, nearly all of the distribution lies at 0 and 1.
+    if lambda.is_finite() { lambda } else { 1.0 }
+}
+
+/// The first row with the last, the second with the last but one, and so on.
+fn pairs(rows: &mut [f32], length: usize) -> impl Iterator<Item = (&mut [f32], &mut [f32])> {
+    let length = length.max(1);
+    let half = rows.len() / length / 2 * length;
+    let (front, back) = rows.split_at_mut(rows.len() - half);
+    front.chunks_exact_mut(length).zip(back.chunks_exact_mut(length).rev())
+}
+
+/// Each becomes `share` of itself and the rest of the other.
+fn blend(first: &mut [f32], second: &mut [f32], share: f32) {
+    for (a, b) in first.iter_mut().zip(second) {
+        (*a, *b) = (*a * share + *b * (1.0 - share), *b * share + *a * (1.0 - share));
+    }
+}
+
+fn swap_region(first: &mut [f32], second: &mut [f32], [height, width]: [usize; 2], region: Region) {
+    let rows = first.chunks_exact_mut(width).zip(second.chunks_exact_mut(width)).enumerate();
+    for (row, (first, second)) in rows {
+        if (region.top..region.bottom).contains(&(row % height)) {
+            first[region.left..region.right].swap_with_slice(&mut second[region.left..region.right]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    const SHAPE: [usize; 4] = [5, 2, 8, 6];
+    const LENGTH: usize = 2 * 8 * 6;
+
+    /// Five pictures, each filled with its number, each of its own class.
+    fn batch() -> (Vec<f32>, Vec<f32>) {
+        let images = (0..5 * LENGTH).map(|i| (i / LENGTH) as f32).collect();
+        let targets = (0..25).map(|i| if i % 6 == 0 { 1.0 } else { 0.0 }).collect();
+        (images, targets)
+    }
+
+    fn mixed(augmentation: &Augmentation, seed: u64) -> (Vec<f32>, Vec<f32>) {
+        let (mut images, mut targets) = batch();
+        augmentation.mix(&mut images, &mut targets, SHAPE, 5, &mut ChaCha8Rng::seed_from_u64(seed));
+        (images, targets)
+    }
+
+    fn mean(values: &[f32]) -> f32 {
+        values.iter().sum::<f32>() / values.len() as f32
+    }
+
+    /// The picture's mean and its target tell the same share, since pictures 0 and 4 hold 0 and 4.
+    fn assert_shares_agree(images: &[f32], targets: &[f32]) {
+        for (row, target) in targets.chunks(5).enumerate() {
+            assert!(
+                (target.iter().sum::<f32>() - 1.0).abs() < 1e-5 && target.iter().all(|&share| share >= 0.0)
+            );
+            let expected: f32 = target.iter().enumerate().map(|(class, share)| class as f32 * share).sum();
+            let got = mean(&images[row * LENGTH..(row + 1) * LENGTH]);
+            assert!((got - expected).abs() < 1e-4, "picture {row}: {got} and {expected}");
+            assert!((target[row] + target[4 - row] - if row == 2 { 2.0 } else { 1.0 }).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn cutmix_shares_are_the_pixels_pasted() {
+        let cutmix = Augmentation { cutmix: 1.0, ..Augmentation::none() };
+        let mut changed = 0;
+        for seed in 0..200 {
+            let (images, targets) = mixed(&cutmix, seed);
+            assert_shares_agree(&images, &targets);
+            assert!(images[..LENGTH].iter().all(|&value| value == 0.0 || value == 4.0));
+            assert!(images[2 * LENGTH..3 * LENGTH].iter().all(|&value| value == 2.0));
+            changed += usize::from(images != batch().0);
+            assert_eq!((images, targets), mixed(&cutmix, seed));
+        }
+        assert!(changed > 150, "{changed}");
+    }
+
+    #[test]
+    fn mixup_shares_are_the_targets() {
+        let mixup = Augmentation { mixup: 0.8, ..Augmentation::none() };
+        let mut shares = Vec::new();
+        for seed in 0..2000 {
+            let (images, targets) = mixed(&mixup, seed);
+            assert_shares_agree(&images, &targets);
+            assert!(images[..LENGTH].iter().all(|&value| value == images[0]));
+            shares.push(targets[0]);
+        }
+        // Beta(a, a) has mean 1/2 and variance 1 / (4 (2a + 1)).
+        let centre = mean(&shares);
+        let variance = mean(&shares.iter().map(|share| (share - 0.5).powi(2)).collect::<Vec<_>>());
+        assert!((centre - 0.5).abs() < 0.03 && (variance - 1.0 / 10.4).abs() < 0.01, "{centre} {variance}");
+    }
+
+    #[test]
+    fn each_batch_draws_whether_and_which() {
+        let both = Augmentation { mixup: 1.0, cutmix: 1.0, mix_probability: 0.5, ..Augmentation::none() };
+        let (mut blended, mut pasted) = (0, 0);
+        for seed in 0..1000 {
+            let (images, targets) = mixed(&both, seed);
+            assert_shares_agree(&images, &targets);
+            let whole = images[..LENGTH].iter().all(|&value| value == 0.0 || value == 4.0);
+            blended += usize::from(!whole);
+            pasted += usize::from(whole && images != batch().0);
+        }
+        assert!((200..300).contains(&blended) && (180..300).contains(&pasted), "{blended} {pasted}");
+    }
+
+    #[test]
+    fn nothing_is_mixed_without_an_alpha_or_a_partner() {
+        assert_eq!(mixed(&Augmentation::none(), 1), batch());
+        let never = Augmentation { mixup: 1.0, cutmix: 1.0, mix_probability: 0.0, ..Augmentation::none() };
+        assert_eq!(mixed(&never, 1), batch());
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for alpha in [1e-300, 1e-3, 1.0, 1e300] {
+            let both = Augmentation { mixup: alpha, cutmix: alpha, ..Augmentation::none() };
+            let (mut image, mut target) = ([0.25; 12], [0.0, 1.0]);
+            both.mix(&mut image, &mut target, [1, 3, 2, 2], 2, &mut rng);
+            assert_eq!((image, target), ([0.25; 12], [0.0, 1.0]));
+            both.mix(&mut [], &mut [], [0, 3, 2, 2], 2, &mut rng);
+            for seed in 0..20 {
+                let (images, targets) = mixed(&both, seed);
+                assert_shares_agree(&images, &targets);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rectangle_becomes_noise() {
+        let erasing = Augmentation { random_erasing: 1.0, ..Augmentation::none() };
+        let mut noise = Vec::new();
+        for seed in 0..100 {
+            let mut values = vec![9.0; 3 * 40 * 30];
+            erasing.erase(&mut values, [3, 40, 30], &mut ChaCha8Rng::seed_from_u64(seed));
+            let erased: Vec<usize> = (0..1200).filter(|&place| values[place] != 9.0).collect();
+            assert!((20..=410).contains(&erased.len()), "{}", erased.len());
+            let (top, bottom) = (erased[0] / 30, erased[erased.len() - 1] / 30);
+            let columns = erased.len() / (bottom - top + 1);
+            for &place in &erased {
+                assert!((erased[0] % 30..erased[0] % 30 + columns).contains(&(place % 30)));
+                assert!(values[1200 + place] != 9.0 && values[2400 + place] != 9.0);
+            }
+            noise.extend(values.into_iter().filter(|&value| value != 9.0));
+        }
+        let variance = mean(&noise.iter().map(|value| value * value).collect::<Vec<_>>());
+        assert!(mean(&noise).abs() < 0.03 && (variance - 1.0).abs() < 0.03, "{variance}");
+    }
+
+    #[test]
+    fn as_many_pictures_are_erased_as_asked_for() {
+        let erasing = Augmentation { random_erasing: 0.25, ..Augmentation::none() };
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let erased = (0..1000).filter(|_| {
+            let mut values = [9.0; 64];
+            erasing.erase(&mut values, [1, 8, 8], &mut rng);
+            values != [9.0; 64]
+        });
+        assert!((200..300).contains(&erased.count()));
+        let mut one = [9.0];
+        erasing.erase(&mut one, [1, 1, 1], &mut rng);
+        assert_eq!(one, [9.0]);
+    }
+}

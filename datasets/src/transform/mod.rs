@@ -2,9 +2,11 @@
 
 mod augment;
 mod colour;
+mod geometry;
 mod mix;
 mod preprocess;
 mod rand_augment;
+mod resize;
 
 pub use augment::{Augmentation, Crop, InvalidAugmentation};
 pub use preprocess::{Interpolation, InvalidPreprocessing, Preprocessing, ResizeRule};

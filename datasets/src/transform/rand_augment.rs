@@ -1,4 +1,190 @@
-//! stub
-/// x
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, Copy)]
-pub struct RandAugment {}
+//! RandAugment as timm's `rand-m9-mstd0.5-inc1`: a few random operations, stronger with the magnitude.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
+use serde::{Deserialize, Serialize};
+
+use super::{colour, geometry};
+use crate::Image;
+
+/// Magnitude at which every operation is at its strongest.
+const HIGHEST: f64 = 10.0;
+/// Probability of each drawn operation to be carried out, as in timm.
+const CARRIED_OUT: f64 = 0.5;
+
+/// Random operations on a picture ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)), in timm's set whose
+/// operations all grow with the magnitude.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RandAugment {
+    /// Operations drawn for a picture, each carried out with probability 1/2: 0 to 16.
+    pub layers: usize,
+    /// Strength: 0 to 10.
+    pub magnitude: f64,
+    /// Standard deviation of the strength from operation to operation: 0 to 10.
+    pub magnitude_std: f64,
+}
+
+impl Default for RandAugment {
+    /// Two operations of magnitude 9 with deviation 0.5.
+    fn default() -> Self {
+        Self { layers: 2, magnitude: 9.0, magnitude_std: 0.5 }
+    }
+}
+
+impl RandAugment {
+    /// Draws and carries out the operations.
+    pub(super) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
+        for _ in 0..self.layers {
+            let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
+            if !rng.random_bool(CARRIED_OUT) {
+                continue;
+            }
+            let deviation = self.magnitude_std * rng.sample::<f64, _>(StandardNormal);
+            let strength = (self.magnitude + deviation).clamp(0.0, HIGHEST) / HIGHEST;
+            operation.apply(image, strength, rng.random_bool(0.5));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    AutoContrast,
+    Equalize,
+    Invert,
+    Rotate,
+    Posterize,
+    Solarize,
+    SolarizeAdd,
+    Color,
+    Contrast,
+    Brightness,
+    Sharpness,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+}
+
+const OPERATIONS: [Operation; 15] = [
+    Operation::AutoContrast,
+    Operation::Equalize,
+    Operation::Invert,
+    Operation::Rotate,
+    Operation::Posterize,
+    Operation::Solarize,
+    Operation::SolarizeAdd,
+    Operation::Color,
+    Operation::Contrast,
+    Operation::Brightness,
+    Operation::Sharpness,
+    Operation::ShearX,
+    Operation::ShearY,
+    Operation::TranslateX,
+    Operation::TranslateY,
+];
+
+impl Operation {
+    /// Carries the operation out with a strength between 0 and 1, the other way round when `negative`.
+    fn apply(self, image: &mut Image, strength: f64, negative: bool) {
+        let signed = if negative { -strength } else { strength } as f32;
+        let factor = (1.0 + 0.9 * signed).max(0.1);
+        match self {
+            Self::AutoContrast => colour::autocontrast(image),
+            Self::Equalize => colour::equalize(image),
+            Self::Invert => colour::invert(image),
+            Self::Rotate => geometry::rotate(image, 30.0 * signed),
+            Self::Posterize => colour::posterize(image, 4 - (4.0 * strength) as u32),
+            Self::Solarize => colour::solarize(image, 256 - (256.0 * strength) as u32),
+            Self::SolarizeAdd => colour::solarize_add(image, (110.0 * strength) as u8),
+            Self::Color => colour::saturation(image, factor),
+            Self::Contrast => colour::contrast(image, factor),
+            Self::Brightness => colour::brightness(image, factor),
+            Self::Sharpness => colour::sharpness(image, factor),
+            Self::ShearX => geometry::affine(image, [1.0, 0.3 * signed, 0.0, 0.0, 1.0, 0.0]),
+            Self::ShearY => geometry::affine(image, [1.0, 0.0, 0.0, 0.3 * signed, 1.0, 0.0]),
+            Self::TranslateX => {
+                let pixels = 0.45 * signed * image.width as f32;
+                geometry::affine(image, [1.0, 0.0, pixels, 0.0, 1.0, 0.0]);
+            }
+            Self::TranslateY => {
+                let pixels = 0.45 * signed * image.height as f32;
+                geometry::affine(image, [1.0, 0.0, 0.0, 0.0, 1.0, pixels]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn colours(channels: u8) -> Image {
+        let pixels = (0..20 * 20 * u32::from(channels)).map(|i| (20 + i * 89 % 200) as u8).collect();
+        Image { width: 20, height: 20, channels, pixels }
+    }
+
+    fn distance(a: &Image, b: &Image) -> u32 {
+        a.pixels.iter().zip(&b.pixels).map(|(a, b)| u32::from(a.abs_diff(*b))).sum()
+    }
+
+    #[test]
+    fn operations_start_at_nothing_and_grow() {
+        use Operation::{AutoContrast, Equalize, Invert, Posterize, ShearX, ShearY, TranslateX, TranslateY};
+        let start = colours(3);
+        for operation in OPERATIONS {
+            let changed = |strength| {
+                let mut image = start.clone();
+                operation.apply(&mut image, strength, true);
+                distance(&image, &start)
+            };
+            match operation {
+                AutoContrast | Equalize | Invert => assert!(changed(0.0) > 0, "{operation:?}"),
+                Posterize => assert!(changed(0.0) < changed(1.0)),
+                _ => assert_eq!(changed(0.0), 0, "{operation:?}"),
+            }
+            assert!(changed(1.0) > 0, "{operation:?}");
+            // How much differs after a move is up to the picture.
+            if !matches!(operation, ShearX | ShearY | TranslateX | TranslateY) {
+                assert!(changed(1.0) >= changed(0.3), "{operation:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn directions_are_opposite() {
+        let mut image = Image { width: 4, height: 1, channels: 1, pixels: vec![1, 2, 3, 4] };
+        // 0.45 of 4 pixels at 5/9 of the strength is one pixel.
+        Operation::TranslateX.apply(&mut image, 5.0 / 9.0, false);
+        assert_eq!(image.pixels, [2, 3, 4, 128]);
+        Operation::TranslateX.apply(&mut image, 5.0 / 9.0, true);
+        assert_eq!(image.pixels, [128, 2, 3, 4]);
+    }
+
+    #[test]
+    fn pictures_change_alike_for_equal_generators() {
+        for channels in [1, 3] {
+            let mut same = 0;
+            for seed in 0..200 {
+                let [mut first, mut second] = [colours(channels), colours(channels)];
+                RandAugment::default().apply(&mut first, &mut ChaCha8Rng::seed_from_u64(seed));
+                RandAugment::default().apply(&mut second, &mut ChaCha8Rng::seed_from_u64(seed));
+                assert_eq!(first, second);
+                same += usize::from(first == colours(channels));
+            }
+            // Neither of two operations is carried out for one picture of four.
+            assert!((30..80).contains(&same), "{same}");
+        }
+    }
+
+    #[test]
+    fn no_layers_change_nothing() {
+        let mut image = colours(3);
+        RandAugment { layers: 0, ..RandAugment::default() }
+            .apply(&mut image, &mut ChaCha8Rng::seed_from_u64(1));
+        assert_eq!(image, colours(3));
+    }
+}

@@ -1,0 +1,254 @@
+//! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from packed or from separate queries, keys and values.
+
+#[cfg(feature = "flex")]
+use super::{attention_fused as fused, flex};
+use burn::tensor::ops::AttentionModuleOptions;
+use burn::tensor::{Tensor, module};
+
+/// Multi-head self-attention between the two linear layers: `softmax(scale * q * k^T + bias) * v` for each head.
+///
+/// # Shapes
+///
+/// - qkv: `[batch, tokens, 3 * dim]`; in a token first the query of every head, then the keys, then the values, as in timm
+/// - bias: `[bias_batch, 1 or heads, tokens, tokens]`; `bias_batch` divides the batch, sample `i` gets bias `i % bias_batch`
+/// - output: `[batch, tokens, dim]`, a token's heads side by side
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+pub fn self_attention(qkv: Tensor<3>, num_heads: usize, scale: f64, bias: Option<Tensor<4>>) -> Tensor<3> {
+    let [batch, tokens, packed] = qkv.dims();
+    assert!(
+        num_heads > 0 && packed % (3 * num_heads) == 0,
+        "self attention: {packed} features hold no q, k and v of {num_heads} heads"
+    );
+    check_bias(&bias, [batch, num_heads, tokens, tokens]);
+    #[cfg(feature = "flex")]
+    if flex::takes(&qkv) && flex::takes_option(&bias) {
+        let operation = fused::SelfAttention { num_heads, scale: scale as f32 };
+        return flex::apply(operation, [Some(qkv.into_dispatch()), bias.map(Tensor::into_dispatch)]);
+    }
+    self_attention_composed(qkv, num_heads, scale, bias)
+}
+
+/// The definition of [`self_attention`], in burn's own operations.
+pub fn self_attention_composed(
+    qkv: Tensor<3>,
+    num_heads: usize,
+    scale: f64,
+    bias: Option<Tensor<4>>,
+) -> Tensor<3> {
+    let [batch, tokens, packed] = qkv.dims();
+    let dim = packed / 3;
+    let [q, k, v] = [0, 1, 2].map(|part| {
+        qkv.clone()
+            .narrow(2, part * dim, dim)
+            .reshape([batch, tokens, num_heads, dim / num_heads])
+            .swap_dims(1, 2) // [batch, heads, tokens, head_dim]
+    });
+    attention_composed(q, k, v, scale, bias).swap_dims(1, 2).reshape([batch, tokens, dim])
+}
+
+/// Attention of queries to keys and values, which may come from elsewhere: `softmax(scale * q * k^T + bias) * v`.
+///
+/// # Shapes
+///
+/// - q: `[batch, heads, queries, head_dim]`
+/// - k, v: `[batch, heads, keys, head_dim]`
+/// - bias: `[bias_batch, 1 or heads, queries, keys]`; `bias_batch` divides the batch, sample `i` gets bias `i % bias_batch`
+/// - output: `[batch, heads, queries, head_dim]`
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, scale: f64, bias: Option<Tensor<4>>) -> Tensor<4> {
+    let [batch, heads, queries, head_dim] = q.dims();
+    let keys = k.dims()[2];
+    assert!(
+        k.dims() == v.dims() && k.dims() == [batch, heads, keys, head_dim],
+        "attention: q {:?}, k {:?}, v {:?}",
+        q.dims(),
+        k.dims(),
+        v.dims()
+    );
+    check_bias(&bias, [batch, heads, queries, keys]);
+    #[cfg(feature = "flex")]
+    if flex::takes(&q) && flex::takes(&k) && flex::takes(&v) && flex::takes_option(&bias) {
+        let inputs = [
+            Some(q.into_dispatch()),
+            Some(k.into_dispatch()),
+            Some(v.into_dispatch()),
+            bias.map(Tensor::into_dispatch),
+        ];
+        return flex::apply(fused::Attention { scale: scale as f32 }, inputs);
+    }
+    attention_composed(q, k, v, scale, bias)
+}
+
+/// The definition of [`attention`], in burn's own operations.
+pub fn attention_composed(
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+    scale: f64,
+    bias: Option<Tensor<4>>,
+) -> Tensor<4> {
+    let [batch, _heads, _queries, head_dim] = q.dims();
+    let bias = bias.map(|bias| match bias.dims()[0] {
+        1 => bias,
+        bias_batch => bias.repeat_dim(0, batch.checked_div(bias_batch).unwrap_or(1)),
+    });
+    // burn's flash kernels take the usual scale alone, and only as their default
+    let usual = (scale * (head_dim as f64).sqrt() - 1.0).abs() < 1e-12;
+    let options = AttentionModuleOptions { scale: (!usual).then_some(scale), ..Default::default() };
+    module::attention(q, k, v, None, bias, options)
+}
+
+fn check_bias(bias: &Option<Tensor<4>>, [batch, heads, queries, keys]: [usize; 4]) {
+    if let Some(bias) = bias {
+        let [bias_batch, bias_heads, bias_queries, bias_keys] = bias.dims();
+        let fits = bias_batch > 0 && batch % bias_batch == 0 && (bias_heads == 1 || bias_heads == heads);
+        assert!(
+            fits && [bias_queries, bias_keys] == [queries, keys],
+            "attention: bias {:?} for scores [{batch}, {heads}, {queries}, {keys}]",
+            bias.dims()
+        );
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::super::testing::{assert_derivative, assert_same, assert_same_special};
+    use super::*;
+
+    type SelfAttention = fn(Tensor<3>, usize, f64, Option<Tensor<4>>) -> Tensor<3>;
+    type Attention = fn(Tensor<4>, Tensor<4>, Tensor<4>, f64, Option<Tensor<4>>) -> Tensor<4>;
+
+    fn packed(
+        operation: SelfAttention,
+        [batch, tokens, heads, head_dim]: [usize; 4],
+        bias: Option<[usize; 2]>,
+    ) -> impl Fn(&[Tensor<1>]) -> Tensor<1> {
+        move |leaf| {
+            let qkv = leaf[0].clone().reshape([batch, tokens, 3 * heads * head_dim]);
+            let bias = bias.map(|[batch, heads]| leaf[1].clone().reshape([batch, heads, tokens, tokens]));
+            operation(qkv * 2.0, heads, 0.3, bias).reshape([batch * tokens * heads * head_dim])
+        }
+    }
+
+    #[test]
+    fn self_attention_agrees_with_its_definition() {
+        for [batch, tokens, heads, head_dim] in
+            [[2, 5, 3, 7], [1, 1, 1, 4], [8, 65, 3, 16], [1, 197, 2, 8], [2, 300, 1, 4]]
+        {
+            let shape = [batch, tokens, heads, head_dim];
+            let length = shape.iter().product::<usize>() * 3;
+            assert_same(
+                &[length],
+                packed(self_attention, shape, None),
+                packed(self_attention_composed, shape, None),
+            );
+        }
+    }
+
+    #[test]
+    fn self_attention_takes_an_empty_batch() {
+        let x = Tensor::<3>::zeros([0, 4, 30], &burn::tensor::Device::flex().autodiff()).require_grad();
+        let output = self_attention(x.clone(), 2, 1.0, None);
+        assert_eq!(output.dims(), [0, 4, 10]);
+        assert_eq!(x.grad(&output.sum().backward()).unwrap().dims(), [0, 4, 30]);
+    }
+
+    #[test]
+    fn self_attention_adds_biases_that_samples_and_heads_share() {
+        for [bias_batch, bias_heads] in [[1, 1], [1, 3], [6, 1], [6, 3], [2, 3], [3, 1]] {
+            let shape = [6, 10, 3, 4];
+            let lengths = [6 * 10 * 3 * 4 * 3, bias_batch * bias_heads * 100];
+            let bias = Some([bias_batch, bias_heads]);
+            assert_same(
+                &lengths,
+                packed(self_attention, shape, bias),
+                packed(self_attention_composed, shape, bias),
+            );
+        }
+        let (shape, bias) = ([1, 270, 2, 4], Some([1, 2])); // the probabilities are computed again
+        assert_same(
+            &[270 * 24, 2 * 270 * 270],
+            packed(self_attention, shape, bias),
+            packed(self_attention_composed, shape, bias),
+        );
+    }
+
+    fn separate(
+        operation: Attention,
+        [batch, heads, queries, keys, head_dim]: [usize; 5],
+        bias: bool,
+    ) -> impl Fn(&[Tensor<1>]) -> Tensor<1> {
+        move |leaf| {
+            let q = leaf[0].clone().reshape([batch, heads, queries, head_dim]);
+            let k = leaf[1].clone().reshape([batch, keys, heads, head_dim]).swap_dims(1, 2);
+            let v = leaf[2].clone().reshape([batch, heads, head_dim, keys]).swap_dims(2, 3);
+            let bias = bias.then(|| leaf[3].clone().reshape([1, heads, queries, keys]));
+            operation(q, k, v, 0.7, bias).reshape([batch * queries * heads * head_dim])
+        }
+    }
+
+    #[test]
+    fn attention_agrees_with_its_definition() {
+        for [batch, heads, queries, keys, head_dim] in [
+            [2, 3, 5, 7, 4],
+            [1, 1, 1, 1, 1],
+            [64, 3, 16, 16, 8],
+            [3, 2, 49, 49, 32],
+            [0, 2, 3, 4, 5],
+            [1, 2, 1, 197, 8],
+            [1, 2, 130, 20, 8],
+        ] {
+            let shape = [batch, heads, queries, keys, head_dim];
+            let [q, k] = [queries, keys].map(|tokens| batch * heads * tokens * head_dim);
+            assert_same(
+                &[q, k, k],
+                separate(attention, shape, false),
+                separate(attention_composed, shape, false),
+            );
+            let lengths = [q, k, k, heads * queries * keys];
+            assert_same(
+                &lengths,
+                separate(attention, shape, true),
+                separate(attention_composed, shape, true),
+            );
+        }
+    }
+
+    #[test]
+    fn attention_has_the_derivative_of_central_differences() {
+        assert_derivative(&[2 * 3 * 24, 2 * 9], packed(self_attention, [2, 3, 2, 4], Some([1, 2])));
+        assert_derivative(&[24, 32, 32, 24], separate(attention, [1, 2, 3, 4, 4], true));
+    }
+
+    #[test]
+    fn attention_keeps_special_values() {
+        let (shape, bias) = ([2, 3, 2, 4], Some([1, 2]));
+        assert_same_special(
+            &[2 * 3 * 24, 2 * 9],
+            packed(self_attention, shape, bias),
+            packed(self_attention_composed, shape, bias),
+        );
+    }
+
+    #[test]
+    fn a_bias_of_minus_infinity_hides_keys() {
+        let mask = |operation: SelfAttention| {
+            move |leaf: &[Tensor<1>]| {
+                let mask = [
+                    [0.0, f32::NEG_INFINITY, 0.0],
+                    [0.0, 0.0, f32::NEG_INFINITY],
+                    [f32::NEG_INFINITY, 0.0, 0.0],
+                ];
+                let bias = Tensor::<2>::from_floats(mask, &leaf[0].device()).unsqueeze::<4>();
+                operation(leaf[0].clone().reshape([2, 3, 24]), 2, 0.5, Some(bias)).reshape([48])
+            }
+        };
+        assert_same(&[144], mask(self_attention), mask(self_attention_composed));
+    }
+}

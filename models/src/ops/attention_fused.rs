@@ -1,0 +1,228 @@
+//! Attention on flex: what goes in and out of [`attention_kernel`](super::attention_kernel).
+//!
+//! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighbouring linear layers
+//! want them, so that no permuted copy is ever made.
+
+use super::attention_kernel::{Heads, Layout, Problem, Target};
+use super::flex::{self, Operation, contiguous, sizes};
+use super::parallel::{Shared, buffer};
+use burn::backend::{TensorMetadata, flex::FlexTensor};
+
+#[derive(Clone, Debug)]
+pub(super) struct SelfAttention {
+    pub(super) num_heads: usize,
+    pub(super) scale: f32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Attention {
+    pub(super) scale: f32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Saved<Inputs> {
+    inputs: Inputs,
+    bias: Option<FlexTensor>,
+    /// `[batch, heads, queries, padded keys]`
+    probabilities: Option<FlexTensor>,
+}
+
+impl SelfAttention {
+    fn problem(&self, qkv: &FlexTensor) -> Problem {
+        let [batch, tokens, packed] = sizes(qkv);
+        Problem {
+            batch,
+            heads: self.num_heads,
+            queries: tokens,
+            keys: tokens,
+            head_dim: packed / 3 / self.num_heads,
+            scale: self.scale,
+        }
+    }
+
+    fn run(
+        &self,
+        qkv: &FlexTensor,
+        bias: Option<&FlexTensor>,
+        probabilities: Option<&mut [f32]>,
+    ) -> FlexTensor {
+        let problem = self.problem(qkv);
+        let layout = Layout::packed(&problem, problem.queries, 1);
+        let mut output = buffer(layout.length(&problem));
+        let [q, k, v] = packed_heads(qkv, &problem);
+        problem.forward(
+            [q, k, v],
+            bias,
+            Target { data: Shared::new(&mut output), offset: 0, layout },
+            probabilities,
+        );
+        flex::tensor(output, [problem.batch, problem.queries, problem.heads * problem.head_dim])
+    }
+}
+
+impl Operation<2> for SelfAttention {
+    type Saved = Saved<FlexTensor>;
+
+    fn forward(&self, inputs: [Option<FlexTensor>; 2]) -> FlexTensor {
+        let [qkv, bias] = inputs.map(|input| input.map(contiguous));
+        self.run(&qkv.expect("qkv is given"), bias.as_ref(), None)
+    }
+
+    fn forward_saving(
+        &self,
+        inputs: [Option<FlexTensor>; 2],
+        _wanted: [bool; 2],
+    ) -> (FlexTensor, Self::Saved) {
+        let [qkv, bias] = inputs.map(|input| input.map(contiguous));
+        let qkv = qkv.expect("qkv is given");
+        let mut probabilities = self.problem(&qkv).kept_probabilities();
+        let output = self.run(&qkv, bias.as_ref(), probabilities.as_deref_mut());
+        let probabilities = probabilities.map(flatten);
+        (output, Saved { inputs: qkv, bias, probabilities })
+    }
+
+    fn backward(
+        self,
+        saved: Self::Saved,
+        gradient: FlexTensor,
+        [wanted, bias_wanted]: [bool; 2],
+    ) -> [Option<FlexTensor>; 2] {
+        let Saved { inputs: qkv, bias, probabilities } = saved;
+        let problem = self.problem(&qkv);
+        let gradient = contiguous(gradient);
+        let output = Layout::packed(&problem, problem.queries, 1);
+        let packed = Layout::packed(&problem, problem.queries, 3);
+        let dim = problem.heads * problem.head_dim;
+        let mut dqkv = buffer(qkv.shape().num_elements());
+        let dbias = {
+            let data = Shared::new(&mut dqkv);
+            let targets =
+                [0, 1, 2].map(|part| wanted.then_some(Target { data, offset: part * dim, layout: packed }));
+            let dy = Heads { data: gradient.storage(), layout: output };
+            problem.backward(
+                packed_heads(&qkv, &problem),
+                bias.as_ref(),
+                probabilities,
+                dy,
+                targets,
+                bias_wanted,
+            )
+        };
+        [wanted.then(|| flex::tensor(dqkv, qkv.shape())), dbias]
+    }
+}
+
+fn packed_heads<'a>(qkv: &'a FlexTensor, problem: &Problem) -> [Heads<'a>; 3] {
+    let data = qkv.storage::<f32>();
+    let dim = problem.heads * problem.head_dim;
+    [0, 1, 2].map(|part| Heads {
+        data: &data[(part * dim).min(data.len())..],
+        layout: Layout::packed(problem, problem.queries, 3),
+    })
+}
+
+impl Attention {
+    fn problem(&self, [q, k, _]: &[FlexTensor; 3]) -> Problem {
+        let [batch, heads, queries, head_dim] = sizes(q);
+        let [_, _, keys, _] = sizes(k);
+        Problem { batch, heads, queries, keys, head_dim, scale: self.scale }
+    }
+
+    fn run(
+        &self,
+        inputs: &[FlexTensor; 3],
+        bias: Option<&FlexTensor>,
+        probabilities: Option<&mut [f32]>,
+    ) -> FlexTensor {
+        let problem = self.problem(inputs);
+        let layout = Layout::packed(&problem, problem.queries, 1);
+        let mut output = buffer(layout.length(&problem));
+        problem.forward(
+            inputs.each_ref().map(strided_heads),
+            bias,
+            Target { data: Shared::new(&mut output), offset: 0, layout },
+            probabilities,
+        );
+        token_major(output, &problem, problem.queries)
+    }
+}
+
+impl Operation<4> for Attention {
+    type Saved = Saved<[FlexTensor; 3]>;
+
+    fn forward(&self, [q, k, v, bias]: [Option<FlexTensor>; 4]) -> FlexTensor {
+        let inputs = [q, k, v].map(|input| positive(input.expect("q, k and v are given")));
+        self.run(&inputs, bias.map(contiguous).as_ref(), None)
+    }
+
+    fn forward_saving(
+        &self,
+        [q, k, v, bias]: [Option<FlexTensor>; 4],
+        _wanted: [bool; 4],
+    ) -> (FlexTensor, Self::Saved) {
+        let inputs = [q, k, v].map(|input| positive(input.expect("q, k and v are given")));
+        let bias = bias.map(contiguous);
+        let mut probabilities = self.problem(&inputs).kept_probabilities();
+        let output = self.run(&inputs, bias.as_ref(), probabilities.as_deref_mut());
+        let probabilities = probabilities.map(flatten);
+        (output, Saved { inputs, bias, probabilities })
+    }
+
+    fn backward(
+        self,
+        saved: Self::Saved,
+        gradient: FlexTensor,
+        wanted: [bool; 4],
+    ) -> [Option<FlexTensor>; 4] {
+        let Saved { inputs, bias, probabilities } = saved;
+        let problem = self.problem(&inputs);
+        let gradient = positive(gradient);
+        let [queries, keys] = [problem.queries, problem.keys];
+        let space = |tokens| buffer(problem.batch * tokens * problem.heads * problem.head_dim);
+        let (mut dq, mut dk, mut dv) = (space(queries), space(keys), space(keys));
+        let dbias = {
+            let target = |data, tokens, wanted: bool| {
+                let layout = Layout::packed(&problem, tokens, 1);
+                wanted.then_some(Target { data: Shared::new(data), offset: 0, layout })
+            };
+            let targets = [
+                target(&mut dq, queries, wanted[0]),
+                target(&mut dk, keys, wanted[1]),
+                target(&mut dv, keys, wanted[2]),
+            ];
+            let heads = inputs.each_ref().map(strided_heads);
+            let dy = strided_heads(&gradient);
+            problem.backward(heads, bias.as_ref(), probabilities, dy, targets, wanted[3])
+        };
+        let finish = |wanted: bool, data, tokens| wanted.then(|| token_major(data, &problem, tokens));
+        [finish(wanted[0], dq, queries), finish(wanted[1], dk, keys), finish(wanted[2], dv, keys), dbias]
+    }
+}
+
+/// `[batch, heads, tokens, head_dim]` whose memory is `[batch, tokens, heads, head_dim]`: joining the heads then copies nothing.
+fn token_major(data: Vec<f32>, problem: &Problem, tokens: usize) -> FlexTensor {
+    flex::tensor(data, [problem.batch, tokens, problem.heads, problem.head_dim]).permute(&[0, 2, 1, 3])
+}
+
+/// A tensor whose heads can be read where they lie: only a flipped one is copied.
+fn positive(tensor: FlexTensor) -> FlexTensor {
+    if tensor.layout().strides().iter().all(|&stride| stride >= 0) { tensor } else { contiguous(tensor) }
+}
+
+fn strided_heads(tensor: &FlexTensor) -> Heads<'_> {
+    let strides = tensor.layout().strides();
+    let stride = |dimension: usize| usize::try_from(strides[dimension]).expect("positive strides");
+    let layout = Layout {
+        batch_stride: stride(0),
+        head_stride: stride(1),
+        row_stride: stride(2),
+        column_stride: stride(3),
+    };
+    let data = tensor.storage::<f32>();
+    Heads { data: &data[tensor.layout().start_offset().min(data.len())..], layout }
+}
+
+fn flatten(data: Vec<f32>) -> FlexTensor {
+    let length = data.len();
+    flex::tensor(data, [length])
+}

@@ -1,0 +1,301 @@
+//! The arithmetic of fused attention: one task for each sample and head, which reads and writes the heads where they lie.
+//!
+//! Rows of scores are padded to whole vectors.
+
+use super::flex::{self, sizes};
+use super::math::{LANES, add, exp, fold, sum, vectorized};
+use super::matrix::{Matrix, MatrixMut, multiply};
+use super::parallel::{Shared, buffer, parallel};
+use burn::backend::flex::FlexTensor;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Up to this many keys the probabilities are kept for the backward pass; beyond, they are computed again.
+const KEPT_KEYS: usize = 256;
+
+/// Where the elements of `[batch, heads, rows, columns]` lie.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) batch_stride: usize,
+    pub(super) head_stride: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
+}
+
+impl Layout {
+    /// Heads side by side in a token of `parts` vectors: 1 for an output, 3 for q, k and v.
+    pub(super) fn packed(problem: &Problem, tokens: usize, parts: usize) -> Self {
+        let token = parts * problem.heads * problem.head_dim;
+        Self {
+            batch_stride: tokens * token,
+            head_stride: problem.head_dim,
+            row_stride: token,
+            column_stride: 1,
+        }
+    }
+
+    pub(super) fn length(&self, problem: &Problem) -> usize {
+        problem.batch * self.batch_stride
+    }
+
+    fn offset(&self, sample: usize, head: usize, row: usize) -> usize {
+        sample * self.batch_stride + head * self.head_stride + row * self.row_stride
+    }
+}
+
+/// Heads to read.
+#[derive(Clone, Copy)]
+pub(super) struct Heads<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) layout: Layout,
+}
+
+impl<'a> Heads<'a> {
+    /// Some rows of one head.
+    fn rows(&self, sample: usize, head: usize, rows: Range<usize>, columns: usize) -> Matrix<'a> {
+        let data = &self.data[self.layout.offset(sample, head, rows.start).min(self.data.len())..];
+        Matrix::new(data, [rows.len(), columns], [self.layout.row_stride, self.layout.column_stride])
+    }
+}
+
+/// Heads to write, by several tasks at once; the columns lie side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) data: Shared<'a>,
+    pub(super) offset: usize,
+    pub(super) layout: Layout,
+}
+
+impl<'a> Target<'a> {
+    /// Some rows of one head.
+    ///
+    /// # Safety
+    ///
+    /// No other task may have the same ones.
+    unsafe fn rows(&self, sample: usize, head: usize, rows: Range<usize>, columns: usize) -> MatrixMut<'a> {
+        let offset = self.offset + self.layout.offset(sample, head, rows.start);
+        // SAFETY: as the caller promises.
+        unsafe { MatrixMut::shared(self.data, offset, [rows.len(), columns], self.layout.row_stride) }
+    }
+}
+
+/// Sizes and scale.
+#[derive(Clone, Copy)]
+pub(super) struct Problem {
+    pub(super) batch: usize,
+    pub(super) heads: usize,
+    pub(super) queries: usize,
+    pub(super) keys: usize,
+    pub(super) head_dim: usize,
+    pub(super) scale: f32,
+}
+
+impl Problem {
+    /// The length of a row of scores: whole vectors.
+    fn width(&self) -> usize {
+        self.keys.next_multiple_of(LANES)
+    }
+
+    pub(super) fn kept_probabilities(&self) -> Option<Vec<f32>> {
+        (self.keys <= KEPT_KEYS).then(|| buffer(self.batch * self.heads * self.queries * self.width()))
+    }
+
+    pub(super) fn forward(
+        &self,
+        [q, k, v]: [Heads<'_>; 3],
+        bias: Option<&FlexTensor>,
+        output: Target<'_>,
+        probabilities: Option<&mut [f32]>,
+    ) {
+        let pairs = self.batch * self.heads;
+        // few pairs: cut the queries, so that every thread has work
+        let blocks = if pairs >= 4 * rayon::current_num_threads() { 1 } else { self.queries.div_ceil(64) };
+        let block = self.queries.div_ceil(blocks.max(1));
+        let kept = probabilities.map(Shared::new);
+        (0..pairs * blocks).into_par_iter().for_each_init(
+            || buffer(if kept.is_some() { 0 } else { block * self.width() }),
+            |scratch, task| {
+                let (sample, head) = (task / blocks / self.heads, task / blocks % self.heads);
+                let rows = (task % blocks * block).min(self.queries)
+                    ..((task % blocks + 1) * block).min(self.queries);
+                let scores = match &kept {
+                    // SAFETY: every task has its own rows.
+                    Some(kept) => unsafe { kept.slice(self.scores(task / blocks, rows.clone())) },
+                    None => &mut scratch[..rows.len() * self.width()],
+                };
+                self.probabilities(scores, [q, k], bias, [sample, head], rows.clone());
+                let scores = Matrix::new(scores, [rows.len(), self.keys], [self.width(), 1]);
+                // SAFETY: every task has its own rows.
+                let output = unsafe { output.rows(sample, head, rows, self.head_dim) };
+                multiply(output, 1.0, scores, v.rows(sample, head, 0..self.keys, self.head_dim));
+            },
+        );
+    }
+
+    /// Where the scores of some queries of one pair lie among all.
+    fn scores(&self, pair: usize, rows: Range<usize>) -> Range<usize> {
+        (pair * self.queries + rows.start) * self.width()..(pair * self.queries + rows.end) * self.width()
+    }
+
+    /// Fills `scores` with the attention probabilities of some queries; 0 in the padding.
+    fn probabilities(
+        &self,
+        scores: &mut [f32],
+        [q, k]: [Heads<'_>; 2],
+        bias: Option<&FlexTensor>,
+        [sample, head]: [usize; 2],
+        rows: Range<usize>,
+    ) {
+        let width = self.width();
+        let target = MatrixMut::with_gaps(scores, rows.len(), self.keys, width);
+        let keys = k.rows(sample, head, 0..self.keys, self.head_dim).transposed();
+        multiply(target, self.scale, q.rows(sample, head, rows.clone(), self.head_dim), keys);
+        let bias = bias.map(|bias| {
+            let [bias_batch, bias_heads, _, _] = sizes(bias);
+            let matrix = (sample % bias_batch) * bias_heads + if bias_heads == 1 { 0 } else { head };
+            &bias.storage::<f32>()[(matrix * self.queries + rows.start) * self.keys
+                ..(matrix * self.queries + rows.end) * self.keys]
+        });
+        softmax(scores, self.keys, bias);
+    }
+
+    /// Writes the gradients of q, k and v where there is a target; returns that of the bias if it is `bias_wanted`.
+    pub(super) fn backward(
+        &self,
+        inputs: [Heads<'_>; 3],
+        bias: Option<&FlexTensor>,
+        kept: Option<FlexTensor>,
+        dy: Heads<'_>,
+        targets: [Option<Target<'_>>; 3],
+        bias_wanted: bool,
+    ) -> Option<FlexTensor> {
+        let (pairs, size) = (self.batch * self.heads, self.queries * self.width());
+        let kept = kept.as_ref().map(|kept| kept.storage::<f32>());
+        let mut all = buffer(if bias_wanted { pairs * size } else { 0 });
+        let dscores = bias_wanted.then(|| Shared::new(&mut all));
+        let scratch = |needed: bool| buffer(if needed { size } else { 0 });
+        (0..pairs).into_par_iter().for_each_init(
+            || (scratch(kept.is_none()), scratch(dscores.is_none())),
+            |(own_probabilities, own_dscores), pair| {
+                let [sample, head] = [pair / self.heads, pair % self.heads];
+                let scores = self.scores(pair, 0..self.queries);
+                let probabilities = match kept {
+                    Some(kept) => &kept[scores.clone()],
+                    None => {
+                        let [q, k, _] = inputs;
+                        self.probabilities(own_probabilities, [q, k], bias, [sample, head], 0..self.queries);
+                        own_probabilities
+                    }
+                };
+                let dscores = match &dscores {
+                    // SAFETY: every task has its own pair.
+                    Some(dscores) => unsafe { dscores.slice(scores) },
+                    None => own_dscores,
+                };
+                self.backward_pair([sample, head], inputs, dy, probabilities, dscores, targets);
+            },
+        );
+        bias.filter(|_| bias_wanted).map(|bias| self.bias_gradient(bias, &all))
+    }
+
+    /// The backward pass of one sample and head; leaves the gradient of its scores in `dscores`.
+    fn backward_pair<'a>(
+        &self,
+        [sample, head]: [usize; 2],
+        [q, k, v]: [Heads<'a>; 3],
+        dy: Heads<'a>,
+        probabilities: &[f32],
+        dscores: &mut [f32],
+        [dq, dk, dv]: [Option<Target<'_>>; 3],
+    ) {
+        let width = self.width();
+        let rows = |heads: Heads<'a>, tokens| heads.rows(sample, head, 0..tokens, self.head_dim);
+        let (q, k, v) = (rows(q, self.queries), rows(k, self.keys), rows(v, self.keys));
+        let dy = rows(dy, self.queries);
+        multiply(MatrixMut::with_gaps(dscores, self.queries, self.keys, width), 1.0, dy, v.transposed());
+        softmax_backward(probabilities, dscores, self.keys);
+
+        let [probabilities, dscores] =
+            [probabilities, dscores].map(|data| Matrix::new(data, [self.queries, self.keys], [width, 1]));
+        let write = |target: Option<Target<'_>>, scale, left: Matrix<'_>, right| {
+            if let Some(target) = target {
+                // SAFETY: every task has its own pair.
+                let target = unsafe { target.rows(sample, head, 0..left.rows, self.head_dim) };
+                multiply(target, scale, left, right);
+            }
+        };
+        write(dv, 1.0, probabilities.transposed(), dy);
+        write(dq, self.scale, dscores, k);
+        write(dk, self.scale, dscores.transposed(), q);
+    }
+
+    /// The scores' gradient summed over the samples, and where they share it the heads, that a bias was added to; in their order.
+    fn bias_gradient(&self, bias: &FlexTensor, dscores: &[f32]) -> FlexTensor {
+        let shape: [usize; 4] = sizes(bias);
+        let [bias_batch, bias_heads, _, _] = shape;
+        let mut data = vec![0.0; shape.iter().product()];
+        let rows = Shared::new(&mut data);
+        parallel(rows.len().checked_div(self.keys).unwrap_or(0), |task| {
+            // SAFETY: every task has its own row.
+            let sums = unsafe { rows.slice(task * self.keys..(task + 1) * self.keys) };
+            let (query, matrix) = (task % self.queries, task / self.queries);
+            let heads =
+                if bias_heads == 1 { 0..self.heads } else { matrix % bias_heads..matrix % bias_heads + 1 };
+            for sample in (matrix / bias_heads..self.batch).step_by(bias_batch) {
+                for head in heads.clone() {
+                    add(
+                        sums,
+                        &dscores[self.scores(sample * self.heads + head, query..query + 1)][..self.keys],
+                    );
+                }
+            }
+        });
+        flex::tensor(data, shape)
+    }
+}
+
+vectorized! {
+    /// Softmax of rows of `keys` scores padded to whole vectors, after a bias without padding is added; 0 in the padding.
+    fn softmax(rows: &mut [f32], keys: usize, bias: Option<&[f32]>) {
+        for (index, row) in rows.chunks_exact_mut(keys.next_multiple_of(LANES).max(1)).enumerate() {
+            if let Some(bias) = bias {
+                row.iter_mut().zip(&bias[index * keys..(index + 1) * keys]).for_each(|(score, bias)| *score += bias);
+            }
+            row[keys..].fill(f32::NEG_INFINITY);
+            let mut largest = [f32::NEG_INFINITY; LANES];
+            for group in row.as_chunks::<LANES>().0 {
+                for lane in 0..LANES {
+                    largest[lane] = if group[lane] > largest[lane] { group[lane] } else { largest[lane] };
+                }
+            }
+            let largest = fold(largest, |left, right| if left > right { left } else { right });
+            let mut total = [0.0f32; LANES];
+            for group in row.as_chunks_mut::<LANES>().0 {
+                for lane in 0..LANES {
+                    group[lane] = exp(group[lane] - largest);
+                    total[lane] += group[lane];
+                }
+            }
+            let rate = 1.0 / fold(total, |left, right| left + right);
+            for group in row.as_chunks_mut::<LANES>().0 {
+                for value in group {
+                    *value *= rate;
+                }
+            }
+        }
+    }
+
+    /// Turns the gradient of rows of probabilities into that of their scores.
+    fn softmax_backward(probabilities: &[f32], gradient: &mut [f32], keys: usize) {
+        let width = keys.next_multiple_of(LANES).max(1);
+        for (probabilities, gradient) in probabilities.chunks_exact(width).zip(gradient.chunks_exact_mut(width)) {
+            gradient[keys..].fill(0.0);
+            let common = sum(probabilities, gradient, |probability, gradient| probability * gradient);
+            for (probabilities, gradient) in probabilities.as_chunks::<LANES>().0.iter().zip(gradient.as_chunks_mut::<LANES>().0) {
+                for lane in 0..LANES {
+                    gradient[lane] = probabilities[lane] * (gradient[lane] - common);
+                }
+            }
+        }
+    }
+}
