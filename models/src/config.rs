@@ -206,7 +206,7 @@ impl ModelConfig {
                 return fail(format!("`{key}` leaves nothing: it must be at least 1"));
             }
         }
-        if height % self.patch_size != 0 || width % self.patch_size != 0 {
+        if !height.is_multiple_of(self.patch_size) || !width.is_multiple_of(self.patch_size) {
             let fitting: Vec<String> = (1..=height.min(width))
                 .filter(|p| height % p == 0 && width % p == 0)
                 .map(|p| p.to_string())
@@ -218,7 +218,7 @@ impl ModelConfig {
                 fitting.join(", ")
             ));
         }
-        if self.embed_dim % self.num_heads != 0 {
+        if !self.embed_dim.is_multiple_of(self.num_heads) {
             return fail(format!(
                 "`embed_dim` {} is not divisible by `num_heads` {}",
                 self.embed_dim, self.num_heads
@@ -229,7 +229,7 @@ impl ModelConfig {
             Position::Sinusoidal => 2,
             Position::Sinusoidal2d => 4,
         };
-        if self.embed_dim % unit != 0 {
+        if !self.embed_dim.is_multiple_of(unit) {
             return fail(format!(
                 "this `position` pairs sines with cosines: `embed_dim` {} must be divisible by {unit}",
                 self.embed_dim
@@ -310,7 +310,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
-        let cases: [(&str, fn(&mut ModelConfig)); 8] = [
+        type Spoil = fn(&mut ModelConfig);
+        let cases: [(&str, Spoil); 8] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5),
             ("depth", |c| c.depth = 0),

@@ -91,6 +91,7 @@ fn small_images() -> Vec<Preset> {
             num_classes: 10,
             class_token: false,
             pool: Pool::Mean,
+            position: Position::Sinusoidal2d,
             ..plain(side, patch, size)
         },
     };

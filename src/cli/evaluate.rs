@@ -32,7 +32,7 @@ pub(super) struct Evaluate {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: u32,
     /// Share that was split off for validation when the model was trained, where the data set has no such split.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
     val_fraction: f64,
     /// Seed of that split.
     #[arg(long, value_name = "N", default_value_t = 0)]

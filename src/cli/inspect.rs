@@ -28,7 +28,7 @@ pub(super) struct Inspect {
     #[arg(long)]
     json: bool,
     /// Share split off for validation, where the data set has no validation split.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
     val_fraction: f64,
     #[command(flatten)]
     data_args: DataArgs,

@@ -12,7 +12,7 @@ use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::device::FoundDevice;
 use crate::report;
-use crate::train::{Outcome, Plan, RunConfig, RunFolder, Trainer, Wishes, clock, interrupt, plan};
+use crate::train::{Outcome, Plan, RunConfig, RunFolder, Start, Trainer, Wishes, clock, interrupt, plan};
 
 /// Train a classifier on a data set.
 ///
@@ -43,10 +43,10 @@ pub(super) struct Train {
     #[arg(long, value_name = "N", value_parser = positive)]
     batch_size: Option<usize>,
     /// The highest learning rate.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     learning_rate: Option<f64>,
     /// Weight decay.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     weight_decay: Option<f64>,
     /// Side of the input in pixels.
     #[arg(long, value_name = "N", value_parser = positive)]
@@ -55,10 +55,10 @@ pub(super) struct Train {
     #[arg(long, value_name = "EPOCHS", value_parser = positive)]
     patience: Option<usize>,
     /// Share of unreadable training pictures above which the run fails.
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     bad_file_limit: Option<f64>,
     /// Share of the training pictures kept for validation, where the data set has no validation split.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
     val_fraction: f64,
     /// From which everything random comes.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -90,9 +90,13 @@ impl Train {
             None => self.begun()?,
         };
         let samples: (Arc<[_]>, Arc<[_]>) = (dataset.train.clone().into(), dataset.val.clone().into());
-        let is_resumed = self.resume.is_some();
+        let start = match (&self.resume, self.epochs) {
+            (None, _) => Start::Fresh,
+            (Some(_), None) => Start::Resumed,
+            (Some(_), Some(_)) => Start::Lengthened,
+        };
         let mut trainer =
-            Trainer::new(config.clone(), folder.clone(), samples, &device.device, threads, is_resumed)?;
+            Trainer::new(config.clone(), folder.clone(), samples, &device.device, threads, start)?;
         let outcome = trainer.run()?;
         self.conclude(outcome, &trainer, &Concluded { config, folder, dataset, device })
     }

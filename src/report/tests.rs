@@ -204,7 +204,9 @@ fn epochs_survive_csv() {
     let mut writer = csv::Writer::from_writer(Vec::new());
     rows.iter().for_each(|row| writer.serialize(row).unwrap());
     let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
-    assert!(text.starts_with("epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"));
+    assert!(text.starts_with(
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"
+    ));
     let read: Vec<EpochRow> =
         csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>().unwrap();
     assert_eq!(read, rows);

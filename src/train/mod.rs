@@ -14,4 +14,4 @@ pub use checkpoint::Progress;
 pub use plan::{Plan, Wishes};
 pub use progress::clock;
 pub use run_folder::{RunConfig, RunFolder};
-pub use trainer::{Outcome, Trainer};
+pub use trainer::{Outcome, Start, Trainer};

@@ -171,7 +171,10 @@ fn is_square(survey: &Survey) -> bool {
 
 /// The recipes that `--recipe` names.
 pub const RECIPES: [(&str, &str); 3] = [
-    ("plain", "no augmentation but a shifted crop: for a quick look, or data that must not be changed"),
+    (
+        "plain",
+        "flips alone, where they keep the class: for a few epochs, or pictures that must not be changed",
+    ),
     ("short", "crop, flip and light colour jitter: for a few dozen epochs"),
     (
         "long",
@@ -205,7 +208,11 @@ fn recipe(
         return Ok(recipe);
     }
     let epochs = epochs_for(facts);
-    let name = if epochs >= 60 && wishes.epochs.is_none_or(|epochs| epochs >= 60) { "long" } else { "short" };
+    let name = match wishes.epochs.unwrap_or(epochs) {
+        _ if facts.info.source == SourceKind::Shapes => "plain",
+        60.. => "long",
+        _ => "short",
+    };
     let mut recipe = named_recipe(name, facts, model);
     recipe.epochs = Some(epochs);
     if wishes.epochs.is_none() && wishes.time_seconds.is_none() {
@@ -220,7 +227,7 @@ fn recipe(
 /// Few pictures want many passes; the views of all passes together stay affordable on a processor.
 fn epochs_for(facts: &Facts<'_>) -> usize {
     if facts.info.source == SourceKind::Shapes {
-        return 6;
+        return 7;
     }
     (400_000 / facts.train.max(1)).clamp(8, 100)
 }
@@ -232,8 +239,10 @@ fn named_recipe(name: &str, facts: &Facts<'_>, model: &ModelConfig) -> Recipe {
     let photos = !is_square(facts.survey) || facts.survey.sizes.width.median > 96;
     let crop = if photos { Crop::Resized { scale: [0.5, 1.0], ratio: [0.75, 4.0 / 3.0] } } else { shift };
     let plain = Recipe {
-        batch_size: if facts.train < 2_000 { 32 } else { 64 },
-        augmentation: Augmentation { crop: shift, ..Augmentation::none() },
+        batch_size: if facts.train < 20_000 { 32 } else { 64 },
+        learning_rate: if model.embed_dim <= 128 { 2e-3 } else { 1e-3 },
+        warmup: 0.1,
+        augmentation: Augmentation { horizontal_flip: flip, ..Augmentation::none() },
         label_smoothing: 0.0,
         ..Recipe::default()
     };

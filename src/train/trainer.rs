@@ -38,6 +38,17 @@ pub enum Outcome {
     Interrupted,
 }
 
+/// Where a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With fresh parameters.
+    Fresh,
+    /// From the state that was saved.
+    Resumed,
+    /// From the state that was saved, with more epochs than it was meant to have.
+    Lengthened,
+}
+
 /// A run in memory: model, data, optimiser, and the folder it writes to.
 pub struct Trainer {
     config: RunConfig,
@@ -70,7 +81,7 @@ struct Pending {
 }
 
 impl Trainer {
-    /// A new run, or with `resume` the one whose state is saved in `folder`.
+    /// A new run, or the one whose state is saved in `folder`.
     ///
     /// # Errors
     /// When the model cannot be built, the loaders do not start, or the saved state cannot be read.
@@ -80,7 +91,7 @@ impl Trainer {
         samples: (Arc<[Sample]>, Arc<[Sample]>),
         device: &Device,
         threads: usize,
-        resume: bool,
+        start: Start,
     ) -> Result<Self> {
         let (train_samples, val_samples) = samples;
         let count = train_samples.len();
@@ -104,7 +115,8 @@ impl Trainer {
         };
         let (train, val) = (loader(train_samples, true)?, loader(val_samples, false)?);
         let fresh = fresh_state(&config, device)?;
-        let state = if resume { checkpoint::load(folder.path(), fresh)? } else { fresh };
+        let mut state = if start == Start::Fresh { fresh } else { checkpoint::load(folder.path(), fresh)? };
+        state.progress.finished &= start != Start::Lengthened;
         let now = Instant::now();
         let mut trainer = Self {
             sitting: Sitting {
@@ -125,7 +137,7 @@ impl Trainer {
             state,
         };
         trainer.sitting.done_before = trainer.done();
-        if !resume {
+        if start == Start::Fresh {
             trainer.checkpoint()?;
         }
         Ok(trainer)
