@@ -12,11 +12,48 @@ use anyhow::{Context, Result};
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = temporary().tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     };
     write().with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+/// A temporary file that gets the permissions any new file of the user has.
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    #[allow(unused_mut)] // only Unix has something to set
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_readable_by_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write_atomically(&path, b"one").unwrap();
+        write_atomically(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let plain = folder.path().join("plain");
+            std::fs::write(&plain, b"").unwrap();
+            let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode(&path), mode(&plain));
+        }
+        let error = write_atomically(&folder.path().join("no/file"), b"").unwrap_err();
+        assert!(error.to_string().contains("no/file"), "{error}");
+    }
 }

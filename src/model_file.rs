@@ -37,12 +37,24 @@ pub struct ModelCard {
     /// What it was trained on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// How its validation pictures were chosen, where the data set has no split of its own: share and seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out: Option<HeldOut>,
     /// How it was trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
     /// How good it was on the validation split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
+}
+
+/// Which training pictures were kept for validation; the same values choose the same pictures again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeldOut {
+    /// Share of the training pictures.
+    pub val_fraction: f64,
+    /// Seed of the choice.
+    pub seed: u64,
 }
 
 /// The figures of the epoch that a model was saved after.
@@ -68,6 +80,7 @@ impl ModelCard {
             classes,
             preprocessing,
             data: None,
+            held_out: None,
             recipe: None,
             validation: None,
         }

@@ -10,7 +10,7 @@ use vitrine_datasets::{Dataset, DecodeLimits, Loader, LoaderConfig, Sample, Spli
 use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::evaluate::{Metrics, predict, table};
-use crate::model_file::{self, ModelCard};
+use crate::model_file::{self, HeldOut, ModelCard};
 
 /// Measure a model on a data set.
 #[derive(Args)]
@@ -31,12 +31,13 @@ pub(super) struct Evaluate {
     /// Pictures a forward pass.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: u32,
-    /// Share that was split off for validation when the model was trained, where the data set has no such split.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
-    val_fraction: f64,
-    /// Seed of that split.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// Share of the training pictures to measure on, where the data set has no validation split; by default those
+    /// that were kept from this model's training.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    val_fraction: Option<f64>,
+    /// Seed of that choice.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     #[command(flatten)]
     data_args: DataArgs,
     #[command(flatten)]
@@ -50,7 +51,9 @@ impl Evaluate {
         let threads = self.threads.apply()?;
         let device = self.device.select()?.device;
         let (card, model) = model_file::load(&self.model, &device)?;
-        let dataset = self.data_args.open(&self.data, self.val_fraction, self.seed)?;
+        let held_out = card.held_out.unwrap_or(HeldOut { val_fraction: 0.2, seed: 0 });
+        let val_fraction = self.val_fraction.unwrap_or(held_out.val_fraction);
+        let dataset = self.data_args.open(&self.data, val_fraction, self.seed.unwrap_or(held_out.seed))?;
         let split = self.split.unwrap_or(if dataset.test.is_empty() { Split::Val } else { Split::Test });
         let samples = align(&dataset, split, &card, &self.data)?;
         let loader = Loader::new(

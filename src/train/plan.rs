@@ -123,12 +123,12 @@ fn architecture(
     Ok((format!("{family}_patch{patch}_{image}"), config))
 }
 
-/// The largest usual patch that gives at least 8 by 8 of them; 1 where nothing else divides.
+/// The largest usual patch that gives at least 8 by 8 of them; where none divides, 4, so that the error names it.
 fn patch_for(side: usize) -> usize {
     [16, 14, 8, 7, 4, 2]
         .into_iter()
         .find(|patch| side.is_multiple_of(*patch) && side / patch >= 8)
-        .unwrap_or(1)
+        .unwrap_or(4)
 }
 
 fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
@@ -275,4 +275,104 @@ fn overrule(recipe: &mut Recipe, wishes: &Wishes) {
     set(&mut recipe.bad_file_limit, wishes.bad_file_limit);
     recipe.batch_size = wishes.batch_size.unwrap_or(recipe.batch_size);
     recipe.patience = wishes.patience.unwrap_or(recipe.patience);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vitrine_datasets::{Extent, SizeRange, ValidationOrigin};
+
+    struct Case {
+        info: DatasetInfo,
+        survey: Survey,
+        train: usize,
+    }
+
+    fn case(source: SourceKind, side: [u32; 2], grey: bool, train: usize) -> Case {
+        let extent = |side| Extent { min: side, median: side, max: side };
+        Case {
+            info: DatasetInfo {
+                name: "data".to_owned(),
+                classes: ["a", "b", "c"].map(str::to_owned).to_vec(),
+                source,
+                validation: ValidationOrigin::Given,
+                flip_safe: !grey,
+            },
+            survey: Survey {
+                sizes: SizeRange { width: extent(side[0]), height: extent(side[1]) },
+                grey,
+                decoded: 1,
+                failed: 0,
+            },
+            train,
+        }
+    }
+
+    fn plan(case: &Case, wishes: &Wishes) -> Result<Plan> {
+        Plan::new(wishes, &Facts { info: &case.info, survey: &case.survey, train: case.train })
+    }
+
+    #[test]
+    fn digits_colour_pictures_and_photos_get_what_suits_them() {
+        let digits = plan(&case(SourceKind::Idx, [28, 28], true, 48_000), &Wishes::default()).unwrap();
+        assert_eq!((digits.model.channels, digits.model.image_size), (1, ImageSize::square(28)));
+        assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0, "a mirrored digit is another one");
+        let small = plan(&case(SourceKind::Cifar, [32, 32], false, 40_000), &Wishes::default()).unwrap();
+        assert_eq!((small.model.channels, small.model.patch_size), (3, 4));
+        assert_eq!(small.recipe.augmentation.horizontal_flip, 0.5);
+        assert!(small.model.embed_dim > digits.model.embed_dim);
+        let photos = plan(&case(SourceKind::Folder, [640, 480], false, 300), &Wishes::default()).unwrap();
+        assert_eq!(photos.preprocessing.resize, ResizeRule::ShorterSide { crop: 1.0 });
+        assert!(photos.recipe.epochs > small.recipe.epochs, "few pictures want many epochs");
+        assert!(photos.recipe.ema_decay > 0.0);
+        for plan in [digits, small, photos] {
+            assert_eq!(plan.model.num_classes, 3);
+            assert!(plan.reasons.len() >= 4, "{:?}", plan.reasons);
+        }
+    }
+
+    #[test]
+    fn wishes_come_before_choices() {
+        let wishes = Wishes {
+            model: Some("vit_tiny_patch16_224".to_owned()),
+            recipe: Some("plain".to_owned()),
+            image_size: Some(64),
+            epochs: Some(2),
+            batch_size: Some(7),
+            learning_rate: Some(0.5),
+            weight_decay: Some(0.25),
+            patience: Some(3),
+            ..Wishes::default()
+        };
+        let plan = plan(&case(SourceKind::Folder, [640, 480], true, 300), &wishes).unwrap();
+        assert_eq!(plan.model_name, "vit_tiny_patch16_224");
+        assert_eq!((plan.model.image_size, plan.model.channels), (ImageSize::square(64), 1));
+        assert_eq!(plan.preprocessing.image_size, [64, 64]);
+        let recipe = plan.recipe;
+        assert_eq!((recipe.epochs, recipe.batch_size, recipe.patience), (Some(2), 7, 3));
+        assert_eq!((recipe.learning_rate, recipe.weight_decay), (0.5, 0.25));
+    }
+
+    #[test]
+    fn a_time_budget_takes_the_place_of_epochs() {
+        let data = case(SourceKind::Folder, [32, 32], false, 300);
+        let time = Wishes { time_seconds: Some(60.0), ..Wishes::default() };
+        assert_eq!(plan(&data, &time).unwrap().recipe.epochs, None);
+        let both = Wishes { epochs: Some(5), ..time };
+        let recipe = plan(&data, &both).unwrap().recipe;
+        assert_eq!((recipe.epochs, recipe.time_seconds), (Some(5), Some(60.0)));
+    }
+
+    #[test]
+    fn an_image_size_gets_a_patch_that_divides_it_or_an_error() {
+        let sized = |side| {
+            let wishes = Wishes { image_size: Some(side), ..Wishes::default() };
+            plan(&case(SourceKind::Folder, [640, 480], false, 300), &wishes)
+        };
+        for side in (16..300).step_by(4) {
+            assert!(side.is_multiple_of(sized(side).unwrap().model.patch_size));
+        }
+        let error = format!("{:#}", sized(101).unwrap_err());
+        assert!(error.contains("--image-size") && error.contains("101"), "{error}");
+    }
 }

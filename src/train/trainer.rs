@@ -16,7 +16,7 @@ use super::run_folder::{RunConfig, RunFolder};
 use super::schedule::{Length, learning_rate};
 use super::{ema, interrupt, optimiser};
 use crate::evaluate::{self, Metrics};
-use crate::model_file::{ModelCard, Validation};
+use crate::model_file::{HeldOut, ModelCard, Validation};
 use crate::report::EpochRow;
 use crate::seed::{Stream, stream};
 
@@ -400,6 +400,7 @@ impl Trainer {
         let mut card =
             ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
         card.data = Some(config.data.clone());
+        card.held_out = Some(HeldOut { val_fraction: config.val_fraction, seed: config.seed });
         card.recipe = Some(config.recipe.clone());
         card.validation = Some(validation);
         card
