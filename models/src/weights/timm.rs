@@ -190,6 +190,7 @@ mod tests {
     fn config() -> ModelConfig {
         ModelConfig {
             class_token: true,
+            position: crate::Position::Learned,
             registers: 1,
             layer_scale: Some(0.1),
             head_hidden: vec![5],
