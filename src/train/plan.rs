@@ -369,7 +369,7 @@ mod tests {
             let wishes = Wishes { image_size: Some(side), ..Wishes::default() };
             plan(&case(SourceKind::Folder, [640, 480], false, 300), &wishes)
         };
-        for side in (16..300).step_by(4) {
+        for side in (16..300_usize).step_by(4) {
             assert!(side.is_multiple_of(sized(side).unwrap().model.patch_size));
         }
         let error = format!("{:#}", sized(101).unwrap_err());
