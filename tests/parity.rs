@@ -177,7 +177,11 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
         total += expected.len();
         beyond += parameter.values.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() > tolerance).count();
     }
-    assert!(beyond * 10_000 <= total, "{beyond} of {total} parameters are off by more than {tolerance}");
+    // As few as the tolerance is small: one in 10,000 on flex.
+    assert!(
+        beyond as f32 <= tolerance * total as f32,
+        "{beyond} of {total} parameters are off by more than {tolerance}"
+    );
 }
 
 #[test]
