@@ -227,7 +227,7 @@ fn recipe(
 /// Few pictures want many passes; the views of all passes together stay affordable on a processor.
 fn epochs_for(facts: &Facts<'_>) -> usize {
     if facts.info.source == SourceKind::Shapes {
-        return 6;
+        return 7;
     }
     (400_000 / facts.train.max(1)).clamp(8, 100)
 }
