@@ -13,7 +13,7 @@ fn by_preset(c: &mut Criterion) {
     let device = Device::default().autodiff();
     let mut group = c.benchmark_group("training_step");
     group.sample_size(10).throughput(Throughput::Elements(BATCH as u64));
-    for name in ["vit_pico_patch4_32", "vit_nano_patch4_32", "vit_lite_patch4_32"] {
+    for name in ["vit_pico_patch4_32", "vit_nano_patch4_32", "vit_lite_7_4", "swin_pico_patch2_window4_32"] {
         let Some(config) = preset::find(name) else { panic!("{name} is not listed") };
         let Ok(mut model) = config.init(&device) else { panic!("{name} is not valid") };
         let recipe = Recipe::default();

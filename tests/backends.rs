@@ -51,7 +51,7 @@ fn reference() -> Device {
 
 #[test]
 fn a_few_steps_of_training_end_with_the_processors_logits() {
-    let config = ModelConfig { depth: 2, ..preset::find("vit_pico_patch4_32").unwrap() };
+    let config = ModelConfig { depth: 2.into(), ..preset::find("vit_pico_patch4_32").unwrap() };
     let numbers = Tensor::<1>::random([4 * 3 * 32 * 32], Distribution::Normal(0.0, 1.0), &reference());
     let numbers: Vec<f32> = numbers.into_data().iter::<f32>().collect();
     let expected = trained_logits(&config, &reference(), &numbers);

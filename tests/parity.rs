@@ -1,72 +1,24 @@
 //! The same weights and the same input give PyTorch's features, logits, loss, gradients and updated weights.
 //!
 //! `tests/fixtures` holds what timm and PyTorch computed. `VITRINE_DEVICE` chooses the device, and with it the
-//! tolerance: 1e-4 on flex, 1e-3 on every other backend.
+//! tolerance: 1e-4 on flex, 1e-3 on every other backend. `tests/parity_layers.rs` compares single layers.
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+#[path = "support/reference.rs"]
+mod reference;
 
 use burn::module::{ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
-use safetensors::{Dtype, SafeTensors};
-use vitrine::device;
+use reference::{Arrays, arrays, assert_close, tensor, tested_device, values};
 use vitrine::recipe::Recipe;
 use vitrine::train::optimiser;
-use vitrine_models::weights::{NamedTensor, from_timm, to_timm};
-use vitrine_models::{ImageSize, ModelConfig, Pool, VisionTransformer, ops, position};
-
-/// Arrays by name.
-type Arrays = BTreeMap<String, NamedTensor>;
-
-fn fixture(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(case)
-}
-
-fn arrays(case: &str, file: &str) -> Arrays {
-    let bytes = std::fs::read(fixture(case).join(file)).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    file.iter()
-        .map(|(name, view)| {
-            let values = match view.dtype() {
-                Dtype::F32 => {
-                    view.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-                }
-                Dtype::I64 => {
-                    view.data().chunks(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as f32).collect()
-                }
-                other => panic!("{name}: {other:?}"),
-            };
-            (name.to_owned(), NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), values })
-        })
-        .collect()
-}
-
-fn tested_device() -> (Device, f32) {
-    let name = std::env::var("VITRINE_DEVICE").ok();
-    let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
-    let tolerance = if found.name == "flex" { 1e-4 } else { 1e-3 };
-    (found.device, tolerance)
-}
-
-fn tensor<const D: usize>(array: &NamedTensor, device: &Device) -> Tensor<D> {
-    Tensor::from_data(TensorData::new(array.values.clone(), array.shape.clone()), device)
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().convert::<f32>().iter::<f32>().collect()
-}
-
-/// Every value within `tolerance`, absolute for small values and relative for large ones.
-fn assert_close(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
-    assert_eq!(ours.len(), theirs.len(), "{what}");
-    for (index, (a, b)) in ours.iter().zip(theirs).enumerate() {
-        let gap = (a - b).abs() / b.abs().max(1.0);
-        assert!(gap <= tolerance, "{what}[{index}]: {a} here, {b} there");
-    }
-}
+use vitrine_models::weights::{NamedTensor, from_timm, hugging_face, to_timm, torchvision};
+use vitrine_models::{
+    AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, Pool, Position, RelativePosition, Score,
+    VisionTransformer, ops,
+};
 
 /// The architecture of the fixtures, as `config.json` describes it.
 fn config() -> ModelConfig {
@@ -74,8 +26,8 @@ fn config() -> ModelConfig {
         image_size: ImageSize::square(32),
         patch_size: 8,
         embed_dim: 48,
-        depth: 2,
-        num_heads: 3,
+        depth: 2.into(),
+        num_heads: 3.into(),
         num_classes: 10,
         ..vitrine_models::preset::find("vit_tiny_patch16_224").unwrap()
     }
@@ -101,42 +53,127 @@ impl ModuleMapper for Gradient<'_> {
     }
 }
 
-fn forward_and_backward(case: &str, config: &ModelConfig) {
+/// The weights of a case, with their names changed to timm's, give its features, logits, loss and gradients.
+fn forward_and_backward(case: &str, config: &ModelConfig, rename: fn(Vec<NamedTensor>) -> Vec<NamedTensor>) {
     let (device, tolerance) = tested_device();
     let (weights, io) = (arrays(case, "weights.safetensors"), arrays(case, "io.safetensors"));
     let fresh = config.init(&device.clone().autodiff()).unwrap();
-    let model = from_timm(fresh, weights.into_values().collect()).unwrap();
+    let model = from_timm(fresh, rename(weights.into_values().collect())).unwrap();
     let images = tensor::<4>(&io["input"], &device.clone().autodiff());
     let close = |what: &str, ours: Vec<f32>| assert_close(what, &ours, &io[what].values, tolerance);
-    close("features", values(model.features(images.clone())));
+    if io.contains_key("features") {
+        close("features", values(model.features(images.clone())));
+    }
     let logits = model.forward(images);
     close("logits", values(logits.clone()));
     let loss = ops::cross_entropy(logits, one_hot(&io["target"].values, &device.autodiff(), 0.0));
     close("loss", values(loss.clone()));
     let grads = loss.backward();
     let model = burn::module::Module::map(model, &mut Gradient(&grads));
-    let mut compared = 0;
-    for grad in to_timm(&model) {
-        let name = format!("grad.{}", grad.name);
-        if let Some(expected) = io.get(&name) {
-            assert_eq!(grad.shape, expected.shape);
-            assert_close(&name, &grad.values, &expected.values, tolerance);
-            compared += 1;
-        }
+    let ours: Arrays = to_timm(&model).into_iter().map(|grad| (grad.name.clone(), grad)).collect();
+    let theirs = io.iter().filter_map(|(name, grad)| {
+        let name = name.strip_prefix("grad.")?;
+        Some(NamedTensor { name: name.to_owned(), ..grad.clone() })
+    });
+    for expected in rename(theirs.collect()) {
+        let grad = &ours[&expected.name];
+        assert_eq!(grad.shape, expected.shape);
+        assert_close(&expected.name, &grad.values, &expected.values, tolerance);
     }
-    assert_eq!(compared, io.keys().filter(|key| key.starts_with("grad.")).count());
-    assert!(compared > 0);
+}
+
+/// timm's own names.
+fn timm(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+    tensors
 }
 
 #[test]
 fn timm_vit() {
-    forward_and_backward("timm_vit", &config());
+    forward_and_backward("timm_vit", &config(), timm);
 }
 
 #[test]
 fn timm_vit_with_mean_pooling_registers_and_layer_scale() {
     let config = ModelConfig { pool: Pool::Mean, registers: 4, layer_scale: Some(0.1), ..config() };
-    forward_and_backward("timm_vit_avgpool_reg_layerscale", &config);
+    forward_and_backward("timm_vit_avgpool_reg_layerscale", &config, timm);
+}
+
+#[test]
+fn timm_vit_with_attention_pooling_and_normalised_queries_and_keys() {
+    let attention = AttentionOptions { qk_norm: true, ..AttentionOptions::default() };
+    let config = ModelConfig { pool: Pool::Attention, class_token: false, attention, ..config() };
+    forward_and_backward("timm_vit_map_qknorm", &config, timm);
+}
+
+#[test]
+fn timm_deit_with_a_distillation_token() {
+    forward_and_backward("timm_deit_distilled", &ModelConfig { distillation_token: true, ..config() }, timm);
+}
+
+#[test]
+fn torchvision_vit() {
+    forward_and_backward("torchvision_vit", &config(), torchvision::to_timm_names);
+}
+
+#[test]
+fn hugging_face_vit() {
+    forward_and_backward(
+        "hf_vit",
+        &ModelConfig { norm_epsilon: 1e-12, ..config() },
+        hugging_face::to_timm_names,
+    );
+}
+
+/// Two stages of windows of four by four, as the fixtures of Swin have them.
+fn swin(side: usize) -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize::square(side),
+        patch_size: 2,
+        embed_dim: 24,
+        depth: [2, 2].into(),
+        num_heads: [2, 4].into(),
+        class_token: false,
+        pool: Pool::Mean,
+        position: Position::None,
+        norm_epsilon: 1e-5,
+        embed_norm: true,
+        mixers: vec![Mixer::Window(4), Mixer::ShiftedWindow(4)],
+        ..config()
+    }
+}
+
+#[test]
+fn timm_swin() {
+    forward_and_backward("timm_swin", &swin(32), timm);
+}
+
+#[test]
+fn timm_swin_on_a_grid_that_windows_do_not_divide() {
+    forward_and_backward("timm_swin_padded", &swin(28), timm);
+}
+
+#[test]
+fn timm_swin_v2() {
+    let config = ModelConfig {
+        block: BlockStyle::ResidualPostNorm,
+        attention: AttentionOptions {
+            score: Score::Cosine,
+            relative_position: Some(RelativePosition::Continuous),
+            ..AttentionOptions::default()
+        },
+        ..swin(32)
+    };
+    forward_and_backward("timm_swinv2", &config, timm);
+}
+
+#[test]
+fn torchvision_swin() {
+    forward_and_backward("torchvision_swin", &swin(32), torchvision::to_timm_names);
+}
+
+#[test]
+fn hugging_face_swin() {
+    forward_and_backward("hf_swin", &swin(32), hugging_face::to_timm_names);
 }
 
 #[test]
@@ -182,10 +219,4 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
         beyond as f32 <= tolerance * total as f32,
         "{beyond} of {total} parameters are off by more than {tolerance}"
     );
-}
-
-#[test]
-fn the_sinusoidal_table() {
-    let table = &arrays("layers", "io.safetensors")["sinusoidal.table"];
-    assert_close("table", &position::sinusoidal(50, 48), &table.values, 1e-6);
 }

@@ -1,26 +1,34 @@
-//! The residual block: a token mixer, then an MLP on every token, each behind a norm (pre-norm).
+//! The residual block: a token mixer, then an MLP on every token, each normalised and added.
 
 use burn::module::{Module, Param};
-use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
-use crate::ModelConfig;
-use crate::attention::MultiHeadAttention;
+use crate::attention::{ChannelAttention, Context, CrossAttention, TokenMixer};
 use crate::drop_path::DropPath;
-use crate::linear::{Linear, constant};
+use crate::linear::constant;
+use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
-use crate::ops;
+use crate::{BlockStyle, GatePlace, ModelConfig, ops};
 
-/// `x + mixer(norm(x))`, then `x + mlp(norm(x))` (Dosovitskiy et al. 2021, equations 2 and 3).
+/// A mixer's branch and an MLP's branch around a stream of tokens; [`BlockStyle`] says where the norms are.
 #[derive(Module, Debug)]
 pub struct Block {
-    mixer_norm: LayerNorm,
-    mixer: MultiHeadAttention,
+    /// Around the mixer.
+    pub mixer_norm: LayerNorm,
+    /// Between tokens.
+    pub mixer: TokenMixer,
     mixer_scale: Option<LayerScale>,
-    mlp_norm: LayerNorm,
-    mlp: Mlp,
+    /// Around the MLP.
+    pub mlp_norm: LayerNorm,
+    /// Inside tokens.
+    pub mlp: Mlp,
     mlp_scale: Option<LayerScale>,
+    channel_attention: Option<ChannelAttention>,
     drop_path: DropPath,
+    #[module(skip)]
+    style: BlockStyle,
+    #[module(skip)]
+    gate_place: GatePlace,
 }
 
 /// A learned factor for each channel of a branch (Touvron et al. 2021, CaiT, section 2.1).
@@ -30,73 +38,149 @@ pub struct LayerScale {
     pub gamma: Param<Tensor<1>>,
 }
 
+impl LayerScale {
+    fn new(config: &ModelConfig, dim: usize, device: &Device) -> Option<Self> {
+        config.layer_scale.map(|value| Self { gamma: constant([dim], value, device) })
+    }
+}
+
 impl Block {
-    /// The block at `index` (from 0): stochastic depth grows with it.
-    pub fn new(config: &ModelConfig, index: usize, device: &Device) -> Self {
-        let (dim, epsilon) = (config.embed_dim, config.norm_epsilon);
-        let scale = || config.layer_scale.map(|value| LayerScale { gamma: constant([dim], value, device) });
-        let last = (config.depth - 1).max(1) as f64;
+    /// The block at `index` (from 0) of a stage.
+    pub fn new(config: &ModelConfig, stage: usize, index: usize, device: &Device) -> Self {
+        let dim = config.stage_dim(stage);
+        let norm = || {
+            let mut norm = LayerNorm::new(dim, config.norm_epsilon, device);
+            if config.block == BlockStyle::ResidualPostNorm {
+                // Swin v2 starts with branches that add nothing.
+                norm.weight = constant([dim], 0.0, device);
+            }
+            norm
+        };
+        let has_prefix = config.num_prefix_tokens() > 0;
         Self {
-            mixer_norm: LayerNorm::new(dim, epsilon, device),
-            mixer: MultiHeadAttention::new(config, device),
-            mixer_scale: scale(),
-            mlp_norm: LayerNorm::new(dim, epsilon, device),
-            mlp: Mlp::new(config, device),
-            mlp_scale: scale(),
-            drop_path: DropPath::new(config.drop_path * index as f64 / last),
-        }
-    }
-
-    /// # Shapes
-    /// - x: `[batch, tokens, dim]`
-    /// - bias: added to the attention scores, `[batch or 1, heads or 1, tokens, tokens]`
-    /// - output: `[batch, tokens, dim]`
-    pub fn forward(&self, x: Tensor<3>, bias: Option<Tensor<4>>) -> Tensor<3> {
-        let mixed = self.mixer.forward(self.mixer_norm.forward(x.clone()), bias);
-        self.finish(x, mixed)
-    }
-
-    /// [`Self::forward`] that also returns the attention weights `[batch, heads, tokens, tokens]`.
-    pub fn forward_with_weights(&self, x: Tensor<3>, bias: Option<Tensor<4>>) -> (Tensor<3>, Tensor<4>) {
-        let (mixed, weights) = self.mixer.forward_with_weights(self.mixer_norm.forward(x.clone()), bias);
-        (self.finish(x, mixed), weights)
-    }
-
-    fn finish(&self, x: Tensor<3>, mixed: Tensor<3>) -> Tensor<3> {
-        let x = self.add(x, mixed, &self.mixer_scale);
-        let mapped = self.mlp.forward(self.mlp_norm.forward(x.clone()));
-        self.add(x, mapped, &self.mlp_scale)
-    }
-
-    fn add(&self, x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>) -> Tensor<3> {
-        let keep = self.drop_path.factors(&x);
-        ops::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
-    }
-}
-
-/// Two linear layers with GELU between them.
-#[derive(Module, Debug)]
-pub struct Mlp {
-    fc1: Linear,
-    fc2: Linear,
-    dropout: Dropout,
-}
-
-impl Mlp {
-    /// From `embed_dim` to `embed_dim * mlp_ratio` and back.
-    pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let (dim, hidden) = (config.embed_dim, config.mlp_dim());
-        Self {
-            fc1: Linear::new(dim, hidden, true, device),
-            fc2: Linear::new(hidden, dim, true, device),
-            dropout: DropoutConfig::new(config.dropout).init(),
+            mixer_norm: norm(),
+            mixer: TokenMixer::new(config, stage, index, device),
+            mixer_scale: LayerScale::new(config, dim, device),
+            mlp_norm: norm(),
+            mlp: Mlp::new(config.mlp, [dim, config.mlp_dim(stage)], has_prefix, config.dropout, device),
+            mlp_scale: LayerScale::new(config, dim, device),
+            channel_attention: config.channel_attention.map(|gate| ChannelAttention::new(gate, dim, device)),
+            drop_path: DropPath::new(drop_path(config, stage, index)),
+            style: config.block,
+            gate_place: config.channel_attention.map(|gate| gate.place).unwrap_or_default(),
         }
     }
 
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let hidden = self.dropout.forward(self.fc1.forward_gelu(x));
-        self.dropout.forward(self.fc2.forward(hidden))
+    pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
+        let mixed = self.mixer.forward(self.before_mixer(x.clone()), context);
+        self.finish(x, mixed, context)
     }
+
+    /// [`Self::forward`] that also returns the weights of [`TokenMixer::forward_with_weights`].
+    pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
+        let (mixed, weights) = self.mixer.forward_with_weights(self.before_mixer(x.clone()), context);
+        (self.finish(x, mixed, context), weights)
+    }
+
+    /// What the mixer sees of the stream.
+    fn before_mixer(&self, x: Tensor<3>) -> Tensor<3> {
+        match self.style {
+            BlockStyle::PreNorm | BlockStyle::Compact => self.mixer_norm.forward(x),
+            BlockStyle::PostNorm | BlockStyle::ResidualPostNorm => x,
+        }
+    }
+
+    fn finish(&self, x: Tensor<3>, mixed: Tensor<3>, context: &Context) -> Tensor<3> {
+        let mlp = |x| self.gate(self.mlp.forward(x, context.prefix, context.grid), GatePlace::Mlp, context);
+        let mixed = self.gate(mixed, GatePlace::Mixer, context);
+        match self.style {
+            BlockStyle::PreNorm => {
+                let x = self.add(x, mixed, &self.mixer_scale);
+                let mapped = mlp(self.mlp_norm.forward(x.clone()));
+                self.add(x, mapped, &self.mlp_scale)
+            }
+            BlockStyle::PostNorm => {
+                let x = self.mixer_norm.forward(self.add(x, mixed, &self.mixer_scale));
+                let mapped = mlp(x.clone());
+                self.mlp_norm.forward(self.add(x, mapped, &self.mlp_scale))
+            }
+            BlockStyle::ResidualPostNorm => {
+                let x = self.add(x, self.mixer_norm.forward(mixed), &self.mixer_scale);
+                let mapped = self.mlp_norm.forward(mlp(x.clone()));
+                self.add(x, mapped, &self.mlp_scale)
+            }
+            BlockStyle::Compact => {
+                let x = self.mlp_norm.forward(self.add(x, mixed, &self.mixer_scale));
+                let mapped = mlp(x.clone());
+                self.add(x, mapped, &self.mlp_scale)
+            }
+        }
+    }
+
+    fn gate(&self, branch: Tensor<3>, place: GatePlace, context: &Context) -> Tensor<3> {
+        match &self.channel_attention {
+            Some(gate) if self.gate_place == place => gate.forward(branch, context.prefix, context.grid),
+            _ => branch,
+        }
+    }
+
+    fn add(&self, x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>) -> Tensor<3> {
+        add(x, branch, scale, &self.drop_path)
+    }
+}
+
+/// A block that changes the class token alone, by attention to itself and the patches (Touvron et al. 2021, CaiT, section 2.2).
+#[derive(Module, Debug)]
+pub struct ClassBlock {
+    mixer_norm: LayerNorm,
+    mixer: CrossAttention,
+    mixer_scale: Option<LayerScale>,
+    mlp_norm: LayerNorm,
+    mlp: Mlp,
+    mlp_scale: Option<LayerScale>,
+}
+
+impl ClassBlock {
+    /// Fresh parameters. As in CaiT nothing is dropped here, and attention is plain, whatever the other blocks have.
+    pub fn new(config: &ModelConfig, device: &Device) -> Self {
+        let dim = config.embed_dim;
+        let norm = || LayerNorm::new(dim, config.norm_epsilon, device);
+        Self {
+            mixer_norm: norm(),
+            mixer: CrossAttention::new(dim, config.num_heads[0], config.qkv_bias, device),
+            mixer_scale: LayerScale::new(config, dim, device),
+            mlp_norm: norm(),
+            mlp: Mlp::new(config.mlp, [dim, config.mlp_dim(0)], false, 0.0, device),
+            mlp_scale: LayerScale::new(config, dim, device),
+        }
+    }
+
+    /// # Shapes
+    /// - class_token, output: `[batch, 1, dim]`
+    /// - patches: `[batch, patches, dim]`
+    pub fn forward(&self, class_token: Tensor<3>, patches: Tensor<3>) -> Tensor<3> {
+        let still = DropPath::new(0.0);
+        let all = self.mixer_norm.forward(Tensor::cat(vec![class_token.clone(), patches], 1));
+        let mixed = self.mixer.forward(all.clone().narrow(1, 0, 1), all);
+        let class_token = add(class_token, mixed, &self.mixer_scale, &still);
+        let mapped = self.mlp.forward(self.mlp_norm.forward(class_token.clone()), 1, [0, 0]);
+        add(class_token, mapped, &self.mlp_scale, &still)
+    }
+}
+
+fn add(x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>, drop_path: &DropPath) -> Tensor<3> {
+    let keep = drop_path.factors(&x);
+    ops::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
+}
+
+/// The probability of a block, rising linearly over the blocks of all stages; the same in all of CaiT's.
+fn drop_path(config: &ModelConfig, stage: usize, index: usize) -> f64 {
+    if config.class_depth > 0 {
+        return config.drop_path;
+    }
+    let before: usize = config.depth.0[..stage].iter().sum();
+    let last = (config.depth.sum() - 1).max(1) as f64;
+    config.drop_path * (before + index) as f64 / last
 }

@@ -1,17 +1,66 @@
-//! Images to tokens: every patch is flattened and mapped to the model's width (Dosovitskiy et al. 2021, equation 1).
+//! Images to tokens.
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::module::{Module, Param};
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor, activation, module};
 
-use crate::ModelConfig;
-use crate::linear::{Linear, uniform};
+use crate::linear::{Linear, normal, uniform};
+use crate::norm::LayerNorm;
+use crate::{ModelConfig, Tokeniser as Kind, ops};
 
-/// Cuts images into patches and embeds each; with patch 1 every pixel is a token.
+/// The tokeniser that the configuration chooses, and the norm after it, if any.
+#[derive(Module, Debug)]
+pub struct TokenEmbed {
+    tokeniser: Tokeniser,
+    norm: Option<LayerNorm>,
+}
+
+/// One of the tokenisers that a configuration chooses from.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // one a model
+pub enum Tokeniser {
+    /// Patches, shifted or not.
+    Patch(PatchEmbed),
+    /// Convolutions.
+    Convolution(ConvolutionEmbed),
+}
+
+impl TokenEmbed {
+    /// Fresh parameters.
+    pub fn new(config: &ModelConfig, device: &Device) -> Self {
+        let tokeniser = match config.tokeniser {
+            Kind::Patch | Kind::ShiftedPatch => Tokeniser::Patch(PatchEmbed::new(config, device)),
+            Kind::Convolution { layers, kernel_size } => {
+                Tokeniser::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
+            }
+        };
+        let norm = config.embed_norm.then(|| LayerNorm::new(config.embed_dim, config.norm_epsilon, device));
+        Self { tokeniser, norm }
+    }
+
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, height * width / patch_size², dim]`, tokens in reading order
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
+        let tokens = match &self.tokeniser {
+            Tokeniser::Patch(patches) => patches.forward(images),
+            Tokeniser::Convolution(convolution) => convolution.forward(images),
+        };
+        match &self.norm {
+            Some(norm) => norm.forward(tokens),
+            None => tokens,
+        }
+    }
+}
+
+/// Cuts images into patches and embeds each; with patch 1 every pixel is a token (Dosovitskiy et al. 2021, equation 1).
 ///
 /// The map is a linear layer over `channels * patch_size²` values, the same numbers as a convolution whose
 /// stride is its kernel size, and is stored as that convolution in model files.
 #[derive(Module, Debug)]
 pub struct PatchEmbed {
+    /// Of the joined shifts, for [`Kind::ShiftedPatch`] (Lee et al. 2021, section 3.1).
+    pub shift_norm: Option<LayerNorm>,
     /// From the values of a patch, ordered channel, row, column, to the model's width.
     pub proj: Linear,
     patch_size: usize,
@@ -20,20 +69,29 @@ pub struct PatchEmbed {
 impl PatchEmbed {
     /// Fresh parameters, drawn as PyTorch draws a convolution's.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let inputs = config.channels * config.patch_size * config.patch_size;
+        let shifted = config.tokeniser == Kind::ShiftedPatch;
+        let copies = if shifted { 5 } else { 1 };
+        let inputs = copies * config.channels * config.patch_size * config.patch_size;
         let bound = 1.0 / (inputs as f64).sqrt();
         let proj = Linear {
             weight: uniform([inputs, config.embed_dim], bound, device),
             bias: Some(uniform([config.embed_dim], bound, device)),
         };
-        Self { proj, patch_size: config.patch_size }
+        let shift_norm = shifted.then(|| LayerNorm::new(inputs, config.norm_epsilon, device));
+        Self { shift_norm, proj, patch_size: config.patch_size }
     }
 
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - output: `[batch, height * width / patch_size², dim]`, patches in reading order
+    /// - output: `[batch, height * width / patch_size², dim]`
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        self.proj.forward(patchify(images, self.patch_size))
+        match &self.shift_norm {
+            None => self.proj.forward(patchify(images, self.patch_size)),
+            Some(norm) => {
+                let shifted = with_diagonal_shifts(images, self.patch_size / 2);
+                self.proj.forward(norm.forward(patchify(shifted, self.patch_size)))
+            }
+        }
     }
 }
 
@@ -54,6 +112,73 @@ pub fn patchify(images: Tensor<4>, patch_size: usize) -> Tensor<3> {
         .reshape([batch, rows * columns, channels * patch_size * patch_size])
 }
 
+/// The map itself and its copies moved by `shift` to each of the four corners, zeros moving in (Lee et al. 2021, equation 8).
+///
+/// # Shapes
+/// - map: `[batch, channels, rows, columns]`
+/// - output: `[batch, 5 * channels, rows, columns]`
+pub fn with_diagonal_shifts(map: Tensor<4>, shift: usize) -> Tensor<4> {
+    let [_, _, rows, columns] = map.dims();
+    let padded = map.clone().pad((shift, shift, shift, shift), 0.0);
+    let mut copies = vec![map];
+    for (top, left) in [(0, 0), (0, 2 * shift), (2 * shift, 0), (2 * shift, 2 * shift)] {
+        copies.push(padded.clone().narrow(2, top, rows).narrow(3, left, columns));
+    }
+    Tensor::cat(copies, 1)
+}
+
+/// The convolutional tokeniser of Compact Transformers (Hassani et al. 2021, section 3.3).
+#[derive(Module, Debug)]
+pub struct ConvolutionEmbed {
+    /// Kernels without bias: `[out, in, kernel, kernel]`.
+    pub layers: Vec<Convolution>,
+}
+
+/// One convolution.
+#[derive(Module, Debug)]
+pub struct Convolution {
+    /// `[out, in, kernel, kernel]`.
+    pub weight: Param<Tensor<4>>,
+}
+
+impl ConvolutionEmbed {
+    /// Channels between two convolutions.
+    const HIDDEN: usize = 64;
+
+    /// Channels after so many of the layers.
+    pub(crate) fn width(config: &ModelConfig, layers: usize, after: usize) -> usize {
+        match after {
+            0 => config.channels,
+            last if last == layers => config.embed_dim,
+            _ => Self::HIDDEN,
+        }
+    }
+
+    /// Fresh kernels, drawn as He et al. 2015 propose for ReLU.
+    pub fn new(config: &ModelConfig, layers: usize, kernel: usize, device: &Device) -> Self {
+        let layer = |index: usize| {
+            let shape =
+                [Self::width(config, layers, index + 1), Self::width(config, layers, index), kernel, kernel];
+            let deviation = (2.0 / (shape[1] * kernel * kernel) as f64).sqrt();
+            Convolution { weight: normal(shape, deviation, device) }
+        };
+        Self { layers: (0..layers).map(layer).collect() }
+    }
+
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, height * width / 4^layers, dim]`
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
+        let map = self.layers.iter().fold(images, |map, layer| {
+            let map = activation::relu(ops::same_conv2d(map, layer.weight.val(), None));
+            let pool = MaxPoolOptions { stride: [2, 2], padding: [(1, 1); 2], ..MaxPoolOptions::new([3, 3]) };
+            module::max_pool2d(map, pool)
+        });
+        let [batch, dim, rows, columns] = map.dims();
+        map.reshape([batch, dim, rows * columns]).swap_dims(1, 2)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -72,5 +197,20 @@ mod tests {
         let pixels = patchify(images, 1);
         assert_eq!(pixels.dims(), [1, 16, 2]);
         assert_eq!(values(pixels)[..4], [0.0, 16.0, 1.0, 17.0]);
+    }
+
+    #[test]
+    fn shifts_move_to_the_four_corners() {
+        let device = Device::default();
+        let map = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0].as_slice(), &device).reshape([1, 1, 2, 2]);
+        let all: Vec<f32> = with_diagonal_shifts(map, 1).into_data().iter::<f32>().collect();
+        let expected = [
+            [1.0, 2.0, 3.0, 4.0],
+            [0.0, 0.0, 0.0, 1.0],
+            [0.0, 0.0, 2.0, 0.0],
+            [0.0, 3.0, 0.0, 0.0],
+            [4.0, 0.0, 0.0, 0.0],
+        ];
+        assert_eq!(all, expected.concat());
     }
 }

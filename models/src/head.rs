@@ -16,7 +16,7 @@ pub struct Head {
 impl Head {
     /// A head of the widths that the configuration lists.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let mut width = config.embed_dim;
+        let mut width = config.last_dim();
         let mut hidden = Vec::with_capacity(config.head_hidden.len());
         for &next in &config.head_hidden {
             hidden.push(Linear::new(width, next, true, device));

@@ -20,17 +20,31 @@
 
 pub mod attention;
 pub mod block;
+pub mod complexity;
 pub mod config;
 pub mod drop_path;
 pub mod embed;
 pub mod head;
 pub mod linear;
+pub mod mlp;
 pub mod norm;
 pub mod ops;
+pub mod pool;
 pub mod position;
 pub mod preset;
+pub mod rotary;
+pub mod stage;
+#[cfg(test)]
+extern crate self as vitrine_models;
+#[cfg(test)]
+mod testing;
 pub mod vision_transformer;
 pub mod weights;
 
-pub use config::{ConfigError, ImageSize, ModelConfig, Pool, Position};
+pub use complexity::Complexity;
+pub use config::{
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, Mixer,
+    MlpKind, ModelConfig, Normaliser, PerStage, Pool, Position, PositionPlace, RelativePosition, Score,
+    Tokeniser,
+};
 pub use vision_transformer::VisionTransformer;

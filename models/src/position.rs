@@ -1,4 +1,4 @@
-//! Position embeddings: none, learned, or fixed sines and cosines over one or two dimensions.
+//! Position vectors: learned, or fixed sines and cosines over one or two dimensions; and their resampling to a new grid.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -9,9 +9,9 @@ use crate::{ModelConfig, Position};
 /// What is added to the tokens so that they know where they are.
 #[derive(Module, Debug)]
 pub struct PositionEmbedding {
-    /// `[1, tokens, dim]`, prefix tokens included.
+    /// `[1, tokens, dim]`, prefix tokens included where they have positions.
     pub learned: Option<Param<Tensor<3>>>,
-    /// `[1, tokens, dim]`; prefix tokens have no place and get zeros.
+    /// `[1, patches, dim]`.
     fixed: Option<Tensor<3>>,
 }
 
@@ -19,29 +19,24 @@ impl PositionEmbedding {
     /// The embedding that the configuration asks for.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let [rows, columns] = config.grid();
-        let dim = config.embed_dim;
-        let table = |values: Vec<f32>| {
-            let mut all = vec![0.0; config.num_prefix_tokens() * dim];
-            all.extend(values);
-            Tensor::from_data(TensorData::new(all, [1, config.num_tokens(), dim]), device)
-        };
+        let (patches, dim) = (rows * columns, config.embed_dim);
+        let table =
+            |values: Vec<f32>| Some(Tensor::from_data(TensorData::new(values, [1, patches, dim]), device));
         let (learned, fixed) = match config.position {
-            Position::None => (None, None),
-            Position::Learned => (Some(normal([1, config.num_tokens(), dim], 0.02, device)), None),
-            Position::Sinusoidal => (None, Some(table(sinusoidal(rows * columns, dim)))),
-            Position::Sinusoidal2d => (None, Some(table(sinusoidal_2d(rows, columns, dim)))),
+            Position::None | Position::Rotary => (None, None),
+            Position::Learned => {
+                let prefix = if config.prefix_position { config.num_prefix_tokens() } else { 0 };
+                (Some(normal([1, prefix + patches, dim], 0.02, device)), None)
+            }
+            Position::Sinusoidal => (None, table(sinusoidal(patches, dim))),
+            Position::Sinusoidal2d => (None, table(sinusoidal_2d(rows, columns, dim))),
         };
         Self { learned, fixed }
     }
 
-    /// # Shapes
-    /// - tokens, output: `[batch, tokens, dim]`
-    pub fn forward(&self, tokens: Tensor<3>) -> Tensor<3> {
-        match (&self.learned, &self.fixed) {
-            (Some(learned), _) => tokens + learned.val(),
-            (None, Some(fixed)) => tokens + fixed.clone(),
-            (None, None) => tokens,
-        }
+    /// The vectors of all tokens, or of the patches alone: `[1, tokens or patches, dim]`.
+    pub fn vectors(&self) -> Option<Tensor<3>> {
+        self.learned.as_ref().map(Param::val).or_else(|| self.fixed.clone())
     }
 }
 
@@ -75,6 +70,60 @@ fn waves(place: usize, dim: usize) -> impl Iterator<Item = f32> {
     })
 }
 
+/// A table of vectors on a grid, resampled to another grid as timm does when a model's image size changes: antialiased bicubic.
+///
+/// # Shapes
+/// - table: `[rows * columns, dim]` row by row, for `from = [rows, columns]`
+/// - output: the same for `to`
+///
+/// # Panics
+/// When `table` does not hold whole vectors for `from`.
+pub fn resample(table: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f32> {
+    let places = from[0] * from[1];
+    assert!(
+        places > 0 && table.len().is_multiple_of(places),
+        "{} values for a grid of {from:?}",
+        table.len()
+    );
+    let dim = table.len() / places;
+    let columns = resample_axis(table, [from[0], from[1], dim], to[1]);
+    // Rows are an axis whose vectors are whole rows.
+    resample_axis(&columns, [1, from[0], to[1] * dim], to[0])
+}
+
+/// `[outer, length, inner]` to `[outer, target, inner]`.
+fn resample_axis(values: &[f32], [outer, length, inner]: [usize; 3], target: usize) -> Vec<f32> {
+    let mut output = vec![0.0f32; outer * target * inner];
+    for (place, taps) in (0..target).map(|place| (place, taps(place, length, target))) {
+        for group in 0..outer {
+            let row = &mut output[(group * target + place) * inner..][..inner];
+            for &(source, weight) in &taps {
+                let from = &values[(group * length + source) * inner..][..inner];
+                row.iter_mut().zip(from).for_each(|(to, from)| *to += weight as f32 * from);
+            }
+        }
+    }
+    output
+}
+
+/// The sources of an output place and their weights: Keys' cubic with a = -0.5, widened when shrinking (PyTorch's `antialias`).
+fn taps(place: usize, length: usize, target: usize) -> Vec<(usize, f64)> {
+    let scale = length as f64 / target as f64;
+    let width = scale.max(1.0);
+    let centre = (place as f64 + 0.5) * scale;
+    let first = ((centre - 2.0 * width + 0.5) as isize).max(0) as usize;
+    let end = ((centre + 2.0 * width + 0.5) as usize).min(length);
+    let cubic = |x: f64| match x.abs() {
+        x if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
+        x if x < 2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
+        _ => 0.0,
+    };
+    let weights: Vec<f64> =
+        (first..end).map(|source| cubic((source as f64 - centre + 0.5) / width)).collect();
+    let sum: f64 = weights.iter().sum();
+    (first..end).zip(weights).map(|(source, weight)| (source, weight / sum)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +140,14 @@ mod tests {
                 assert_ne!(row(a), row(b));
             }
         }
+    }
+
+    #[test]
+    fn resampling_keeps_a_grid_of_the_same_size_and_a_constant() {
+        let table = sinusoidal_2d(3, 4, 8);
+        for (a, b) in resample(&table, [3, 4], [3, 4]).iter().zip(&table) {
+            assert!((a - b).abs() < 1e-6);
+        }
+        assert!(resample(&[2.0; 12], [2, 3], [5, 7]).iter().all(|value| (value - 2.0).abs() < 1e-6));
     }
 }

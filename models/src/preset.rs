@@ -4,7 +4,10 @@
 //! are for images of 28 and 32 pixels, after the sizes of Compact Transformers (Hassani et al. 2021) and
 //! 'Vision Transformer for Small-Size Datasets' (Lee et al. 2021).
 
-use crate::{ImageSize, ModelConfig, Pool, Position};
+use crate::{
+    AttentionOptions, BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, Pool, Position, PositionPlace,
+    RelativePosition, Score, Tokeniser,
+};
 
 /// A named configuration.
 pub struct Preset {
@@ -41,6 +44,14 @@ const TINY: Size = (192, 12, 3, 4.0);
 const SMALL: Size = (384, 12, 6, 4.0);
 const BASE: Size = (768, 12, 12, 4.0);
 const LARGE: Size = (1024, 24, 16, 4.0);
+/// Of Compact Transformers with seven layers.
+const COMPACT: Size = (256, 7, 4, 2.0);
+/// Of Lee et al. 2021.
+const SMALL_DATA: Size = (192, 9, 12, 2.0);
+
+fn row(name: &'static str, about: &'static str, config: ModelConfig) -> Preset {
+    Preset { name, about, config }
+}
 
 fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio): Size) -> ModelConfig {
     ModelConfig {
@@ -49,99 +60,233 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         num_classes: 1000,
         patch_size,
         embed_dim,
-        depth,
-        num_heads,
+        depth: depth.into(),
+        num_heads: num_heads.into(),
         mlp_ratio,
         qkv_bias: true,
         class_token: true,
+        distillation_token: false,
         registers: 0,
+        class_depth: 0,
         position: Position::Learned,
+        position_place: PositionPlace::Tokens,
+        prefix_position: true,
         pool: Pool::ClassToken,
         layer_scale: None,
         norm_epsilon: 1e-6,
+        embed_norm: false,
+        block: BlockStyle::PreNorm,
+        mlp: MlpKind::Gelu,
         head_hidden: Vec::new(),
         dropout: 0.0,
         attention_dropout: 0.0,
         drop_path: 0.0,
+        mixers: vec![Mixer::Global],
+        tokeniser: Tokeniser::Patch,
+        attention: AttentionOptions::default(),
+        channel_attention: None,
     }
 }
 
 fn image_net() -> Vec<Preset> {
-    let row = |name, about, side, patch, size| Preset { name, about, config: plain(side, patch, size) };
+    let plain = |name, about, patch, size| row(name, about, plain(224, patch, size));
+    let distilled = |name, about, size| {
+        row(name, about, ModelConfig { distillation_token: true, ..self::plain(224, 16, size) })
+    };
+    let tiny = ([2, 2, 6, 2], [3, 6, 12, 24], 96);
     vec![
-        row("vit_tiny_patch16_224", "ViT-Ti/16, 5.7 M parameters", 224, 16, TINY),
-        row("vit_small_patch32_224", "ViT-S/32, 22.9 M parameters", 224, 32, SMALL),
-        row("vit_small_patch16_224", "ViT-S/16, 22.1 M parameters", 224, 16, SMALL),
-        row("vit_base_patch32_224", "ViT-B/32, 88.2 M parameters", 224, 32, BASE),
-        row("vit_base_patch16_224", "ViT-B/16, 86.6 M parameters", 224, 16, BASE),
-        row("vit_base_patch8_224", "ViT-B/8, 86.6 M parameters", 224, 8, BASE),
-        row("vit_large_patch16_224", "ViT-L/16, 304 M parameters", 224, 16, LARGE),
-        row("deit_tiny_patch16_224", "DeiT-Ti/16 (Touvron et al. 2021), 5.7 M parameters", 224, 16, TINY),
-        row("deit_small_patch16_224", "DeiT-S/16 (Touvron et al. 2021), 22.1 M parameters", 224, 16, SMALL),
-        row("deit_base_patch16_224", "DeiT-B/16 (Touvron et al. 2021), 86.6 M parameters", 224, 16, BASE),
+        plain("vit_tiny_patch16_224", "ViT-Ti/16, 5.7 M parameters", 16, TINY),
+        plain("vit_small_patch32_224", "ViT-S/32, 22.9 M parameters", 32, SMALL),
+        plain("vit_small_patch16_224", "ViT-S/16, 22.1 M parameters", 16, SMALL),
+        plain("vit_base_patch32_224", "ViT-B/32, 88.2 M parameters", 32, BASE),
+        plain("vit_base_patch16_224", "ViT-B/16, 86.6 M parameters", 16, BASE),
+        plain("vit_base_patch8_224", "ViT-B/8, 86.6 M parameters", 8, BASE),
+        plain("vit_large_patch16_224", "ViT-L/16, 304 M parameters", 16, LARGE),
+        plain("deit_tiny_patch16_224", "DeiT-Ti/16 (Touvron et al. 2021), 5.7 M parameters", 16, TINY),
+        plain("deit_small_patch16_224", "DeiT-S/16 (Touvron et al. 2021), 22.1 M parameters", 16, SMALL),
+        plain("deit_base_patch16_224", "DeiT-B/16 (Touvron et al. 2021), 86.6 M parameters", 16, BASE),
+        distilled(
+            "deit_tiny_distilled_patch16_224",
+            "DeiT-Ti/16 with a distillation token, 5.9 M parameters",
+            TINY,
+        ),
+        distilled(
+            "deit_small_distilled_patch16_224",
+            "DeiT-S/16 with a distillation token, 22.4 M parameters",
+            SMALL,
+        ),
+        distilled(
+            "deit_base_distilled_patch16_224",
+            "DeiT-B/16 with a distillation token, 87.3 M parameters",
+            BASE,
+        ),
+        row(
+            "cait_xxs24_224",
+            "CaiT-XXS-24 (Touvron et al. 2021), 12.0 M parameters",
+            cait((192, 24, 4, 4.0)),
+        ),
+        row(
+            "swin_tiny_patch4_window7_224",
+            "Swin-T (Liu et al. 2021), 28.3 M parameters",
+            swin(224, 4, 7, tiny),
+        ),
+        row(
+            "swin_small_patch4_window7_224",
+            "Swin-S (Liu et al. 2021), 49.6 M parameters",
+            swin(224, 4, 7, ([2, 2, 18, 2], [3, 6, 12, 24], 96)),
+        ),
+        row(
+            "swin_base_patch4_window7_224",
+            "Swin-B (Liu et al. 2021), 87.8 M parameters",
+            swin(224, 4, 7, ([2, 2, 18, 2], [4, 8, 16, 32], 128)),
+        ),
+        row(
+            "swinv2_tiny_window8_256",
+            "Swin v2-T (Liu et al. 2022), 28.3 M parameters",
+            swin_v2(swin(256, 4, 8, tiny)),
+        ),
     ]
 }
 
-fn small_images() -> Vec<Preset> {
-    let pooled = |name, about, side, patch, channels, size| Preset {
-        name,
-        about,
-        config: ModelConfig {
-            channels,
-            num_classes: 10,
-            class_token: false,
-            pool: Pool::Mean,
-            position: Position::Sinusoidal2d,
-            ..plain(side, patch, size)
+fn cait(size: Size) -> ModelConfig {
+    ModelConfig {
+        class_depth: 2,
+        layer_scale: Some(1e-5),
+        attention: AttentionOptions { talking_heads: true, ..AttentionOptions::default() },
+        ..plain(224, 16, size)
+    }
+}
+
+fn swin<const STAGES: usize>(
+    side: usize,
+    patch_size: usize,
+    window: usize,
+    (depth, num_heads, embed_dim): ([usize; STAGES], [usize; STAGES], usize),
+) -> ModelConfig {
+    ModelConfig {
+        depth: depth.into(),
+        num_heads: num_heads.into(),
+        class_token: false,
+        pool: Pool::Mean,
+        position: Position::None,
+        norm_epsilon: 1e-5,
+        embed_norm: true,
+        mixers: vec![Mixer::Window(window), Mixer::ShiftedWindow(window)],
+        ..plain(side, patch_size, (embed_dim, 1, 1, 4.0))
+    }
+}
+
+fn swin_v2(swin: ModelConfig) -> ModelConfig {
+    ModelConfig {
+        block: BlockStyle::ResidualPostNorm,
+        attention: AttentionOptions {
+            score: Score::Cosine,
+            relative_position: Some(RelativePosition::Continuous),
+            ..AttentionOptions::default()
         },
+        ..swin
+    }
+}
+
+fn small_images() -> Vec<Preset> {
+    let pooled = |side, channels, size| ModelConfig {
+        channels,
+        class_token: false,
+        pool: Pool::Mean,
+        position: Position::Sinusoidal2d,
+        ..plain(side, 4, size)
     };
-    let token = |name, about, side, patch, size| Preset {
-        name,
-        about,
-        config: ModelConfig { num_classes: 10, ..plain(side, patch, size) },
-    };
-    vec![
-        pooled(
-            "vit_pico_patch4_32",
-            "32 pixels in a minute on a CPU, 0.5 M parameters",
-            32,
-            4,
-            3,
-            (96, 4, 3, 4.0),
-        ),
-        pooled(
+    let pico = (96, 4, 3, 4.0);
+    let presets = vec![
+        row("vit_pico_patch4_32", "32 pixels in a minute on a CPU, 0.5 M parameters", pooled(32, 3, pico)),
+        row(
             "vit_nano_patch4_32",
             "32 pixels in half an hour on a CPU, 1.2 M parameters",
-            32,
-            4,
-            3,
-            (128, 6, 4, 4.0),
+            pooled(32, 3, (128, 6, 4, 4.0)),
         ),
-        pooled(
+        row(
             "vit_pico_patch4_28",
             "28 grey pixels in minutes on a CPU, 0.5 M parameters",
-            28,
-            4,
-            1,
-            (96, 4, 3, 4.0),
+            pooled(28, 1, pico),
         ),
-        token(
-            "vit_lite_patch4_32",
+        row(
+            "vit_lite_7_4",
             "ViT-Lite-7/4 (Hassani et al. 2021), 3.7 M parameters",
-            32,
-            4,
-            (256, 7, 4, 2.0),
+            ModelConfig {
+                class_token: true,
+                pool: Pool::ClassToken,
+                ..compact(4, Tokeniser::Patch, COMPACT)
+            },
         ),
-        token(
+        row(
+            "cvt_7_4",
+            "CVT-7/4 (Hassani et al. 2021), 3.7 M parameters",
+            compact(4, Tokeniser::Patch, COMPACT),
+        ),
+        row(
+            "cct_2_3x2",
+            "CCT-2/3x2 (Hassani et al. 2021), 0.3 M parameters",
+            compact(4, Tokeniser::Convolution { layers: 2, kernel_size: 3 }, (128, 2, 2, 1.0)),
+        ),
+        row(
+            "cct_7_3x1",
+            "CCT-7/3x1 (Hassani et al. 2021), 3.8 M parameters",
+            compact(2, Tokeniser::Convolution { layers: 1, kernel_size: 3 }, COMPACT),
+        ),
+        row(
             "vit_small_data_patch4_32",
             "the baseline of Lee et al. 2021, 2.7 M parameters",
-            32,
-            4,
-            (192, 9, 12, 2.0),
+            ModelConfig { qkv_bias: false, ..plain(32, 4, SMALL_DATA) },
         ),
-        token("vit_tiny_patch4_32", "ViT-Ti at patch 4, 5.4 M parameters", 32, 4, TINY),
-        token("vit_small_patch4_32", "ViT-S at patch 4, 21.3 M parameters", 32, 4, SMALL),
-    ]
+        row(
+            "sl_vit",
+            "SL-ViT (Lee et al. 2021): shifted patches, locality attention, 2.7 M parameters",
+            small_data(ModelConfig { qkv_bias: false, ..plain(32, 4, SMALL_DATA) }),
+        ),
+        row("swin_patch2_window4_32", "the Swin of Lee et al. 2021, 7.0 M parameters", small_swin()),
+        row(
+            "sl_swin",
+            "SL-Swin (Lee et al. 2021): shifted patches, locality attention, 8.6 M parameters",
+            small_data(ModelConfig { embed_norm: false, ..small_swin() }),
+        ),
+        row(
+            "swin_pico_patch2_window4_32",
+            "a small Swin for 32 pixels, 0.7 M parameters",
+            swin(32, 2, 4, ([2, 2, 2], [1, 2, 4], 32)),
+        ),
+        row("vit_tiny_patch4_32", "ViT-Ti at patch 4, 5.4 M parameters", plain(32, 4, TINY)),
+        row("vit_small_patch4_32", "ViT-S at patch 4, 21.3 M parameters", plain(32, 4, SMALL)),
+    ];
+    let ten_classes = |preset: Preset| Preset { config: preset.config.with_num_classes(10), ..preset };
+    presets.into_iter().map(ten_classes).collect()
+}
+
+/// A Compact Transformer: sequence pooling, and blocks as in the code of Hassani et al. 2021.
+fn compact(patch_size: usize, tokeniser: Tokeniser, size: Size) -> ModelConfig {
+    ModelConfig {
+        qkv_bias: false,
+        class_token: false,
+        pool: Pool::Sequence,
+        norm_epsilon: 1e-5,
+        block: BlockStyle::Compact,
+        attention_dropout: 0.1,
+        drop_path: 0.1,
+        tokeniser,
+        ..plain(32, patch_size, size)
+    }
+}
+
+fn small_swin() -> ModelConfig {
+    ModelConfig { mlp_ratio: 2.0, ..swin(32, 2, 4, ([2, 6, 4], [3, 6, 12], 96)) }
+}
+
+/// Shifted patch tokenisation and locality self-attention (Lee et al. 2021, sections 3.1 and 3.2).
+fn small_data(base: ModelConfig) -> ModelConfig {
+    ModelConfig {
+        tokeniser: Tokeniser::ShiftedPatch,
+        attention: AttentionOptions { score: Score::Locality, ..base.attention },
+        ..base
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_counts_are_timms() {
+    fn parameter_counts_are_those_of_the_references() {
         let device = Device::default();
         let count = |name: &str, classes| {
             find(name).unwrap().with_num_classes(classes).init(&device).unwrap().num_params()
@@ -186,8 +331,21 @@ mod tests {
             ("vit_tiny_patch16_224", 10, 5_526_346),
             ("vit_tiny_patch4_32", 10, 5_362_762),
             ("vit_small_patch4_32", 10, 21_342_346),
-            ("vit_small_data_patch4_32", 10, 2_697_610),
-            ("vit_lite_patch4_32", 10, 3_722_250),
+            ("deit_tiny_distilled_patch16_224", 1000, 5_910_800),
+            ("deit_small_distilled_patch16_224", 1000, 22_436_432),
+            ("deit_base_distilled_patch16_224", 1000, 87_338_192),
+            ("cait_xxs24_224", 1000, 11_956_264),
+            ("swin_tiny_patch4_window7_224", 1000, 28_288_354),
+            ("swin_small_patch4_window7_224", 1000, 49_606_258),
+            ("swin_base_patch4_window7_224", 1000, 87_768_224),
+            ("swinv2_tiny_window8_256", 1000, 28_347_154),
+            ("swin_patch2_window4_32", 10, 7_048_612),
+            ("vit_small_data_patch4_32", 10, 2_692_426),
+            ("sl_vit", 10, 2_729_878),
+            ("vit_lite_7_4", 10, 3_716_874),
+            ("cvt_7_4", 10, 3_716_619),
+            ("cct_2_3x2", 10, 283_723),
+            ("cct_7_3x1", 10, 3_760_139),
         ] {
             assert_eq!(count(name, classes), expected, "{name} with {classes} classes");
         }

@@ -1,89 +1,101 @@
-//! The plain Vision Transformer (Dosovitskiy et al. 2021): one grid of tokens through all blocks.
+//! The whole model: tokeniser, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
-use crate::block::Block;
-use crate::embed::PatchEmbed;
+use crate::block::ClassBlock;
+use crate::embed::TokenEmbed;
 use crate::head::Head;
 use crate::linear::normal;
 use crate::norm::LayerNorm;
+use crate::pool::{Pooling, normalises_mean};
 use crate::position::PositionEmbedding;
-use crate::{ModelConfig, Pool};
+use crate::stage::Stage;
+use crate::{BlockStyle, ModelConfig, PositionPlace};
 
 /// Images to class logits.
 #[derive(Module, Debug)]
 pub struct VisionTransformer {
-    patch_embed: PatchEmbed,
+    patch_embed: TokenEmbed,
     class_token: Option<Param<Tensor<3>>>,
+    distillation_token: Option<Param<Tensor<3>>>,
     registers: Option<Param<Tensor<3>>>,
     position: PositionEmbedding,
     embed_dropout: Dropout,
-    blocks: Vec<Block>,
-    /// Of all tokens, before the class token is taken.
+    stages: Vec<Stage>,
+    class_blocks: Vec<ClassBlock>,
+    /// Of all tokens, before they are pooled.
     norm: Option<LayerNorm>,
-    /// Of the mean, after pooling.
-    fc_norm: Option<LayerNorm>,
+    pooling: Pooling,
     head: Head,
-    channels: usize,
+    /// Of the distillation token.
+    distillation_head: Option<Head>,
+    #[module(skip)]
+    config: ModelConfig,
 }
 
 impl VisionTransformer {
     /// A model of a validated configuration; [`ModelConfig::init`] checks first.
     pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
-        let dim = config.embed_dim;
-        let norm = |wanted: bool| wanted.then(|| LayerNorm::new(dim, config.norm_epsilon, device));
+        let (dim, last) = (config.embed_dim, config.last_dim());
+        let tokens_are_normalised = !normalises_mean(config) && config.block != BlockStyle::PostNorm;
+        let token = |count: usize, deviation| (count > 0).then(|| normal([1, count, dim], deviation, device));
+        // As timm draws them: those that join the patches at once are next to nothing.
+        let class_deviation = if config.class_depth > 0 { 0.02 } else { 1e-6 };
         Self {
-            patch_embed: PatchEmbed::new(config, device),
-            class_token: config.class_token.then(|| normal([1, 1, dim], 1e-6, device)),
-            registers: (config.registers > 0).then(|| normal([1, config.registers, dim], 1e-6, device)),
+            patch_embed: TokenEmbed::new(config, device),
+            class_token: token(config.class_token.into(), class_deviation),
+            distillation_token: token(config.distillation_token.into(), 0.02),
+            registers: token(config.registers, 1e-6),
             position: PositionEmbedding::new(config, device),
             embed_dropout: DropoutConfig::new(config.dropout).init(),
-            blocks: (0..config.depth).map(|index| Block::new(config, index, device)).collect(),
-            norm: norm(config.pool == Pool::ClassToken),
-            fc_norm: norm(config.pool == Pool::Mean),
+            stages: (0..config.num_stages()).map(|stage| Stage::new(config, stage, device)).collect(),
+            class_blocks: (0..config.class_depth).map(|_| ClassBlock::new(config, device)).collect(),
+            norm: tokens_are_normalised.then(|| LayerNorm::new(last, config.norm_epsilon, device)),
+            pooling: Pooling::new(config, device),
             head: Head::new(config, device),
-            channels: config.channels,
+            distillation_head: config.distillation_token.then(|| Head::new(config, device)),
+            config: config.clone(),
         }
     }
 
-    /// Channels of the images.
-    pub(crate) fn channels(&self) -> usize {
-        self.channels
+    /// The architecture.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
     }
 
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, preprocessed as the model was trained
     /// - output: `[batch, num_classes]`
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        self.head.forward(self.pool(self.features(images)))
+        self.classify(self.features(images))
     }
 
-    /// The tokens after the last block (normalised where the class token is pooled), as timm's `forward_features`.
+    /// The tokens after the last block (normalised, but where the mean is), as timm's `forward_features`.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - output: `[batch, tokens, dim]`: class token, registers, patches in reading order
+    /// - output: `[batch, tokens, dim]`: class token, distillation token, registers, patches in reading order
     pub fn features(&self, images: Tensor<4>) -> Tensor<3> {
-        let tokens = self.blocks.iter().fold(self.embed(images), |tokens, block| block.forward(tokens, None));
-        self.normalise(tokens)
+        let (tokens, position) = self.embed(images);
+        self.finish(self.stages.iter().fold(tokens, |tokens, stage| stage.forward(tokens, &position)))
     }
 
     /// The logits and every block's attention weights.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - outputs: `[batch, num_classes]`, and one `[batch, heads, tokens, tokens]` a block
+    /// - outputs: `[batch, num_classes]`, and for each block what [`TokenMixer`](crate::attention::TokenMixer) gives:
+    ///   `[batch, heads, tokens, tokens]` where it attends to all tokens
     pub fn forward_with_weights(&self, images: Tensor<4>) -> (Tensor<2>, Vec<Tensor<4>>) {
-        let mut tokens = self.embed(images);
-        let mut maps = Vec::with_capacity(self.blocks.len());
-        for block in &self.blocks {
-            let (next, weights) = block.forward_with_weights(tokens, None);
-            tokens = next;
-            maps.push(weights);
-        }
-        (self.head.forward(self.pool(self.normalise(tokens))), maps)
+        let mut maps = Vec::with_capacity(self.config.depth.sum());
+        let (tokens, position) = self.embed(images);
+        let tokens = self
+            .stages
+            .iter()
+            .fold(tokens, |tokens, stage| stage.forward_with_weights(tokens, &position, &mut maps));
+        (self.classify(self.finish(tokens)), maps)
     }
 
     /// Draws every parameter that was not used yet: after this, the values depend on nothing that comes later.
@@ -97,35 +109,69 @@ impl VisionTransformer {
         self.visit(&mut Touch);
     }
 
-    fn embed(&self, images: Tensor<4>) -> Tensor<3> {
+    /// The tokens of the first block, and the positions that queries and keys are to see.
+    fn embed(&self, images: Tensor<4>) -> (Tensor<3>, Option<Tensor<3>>) {
         let patches = self.patch_embed.forward(images);
-        let [batch, _, _] = patches.dims();
-        let prefix = [&self.class_token, &self.registers].into_iter().flatten();
-        let mut parts: Vec<Tensor<3>> = prefix.map(|token| token.val().repeat_dim(0, batch)).collect();
-        let tokens = if parts.is_empty() {
-            patches
-        } else {
+        let [batch, patch_count, dim] = patches.dims();
+        let joins_later = self.config.class_depth > 0;
+        let class_token = self.class_token.as_ref().filter(|_| !joins_later);
+        let prefix: Vec<&Param<Tensor<3>>> =
+            [class_token, self.distillation_token.as_ref(), self.registers.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect();
+        let prefix_count = self.config.num_prefix_tokens();
+        let join = |patches: Tensor<3>| {
+            if prefix.is_empty() {
+                return patches;
+            }
+            let mut parts: Vec<Tensor<3>> =
+                prefix.iter().map(|token| token.val().repeat_dim(0, batch)).collect();
             parts.push(patches);
             Tensor::cat(parts, 1)
         };
-        self.embed_dropout.forward(self.position.forward(tokens))
+        let (tokens, position) = match (self.position.vectors(), self.config.position_place) {
+            (None, _) => (join(patches), None),
+            (Some(vectors), PositionPlace::Tokens) if vectors.dims()[1] == patch_count => {
+                (join(patches + vectors), None)
+            }
+            (Some(vectors), PositionPlace::Tokens) => (join(patches) + vectors, None),
+            (Some(vectors), PositionPlace::QueryKey) => {
+                let missing = prefix_count + patch_count - vectors.dims()[1];
+                let nothing = Tensor::zeros([1, missing, dim], &vectors.device());
+                let vectors = if missing == 0 { vectors } else { Tensor::cat(vec![nothing, vectors], 1) };
+                (join(patches), Some(vectors))
+            }
+        };
+        (self.embed_dropout.forward(tokens), position)
     }
 
-    fn normalise(&self, tokens: Tensor<3>) -> Tensor<3> {
+    /// What follows the last stage: the class token of CaiT, the norm.
+    fn finish(&self, patches: Tensor<3>) -> Tensor<3> {
+        let [batch, _, _] = patches.dims();
+        let tokens = match &self.class_token {
+            Some(token) if !self.class_blocks.is_empty() => {
+                let start = token.val().repeat_dim(0, batch);
+                let token = self
+                    .class_blocks
+                    .iter()
+                    .fold(start, |token, block| block.forward(token, patches.clone()));
+                Tensor::cat(vec![token, patches], 1)
+            }
+            _ => patches,
+        };
         match &self.norm {
             Some(norm) => norm.forward(tokens),
             None => tokens,
         }
     }
 
-    fn pool(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let [_, count, _] = tokens.dims();
-        match &self.fc_norm {
-            None => tokens.narrow(1, 0, 1).squeeze_dim(1),
-            Some(norm) => {
-                let prefix = usize::from(self.class_token.is_some())
-                    + self.registers.as_ref().map_or(0, |registers| registers.lazy_shape()[1]);
-                norm.forward(tokens.narrow(1, prefix, count - prefix).mean_dim(1).squeeze_dim::<2>(1))
+    fn classify(&self, tokens: Tensor<3>) -> Tensor<2> {
+        match &self.distillation_head {
+            None => self.head.forward(self.pooling.forward(tokens)),
+            Some(head) => {
+                let distilled = tokens.clone().narrow(1, 1, 1).squeeze_dim::<2>(1);
+                (self.head.forward(self.pooling.forward(tokens)) + head.forward(distilled)).div_scalar(2.0)
             }
         }
     }
@@ -135,53 +181,22 @@ impl VisionTransformer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ImageSize, Position, preset};
+    use crate::testing::{self, base};
+    use crate::{ImageSize, Normaliser, Position};
     use burn::module::ModuleMapper;
-    use burn::tensor::{Distribution, Tolerance};
-
-    fn config() -> ModelConfig {
-        ModelConfig {
-            image_size: ImageSize { height: 8, width: 12 },
-            channels: 2,
-            patch_size: 4,
-            embed_dim: 24,
-            depth: 2,
-            num_heads: 3,
-            num_classes: 5,
-            ..preset::find("vit_pico_patch4_32").unwrap()
-        }
-    }
-
-    /// Every position, pooling and prefix, on pixels and on patches.
-    fn variants() -> Vec<ModelConfig> {
-        let mut all = Vec::new();
-        for position in [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d] {
-            for (pool, class_token) in [(Pool::ClassToken, true), (Pool::Mean, true), (Pool::Mean, false)] {
-                for (registers, patch_size) in [(0, 4), (2, 1)] {
-                    all.push(ModelConfig {
-                        position,
-                        pool,
-                        class_token,
-                        registers,
-                        patch_size,
-                        head_hidden: vec![7; registers],
-                        layer_scale: (registers > 0).then_some(0.1),
-                        ..config()
-                    });
-                }
-            }
-        }
-        all
-    }
+    use burn::tensor::{Distribution, Gradients, Tolerance};
 
     #[test]
     fn every_variant_maps_images_to_logits_alone_and_in_a_batch() {
         let device = Device::default();
-        for config in variants() {
+        for config in testing::variants() {
             let model = config.init(&device).unwrap();
-            let images = Tensor::<4>::random([3, 2, 8, 12], Distribution::Default, &device);
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::random([3, 2, height, width], Distribution::Default, &device);
+            let [rows, columns] = config.stage_grid(config.num_stages() - 1);
+            let tokens = rows * columns + config.num_prefix_tokens() + usize::from(config.class_depth > 0);
             let features = model.features(images.clone());
-            assert_eq!(features.dims(), [3, config.num_tokens(), 24], "{config:?}");
+            assert_eq!(features.dims(), [3, tokens, config.last_dim()], "{config:?}");
             let logits = model.forward(images.clone());
             assert_eq!(logits.dims(), [3, 5]);
             let alone = model.forward(images.narrow(0, 1, 1));
@@ -195,15 +210,24 @@ mod tests {
     struct Enlarge;
     impl ModuleMapper for Enlarge {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            param.map(|value| value.mul_scalar(5.0))
+            param.map(|value| value.mul_scalar(5.0).add_scalar(0.1))
         }
     }
 
     #[test]
     fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does() {
         let device = Device::default();
-        for position in [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d] {
-            let model = ModelConfig { position, ..config() }.init(&device).unwrap().map(&mut Enlarge);
+        for position in [
+            Position::None,
+            Position::Learned,
+            Position::Sinusoidal,
+            Position::Sinusoidal2d,
+            Position::Rotary,
+        ] {
+            let model = ModelConfig { position, num_heads: 2.into(), ..base() }
+                .init(&device)
+                .unwrap()
+                .map(&mut Enlarge);
             let images = Tensor::<4>::random([1, 2, 8, 12], Distribution::Normal(0.0, 1.0), &device);
             let swapped =
                 Tensor::cat(vec![images.clone().narrow(2, 4, 4), images.clone().narrow(2, 0, 4)], 2);
@@ -218,20 +242,81 @@ mod tests {
     #[test]
     fn attention_maps_come_with_the_same_logits() {
         let device = Device::default();
-        let model = config().init(&device).unwrap();
-        let images = Tensor::<4>::random([2, 2, 8, 12], Distribution::Default, &device);
-        let (logits, maps) = model.forward_with_weights(images.clone());
-        assert_eq!(maps.len(), 2);
-        assert_eq!(maps[0].dims(), [2, 3, 6, 6]);
-        logits
-            .into_data()
-            .assert_approx_eq::<f32>(&model.forward(images).into_data(), Tolerance::absolute(1e-5));
+        for config in testing::variants() {
+            let model = config.init(&device).unwrap();
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::random([2, 2, height, width], Distribution::Default, &device);
+            let (logits, maps) = model.forward_with_weights(images.clone());
+            assert_eq!(maps.len(), config.depth.sum());
+            logits
+                .into_data()
+                .assert_approx_eq::<f32>(&model.forward(images).into_data(), Tolerance::absolute(1e-5));
+        }
+    }
+
+    /// Moves every parameter along its gradient, by more or less of it, and sums up how far and how steep.
+    struct Along<'a> {
+        grads: &'a Gradients,
+        size: f32,
+        random: u64,
+        /// Of the direction.
+        squared_length: f64,
+        /// Gradient times direction.
+        slope: f64,
+    }
+
+    impl ModuleMapper for Along<'_> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let value = param.val();
+            let gradient =
+                value.grad(self.grads).expect("every parameter has a part in the logits").into_data();
+            let mut moved = value.clone().into_data();
+            for (value, &gradient) in
+                moved.as_mut_slice::<f32>().unwrap().iter_mut().zip(gradient.as_slice::<f32>().unwrap())
+            {
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let direction = gradient * (self.random >> 40) as f32 / (1u64 << 23) as f32;
+                self.squared_length += f64::from(direction).powi(2);
+                self.slope += f64::from(direction) * f64::from(gradient);
+                *value += self.size * direction;
+            }
+            Param::initialized(param.id, Tensor::from_data(moved, &value.device()))
+        }
+    }
+
+    #[test]
+    fn gradients_are_those_of_finite_differences() {
+        let device = Device::default().autodiff();
+        // The gradient of a hard choice is softmax's, not its own.
+        for config in testing::variants().into_iter().filter(|c| c.attention.normaliser != Normaliser::Hard) {
+            device.seed(5);
+            let model = config.init(&device).unwrap().map(&mut Enlarge);
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::random([2, 2, height, width], Distribution::Normal(0.0, 1.0), &device);
+            let weights = Tensor::<2>::random([2, 5], Distribution::Normal(0.0, 1.0), &device);
+            let loss = |model: &VisionTransformer| (model.forward(images.clone()) * weights.clone()).sum();
+            let grads = loss(&model).backward();
+            let step = |size: f32| {
+                let mut along = Along { grads: &grads, size, random: 9, squared_length: 0.0, slope: 0.0 };
+                let moved = model.clone().map(&mut along);
+                (f64::from(loss(&moved).into_scalar::<f32>()), along)
+            };
+            let (_, along) = step(0.0);
+            // Half a hundredth of a unit along the direction, to each side.
+            let size = (5e-3 / along.squared_length.sqrt()) as f32;
+            let slope = (step(size).0 - step(-size).0) / (2.0 * f64::from(size));
+            assert!(
+                (slope / along.slope - 1.0).abs() < 0.02,
+                "{slope} by differences, {} by gradients: {config:?}",
+                along.slope
+            );
+        }
     }
 
     #[test]
     fn dropout_and_drop_path_act_in_training_alone() {
         let device = Device::default();
-        let config = ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, ..config() };
+        let config = ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, ..base() };
         let model = config.init(&device.clone().autodiff()).unwrap();
         model.materialise();
         let images = Tensor::<4>::random([2, 2, 8, 12], Distribution::Default, &device);

@@ -1,14 +1,15 @@
 //! `vitrine inspect`: what a data set, a model file or a preset is.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use vitrine_datasets::{DecodeLimits, Inspection, Split};
-use vitrine_models::{ModelConfig, preset};
+use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
 use super::data::DataArgs;
 use super::{Status, ThreadArgs};
@@ -30,6 +31,9 @@ pub(super) struct Inspect {
     /// Share split off for validation, where the data set has no validation split.
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
     val_fraction: f64,
+    /// Count a preset's costs at this image side in pixels.
+    #[arg(long, value_name = "PIXELS")]
+    image_size: Option<usize>,
     #[command(flatten)]
     data_args: DataArgs,
     #[command(flatten)]
@@ -41,7 +45,10 @@ impl Inspect {
         self.threads.apply()?;
         let path = Path::new(&self.what);
         if let Some(config) = preset::find(&self.what) {
-            return self.preset(&config);
+            return self.preset(config);
+        }
+        if self.image_size.is_some() {
+            bail!("--image-size: this is for presets alone, and {} is none", self.what);
         }
         let is_model = path.extension().is_some_and(|extension| extension == "safetensors")
             || path.join(model_file::FILE_NAME).is_file();
@@ -65,16 +72,17 @@ impl Inspect {
         Ok(if inspection.corrupt.is_empty() { Status::Done } else { Status::Partial })
     }
 
-    fn preset(&self, config: &ModelConfig) -> Result<Status> {
+    fn preset(&self, mut config: ModelConfig) -> Result<Status> {
+        if let Some(side) = self.image_size {
+            config.image_size = ImageSize::square(side);
+            config.validate().context("--image-size")?;
+        }
         let parameters = config.init(&Device::default())?.num_params();
         if self.json {
-            println!(
-                "{}",
-                json!({ "model": config, "parameters": parameters, "tokens": config.num_tokens() })
-            );
+            println!("{}", json!({ "model": config, "parameters": parameters, "cost": cost(&config) }));
         } else {
-            println!("# {} parameters, {} tokens", parameters, config.num_tokens());
-            print!("{}", toml::to_string(config)?);
+            print_summary(&config, parameters);
+            print!("{}", toml::to_string(&config)?);
         }
         Ok(Status::Done)
     }
@@ -82,12 +90,45 @@ impl Inspect {
     fn model(&self, card: &ModelCard) -> Result<Status> {
         let parameters = card.model.init(&Device::default())?.num_params();
         if self.json {
-            println!("{}", json!({ "card": card, "parameters": parameters }));
+            println!("{}", json!({ "card": card, "parameters": parameters, "cost": cost(&card.model) }));
         } else {
-            println!("# {} parameters, {} tokens", parameters, card.model.num_tokens());
+            print_summary(&card.model, parameters);
             print!("{}", toml::to_string(card)?);
         }
         Ok(Status::Done)
+    }
+}
+
+/// What a forward pass of one image costs.
+fn cost(config: &ModelConfig) -> Value {
+    let complexity = Complexity::of(config);
+    json!({
+        "tokens": config.num_tokens(),
+        "multiply_adds": complexity.total(),
+        "by_kind": complexity.by_kind().into_iter().collect::<BTreeMap<_, _>>(),
+        "attention_map_bytes": complexity.attention_bytes(),
+    })
+}
+
+fn print_summary(config: &ModelConfig, parameters: usize) {
+    let complexity = Complexity::of(config);
+    let total = complexity.total();
+    println!("# {parameters} parameters, {} tokens, image {}", config.num_tokens(), config.image_size);
+    println!("# {:20} {:>12} multiply-adds an image", "all", count(total));
+    for (kind, cost) in complexity.by_kind().into_iter().filter(|(_, cost)| *cost > 0) {
+        println!("# {kind:20} {:>12} {:5.1} %", count(cost), cost as f64 / total as f64 * 100.0);
+    }
+    println!("# {:20} {:>12}B an image, all blocks", "attention maps", count(complexity.attention_bytes()));
+}
+
+/// A number with three or four digits and its unit.
+fn count(number: u64) -> String {
+    let number = number as f64;
+    match number {
+        1e9.. => format!("{:.2} G", number / 1e9),
+        1e6.. => format!("{:.2} M", number / 1e6),
+        1e3.. => format!("{:.2} k", number / 1e3),
+        _ => format!("{number} "),
     }
 }
 

@@ -17,14 +17,14 @@ pub(super) struct Presets {}
 impl Presets {
     pub(super) fn run(&self) -> Result<Status> {
         println!(
-            "{:28} {:>12}  {:>7} {:>5} {:>6} {:>5}  about",
+            "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  about",
             "model", "parameters", "image", "dim", "depth", "heads"
         );
         for entry in preset::all() {
             let config = entry.config();
             let parameters = config.init(&Device::default())?.num_params();
             println!(
-                "{:28} {:>12}  {:>7} {:>5} {:>6} {:>5}  {}",
+                "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  {}",
                 entry.name,
                 parameters,
                 config.image_size.to_string(),
@@ -34,9 +34,9 @@ impl Presets {
                 entry.about
             );
         }
-        println!("\n{:28} about", "recipe");
+        println!("\n{:32} about", "recipe");
         for (name, about) in RECIPES {
-            println!("{name:28} {about}");
+            println!("{name:32} {about}");
         }
         Ok(Status::Done)
     }

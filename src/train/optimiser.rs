@@ -7,8 +7,12 @@ use burn::tensor::Tensor;
 use crate::recipe::Recipe;
 
 /// Paths of parameters that weight decay would only harm: norms, biases, scales, positions and tokens.
-const NO_DECAY: [&str; 4] =
-    [r"(^|\.)bias$", r"norm\.weight$", r"\.gamma$", r"^(class_token|registers|position\.learned)$"];
+const NO_DECAY: [&str; 4] = [
+    r"(^|\.|_)bias$",
+    r"norm\.weight$",
+    r"\.(gamma|logit_scale|temperature|table|latent)$|\.continuous\.",
+    r"^(class_token|distillation_token|registers|position\.learned)$",
+];
 
 /// AdamW (Loshchilov & Hutter 2019) with the recipe's numbers, as `torch.optim.AdamW` computes it.
 pub fn adamw(recipe: &Recipe) -> ModuleOptimizer {
@@ -30,15 +34,27 @@ pub fn base(recipe: &Recipe) -> AdamWConfig {
 /// Scales all gradients so that their norm over all parameters together is at most `max_norm`, as
 /// `torch.nn.utils.clip_grad_norm_` does. The norm stays on the device.
 pub fn clip_global_norm<M: Module>(model: &M, grads: GradientsParams, max_norm: f64) -> GradientsParams {
+    mean_clipped(model, grads, 1, max_norm)
+}
+
+/// Gradients summed over `samples` pictures become their mean, clipped as by [`clip_global_norm`] where `max_norm` is above 0,
+/// in one pass.
+pub fn mean_clipped<M: Module>(
+    model: &M,
+    grads: GradientsParams,
+    samples: usize,
+    max_norm: f64,
+) -> GradientsParams {
+    let mean = 1.0 / samples as f64;
     let mut squares = SumOfSquares { grads: &grads, total: None };
     model.visit(&mut squares);
     let Some(total) = squares.total else { return grads };
-    let factor = (total.sqrt() + 1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
-    scale(model, grads, factor)
-}
-
-/// Multiplies all gradients by one factor `[1]`.
-pub fn scale<M: Module>(model: &M, grads: GradientsParams, factor: Tensor<1>) -> GradientsParams {
+    let factor = if max_norm > 0.0 {
+        let norm = total.sqrt().mul_scalar(mean) + 1e-6;
+        norm.recip().mul_scalar(max_norm).clamp_max(1.0).mul_scalar(mean)
+    } else {
+        total.full_like(mean)
+    };
     let mut scaling = Scale { grads, factor };
     model.visit(&mut scaling);
     scaling.grads

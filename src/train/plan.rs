@@ -105,7 +105,7 @@ fn architecture(
             (96, 8, format!("the pictures have about {side} pixels, and training from scratch needs few"))
         }
     };
-    let large = facts.train >= 20_000 && !facts.survey.grey;
+    let large = facts.train >= 100_000 && !facts.survey.grey;
     let name = if large { "vit_nano_patch4_32" } else { "vit_pico_patch4_32" };
     let size_why = match (large, facts.survey.grey) {
         (true, _) => format!("{} colour pictures fill it", facts.train),
@@ -320,7 +320,8 @@ mod tests {
         let small = plan(&case(SourceKind::Cifar, [32, 32], false, 40_000), &Wishes::default()).unwrap();
         assert_eq!((small.model.channels, small.model.patch_size), (3, 4));
         assert_eq!(small.recipe.augmentation.horizontal_flip, 0.5);
-        assert!(small.model.embed_dim > digits.model.embed_dim);
+        let many = plan(&case(SourceKind::Folder, [32, 32], false, 200_000), &Wishes::default()).unwrap();
+        assert!(many.model.embed_dim > small.model.embed_dim);
         let photos = plan(&case(SourceKind::Folder, [640, 480], false, 300), &Wishes::default()).unwrap();
         assert_eq!(photos.preprocessing.resize, ResizeRule::ShorterSide { crop: 1.0 });
         assert!(photos.recipe.epochs > small.recipe.epochs, "few pictures want many epochs");

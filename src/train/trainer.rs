@@ -262,11 +262,7 @@ impl Trainer {
         let recipe = &self.config.recipe;
         let rate = learning_rate(recipe, self.done_after_next_update());
         let model = self.state.model.clone();
-        let factor = Tensor::<1>::full([1], 1.0 / samples as f64, &self.device);
-        let mut grads = optimiser::scale(&model, grads, factor);
-        if recipe.clip_norm > 0.0 {
-            grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
-        }
+        let grads = optimiser::mean_clipped(&model, grads, samples, recipe.clip_norm);
         self.state.model = self.state.optimiser.step(rate, model, grads);
         self.state.progress.updates += 1;
         if let Some(average) = self.state.average.take() {

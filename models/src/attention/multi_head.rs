@@ -1,49 +1,121 @@
-//! Multi-head self-attention (Vaswani et al. 2017, section 3.2).
+//! Multi-head attention (Vaswani et al. 2017, section 3.2), with every score and normaliser.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
-use burn::tensor::{Bool, Device, Tensor, activation};
+use burn::tensor::{Device, Tensor};
 
-use crate::ModelConfig;
-use crate::linear::Linear;
-use crate::ops;
+use super::score::{DotScore, ScoreFunction, normalise};
+use super::{AttentionSpec, Context};
+use crate::linear::{Linear, constant};
+use crate::norm::LayerNorm;
+use crate::{Normaliser, Score, ops};
 
-/// Scaled dot-product attention of every token with every token, in several heads.
+/// Attention of every token to every token, in several heads.
 #[derive(Module, Debug)]
 pub struct MultiHeadAttention {
     /// From a token to its query, key and value, in this order, each head after head: `[dim, 3 * dim]`.
     pub qkv: Linear,
+    /// The bias of queries and values where keys have none, beside the cosine score: as Swin v2 has it.
+    pub separate_bias: Option<SeparateBias>,
+    /// Norms of queries and keys in each head.
+    pub qk_norm: Option<QueryKeyNorm>,
+    /// What queries and keys score.
+    pub score: ScoreFunction,
+    /// Mixes the heads around the softmax.
+    pub talking_heads: Option<TalkingHeads>,
     /// From the joined heads back to a token.
     pub proj: Linear,
+    /// Added to the scores always: `[1, 1, tokens, tokens]`.
+    fixed_bias: Option<Tensor<4>>,
     num_heads: usize,
     attention_dropout: Dropout,
     proj_dropout: Dropout,
+    #[module(skip)]
+    normaliser: Normaliser,
+    #[module(skip)]
+    is_plain: bool,
+}
+
+/// A bias of queries and values alone.
+#[derive(Module, Debug)]
+pub struct SeparateBias {
+    /// `[dim]`.
+    pub q_bias: Param<Tensor<1>>,
+    /// `[dim]`.
+    pub v_bias: Param<Tensor<1>>,
+}
+
+/// Layer norms over the width of a head (Henry et al. 2020; Dehghani et al. 2023, section 2.1).
+#[derive(Module, Debug)]
+pub struct QueryKeyNorm {
+    /// Of queries.
+    pub q_norm: LayerNorm,
+    /// Of keys.
+    pub k_norm: LayerNorm,
+}
+
+/// Linear maps between heads, before and after the softmax (Shazeer et al. 2020, 'Talking-Heads Attention').
+///
+/// The second one has a bias, through which a hidden key gets a weight again: they are for attention without masks.
+#[derive(Module, Debug)]
+pub struct TalkingHeads {
+    /// On scores: `[heads, heads]`.
+    pub scores: Linear,
+    /// On weights: `[heads, heads]`.
+    pub weights: Linear,
 }
 
 impl MultiHeadAttention {
-    /// Fresh parameters for tokens of `config.embed_dim` values.
-    pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let dim = config.embed_dim;
+    /// Fresh parameters.
+    pub fn new(spec: &AttentionSpec, device: &Device) -> Self {
+        let (dim, heads, options) = (spec.dim, spec.num_heads, spec.options);
+        let separate = spec.qkv_bias && options.score == Score::Cosine;
+        let norm = || LayerNorm::new(spec.head_dim(), spec.norm_epsilon, device);
         Self {
-            qkv: Linear::new(dim, 3 * dim, config.qkv_bias, device),
+            qkv: Linear::new(dim, 3 * dim, spec.qkv_bias && !separate, device),
+            separate_bias: separate.then(|| SeparateBias {
+                q_bias: constant([dim], 0.0, device),
+                v_bias: constant([dim], 0.0, device),
+            }),
+            qk_norm: options.qk_norm.then(|| QueryKeyNorm { q_norm: norm(), k_norm: norm() }),
+            score: ScoreFunction::new(spec, device),
+            talking_heads: options.talking_heads.then(|| TalkingHeads {
+                scores: Linear::new(heads, heads, true, device),
+                weights: Linear::new(heads, heads, true, device),
+            }),
             proj: Linear::new(dim, dim, true, device),
-            num_heads: config.num_heads,
-            attention_dropout: DropoutConfig::new(config.attention_dropout).init(),
-            proj_dropout: DropoutConfig::new(config.dropout).init(),
+            fixed_bias: None,
+            num_heads: heads,
+            attention_dropout: DropoutConfig::new(spec.attention_dropout).init(),
+            proj_dropout: DropoutConfig::new(spec.dropout).init(),
+            normaliser: options.normaliser,
+            is_plain: matches!(options.score, Score::ScaledDot | Score::Dot)
+                && options.normaliser == Normaliser::Softmax
+                && !options.qk_norm
+                && !options.talking_heads,
         }
     }
 
+    /// The layer with a bias `[1, 1, tokens, tokens]` that is added to the scores of every call.
+    pub fn with_fixed_bias(mut self, bias: Tensor<4>) -> Self {
+        self.fixed_bias = Some(bias);
+        self
+    }
+
     /// # Shapes
-    /// - x: `[batch, tokens, dim]`
-    /// - bias: added to the scores, `[batch or 1, heads or 1, tokens, tokens]`; [`hide`] makes one from a mask
-    /// - output: `[batch, tokens, dim]`
-    pub fn forward(&self, x: Tensor<3>, bias: Option<Tensor<4>>) -> Tensor<3> {
+    /// - x, output: `[batch, tokens, dim]`
+    pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
         let [_, _, dim] = x.dims();
         let drops = self.attention_dropout.prob > 0.0 && x.device().is_autodiff();
-        let mixed = if drops {
-            self.attend(x, bias).0
+        let mixed = if self.is_plain && !drops && context.position.is_none() && context.rotary.is_none() {
+            let scale = match self.score_is_scaled() {
+                true => ((dim / self.num_heads) as f64).powf(-0.5),
+                false => 1.0,
+            };
+            ops::self_attention(self.project(x), self.num_heads, scale, self.bias(context))
         } else {
-            ops::self_attention(self.qkv.forward(x), self.num_heads, self.scale(dim), bias)
+            let [q, k, v] = self.heads(x, context);
+            join(self.mix(q, k, v, self.bias(context)))
         };
         self.proj_dropout.forward(self.proj.forward(mixed))
     }
@@ -51,85 +123,242 @@ impl MultiHeadAttention {
     /// [`Self::forward`] that also returns how much each token (row) looked at each other one (column).
     ///
     /// # Shapes
-    /// - x, bias and the first output: as in [`Self::forward`]
-    /// - second output: `[batch, heads, tokens, tokens]`, rows sum to 1
-    pub fn forward_with_weights(&self, x: Tensor<3>, bias: Option<Tensor<4>>) -> (Tensor<3>, Tensor<4>) {
-        let (mixed, weights) = self.attend(x, bias);
-        (self.proj_dropout.forward(self.proj.forward(mixed)), weights)
+    /// - x and the first output: `[batch, tokens, dim]`
+    /// - second output: `[batch, heads, tokens, tokens]`
+    pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
+        let [q, k, v] = self.heads(x, context);
+        let (mixed, weights) = self.mix_with_weights(q, k, v, self.bias(context));
+        (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
-    /// The joined heads before `proj`, and the attention weights, step by step.
-    fn attend(&self, x: Tensor<3>, bias: Option<Tensor<4>>) -> (Tensor<3>, Tensor<4>) {
+    /// Attention between sequences, as PyTorch's `MultiheadAttention`: queries, keys and values have their own inputs.
+    ///
+    /// # Shapes
+    /// - query: `[batch, queries, dim]`; key, value: `[batch, keys, dim]`
+    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; that of a neighbourhood is not
+    /// - outputs: `[batch, queries, dim]` and the weights `[batch, heads, queries, keys]`
+    pub fn forward_separate(
+        &self,
+        query: Tensor<3>,
+        key: Tensor<3>,
+        value: Tensor<3>,
+        bias: Option<Tensor<4>>,
+    ) -> (Tensor<3>, Tensor<4>) {
+        let (q, k) = self.normalise_heads(self.part(query, 0), self.part(key, 1));
+        let (mixed, weights) = self.mix_with_weights(q, k, self.part(value, 2), bias);
+        (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
+    }
+
+    /// Query, key and value of every token, each `[batch, heads, tokens, head_dim]`, placed and normalised.
+    fn heads(&self, x: Tensor<3>, context: &Context) -> [Tensor<4>; 3] {
+        let [q, k, v] = match &context.position {
+            Some(position) => {
+                let placed = x.clone() + position.clone();
+                [self.part(placed.clone(), 0), self.part(placed, 1), self.part(x, 2)]
+            }
+            None => {
+                let [batch, tokens, dim] = x.dims();
+                let heads = [batch, tokens, 3, self.num_heads, dim / self.num_heads];
+                let packed: Tensor<5> = self.project(x).reshape(heads);
+                // Views, which the fused operation reads where they lie.
+                [0, 1, 2].map(|part| packed.clone().narrow(2, part, 1).squeeze_dim::<4>(2).swap_dims(1, 2))
+            }
+        };
+        let (q, k) = self.normalise_heads(q, k);
+        match &context.rotary {
+            Some(rotary) => [rotary.forward(q), rotary.forward(k), v],
+            None => [q, k, v],
+        }
+    }
+
+    fn normalise_heads(&self, q: Tensor<4>, k: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        match &self.qk_norm {
+            Some(norm) => (norm.q_norm.forward(q), norm.k_norm.forward(k)),
+            None => (q, k),
+        }
+    }
+
+    fn project(&self, x: Tensor<3>) -> Tensor<3> {
+        ops::linear(x, self.qkv.weight.val(), self.qkv_bias())
+    }
+
+    /// The bias of the joint projection: `[3 * dim]`.
+    fn qkv_bias(&self) -> Option<Tensor<1>> {
+        match &self.separate_bias {
+            Some(SeparateBias { q_bias, v_bias }) => {
+                let (q, v) = (q_bias.val(), v_bias.val());
+                let none = Tensor::zeros(q.dims(), &q.device());
+                Some(Tensor::cat(vec![q, none, v], 0))
+            }
+            None => self.qkv.bias.as_ref().map(Param::val),
+        }
+    }
+
+    /// Queries (0), keys (1) or values (2) of `x`, by their part of the joint projection.
+    fn part(&self, x: Tensor<3>, part: usize) -> Tensor<4> {
+        let [_, _, dim] = x.dims();
+        let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
+        let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
+        self.split(ops::linear(x, weight, bias))
+    }
+
+    fn split(&self, x: Tensor<3>) -> Tensor<4> {
         let [batch, tokens, dim] = x.dims();
-        let packed = self
-            .qkv
-            .forward(x)
-            .reshape([batch, tokens, 3, self.num_heads, dim / self.num_heads])
-            .permute([2, 0, 3, 1, 4]); // [3, batch, heads, tokens, head_dim]
-        let part = |index: usize| packed.clone().narrow(0, index, 1).squeeze_dim::<4>(0);
-        let scores = part(0).matmul(part(1).swap_dims(2, 3)).mul_scalar(self.scale(dim));
-        let scores = match bias {
-            Some(bias) => scores + bias,
+        x.reshape([batch, tokens, self.num_heads, dim / self.num_heads]).swap_dims(1, 2)
+    }
+
+    fn bias(&self, context: &Context) -> Option<Tensor<4>> {
+        add(self.fixed_bias.clone(), context.bias.clone())
+    }
+
+    fn score_is_scaled(&self) -> bool {
+        self.score.kind() == Score::ScaledDot
+    }
+
+    /// The values mixed, by the fused operation where the settings allow it.
+    fn mix(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> Tensor<4> {
+        let drops = self.attention_dropout.prob > 0.0 && q.device().is_autodiff();
+        let fusible = !drops
+            && self.talking_heads.is_none()
+            && self.normaliser == Normaliser::Softmax
+            && self.score.kind() != Score::Additive;
+        if !fusible {
+            return self.mix_with_weights(q, k, v, bias).0;
+        }
+        let DotScore { q, k, scale, bias: own } = self.score.as_dot(q, k);
+        ops::attention(q, k, v, scale, add(own, bias))
+    }
+
+    /// The values mixed and the weights that mixed them, step by step.
+    fn mix_with_weights(
+        &self,
+        q: Tensor<4>,
+        k: Tensor<4>,
+        v: Tensor<4>,
+        bias: Option<Tensor<4>>,
+    ) -> (Tensor<4>, Tensor<4>) {
+        let scores = self.score.forward(q, k);
+        let scores = match &self.talking_heads {
+            Some(talking) => between_heads(&talking.scores, scores),
             None => scores,
         };
-        let weights = activation::softmax(scores, 3);
-        let mixed = self.attention_dropout.forward(weights.clone()).matmul(part(2));
-        (mixed.swap_dims(1, 2).reshape([batch, tokens, dim]), weights)
-    }
-
-    fn scale(&self, dim: usize) -> f64 {
-        ((dim / self.num_heads) as f64).powf(-0.5)
+        let scores = match bias {
+            Some(bias) => {
+                let [batch, ..] = scores.dims();
+                let [bias_batch, ..] = bias.dims();
+                // Samples take the biases in turn, as in the fused operation.
+                let times = if bias_batch > 1 { batch / bias_batch } else { 1 };
+                scores + if times > 1 { bias.repeat_dim(0, times) } else { bias }
+            }
+            None => scores,
+        };
+        let weights = normalise(scores, self.normaliser);
+        let weights = match &self.talking_heads {
+            Some(talking) => between_heads(&talking.weights, weights),
+            None => weights,
+        };
+        (ops::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
     }
 }
 
-/// A score bias that keeps attention away from what `mask` marks.
-///
-/// The bias is large and finite: a row that hides everything attends evenly instead of giving NaN.
-///
-/// # Shapes
-/// - mask: `[batch or 1, heads or 1, tokens, tokens]`, true where a row must not see a column
-/// - output: the same
-pub fn hide(mask: Tensor<4, Bool>) -> Tensor<4> {
-    mask.float().mul_scalar(-1e30)
+/// `[batch, heads, tokens, head_dim]` to `[batch, tokens, dim]`.
+pub(super) fn join(x: Tensor<4>) -> Tensor<3> {
+    let [batch, heads, tokens, head_dim] = x.dims();
+    x.swap_dims(1, 2).reshape([batch, tokens, heads * head_dim])
+}
+
+fn add(a: Option<Tensor<4>>, b: Option<Tensor<4>>) -> Option<Tensor<4>> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    }
+}
+
+/// `[batch, heads, queries, keys]`, the layer over the heads.
+fn between_heads(layer: &Linear, x: Tensor<4>) -> Tensor<4> {
+    layer.forward(x.permute([0, 2, 3, 1])).permute([0, 3, 1, 2])
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::hide;
     use super::*;
-    use crate::preset;
-    use burn::tensor::{Distribution, TensorData, Tolerance};
+    use crate::AttentionOptions;
+    use burn::tensor::{Bool, Distribution, TensorData, Tolerance};
 
-    fn layer(device: &Device) -> (MultiHeadAttention, Tensor<3>) {
-        let config = preset::find("vit_pico_patch4_32").unwrap();
-        let layer = MultiHeadAttention::new(&config, device);
-        let x = Tensor::random([2, 9, config.embed_dim], Distribution::Normal(0.0, 1.0), device);
-        (layer, x)
+    const SCORES: [Score; 6] =
+        [Score::ScaledDot, Score::Dot, Score::Bilinear, Score::Additive, Score::Cosine, Score::Locality];
+
+    fn layer(options: AttentionOptions, device: &Device) -> (MultiHeadAttention, Tensor<3>) {
+        let spec = AttentionSpec {
+            dim: 24,
+            num_heads: 3,
+            qkv_bias: true,
+            options,
+            norm_epsilon: 1e-6,
+            attention_dropout: 0.0,
+            dropout: 0.0,
+        };
+        let x = Tensor::random([2, 9, 24], Distribution::Normal(0.0, 10.0), device);
+        (MultiHeadAttention::new(&spec, device), x)
+    }
+
+    fn every_option() -> Vec<AttentionOptions> {
+        let mut all = Vec::new();
+        for score in SCORES {
+            for normaliser in [Normaliser::Softmax, Normaliser::Relu, Normaliser::Hard] {
+                all.push(AttentionOptions { score, normaliser, ..Default::default() });
+            }
+            all.push(AttentionOptions { score, talking_heads: true, ..Default::default() });
+            all.push(AttentionOptions { score, qk_norm: true, ..Default::default() });
+        }
+        all
     }
 
     #[test]
-    fn weights_on_request_change_nothing_and_sum_to_one() {
-        let (layer, x) = layer(&Device::default());
-        let plain = layer.forward(x.clone(), None);
-        let (same, weights) = layer.forward_with_weights(x, None);
-        plain.into_data().assert_approx_eq::<f32>(&same.into_data(), Tolerance::absolute(1e-5));
-        let [batch, heads, tokens, _] = weights.dims();
-        let ones = Tensor::<4>::ones([batch, heads, tokens, 1], &weights.device());
-        weights.sum_dim(3).into_data().assert_approx_eq::<f32>(&ones.into_data(), Tolerance::absolute(1e-5));
+    fn weights_on_request_change_nothing_and_softmax_rows_sum_to_one() {
+        for options in every_option() {
+            let (layer, x) = layer(options, &Device::default());
+            let plain = layer.forward(x.clone(), &Context::default());
+            let (same, weights) = layer.forward_with_weights(x.clone(), &Context::default());
+            plain.into_data().assert_approx_eq::<f32>(&same.clone().into_data(), Tolerance::absolute(1e-5));
+            let (separate, _) = layer.forward_separate(x.clone(), x.clone(), x, None);
+            separate.into_data().assert_approx_eq::<f32>(&same.into_data(), Tolerance::absolute(1e-5));
+            if options.normaliser == Normaliser::Softmax && !options.talking_heads {
+                let ones = Tensor::<4>::ones([2, 3, 9, 1], &weights.device());
+                weights
+                    .sum_dim(3)
+                    .into_data()
+                    .assert_approx_eq::<f32>(&ones.into_data(), Tolerance::absolute(1e-5));
+            }
+        }
     }
 
     #[test]
     fn a_hidden_token_has_no_influence() {
         let device = Device::default();
-        let (layer, x) = layer(&device);
-        let [_, tokens, dim] = x.dims();
-        let mask: Vec<bool> = (0..tokens * tokens).map(|i| i % tokens == tokens - 1).collect();
-        let mask = Tensor::<4, Bool>::from_data(TensorData::new(mask, [1, 1, tokens, tokens]), &device);
-        let other = Tensor::cat(
-            vec![x.clone().narrow(1, 0, tokens - 1), Tensor::ones([2, 1, dim], &device).mul_scalar(7.0)],
-            1,
-        );
-        let see = |x: Tensor<3>| layer.forward(x, Some(hide(mask.clone()))).narrow(1, 0, tokens - 1);
-        see(x).into_data().assert_approx_eq::<f32>(&see(other).into_data(), Tolerance::absolute(1e-6));
+        for options in every_option() {
+            let (layer, x) = layer(options, &device);
+            let [_, tokens, dim] = x.dims();
+            let mask: Vec<bool> = (0..tokens * tokens).map(|i| i % tokens == tokens - 1).collect();
+            let mask = Tensor::<4, Bool>::from_data(TensorData::new(mask, [1, 1, tokens, tokens]), &device);
+            let other = Tensor::cat(
+                vec![x.clone().narrow(1, 0, tokens - 1), Tensor::ones([2, 1, dim], &device).mul_scalar(7.0)],
+                1,
+            );
+            let context = Context { bias: Some(hide(mask)), ..Default::default() };
+            let see = |x: Tensor<3>| layer.forward(x, &context).narrow(1, 0, tokens - 1);
+            see(x).into_data().assert_approx_eq::<f32>(&see(other).into_data(), Tolerance::absolute(1e-6));
+        }
+    }
+
+    #[test]
+    fn with_locality_no_token_sees_itself() {
+        let options = AttentionOptions { score: Score::Locality, ..Default::default() };
+        let (layer, x) = layer(options, &Device::default());
+        let (_, weights) = layer.forward_with_weights(x, &Context::default());
+        let own = weights * Tensor::<2>::eye(9, &Device::default()).unsqueeze::<4>();
+        assert_eq!(own.sum().into_scalar::<f32>(), 0.0);
     }
 }

@@ -23,6 +23,8 @@ pub fn self_attention(qkv: Tensor<3>, num_heads: usize, scale: f64, bias: Option
         "self attention: {packed} features hold no q, k and v of {num_heads} heads"
     );
     check_bias(&bias, [batch, num_heads, tokens, tokens]);
+    #[cfg(test)]
+    super::counting::count(&[2, batch, tokens, tokens, packed / 3]);
     #[cfg(feature = "flex")]
     if flex::takes(&qkv) && flex::takes_option(&bias) {
         let operation = fused::SelfAttention { num_heads, scale: scale as f32 };
@@ -72,6 +74,8 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, scale: f64, bias: Opt
         v.dims()
     );
     check_bias(&bias, [batch, heads, queries, keys]);
+    #[cfg(test)]
+    super::counting::count(&[2, batch, heads, queries, keys, head_dim]);
     #[cfg(feature = "flex")]
     if flex::takes(&q) && flex::takes(&k) && flex::takes(&v) && flex::takes_option(&bias) {
         let inputs = [

@@ -14,6 +14,8 @@ use burn::tensor::Tensor;
 /// - bias: `[out_features]`
 /// - output: `[..., out_features]`
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    #[cfg(test)]
+    super::counting::count(&[x.shape().num_elements(), weight.dims()[1]]);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&weight) && flex::takes_option(&bias) {
         return fused::apply(fused::Activation::None, x, weight, bias);
@@ -23,6 +25,8 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
 
 /// `gelu(x * weight + bias)`: the first half of a transformer's MLP. Shapes as for [`linear`].
 pub fn linear_gelu<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    #[cfg(test)]
+    super::counting::count(&[x.shape().num_elements(), weight.dims()[1]]);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&weight) && flex::takes_option(&bias) {
         return fused::apply(fused::Activation::Gelu, x, weight, bias);

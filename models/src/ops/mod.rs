@@ -27,9 +27,12 @@ mod attention;
 mod attention_fused;
 #[cfg(feature = "flex")]
 mod attention_kernel;
+#[cfg(test)]
+pub(crate) mod counting;
 mod cross_entropy;
 #[cfg(feature = "flex")]
 mod flex;
+mod gather_rows;
 mod gelu;
 mod layer_norm;
 mod linear;
@@ -39,13 +42,16 @@ mod math;
 mod matrix;
 #[cfg(feature = "flex")]
 mod parallel;
+mod product;
 mod residual;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
 
 pub use attention::{attention, attention_composed, self_attention, self_attention_composed};
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
+pub use gather_rows::{RowMap, gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use layer_norm::{layer_norm, layer_norm_composed};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed};
+pub(crate) use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};

@@ -1,6 +1,8 @@
 //! Parameters as named arrays, the form in which models are stored and exchanged.
 
+pub mod hugging_face;
 mod timm;
+pub mod torchvision;
 
 pub use timm::{from_timm, to_timm};
 

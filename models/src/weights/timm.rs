@@ -1,4 +1,5 @@
-//! timm's names and layouts for the plain Vision Transformer (`timm/models/vision_transformer.py`).
+//! timm's names and layouts (`timm/models/vision_transformer.py`, `deit.py`, `cait.py`, `swin_transformer.py`,
+//! `swin_transformer_v2.py`).
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,14 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 
 use super::{NamedTensor, WeightsError};
-use crate::VisionTransformer;
+use crate::{ModelConfig, Tokeniser, VisionTransformer};
 
 /// All parameters under timm's keys, in the model's order. A linear weight is stored `[output, input]`, the patch
-/// embedding as the convolution `[dim, channels, patch_size, patch_size]`.
+/// embedding as the convolution `[dim, channels, patch_size, patch_size]`. What timm does not have keeps our own names.
 pub fn to_timm(model: &VisionTransformer) -> Vec<NamedTensor> {
-    let mut export = Export { path: Path::default(), channels: model.channels(), tensors: Vec::new() };
+    let mut export = Export { path: Path::new(model.config()), tensors: Vec::new() };
     model.visit(&mut export);
-    export.tensors
+    join_keys_and_values(export.tensors)
 }
 
 /// The model with all parameters replaced by those stored under timm's keys; ids and gradient tracking stay.
@@ -24,11 +25,11 @@ pub fn from_timm(
     model: VisionTransformer,
     tensors: Vec<NamedTensor>,
 ) -> Result<VisionTransformer, WeightsError> {
-    let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+    let tensors =
+        tensors.into_iter().flat_map(split_keys_and_values).map(|tensor| (tensor.name.clone(), tensor));
     let mut import = Import {
-        path: Path::default(),
-        channels: model.channels(),
-        tensors,
+        path: Path::new(model.config()),
+        tensors: tensors.collect(),
         errors: WeightsError::default(),
     };
     let model = model.map(&mut import);
@@ -37,14 +38,99 @@ pub fn from_timm(
     if errors == WeightsError::default() { Ok(model) } else { Err(errors) }
 }
 
+/// timm keeps the pooling's keys and values in one layer.
+const JOINED: &str = "attn_pool.kv.";
+
+fn join_keys_and_values(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+    let mut joined: Vec<NamedTensor> = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        if let Some(kind) = tensor.name.strip_prefix("attn_pool.k.") {
+            joined.push(NamedTensor { name: format!("{JOINED}{kind}"), ..tensor });
+        } else if let Some(kind) = tensor.name.strip_prefix("attn_pool.v.") {
+            let name = format!("{JOINED}{kind}");
+            let keys = joined.iter_mut().find(|other| other.name == name).expect("keys come before values");
+            keys.shape[0] += tensor.shape[0];
+            keys.values.extend(tensor.values);
+        } else {
+            joined.push(tensor);
+        }
+    }
+    joined
+}
+
+fn split_keys_and_values(tensor: NamedTensor) -> Vec<NamedTensor> {
+    match (tensor.name.strip_prefix(JOINED), tensor.shape.first()) {
+        (Some(kind), Some(rows)) if rows.is_multiple_of(2) => {
+            let shape: Vec<usize> = [&[rows / 2], &tensor.shape[1..]].concat();
+            let (keys, values) = tensor.values.split_at(tensor.values.len() / 2);
+            [("k", keys), ("v", values)]
+                .map(|(part, values)| NamedTensor {
+                    name: format!("attn_pool.{part}.{kind}"),
+                    shape: shape.clone(),
+                    values: values.to_vec(),
+                })
+                .into()
+        }
+        _ => vec![tensor],
+    }
+}
+
+/// What our fields, named by their role, are called in timm's keys.
+const NAMES: [(&str, &str); 24] = [
+    (".pooling.latent.attention.", ".attn_pool."),
+    (".pooling.latent.", ".attn_pool."),
+    (".pooling.sequence.", ".attention_pool."),
+    (".pooling.", "."),
+    (".class_token.", ".cls_token."),
+    (".distillation_token.", ".dist_token."),
+    (".registers.", ".reg_token."),
+    (".position.learned.", ".pos_embed."),
+    (".tokeniser.", "."),
+    (".class_blocks.", ".blocks_token_only."),
+    (".mixer_norm.", ".norm1."),
+    (".mixer_scale.", ".ls1."),
+    (".mlp_norm.", ".norm2."),
+    (".mlp_scale.", ".ls2."),
+    (".mixer.", ".attn."),
+    (".inner.", "."),
+    (".separate_bias.", "."),
+    (".qk_norm.", "."),
+    (".score.", "."),
+    (".talking_heads.scores.", ".proj_l."),
+    (".talking_heads.weights.", ".proj_w."),
+    (".relative_position.table.", ".relative_position_bias_table."),
+    (".relative_position.continuous.hidden.", ".cpb_mlp.0."),
+    (".relative_position.continuous.output.", ".cpb_mlp.2."),
+];
+
 /// Where a traversal is: the names of the modules around a parameter and what contains it.
-#[derive(Default)]
 struct Path {
     names: Vec<String>,
     containers: Vec<String>,
+    /// Names that depend on the architecture, after [`NAMES`].
+    special: Vec<(&'static str, &'static str)>,
+    /// Channels of the image, where the patch embedding is stored as a convolution.
+    convolution: Option<usize>,
 }
 
 impl Path {
+    fn new(config: &ModelConfig) -> Self {
+        let mut special = match config.num_stages() {
+            1 => vec![
+                (".stages.0.", "."),
+                (".distillation_head.output.", ".head_dist."),
+                (".distillation_head.", ".head_dist."),
+                (".head.output.", ".head."),
+            ],
+            _ => vec![(".stages.", ".layers."), (".head.output.", ".head.fc.")],
+        };
+        if config.class_depth > 0 {
+            special.extend([(".ls1.gamma.", ".gamma_1."), (".ls2.gamma.", ".gamma_2.")]);
+        }
+        let convolution = (config.tokeniser == Tokeniser::Patch).then_some(config.channels);
+        Self { names: Vec::new(), containers: Vec::new(), special, convolution }
+    }
+
     fn enter(&mut self, name: &str, container: &str) {
         self.names.push(name.to_owned());
         self.containers.push(container.to_owned());
@@ -55,28 +141,19 @@ impl Path {
         self.containers.pop();
     }
 
-    /// timm's key: fields named by role here have short names there.
+    /// timm's key of the parameter.
     fn key(&self) -> String {
-        let mut key = String::new();
-        for name in &self.names {
-            let part = match name.as_str() {
-                "class_token" => "cls_token",
-                "registers" => "reg_token",
-                "mixer_norm" => "norm1",
-                "mixer" => "attn",
-                "mixer_scale" => "ls1",
-                "mlp_norm" => "norm2",
-                "mlp_scale" => "ls2",
-                "learned" => "pos_embed",
-                "position" | "output" => continue,
-                other => other,
-            };
-            if !key.is_empty() {
-                key.push('.');
-            }
-            key.push_str(part);
-        }
-        key
+        // Variants of enums have capitals; they are no part of a name.
+        let fields: Vec<&str> = self
+            .names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !name.starts_with(|c: char| c.is_ascii_uppercase()))
+            .collect();
+        let key = format!(".{}.", fields.join("."));
+        let renamed =
+            NAMES.iter().chain(&self.special).fold(key, |key, (ours, theirs)| key.replace(ours, theirs));
+        renamed.trim_matches('.').to_owned()
     }
 
     /// Whether the parameter is the `[input, output]` matrix of a linear layer.
@@ -85,16 +162,15 @@ impl Path {
     }
 
     /// The shape in the file of a parameter that has `shape` here.
-    fn stored_shape(&self, shape: &[usize], channels: usize) -> Vec<usize> {
+    fn stored_shape(&self, shape: &[usize]) -> Vec<usize> {
         match *shape {
-            [input, output] if self.is_linear_weight(2) => {
-                if self.names.first().is_some_and(|name| name == "patch_embed") {
+            [input, output] if self.is_linear_weight(2) => match self.convolution {
+                Some(channels) if self.names.first().is_some_and(|name| name == "patch_embed") => {
                     let side = (input / channels).isqrt();
                     vec![output, channels, side, side]
-                } else {
-                    vec![output, input]
                 }
-            }
+                _ => vec![output, input],
+            },
             _ => shape.to_vec(),
         }
     }
@@ -102,7 +178,6 @@ impl Path {
 
 struct Export {
     path: Path,
-    channels: usize,
     tensors: Vec<NamedTensor>,
 }
 
@@ -117,7 +192,7 @@ impl ModuleVisitor for Export {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
-        let shape = self.path.stored_shape(&value.dims(), self.channels);
+        let shape = self.path.stored_shape(&value.dims());
         let value = if self.path.is_linear_weight(D) { value.swap_dims(0, 1) } else { value };
         let values = value.into_data().convert::<f32>().try_into_vec::<f32>().expect("converted to f32");
         self.tensors.push(NamedTensor { name: self.path.key(), shape, values });
@@ -126,7 +201,6 @@ impl ModuleVisitor for Export {
 
 struct Import {
     path: Path,
-    channels: usize,
     tensors: BTreeMap<String, NamedTensor>,
     errors: WeightsError,
 }
@@ -147,7 +221,7 @@ impl ModuleMapper for Import {
             return param;
         };
         let shape = param.lazy_shape().to_vec();
-        let expected = self.path.stored_shape(&shape, self.channels);
+        let expected = self.path.stored_shape(&shape);
         if tensor.shape != expected || tensor.values.len() != expected.iter().product::<usize>() {
             self.errors.mismatched.push(format!("{key} (stored {:?}, needed {expected:?})", tensor.shape));
             return param;
@@ -184,7 +258,7 @@ fn transpose(from: &[f32], input: usize, to: &mut [f32]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ModelConfig, preset};
+    use crate::preset;
     use burn::tensor::Device;
 
     fn config() -> ModelConfig {
@@ -194,7 +268,7 @@ mod tests {
             registers: 1,
             layer_scale: Some(0.1),
             head_hidden: vec![5],
-            depth: 1,
+            depth: 1.into(),
             ..preset::find("vit_pico_patch4_28").unwrap()
         }
     }

@@ -5,9 +5,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::VisionTransformer;
 
-/// A Vision Transformer's architecture (Dosovitskiy et al. 2021, section 3.1), as read from TOML or JSON.
+mod choice;
+mod validate;
+
+pub use choice::{
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, Mixer, MlpKind, Normaliser,
+    PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
+};
+
+/// A Vision Transformer's architecture, plain (Dosovitskiy et al. 2021, section 3.1) or of stages with patch merging
+/// between them (Liu et al. 2021, section 3.1), as read from TOML or JSON.
 ///
-/// Unknown keys are refused; what is left out has the default of the paper.
+/// Unknown keys are refused; what is left out has the default of the first paper. `depth` and `num_heads` are one
+/// number for a plain model; lists make stages, each with half the rows and columns and twice the width of the last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
@@ -21,13 +31,13 @@ pub struct ModelConfig {
     pub num_classes: usize,
     /// Side of a patch in pixels; 1 makes every pixel a token.
     pub patch_size: usize,
-    /// Width of a token.
+    /// Width of a token in the first stage.
     pub embed_dim: usize,
-    /// Number of blocks.
-    pub depth: usize,
-    /// Attention heads; must divide `embed_dim`.
-    pub num_heads: usize,
-    /// Width of a block's MLP as a multiple of `embed_dim`.
+    /// Number of blocks in each stage.
+    pub depth: PerStage,
+    /// Attention heads in each stage; must divide the stage's width.
+    pub num_heads: PerStage,
+    /// Width of a block's MLP as a multiple of the token's width.
     #[serde(default = "defaults::mlp_ratio")]
     pub mlp_ratio: f64,
     /// Whether the projection to query, key and value has a bias.
@@ -36,12 +46,26 @@ pub struct ModelConfig {
     /// Whether a learned class token is put before the patches.
     #[serde(default = "defaults::yes")]
     pub class_token: bool,
+    /// Whether a second learned token with its own head follows the class token; the logits are the mean of both
+    /// heads' (Touvron et al. 2021, DeiT, section 4).
+    #[serde(default)]
+    pub distillation_token: bool,
     /// Number of register tokens (Darcet et al. 2024), after the class token.
     #[serde(default)]
     pub registers: usize,
+    /// Blocks at the end in which the class token, which joins there, attends to the patches and nothing else
+    /// changes (Touvron et al. 2021, CaiT, section 2.2).
+    #[serde(default)]
+    pub class_depth: usize,
     /// How tokens know where they are.
     #[serde(default)]
     pub position: Position,
+    /// Where position vectors are added.
+    #[serde(default)]
+    pub position_place: PositionPlace,
+    /// Whether prefix tokens have learned positions too.
+    #[serde(default = "defaults::yes")]
+    pub prefix_position: bool,
     /// What the head sees.
     #[serde(default)]
     pub pool: Pool,
@@ -51,6 +75,15 @@ pub struct ModelConfig {
     /// Added to the variance in every layer norm.
     #[serde(default = "defaults::norm_epsilon")]
     pub norm_epsilon: f64,
+    /// Whether tokens are normalised when they leave the tokeniser.
+    #[serde(default)]
+    pub embed_norm: bool,
+    /// Where a block normalises.
+    #[serde(default)]
+    pub block: BlockStyle,
+    /// What happens inside a token.
+    #[serde(default)]
+    pub mlp: MlpKind,
     /// Widths of hidden layers in the head; empty: one linear layer.
     #[serde(default)]
     pub head_hidden: Vec<usize>,
@@ -60,9 +93,22 @@ pub struct ModelConfig {
     /// Dropout of attention weights: a probability below 1.
     #[serde(default)]
     pub attention_dropout: f64,
-    /// Stochastic depth (Huang et al. 2016): the last block's probability, rising linearly from 0.
+    /// Stochastic depth (Huang et al. 2016): the last block's probability, rising linearly from 0; with `class_depth` that
+    /// of every block.
     #[serde(default)]
     pub drop_path: f64,
+    /// What the blocks of a stage mix tokens with, in turn: `["global"]`, `[{ window = 4 }, { shifted_window = 4 }]`.
+    #[serde(default = "defaults::mixers")]
+    pub mixers: Vec<Mixer>,
+    /// How an image becomes tokens.
+    #[serde(default)]
+    pub tokeniser: Tokeniser,
+    /// The details of attention.
+    #[serde(default)]
+    pub attention: AttentionOptions,
+    /// A gate on channels in every block; left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel_attention: Option<ChannelAttention>,
 }
 
 /// Height and width of an image in pixels.
@@ -115,33 +161,6 @@ impl From<ImageSize> for ImageSizeText {
     }
 }
 
-/// How tokens know where they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Position {
-    /// They do not: the model sees a bag of patches.
-    None,
-    /// A learned vector for every token, prefix tokens included.
-    #[default]
-    Learned,
-    /// Fixed sines and cosines of the patch's index in reading order (Vaswani et al. 2017, section 3.5).
-    Sinusoidal,
-    /// Fixed sines and cosines of the patch's row and column, half of the width each.
-    #[serde(rename = "sinusoidal_2d")]
-    Sinusoidal2d,
-}
-
-/// What the head sees of the tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pool {
-    /// The class token, after the final norm.
-    #[default]
-    ClassToken,
-    /// The mean of the patch tokens, then normalised (timm's `avg` with `fc_norm`).
-    Mean,
-}
-
 /// Why a configuration describes no model. The message names the keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -154,25 +173,54 @@ impl ModelConfig {
         self
     }
 
-    /// Rows and columns of patches.
+    /// Number of stages; 1 is a plain model.
+    pub fn num_stages(&self) -> usize {
+        self.depth.stages()
+    }
+
+    /// Rows and columns of tokens that leave the tokeniser.
     pub fn grid(&self) -> [usize; 2] {
         [self.image_size.height / self.patch_size, self.image_size.width / self.patch_size]
     }
 
-    /// Tokens that are no patches: class token and registers.
-    pub fn num_prefix_tokens(&self) -> usize {
-        usize::from(self.class_token) + self.registers
+    /// Rows and columns of a stage's tokens.
+    pub fn stage_grid(&self, stage: usize) -> [usize; 2] {
+        (0..stage).fold(self.grid(), |grid, _| grid.map(|side| side.div_ceil(2)))
     }
 
-    /// All tokens a block sees.
+    /// Width of a stage's tokens.
+    pub fn stage_dim(&self, stage: usize) -> usize {
+        self.embed_dim << stage
+    }
+
+    /// Width of the tokens that the head sees.
+    pub fn last_dim(&self) -> usize {
+        self.stage_dim(self.num_stages() - 1)
+    }
+
+    /// Tokens before the patches in the blocks: class token, distillation token and registers.
+    ///
+    /// With `class_depth` the class token comes later and is not counted.
+    pub fn num_prefix_tokens(&self) -> usize {
+        usize::from(self.class_token && self.class_depth == 0)
+            + usize::from(self.distillation_token)
+            + self.registers
+    }
+
+    /// All tokens that a block of the first stage sees.
     pub fn num_tokens(&self) -> usize {
         let [rows, columns] = self.grid();
         rows * columns + self.num_prefix_tokens()
     }
 
-    /// Width of a block's MLP.
-    pub fn mlp_dim(&self) -> usize {
-        (self.embed_dim as f64 * self.mlp_ratio) as usize
+    /// Width of the MLPs in a stage's blocks.
+    pub fn mlp_dim(&self, stage: usize) -> usize {
+        (self.stage_dim(stage) as f64 * self.mlp_ratio) as usize
+    }
+
+    /// The mixer of a stage's block.
+    pub fn mixer(&self, block: usize) -> Mixer {
+        self.mixers[block % self.mixers.len()]
     }
 
     /// Builds the model with fresh parameters; on an autodiff device it can be trained.
@@ -182,80 +230,6 @@ impl ModelConfig {
     pub fn init(&self, device: &Device) -> Result<VisionTransformer, ConfigError> {
         self.validate()?;
         Ok(VisionTransformer::new(self, device))
-    }
-
-    /// Checks that the parts fit together.
-    ///
-    /// # Errors
-    /// Names the keys that do not fit, with their values and the way out.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let fail = |message: String| Err(ConfigError(message));
-        let ImageSize { height, width } = self.image_size;
-        for (key, value) in [
-            ("image_size", height.min(width)),
-            ("channels", self.channels),
-            ("num_classes", self.num_classes),
-            ("patch_size", self.patch_size),
-            ("embed_dim", self.embed_dim),
-            ("depth", self.depth),
-            ("num_heads", self.num_heads),
-            ("mlp_ratio", self.mlp_dim()),
-            ("head_hidden", self.head_hidden.iter().copied().min().unwrap_or(1)),
-        ] {
-            if value == 0 {
-                return fail(format!("`{key}` leaves nothing: it must be at least 1"));
-            }
-        }
-        if !height.is_multiple_of(self.patch_size) || !width.is_multiple_of(self.patch_size) {
-            let fitting: Vec<String> = (1..=height.min(width))
-                .filter(|p| height % p == 0 && width % p == 0)
-                .map(|p| p.to_string())
-                .collect();
-            return fail(format!(
-                "`image_size` {} is not divisible by `patch_size` {}: patches of {} would fit",
-                self.image_size,
-                self.patch_size,
-                fitting.join(", ")
-            ));
-        }
-        if !self.embed_dim.is_multiple_of(self.num_heads) {
-            return fail(format!(
-                "`embed_dim` {} is not divisible by `num_heads` {}",
-                self.embed_dim, self.num_heads
-            ));
-        }
-        let unit = match self.position {
-            Position::None | Position::Learned => 1,
-            Position::Sinusoidal => 2,
-            Position::Sinusoidal2d => 4,
-        };
-        if !self.embed_dim.is_multiple_of(unit) {
-            return fail(format!(
-                "this `position` pairs sines with cosines: `embed_dim` {} must be divisible by {unit}",
-                self.embed_dim
-            ));
-        }
-        if self.pool == Pool::ClassToken && !self.class_token {
-            return fail(
-                "`pool = \"class_token\"` needs `class_token = true`; or use `pool = \"mean\"`".into(),
-            );
-        }
-        for (key, value) in [
-            ("dropout", self.dropout),
-            ("attention_dropout", self.attention_dropout),
-            ("drop_path", self.drop_path),
-        ] {
-            if !(0.0..1.0).contains(&value) {
-                return fail(format!("`{key}` is {value}: a probability in [0, 1) is needed"));
-            }
-        }
-        if !(self.norm_epsilon > 0.0 && self.norm_epsilon.is_finite()) {
-            return fail(format!("`norm_epsilon` is {}: it must be above 0", self.norm_epsilon));
-        }
-        if self.layer_scale.is_some_and(|value| !value.is_finite()) {
-            return fail("`layer_scale` must be a finite number".into());
-        }
-        Ok(())
     }
 }
 
@@ -275,6 +249,9 @@ mod defaults {
     }
     pub(super) fn norm_epsilon() -> f64 {
         1e-6
+    }
+    pub(super) fn mixers() -> Vec<super::Mixer> {
+        vec![super::Mixer::Global]
     }
 }
 
@@ -309,27 +286,15 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_keys_that_do_not_fit() {
-        type Spoil = fn(&mut ModelConfig);
-        let cases: [(&str, Spoil); 8] = [
-            ("patch_size", |c| c.patch_size = 5),
-            ("num_heads", |c| c.num_heads = 5),
-            ("depth", |c| c.depth = 0),
-            ("class_token", |c| c.class_token = false),
-            ("dropout", |c| c.dropout = 1.0),
-            ("drop_path", |c| c.drop_path = f64::NAN),
-            ("norm_epsilon", |c| c.norm_epsilon = 0.0),
-            ("embed_dim", |c| {
-                c.embed_dim = 51;
-                c.position = Position::Sinusoidal2d;
-            }),
-        ];
-        for (key, spoil) in cases {
-            let mut config = small();
-            assert_eq!(config.validate(), Ok(()));
-            spoil(&mut config);
-            let error = config.validate().unwrap_err().to_string();
-            assert!(error.contains(key), "{key}: {error}");
-        }
+    fn lists_make_stages_and_mixers_are_named_with_their_sizes() {
+        let text = "image_size = 32\npatch_size = 2\nembed_dim = 24\ndepth = [2, 4]\nnum_heads = [2, 4]\n\
+            class_token = false\npool = \"mean\"\nposition = \"none\"\n\
+            mixers = [{ window = 4 }, { shifted_window = 4 }]\n[attention]\nscore = \"cosine\"\n";
+        let config: ModelConfig = toml::from_str(text).unwrap();
+        assert_eq!(config.validate(), Ok(()));
+        assert_eq!((config.num_stages(), config.stage_dim(1), config.stage_grid(1)), (2, 48, [8, 8]));
+        assert_eq!((config.mixer(0), config.mixer(3)), (Mixer::Window(4), Mixer::ShiftedWindow(4)));
+        assert_eq!(toml::from_str::<ModelConfig>(&toml::to_string(&config).unwrap()).unwrap(), config);
+        assert!(toml::from_str::<ModelConfig>(&format!("{text}heads = 3")).is_err());
     }
 }

@@ -1,0 +1,126 @@
+//! Trains variants of one small model on the same pictures with the same budget and prints a table:
+//! `cargo run --release --example compare -- --epochs 4`.
+//!
+//! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test pictures.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use burn::module::Module;
+use clap::Parser;
+use vitrine::evaluate::{Metrics, predict};
+use vitrine::train::plan::{Facts, Plan, Wishes};
+use vitrine::train::{RunConfig, RunFolder, Start, Trainer};
+use vitrine::{device, model_file};
+use vitrine_datasets::{DecodeLimits, Loader, LoaderConfig, OpenOptions};
+use vitrine_models::{
+    ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
+};
+
+#[derive(Parser)]
+struct Arguments {
+    /// Passes over the training pictures.
+    #[arg(long, default_value_t = 4)]
+    epochs: usize,
+    /// Data set: a name or a path.
+    #[arg(long, default_value = "shapes")]
+    data: String,
+    /// Variants to train; all by default.
+    variants: Vec<String>,
+}
+
+/// The variants by name: what each changes of `vit_pico_patch4_32`.
+fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
+    let find = |name| preset::find(name).with_context(|| format!("{name} is not listed"));
+    let base = find("vit_pico_patch4_32")?;
+    let gate = |kind: ChannelGate| {
+        let reduction = (kind != ChannelGate::Efficient).then_some(8);
+        Some(ChannelAttention { kind, reduction, place: GatePlace::Mixer })
+    };
+    let mixed = |mixers: &[Mixer]| ModelConfig { mixers: mixers.to_vec(), ..base.clone() };
+    let placed = |position| ModelConfig { position, ..base.clone() };
+    let gated = |kind, base: &ModelConfig| ModelConfig { channel_attention: gate(kind), ..base.clone() };
+    let shifted = mixed(&[Mixer::Window(4), Mixer::ShiftedWindow(4)]);
+    Ok(vec![
+        ("global", base.clone()),
+        ("global, learned positions", placed(Position::Learned)),
+        ("global, sinusoidal positions", placed(Position::Sinusoidal)),
+        ("global, rotary positions", placed(Position::Rotary)),
+        ("global, no positions", placed(Position::None)),
+        ("windows", mixed(&[Mixer::Window(4)])),
+        ("windows and shifted windows", shifted.clone()),
+        ("neighbourhood of 2", mixed(&[Mixer::Neighbourhood(2)])),
+        ("cross-covariance", mixed(&[Mixer::CrossCovariance])),
+        ("global, squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &base)),
+        ("global, ECA", gated(ChannelGate::Efficient, &base)),
+        ("global, CBAM", gated(ChannelGate::Cbam, &base)),
+        ("shifted windows, squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &shifted)),
+        ("hierarchical Swin", find("swin_pico_patch2_window4_32")?),
+        ("CCT-2/3x2", find("cct_2_3x2")?),
+    ])
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let all = variants()?;
+    if let Some(unknown) = arguments.variants.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        bail!("there is no variant `{unknown}`; there are: {}", names.join("; "));
+    }
+    println!("| variant | parameters | M multiply-adds | test accuracy | images/s in training |");
+    println!("|---|---|---|---|---|");
+    for (name, model) in all {
+        if arguments.variants.is_empty() || arguments.variants.iter().any(|wanted| wanted == name) {
+            println!("{}", row(name, model, &arguments)?);
+        }
+    }
+    Ok(())
+}
+
+/// Trains one variant in a temporary folder and measures it.
+fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> {
+    const SEED: u64 = 0;
+    let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
+    let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
+    let wishes = Wishes { epochs: Some(arguments.epochs), ..Wishes::default() };
+    let plan =
+        Plan::new(&wishes, &Facts { info: &dataset.info, survey: &survey, train: dataset.train.len() })?;
+    let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model }
+        .with_num_classes(dataset.info.classes.len());
+    let folder = tempfile::tempdir()?;
+    let config = RunConfig {
+        program: "compare".to_owned(),
+        data: arguments.data.clone(),
+        data_dir: OpenOptions::default().data_dir,
+        val_fraction: 0.2,
+        seed: SEED,
+        model_name: name.to_owned(),
+        classes: dataset.info.classes.clone(),
+        model: model.clone(),
+        preprocessing: plan.preprocessing,
+        recipe: plan.recipe,
+    };
+    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name)?;
+    let (found, _) = device::select(None)?;
+    let threads = std::thread::available_parallelism()?.get();
+    let samples = (dataset.train.clone().into(), dataset.val.clone().into());
+    let start = Instant::now();
+    let mut trainer = Trainer::new(config, run.clone(), samples, &found.device, threads, Start::Fresh)?;
+    trainer.run()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let seen = (arguments.epochs * dataset.train.len()) as f64;
+    let tested = if dataset.test.is_empty() { dataset.val } else { dataset.test };
+    let (card, best) = model_file::load(&run.model(), &found.device)?;
+    let classes = card.classes.len();
+    let loader = Loader::new(tested.into(), LoaderConfig::evaluation(&card.preprocessing, classes))?;
+    let predicted = predict(&best, &loader, &card.preprocessing, classes, &found.device)?;
+    let accuracy = Metrics::compute(&predicted.predictions, &card.classes).top1;
+    let parameters = best.num_params();
+    Ok(format!(
+        "| {name} | {:.2} M | {:.1} | {:.1} % | {:.0} |",
+        parameters as f64 / 1e6,
+        Complexity::of(&model).total() as f64 / 1e6,
+        100.0 * accuracy,
+        seen / seconds,
+    ))
+}

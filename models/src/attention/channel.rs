@@ -1,0 +1,191 @@
+//! Channel attention: gates that weigh channels by what the whole image holds of them.
+//!
+//! Squeeze and gate see patches alone. Prefix tokens (class token, registers) pass unchanged: they are no part of the image,
+//! and their channels mean something else.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, activation};
+
+use crate::linear::{Linear, constant, uniform};
+use crate::{ChannelAttention as Config, ChannelGate, ops};
+
+/// One of the gates that a configuration chooses from.
+#[derive(Module, Debug)]
+pub enum ChannelAttention {
+    /// Squeeze and excitation.
+    SqueezeExcitation(SqueezeExcitation),
+    /// ECA.
+    Efficient(Efficient),
+    /// CBAM.
+    Cbam(Cbam),
+}
+
+impl ChannelAttention {
+    /// The gate for tokens of `dim` values.
+    pub fn new(config: Config, dim: usize, device: &Device) -> Self {
+        match config.kind {
+            ChannelGate::SqueezeExcitation => {
+                Self::SqueezeExcitation(SqueezeExcitation::new(dim, config.reduction(), device))
+            }
+            ChannelGate::Efficient => Self::Efficient(Efficient::new(dim, device)),
+            ChannelGate::Cbam => Self::Cbam(Cbam::new(dim, config.reduction(), device)),
+        }
+    }
+
+    /// # Shapes
+    /// - x, output: `[batch, prefix + rows * columns, dim]`
+    pub fn forward(&self, x: Tensor<3>, prefix: usize, grid: [usize; 2]) -> Tensor<3> {
+        let [_, tokens, _] = x.dims();
+        if prefix == 0 {
+            return self.gate(x, grid);
+        }
+        let patches = self.gate(x.clone().narrow(1, prefix, tokens - prefix), grid);
+        Tensor::cat(vec![x.narrow(1, 0, prefix), patches], 1)
+    }
+
+    /// The same on a feature map.
+    ///
+    /// # Shapes
+    /// - x, output: `[batch, channels, rows, columns]`
+    pub fn forward_map(&self, x: Tensor<4>) -> Tensor<4> {
+        let [batch, channels, rows, columns] = x.dims();
+        let tokens = x.reshape([batch, channels, rows * columns]).swap_dims(1, 2);
+        self.gate(tokens, [rows, columns]).swap_dims(1, 2).reshape([batch, channels, rows, columns])
+    }
+
+    fn gate(&self, patches: Tensor<3>, grid: [usize; 2]) -> Tensor<3> {
+        match self {
+            Self::SqueezeExcitation(gate) => gate.forward(patches),
+            Self::Efficient(gate) => gate.forward(patches),
+            Self::Cbam(gate) => gate.forward(patches, grid),
+        }
+    }
+}
+
+/// Mean over the image, a bottleneck MLP with ReLU, a sigmoid (Hu et al. 2018, section 3).
+#[derive(Module, Debug)]
+pub struct SqueezeExcitation {
+    /// Into the bottleneck.
+    pub fc1: Linear,
+    /// And out of it.
+    pub fc2: Linear,
+}
+
+impl SqueezeExcitation {
+    /// A bottleneck of `dim / reduction` values, at least 1.
+    pub fn new(dim: usize, reduction: usize, device: &Device) -> Self {
+        let hidden = (dim / reduction).max(1);
+        Self { fc1: Linear::new(dim, hidden, true, device), fc2: Linear::new(hidden, dim, true, device) }
+    }
+
+    /// # Shapes
+    /// - patches, output: `[batch, patches, dim]`
+    pub fn forward(&self, patches: Tensor<3>) -> Tensor<3> {
+        let squeezed = patches.clone().mean_dim(1);
+        patches * activation::sigmoid(self.excite(squeezed))
+    }
+
+    /// `[batch, 1, dim]` before the sigmoid.
+    fn excite(&self, squeezed: Tensor<3>) -> Tensor<3> {
+        self.fc2.forward(activation::relu(self.fc1.forward(squeezed)))
+    }
+}
+
+/// Mean over the image, a convolution over neighbouring channels, a sigmoid (Wang et al. 2020, section 3.2).
+#[derive(Module, Debug)]
+pub struct Efficient {
+    /// `[1, 1, kernel]`.
+    pub conv: Param<Tensor<3>>,
+}
+
+impl Efficient {
+    /// The length of the kernel: it grows with the logarithm of the channels (Wang et al. 2020, equation 12).
+    pub fn kernel(dim: usize) -> usize {
+        let kernel = (((dim as f64).log2() + 1.0) / 2.0).abs() as usize;
+        (kernel + usize::from(kernel.is_multiple_of(2))).max(3)
+    }
+
+    /// Fresh parameters.
+    pub fn new(dim: usize, device: &Device) -> Self {
+        let kernel = Self::kernel(dim);
+        Self { conv: uniform([1, 1, kernel], 1.0 / (kernel as f64).sqrt(), device) }
+    }
+
+    /// # Shapes
+    /// - patches, output: `[batch, patches, dim]`
+    pub fn forward(&self, patches: Tensor<3>) -> Tensor<3> {
+        let mean = patches.clone().mean_dim(1).unsqueeze_dim::<4>(1); // [batch, 1, 1, dim]
+        let gate = ops::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
+        patches * activation::sigmoid(gate)
+    }
+}
+
+/// A channel gate from mean and maximum, then a gate for each place from mean and maximum over channels (Woo et al. 2018,
+/// section 3).
+///
+/// The batch norm of one channel that the original puts after its convolution is an affine map at inference, which the
+/// convolution's own weights and bias hold here.
+#[derive(Module, Debug)]
+pub struct Cbam {
+    /// Into the bottleneck, without bias.
+    pub fc1: Linear,
+    /// And out of it, without bias.
+    pub fc2: Linear,
+    /// `[1, 2, 7, 7]`: from mean and maximum of a place's channels.
+    pub conv: Param<Tensor<4>>,
+    /// `[1]`.
+    pub conv_bias: Param<Tensor<1>>,
+}
+
+impl Cbam {
+    const KERNEL: usize = 7;
+
+    /// A bottleneck of `dim / reduction` values, at least 1.
+    pub fn new(dim: usize, reduction: usize, device: &Device) -> Self {
+        let (hidden, side) = ((dim / reduction).max(1), Self::KERNEL);
+        Self {
+            fc1: Linear::new(dim, hidden, false, device),
+            fc2: Linear::new(hidden, dim, false, device),
+            conv: uniform([1, 2, side, side], 1.0 / (2.0 * (side * side) as f64).sqrt(), device),
+            conv_bias: constant([1], 0.0, device),
+        }
+    }
+
+    /// # Shapes
+    /// - patches, output: `[batch, rows * columns, dim]`
+    pub fn forward(&self, patches: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
+        let [batch, count, _] = patches.dims();
+        let excite = |x: Tensor<3>| self.fc2.forward(activation::relu(self.fc1.forward(x)));
+        let channels = excite(patches.clone().mean_dim(1)) + excite(patches.clone().max_dim(1));
+        let patches = patches * activation::sigmoid(channels);
+        let places = Tensor::cat(vec![patches.clone().mean_dim(2), patches.clone().max_dim(2)], 2);
+        let places = places.swap_dims(1, 2).reshape([batch, 2, rows, columns]);
+        let gate = ops::same_conv2d(places, self.conv.val(), Some(self.conv_bias.val()));
+        patches * activation::sigmoid(gate).reshape([batch, count, 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::GatePlace;
+    use burn::tensor::Distribution;
+
+    #[test]
+    fn gates_shrink_patches_and_leave_prefix_tokens_alone() {
+        let device = Device::default();
+        for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
+            let reduction = (kind != ChannelGate::Efficient).then_some(4);
+            let config = Config { kind, reduction, place: GatePlace::Mixer };
+            let gate = ChannelAttention::new(config, 16, &device);
+            let x = Tensor::<3>::random([2, 2 + 12, 16], Distribution::Normal(0.0, 1.0), &device);
+            let y = gate.forward(x.clone(), 2, [3, 4]);
+            let prefix = |x: &Tensor<3>| x.clone().narrow(1, 0, 2).into_data();
+            assert_eq!(prefix(&x), prefix(&y));
+            let ratio = (y / x).narrow(1, 2, 12);
+            let (low, high): (f32, f32) = (ratio.clone().min().into_scalar(), ratio.max().into_scalar());
+            assert!(low > 0.0 && high < 1.0, "{kind:?}: {low} to {high}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Attention of one sequence to another: class attention (Touvron et al. 2021, CaiT, section 2.2) and pooling by a learned query.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+
+use super::multi_head::join;
+use crate::linear::Linear;
+use crate::ops;
+
+/// Multi-head attention whose queries come from one sequence, keys and values from another.
+#[derive(Module, Debug)]
+pub struct CrossAttention {
+    /// From a token of the first sequence to its query.
+    pub q: Linear,
+    /// From a token of the second to its key.
+    pub k: Linear,
+    /// From a token of the second to its value.
+    pub v: Linear,
+    /// From the joined heads back to a token.
+    pub proj: Linear,
+    num_heads: usize,
+}
+
+impl CrossAttention {
+    /// Fresh parameters for tokens of `dim` values; `bias` is that of query, key and value.
+    pub fn new(dim: usize, num_heads: usize, bias: bool, device: &Device) -> Self {
+        let linear = |bias| Linear::new(dim, dim, bias, device);
+        Self { q: linear(bias), k: linear(bias), v: linear(bias), proj: linear(true), num_heads }
+    }
+
+    /// # Shapes
+    /// - queries: `[batch or 1, queries, dim]`
+    /// - tokens: `[batch, tokens, dim]`
+    /// - output: `[batch, queries, dim]`
+    pub fn forward(&self, queries: Tensor<3>, tokens: Tensor<3>) -> Tensor<3> {
+        let ([same, _, dim], [batch, _, _]) = (queries.dims(), tokens.dims());
+        let q = self.split(self.q.forward(queries));
+        let q = if same < batch { q.repeat_dim(0, batch) } else { q };
+        let k = self.split(self.k.forward(tokens.clone()));
+        let v = self.split(self.v.forward(tokens));
+        let scale = ((dim / self.num_heads) as f64).powf(-0.5);
+        self.proj.forward(join(ops::attention(q, k, v, scale, None)))
+    }
+
+    fn split(&self, x: Tensor<3>) -> Tensor<4> {
+        let [batch, tokens, dim] = x.dims();
+        x.reshape([batch, tokens, self.num_heads, dim / self.num_heads]).swap_dims(1, 2)
+    }
+}

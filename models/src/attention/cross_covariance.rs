@@ -1,0 +1,76 @@
+//! Cross-covariance attention: between the channels of a head instead of the tokens (El-Nouby et al. 2021, XCiT, section 3.2).
+
+use burn::module::{Module, Param};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Device, Tensor, activation};
+
+use super::AttentionSpec;
+use super::multi_head::join;
+use super::score::unit;
+use crate::linear::{Linear, constant};
+use crate::ops;
+
+/// Its cost grows with the number of tokens, not with its square.
+#[derive(Module, Debug)]
+pub struct CrossCovarianceAttention {
+    /// As in [`MultiHeadAttention`](super::MultiHeadAttention).
+    pub qkv: Linear,
+    /// The factor of the cosine between two channels: `[heads, 1, 1]`.
+    pub temperature: Param<Tensor<3>>,
+    /// From the joined heads back to a token.
+    pub proj: Linear,
+    num_heads: usize,
+    attention_dropout: Dropout,
+    proj_dropout: Dropout,
+}
+
+impl CrossCovarianceAttention {
+    /// Fresh parameters.
+    pub fn new(spec: &AttentionSpec, device: &Device) -> Self {
+        Self {
+            qkv: Linear::new(spec.dim, 3 * spec.dim, spec.qkv_bias, device),
+            temperature: constant([spec.num_heads, 1, 1], 1.0, device),
+            proj: Linear::new(spec.dim, spec.dim, true, device),
+            num_heads: spec.num_heads,
+            attention_dropout: DropoutConfig::new(spec.attention_dropout).init(),
+            proj_dropout: DropoutConfig::new(spec.dropout).init(),
+        }
+    }
+
+    /// # Shapes
+    /// - x, output: `[batch, tokens, dim]`
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        if self.attention_dropout.prob > 0.0 && x.device().is_autodiff() {
+            return self.forward_with_weights(x).0;
+        }
+        let [q, k, v] = self.heads(x);
+        self.finish(ops::attention(q, k, v, 1.0, None))
+    }
+
+    /// [`Self::forward`] that also returns how much each channel of a head (row) looked at each other one:
+    /// `[batch, heads, head_dim, head_dim]`.
+    pub fn forward_with_weights(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
+        let [q, k, v] = self.heads(x);
+        let weights = activation::softmax(q.matmul(k.swap_dims(2, 3)), 3);
+        (self.finish(self.attention_dropout.forward(weights.clone()).matmul(v)), weights)
+    }
+
+    /// Query, key and value, `[batch, heads, head_dim, tokens]`: a channel is a vector over the tokens, of length 1 for
+    /// queries (times the temperature) and keys.
+    fn heads(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
+        let [batch, tokens, dim] = x.dims();
+        let packed = self.qkv.forward(x);
+        let [q, k, v] = [0, 1, 2].map(|part| {
+            packed
+                .clone()
+                .narrow(2, part * dim, dim)
+                .reshape([batch, tokens, self.num_heads, dim / self.num_heads])
+                .permute([0, 2, 3, 1])
+        });
+        [unit(q) * self.temperature.val().unsqueeze(), unit(k), v]
+    }
+
+    fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {
+        self.proj_dropout.forward(self.proj.forward(join(mixed.swap_dims(2, 3))))
+    }
+}

@@ -1,0 +1,82 @@
+//! Who may attend to whom: masks, true where a query must not see a key, and the score bias made of one.
+
+use burn::tensor::{Bool, Device, Tensor, TensorData};
+
+/// A score bias that keeps attention away from what `mask` marks.
+///
+/// The bias is large and finite: a row that hides everything attends evenly instead of giving NaN.
+///
+/// # Shapes
+/// - mask: `[batch or 1, heads or 1, queries, keys]`, true where a query must not see a key
+/// - output: the same
+pub fn hide(mask: Tensor<4, Bool>) -> Tensor<4> {
+    mask.float().mul_scalar(HIDDEN)
+}
+
+/// Far below every score, and small enough that a score can be added to it.
+pub(super) const HIDDEN: f64 = -1e30;
+
+/// The mask of a grid in which every token sees those at most `radius` rows and columns away; prefix tokens see all and
+/// are seen by all.
+///
+/// # Shapes
+/// - output: `[1, 1, tokens, tokens]`, prefix tokens first
+pub fn neighbourhood(
+    [rows, columns]: [usize; 2],
+    prefix: usize,
+    radius: usize,
+    device: &Device,
+) -> Tensor<4, Bool> {
+    let place = |token: usize| token.checked_sub(prefix).map(|patch| [patch / columns, patch % columns]);
+    mask(prefix + rows * columns, device, |query, key| match (place(query), place(key)) {
+        (Some(query), Some(key)) => (0..2).any(|axis| query[axis].abs_diff(key[axis]) > radius),
+        _ => false,
+    })
+}
+
+/// The mask of a graph: every token sees itself and the ends of its edges, `(query, key)`.
+///
+/// # Shapes
+/// - output: `[1, 1, tokens, tokens]`
+///
+/// # Panics
+/// When an edge names a token that is not there.
+pub fn adjacency(tokens: usize, edges: &[(usize, usize)], device: &Device) -> Tensor<4, Bool> {
+    let mut joined = vec![false; tokens * tokens];
+    for &(query, key) in edges {
+        assert!(query < tokens && key < tokens, "the edge ({query}, {key}) leaves the {tokens} tokens");
+        joined[query * tokens + key] = true;
+    }
+    mask(tokens, device, |query, key| query != key && !joined[query * tokens + key])
+}
+
+fn mask(tokens: usize, device: &Device, hidden: impl Fn(usize, usize) -> bool) -> Tensor<4, Bool> {
+    let values: Vec<bool> = (0..tokens * tokens).map(|i| hidden(i / tokens, i % tokens)).collect();
+    Tensor::from_data(TensorData::new(values, [1, 1, tokens, tokens]), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(mask: Tensor<4, Bool>, tokens: usize) -> Vec<String> {
+        let values: Vec<bool> = mask.into_data().iter::<bool>().collect();
+        values.chunks(tokens).map(|row| row.iter().map(|&h| if h { '.' } else { 'x' }).collect()).collect()
+    }
+
+    #[test]
+    fn neighbours_are_near_in_rows_and_columns_and_a_class_token_is_everybodys() {
+        let device = Device::default();
+        let mask = rows(neighbourhood([3, 3], 1, 1, &device), 10);
+        assert_eq!(mask[0], "xxxxxxxxxx");
+        assert_eq!(mask[1], "xxx.xx....");
+        assert_eq!(mask[5], "xxxxxxxxxx");
+        assert_eq!(mask[9], "x....xx.xx");
+    }
+
+    #[test]
+    fn a_graph_has_its_edges_and_loops() {
+        let mask = rows(adjacency(3, &[(0, 1), (2, 0)], &Device::default()), 3);
+        assert_eq!(mask, ["xx.", ".x.", "x.x"]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Attention inside windows of the grid, which may be shifted (Liu et al. 2021, Swin, section 3.2).
+
+use burn::module::Module;
+use burn::tensor::{Bool, Device, Tensor, TensorData};
+
+use super::{AttentionSpec, Context, MultiHeadAttention, RelativePositionBias, hide};
+use crate::ops::{RowMap, gather_rows};
+
+/// Multi-head attention in which a token sees the tokens of its window alone.
+///
+/// A grid that the window does not divide is padded with zeros below and on the right, after the shift, as timm does;
+/// a window larger than the grid becomes the grid, and is not shifted.
+#[derive(Module, Debug)]
+pub struct WindowAttention {
+    /// The attention inside a window.
+    pub inner: MultiHeadAttention,
+    /// What scores know of places.
+    pub relative_position: Option<RelativePositionBias>,
+    /// Hides what the shift brought together from opposite borders: `[windows, 1, area, area]`.
+    seam: Option<Tensor<4>>,
+    area: usize,
+    /// Tokens of the grid to tokens of the windows.
+    #[module(skip)]
+    partition: RowMap,
+}
+
+impl WindowAttention {
+    /// Windows of `size` tokens a side over a grid of `[rows, columns]`, moved by `shift` up and to the left.
+    pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
+        let layout = Layout::new(grid, size, shift);
+        Self {
+            inner: MultiHeadAttention::new(spec, device),
+            relative_position: RelativePositionBias::new(
+                spec.options.relative_position.unwrap_or_default(),
+                layout.window,
+                spec.num_heads,
+                device,
+            ),
+            seam: layout.seam(device).map(hide),
+            area: layout.window[0] * layout.window[1],
+            partition: layout.partition(),
+        }
+    }
+
+    /// # Shapes
+    /// - x, output: `[batch, rows * columns, dim]`
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let (windows, context) = self.split(x);
+        self.merge(self.inner.forward(windows, &context))
+    }
+
+    /// [`Self::forward`] that also returns the weights of each window: `[batch * windows, heads, area, area]`.
+    pub fn forward_with_weights(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
+        let (windows, context) = self.split(x);
+        let (mixed, weights) = self.inner.forward_with_weights(windows, &context);
+        (self.merge(mixed), weights)
+    }
+
+    /// `[batch * windows, area, dim]`, and the bias of their scores.
+    fn split(&self, x: Tensor<3>) -> (Tensor<3>, Context) {
+        let [batch, _, dim] = x.dims();
+        let place = self.relative_position.as_ref().map(|position| position.forward(&x.device()));
+        let windows = gather_rows(x, &self.partition);
+        let count = windows.dims()[1] / self.area;
+        let bias = match (place, &self.seam) {
+            (Some(place), Some(seam)) => Some(place + seam.clone()),
+            (place, seam) => place.or_else(|| seam.clone()),
+        };
+        let context = Context { bias, ..Context::default() };
+        (windows.reshape([batch * count, self.area, dim]), context)
+    }
+
+    fn merge(&self, windows: Tensor<3>) -> Tensor<3> {
+        let [count, area, dim] = windows.dims();
+        let padded = self.partition.rows();
+        let batch = (count * area).checked_div(padded).unwrap_or(0);
+        gather_rows(windows.reshape([batch, padded, dim]), &self.partition.inverse())
+    }
+}
+
+/// Where windows lie on a grid.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    grid: [usize; 2],
+    window: [usize; 2],
+    shift: [usize; 2],
+}
+
+impl Layout {
+    fn new(grid: [usize; 2], size: usize, shift: usize) -> Self {
+        Self {
+            grid,
+            window: grid.map(|side| side.min(size)),
+            shift: grid.map(|side| if side <= size { 0 } else { shift }),
+        }
+    }
+
+    /// Windows along each side.
+    fn counts(&self) -> [usize; 2] {
+        [0, 1].map(|axis| self.grid[axis].div_ceil(self.window[axis]))
+    }
+
+    /// Row and column, in the shifted and padded grid, of every token of every window in turn.
+    fn places(&self) -> impl Iterator<Item = [usize; 2]> {
+        let Self { window: [height, width], .. } = *self;
+        let [down, across] = self.counts();
+        (0..down * across).flat_map(move |number| {
+            let (top, left) = (number / across * height, number % across * width);
+            (0..height * width).map(move |token| [top + token / width, left + token % width])
+        })
+    }
+
+    fn partition(&self) -> RowMap {
+        let [rows, columns] = self.grid;
+        let sources: Vec<Option<usize>> = self
+            .places()
+            .map(|[row, column]| {
+                (row < rows && column < columns)
+                    .then(|| (row + self.shift[0]) % rows * columns + (column + self.shift[1]) % columns)
+            })
+            .collect();
+        RowMap::new(&sources, rows * columns)
+    }
+
+    /// The mask `[windows, 1, area, area]` of tokens that only the shift brought together; none without a shift.
+    fn seam(&self, device: &Device) -> Option<Tensor<4, Bool>> {
+        if self.shift == [0, 0] {
+            return None;
+        }
+        let (area, counts) = (self.window[0] * self.window[1], self.counts());
+        let region = |axis: usize, place: usize| match self.shift[axis] {
+            0 => 0,
+            shift => {
+                let end = counts[axis] * self.window[axis];
+                usize::from(place >= end - self.window[axis]) + usize::from(place >= end - shift)
+            }
+        };
+        let regions: Vec<usize> =
+            self.places().map(|[row, column]| 3 * region(0, row) + region(1, column)).collect();
+        let mask: Vec<bool> = regions
+            .chunks_exact(area)
+            .flat_map(|window| window.iter().flat_map(|query| window.iter().map(move |key| query != key)))
+            .collect();
+        Some(Tensor::from_data(TensorData::new(mask, [counts[0] * counts[1], 1, area, area]), device))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::AttentionOptions;
+    use burn::tensor::{Distribution, Tolerance};
+
+    fn layer(grid: [usize; 2], size: usize, shift: usize) -> (WindowAttention, Tensor<3>) {
+        let device = Device::default();
+        let spec = AttentionSpec {
+            dim: 12,
+            num_heads: 2,
+            qkv_bias: true,
+            options: AttentionOptions::default(),
+            norm_epsilon: 1e-6,
+            attention_dropout: 0.0,
+            dropout: 0.0,
+        };
+        let x = Tensor::random([2, grid[0] * grid[1], 12], Distribution::Normal(0.0, 5.0), &device);
+        (WindowAttention::new(&spec, grid, size, shift, &device), x)
+    }
+
+    /// Which tokens change when the one at `place` does.
+    fn influenced(
+        layer: &WindowAttention,
+        x: &Tensor<3>,
+        columns: usize,
+        place: [usize; 2],
+    ) -> Vec<[usize; 2]> {
+        let token = place[0] * columns + place[1];
+        let [batch, tokens, dim] = x.dims();
+        let other = x
+            .clone()
+            .slice_assign([0..batch, token..token + 1, 0..dim], Tensor::ones([batch, 1, dim], &x.device()));
+        let change = (layer.forward(x.clone()) - layer.forward(other)).abs().sum_dim(2).narrow(0, 0, 1);
+        let change: Vec<f32> = change.into_data().iter::<f32>().collect();
+        (0..tokens).filter(|&t| change[t] > 1e-9).map(|t| [t / columns, t % columns]).collect()
+    }
+
+    #[test]
+    fn windows_do_not_see_each_other() {
+        let (layer, x) = layer([4, 6], 2, 0);
+        let seen = influenced(&layer, &x, 6, [1, 2]);
+        assert_eq!(seen, [[0, 2], [0, 3], [1, 2], [1, 3]]);
+    }
+
+    #[test]
+    fn shifted_windows_cross_borders_but_not_the_seam() {
+        let (layer, x) = layer([4, 4], 2, 1);
+        assert_eq!(influenced(&layer, &x, 4, [1, 1]), [[1, 1], [1, 2], [2, 1], [2, 2]]);
+        assert_eq!(influenced(&layer, &x, 4, [0, 0]), [[0, 0]], "the corners meet by the shift alone");
+        assert_eq!(influenced(&layer, &x, 4, [0, 1]), [[0, 1], [0, 2]]);
+    }
+
+    #[test]
+    fn a_window_as_large_as_the_grid_is_global_and_is_not_shifted() {
+        let (layer, x) = layer([3, 3], 7, 3);
+        assert_eq!(influenced(&layer, &x, 3, [0, 0]).len(), 9);
+    }
+
+    #[test]
+    fn weights_on_request_change_nothing_on_a_grid_that_windows_do_not_divide() {
+        for shift in [0, 2] {
+            let (layer, x) = layer([5, 7], 4, shift);
+            let (same, weights) = layer.forward_with_weights(x.clone());
+            assert_eq!(weights.dims(), [2 * 4, 2, 16, 16]);
+            layer
+                .forward(x)
+                .into_data()
+                .assert_approx_eq::<f32>(&same.into_data(), Tolerance::absolute(1e-5));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What a forward pass costs, from formulas: multiply-adds by kind of layer, and the memory of attention maps.
+//!
+//! Counted are matrix products and convolutions, as timm counts them: norms, activations, sums and softmax are not. With `h` by
+//! `w` tokens of `C` values, attention over everything costs `4hwC² + 2(hw)²C`, in windows of `M` by `M` tokens
+//! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
+
+use crate::{ChannelGate, Mixer, MlpKind, ModelConfig, Pool, RelativePosition, Score, Tokeniser};
+
+/// Multiply-adds of one image through a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Complexity {
+    /// From pixels to tokens.
+    pub tokeniser: u64,
+    /// To queries, keys and values, and back from the joined heads.
+    pub projections: u64,
+    /// Queries with keys, and weights with values.
+    pub attention: u64,
+    /// Inside tokens.
+    pub mlp: u64,
+    /// Gates on channels.
+    pub channel_attention: u64,
+    /// Between stages.
+    pub merging: u64,
+    /// Pooling and head.
+    pub head: u64,
+    /// Attention weights of all blocks, in numbers.
+    pub attention_weights: u64,
+}
+
+impl Complexity {
+    /// The cost of a validated configuration.
+    pub fn of(config: &ModelConfig) -> Self {
+        let mut cost = Self { tokeniser: tokeniser(config), ..Self::default() };
+        for stage in 0..config.num_stages() {
+            if stage > 0 {
+                let [rows, columns] = config.stage_grid(stage);
+                let copies = if config.tokeniser == Tokeniser::ShiftedPatch { 5 } else { 1 };
+                let input = 4 * copies * config.stage_dim(stage - 1);
+                cost.merging += product([rows * columns, input, config.stage_dim(stage)]);
+            }
+            for block in 0..config.depth[stage] {
+                cost.add_block(config, stage, block);
+            }
+        }
+        cost.add_class_blocks(config);
+        cost.add_head(config);
+        cost
+    }
+
+    /// All multiply-adds.
+    pub fn total(&self) -> u64 {
+        self.by_kind().iter().map(|(_, cost)| cost).sum()
+    }
+
+    /// The kinds of layers, with what each costs.
+    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+        [
+            ("tokeniser", self.tokeniser),
+            ("projections", self.projections),
+            ("attention", self.attention),
+            ("mlp", self.mlp),
+            ("channel attention", self.channel_attention),
+            ("merging", self.merging),
+            ("head", self.head),
+        ]
+    }
+
+    /// Bytes of all blocks' attention weights in float32, if they were kept. Inference on the CPU keeps none of them.
+    pub fn attention_bytes(&self) -> u64 {
+        4 * self.attention_weights
+    }
+
+    fn add_block(&mut self, config: &ModelConfig, stage: usize, block: usize) {
+        let (dim, heads) = (config.stage_dim(stage), config.num_heads[stage]);
+        let grid = config.stage_grid(stage);
+        let patches = grid[0] * grid[1];
+        let tokens = config.num_prefix_tokens() + patches;
+        match config.mixer(block) {
+            Mixer::Global | Mixer::Neighbourhood(_) => self.add_attention(config, [1, tokens, dim, heads]),
+            Mixer::Window(size) | Mixer::ShiftedWindow(size) => {
+                let window = grid.map(|side| side.min(size));
+                let windows = grid[0].div_ceil(window[0]) * grid[1].div_ceil(window[1]);
+                self.add_attention(config, [windows, window[0] * window[1], dim, heads]);
+                if config.attention.relative_position == Some(RelativePosition::Continuous) {
+                    let offsets = (2 * window[0] - 1) * (2 * window[1] - 1);
+                    self.attention += product([offsets, 512, 2 + heads]);
+                }
+            }
+            Mixer::CrossCovariance => {
+                let head_dim = dim / heads;
+                self.projections += 4 * product([tokens, dim, dim]);
+                self.attention += 2 * product([tokens, dim, head_dim]);
+                self.attention_weights += product([heads, head_dim, head_dim]);
+            }
+        }
+        let hidden = config.mlp_dim(stage);
+        self.mlp += match config.mlp {
+            MlpKind::Gelu | MlpKind::Relu => 2 * product([tokens, dim, hidden]),
+            MlpKind::DepthwiseChannel => 2 * product([patches, dim, hidden]) + product([9, hidden, patches]),
+        };
+        if config.mlp == MlpKind::DepthwiseChannel && config.num_prefix_tokens() > 0 {
+            self.mlp += 2 * product([dim, (dim / 4).max(1)]);
+        }
+        self.add_gate(config, dim, patches);
+    }
+
+    /// Attention inside each of some windows.
+    fn add_attention(&mut self, config: &ModelConfig, [windows, area, dim, heads]: [usize; 4]) {
+        let (tokens, head_dim) = (windows * area, dim / heads);
+        self.projections += 4 * product([tokens, dim, dim]);
+        let values = product([tokens, area, dim]);
+        let scores = match config.attention.score {
+            Score::ScaledDot | Score::Dot | Score::Cosine | Score::Locality => values,
+            Score::Bilinear => values + product([tokens, dim, head_dim]),
+            Score::Additive => values + 2 * product([tokens, dim, head_dim]),
+        };
+        self.attention += scores + values;
+        let weights = product([tokens, area, heads]);
+        if config.attention.talking_heads {
+            self.attention += 2 * weights * heads as u64;
+        }
+        self.attention_weights += weights;
+    }
+
+    fn add_gate(&mut self, config: &ModelConfig, dim: usize, patches: usize) {
+        let Some(gate) = config.channel_attention else { return };
+        let narrow = (dim / gate.reduction()).max(1);
+        self.channel_attention += match gate.kind {
+            ChannelGate::SqueezeExcitation => 2 * product([dim, narrow]),
+            ChannelGate::Efficient => product([dim, crate::attention::Efficient::kernel(dim)]),
+            ChannelGate::Cbam => 4 * product([dim, narrow]) + product([2 * 7 * 7, patches]),
+        };
+    }
+
+    fn add_class_blocks(&mut self, config: &ModelConfig) {
+        let [rows, columns] = config.grid();
+        let (tokens, dim) = (1 + rows * columns, config.embed_dim);
+        for _ in 0..config.class_depth {
+            self.projections += 2 * product([dim, dim]) + 2 * product([tokens, dim, dim]);
+            self.attention += 2 * product([tokens, dim]);
+            self.mlp += 2 * product([dim, config.mlp_dim(0)]);
+        }
+    }
+
+    fn add_head(&mut self, config: &ModelConfig) {
+        let stage = config.num_stages() - 1;
+        let dim = config.last_dim();
+        let [rows, columns] = config.stage_grid(stage);
+        let tokens = config.num_prefix_tokens() + rows * columns;
+        self.head += match config.pool {
+            Pool::ClassToken | Pool::Mean => 0,
+            Pool::Sequence => product([rows * columns, dim]),
+            Pool::Attention => {
+                2 * product([dim, dim])
+                    + 2 * product([tokens, dim, dim])
+                    + 2 * product([tokens, dim])
+                    + 2 * product([dim, config.mlp_dim(stage)])
+            }
+        };
+        let mut width = dim;
+        let mut layers = 0;
+        for &next in config.head_hidden.iter().chain([&config.num_classes]) {
+            layers += product([width, next]);
+            width = next;
+        }
+        self.head += if config.distillation_token { 2 * layers } else { layers };
+    }
+}
+
+fn tokeniser(config: &ModelConfig) -> u64 {
+    let [rows, columns] = config.grid();
+    let patch = |copies| {
+        product([rows * columns, copies * config.channels * config.patch_size.pow(2), config.embed_dim])
+    };
+    match config.tokeniser {
+        Tokeniser::Patch => patch(1),
+        Tokeniser::ShiftedPatch => patch(5),
+        Tokeniser::Convolution { layers, kernel_size } => {
+            let size = config.image_size;
+            let mut inputs = config.channels;
+            (0..layers)
+                .map(|layer| {
+                    let outputs = crate::embed::ConvolutionEmbed::width(config, layers, layer + 1);
+                    let places = (size.height >> layer) * (size.width >> layer);
+                    let cost = product([places, inputs, kernel_size.pow(2), outputs]);
+                    inputs = outputs;
+                    cost
+                })
+                .sum()
+        }
+    }
+}
+
+fn product<const N: usize>(factors: [usize; N]) -> u64 {
+    factors.iter().map(|&factor| factor as u64).product()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ops::counting;
+    use crate::{ImageSize, preset, testing};
+    use burn::tensor::{Device, Tensor};
+
+    #[test]
+    fn totals_are_those_that_timm_publishes() {
+        for (name, giga) in [
+            ("vit_tiny_patch16_224", 1.26),
+            ("vit_small_patch16_224", 4.61),
+            ("vit_base_patch16_224", 17.58),
+            ("vit_large_patch16_224", 61.60),
+            ("vit_small_patch32_224", 1.15),
+            ("vit_base_patch32_224", 4.41),
+            ("vit_base_patch8_224", 78.22),
+            ("deit_tiny_distilled_patch16_224", 1.27),
+            ("cait_xxs24_224", 2.53),
+            ("swin_tiny_patch4_window7_224", 4.51),
+            ("swin_small_patch4_window7_224", 8.77),
+            ("swin_base_patch4_window7_224", 15.47),
+            ("swinv2_tiny_window8_256", 5.96),
+        ] {
+            let total = Complexity::of(&preset::find(name).unwrap()).total() as f64 / 1e9;
+            assert!((total / giga - 1.0).abs() < 0.02, "{name}: {total:.3} here, {giga} there");
+        }
+    }
+
+    #[test]
+    fn everything_grows_with_the_square_of_the_tokens_and_windows_linearly() {
+        let cost = |side: usize, mixer| {
+            let config = ModelConfig {
+                image_size: ImageSize::square(side),
+                patch_size: 1,
+                depth: 1.into(),
+                mixers: vec![mixer],
+                ..preset::find("vit_pico_patch4_32").unwrap()
+            };
+            let cost = Complexity::of(&config);
+            cost.projections + cost.attention
+        };
+        let c = 96;
+        for (side, m) in [(8u64, 4u64), (16, 4), (32, 8)] {
+            let hw = side * side;
+            assert_eq!(cost(side as usize, Mixer::Global), 4 * hw * c * c + 2 * hw * hw * c);
+            assert_eq!(cost(side as usize, Mixer::Window(m as usize)), 4 * hw * c * c + 2 * m * m * hw * c);
+        }
+    }
+
+    #[test]
+    fn formulas_count_the_products_of_a_forward_pass() {
+        let device = Device::default();
+        let small = ["swin_pico_patch2_window4_32", "cct_2_3x2", "cct_7_3x1", "sl_vit", "cvt_7_4"];
+        let presets = small.map(|name| preset::find(name).unwrap());
+        for config in testing::variants().into_iter().chain(presets) {
+            let model = config.init(&device).unwrap();
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::zeros([1, config.channels, height, width], &device);
+            let counted = counting::products_of(|| model.forward(images));
+            assert_eq!(Complexity::of(&config).total(), counted, "{config:?}");
+        }
+    }
+}

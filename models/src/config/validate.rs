@@ -1,0 +1,381 @@
+//! What makes a configuration a model: every rule, with an error that names the keys and the way out.
+
+use super::{
+    BlockStyle, ChannelGate, ConfigError, ImageSize, Mixer, MlpKind, ModelConfig, Normaliser, Pool, Position,
+    PositionPlace, Score, Tokeniser,
+};
+
+type Checked = Result<(), ConfigError>;
+
+fn fail(message: impl Into<String>) -> Checked {
+    Err(ConfigError(message.into()))
+}
+
+/// Fails with the message where `wrong`.
+fn refuse(wrong: bool, message: &str) -> Checked {
+    if wrong { fail(message) } else { Ok(()) }
+}
+
+impl ModelConfig {
+    /// Checks that the parts fit together and that nothing stated is without effect.
+    ///
+    /// # Errors
+    /// Names the keys that do not fit, with their values and the way out.
+    pub fn validate(&self) -> Checked {
+        self.check_sizes()?;
+        self.check_tokeniser()?;
+        self.check_stages()?;
+        self.check_tokens()?;
+        self.check_position()?;
+        self.check_attention()?;
+        self.check_mixers()?;
+        self.check_numbers()
+    }
+
+    fn check_sizes(&self) -> Checked {
+        if !(self.mlp_ratio.is_finite() && self.mlp_ratio > 0.0 && self.mlp_ratio < 1e6) {
+            return fail(format!("`mlp_ratio` is {}: a number above 0 is needed", self.mlp_ratio));
+        }
+        let least = |values: &[usize]| values.iter().copied().min().unwrap_or(0);
+        for (key, value) in [
+            ("image_size", self.image_size.height.min(self.image_size.width)),
+            ("channels", self.channels),
+            ("num_classes", self.num_classes),
+            ("patch_size", self.patch_size),
+            ("embed_dim", self.embed_dim),
+            ("depth", least(&self.depth.0)),
+            ("num_heads", least(&self.num_heads.0)),
+            ("mlp_ratio", self.mlp_dim(0)),
+            ("mixers", self.mixers.len()),
+            ("head_hidden", self.head_hidden.iter().copied().min().unwrap_or(1)),
+        ] {
+            if value == 0 {
+                return fail(format!("`{key}` leaves nothing: it must be at least 1"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tokeniser(&self) -> Checked {
+        let ImageSize { height, width } = self.image_size;
+        if !height.is_multiple_of(self.patch_size) || !width.is_multiple_of(self.patch_size) {
+            let fitting: Vec<String> = (1..=height.min(width))
+                .filter(|p| height % p == 0 && width % p == 0)
+                .map(|p| p.to_string())
+                .collect();
+            return fail(format!(
+                "`image_size` {} is not divisible by `patch_size` {}: patches of {} would fit",
+                self.image_size,
+                self.patch_size,
+                fitting.join(", ")
+            ));
+        }
+        match self.tokeniser {
+            Tokeniser::Patch => Ok(()),
+            Tokeniser::ShiftedPatch => refuse(
+                self.patch_size < 2,
+                "`tokeniser = \"shifted_patch\"` needs a `patch_size` of at least 2",
+            ),
+            Tokeniser::Convolution { layers, kernel_size } => {
+                if kernel_size.is_multiple_of(2) {
+                    return fail(format!("`tokeniser`: `kernel_size` {kernel_size} must be odd"));
+                }
+                let patch = u32::try_from(layers).ok().and_then(|layers| 2usize.checked_pow(layers));
+                if layers == 0 || patch != Some(self.patch_size) {
+                    return fail(format!(
+                        "`tokeniser`: {layers} convolutions halve the image {layers} times, so `patch_size` must be 2 to \
+                         that power, and is {}",
+                        self.patch_size
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_stages(&self) -> Checked {
+        let stages = self.num_stages();
+        if self.num_heads.stages() != stages {
+            return fail(format!(
+                "`num_heads` lists {} stages and `depth` {stages}: both need one number a stage",
+                self.num_heads.stages()
+            ));
+        }
+        for stage in 0..stages {
+            let (dim, heads) = (self.stage_dim(stage), self.num_heads[stage]);
+            if !dim.is_multiple_of(heads) {
+                return match stages {
+                    1 => fail(format!("`embed_dim` {dim} is not divisible by `num_heads` {heads}")),
+                    _ => fail(format!(
+                        "in stage {} the width {dim} (`embed_dim` times 2 a stage) is not divisible by `num_heads` {heads}",
+                        stage + 1
+                    )),
+                };
+            }
+            if stage > 0 && self.stage_grid(stage - 1) == [1, 1] {
+                return fail(format!(
+                    "`depth` lists {stages} stages, but before stage {} a single token is left: take a smaller \
+                     `patch_size` or fewer stages",
+                    stage + 1
+                ));
+            }
+        }
+        if stages == 1 {
+            return Ok(());
+        }
+        refuse(
+            self.class_token || self.distillation_token || self.registers > 0,
+            "a model of several stages merges patches and has no place for `class_token`, `distillation_token` or \
+             `registers`: leave them out (`class_token = false`)",
+        )?;
+        refuse(
+            self.position_place == PositionPlace::QueryKey,
+            "`position_place = \"query_key\"` needs a single stage",
+        )
+    }
+
+    fn check_tokens(&self) -> Checked {
+        refuse(
+            self.pool == Pool::ClassToken && !self.class_token,
+            "`pool = \"class_token\"` needs `class_token = true`; or use `pool = \"mean\"`",
+        )?;
+        refuse(
+            self.distillation_token && self.pool != Pool::ClassToken,
+            "`distillation_token` needs `pool = \"class_token\"`: its head stands beside that one",
+        )?;
+        if self.class_depth > 0 {
+            refuse(
+                self.pool != Pool::ClassToken || self.num_stages() > 1,
+                "`class_depth` needs `pool = \"class_token\"` and a single stage: its blocks change the class token alone",
+            )?;
+            refuse(
+                self.distillation_token || self.registers > 0,
+                "`class_depth` puts the class token after the blocks: leave out `distillation_token` and `registers`",
+            )?;
+            refuse(self.block != BlockStyle::PreNorm, "`class_depth` needs `block = \"pre_norm\"`")?;
+        }
+        refuse(
+            !self.prefix_position && (self.position != Position::Learned || self.num_prefix_tokens() == 0),
+            "`prefix_position = false` says something of learned positions of prefix tokens alone: leave it out",
+        )
+    }
+
+    fn check_position(&self) -> Checked {
+        let stages = 0..self.num_stages();
+        let (key, dims, unit): (_, Vec<usize>, usize) = match self.position {
+            Position::None | Position::Learned => ("", Vec::new(), 1),
+            Position::Sinusoidal => ("`embed_dim`", vec![self.embed_dim], 2),
+            Position::Sinusoidal2d => ("`embed_dim`", vec![self.embed_dim], 4),
+            Position::Rotary => (
+                "the width of a head (`embed_dim` by `num_heads`)",
+                stages.map(|stage| self.stage_dim(stage) / self.num_heads[stage]).collect(),
+                4,
+            ),
+        };
+        if let Some(dim) = dims.into_iter().find(|dim| !dim.is_multiple_of(unit)) {
+            return fail(format!(
+                "this `position` pairs sines with cosines: {key}, {dim}, must be divisible by {unit}"
+            ));
+        }
+        let added = !matches!(self.position, Position::None | Position::Rotary);
+        refuse(
+            self.position_place == PositionPlace::QueryKey && !added,
+            "`position_place = \"query_key\"` needs a `position` that is added: learned, sinusoidal or sinusoidal_2d",
+        )?;
+        let global = self.mixers.iter().all(|mixer| matches!(mixer, Mixer::Global | Mixer::Neighbourhood(_)));
+        refuse(
+            (self.position == Position::Rotary || self.position_place == PositionPlace::QueryKey) && !global,
+            "rotary positions and `position_place = \"query_key\"` need `mixers` that are all global or neighbourhood",
+        )
+    }
+
+    fn check_attention(&self) -> Checked {
+        let options = &self.attention;
+        refuse(
+            self.mixers.contains(&Mixer::CrossCovariance)
+                && (options.score != Score::ScaledDot
+                    || options.normaliser != Normaliser::Softmax
+                    || options.qk_norm
+                    || options.talking_heads),
+            "`cross_covariance` in `mixers` has its own score: `attention` may state no `score`, `normaliser`, `qk_norm` or \
+             `talking_heads`",
+        )?;
+        refuse(
+            options.qk_norm && options.score == Score::Cosine,
+            "`qk_norm` with `score = \"cosine\"`: the cosine normalises queries and keys already",
+        )?;
+        refuse(
+            options.normaliser != Normaliser::Softmax && options.talking_heads,
+            "`talking_heads` mix weights that sum to 1: they need `normaliser = \"softmax\"`",
+        )?;
+        refuse(
+            options.score == Score::Locality && options.talking_heads,
+            "`talking_heads` would mix what `score = \"locality\"` hides: choose one of them",
+        )?;
+        let masked = |mixer: &Mixer| matches!(mixer, Mixer::ShiftedWindow(_) | Mixer::Neighbourhood(_));
+        refuse(
+            options.talking_heads && self.mixers.iter().any(masked),
+            "`talking_heads` give hidden tokens a weight again: `mixers` may have no shifted windows or neighbourhoods",
+        )?;
+        let windowed = self.mixers.iter().any(|m| matches!(m, Mixer::Window(_) | Mixer::ShiftedWindow(_)));
+        refuse(
+            options.relative_position.is_some() && !windowed,
+            "`relative_position` is of windows, and `mixers` has none",
+        )?;
+        let Some(gate) = self.channel_attention else { return Ok(()) };
+        match (gate.kind, gate.reduction) {
+            (ChannelGate::Efficient, Some(_)) => {
+                fail("`channel_attention`: `efficient` has no bottleneck and takes no `reduction`")
+            }
+            (_, Some(reduction)) if !(1..=self.embed_dim).contains(&reduction) => {
+                fail("`channel_attention`: `reduction` must be from 1 to `embed_dim`")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_mixers(&self) -> Checked {
+        let longest = self.depth.0.iter().copied().max().unwrap_or(0);
+        if self.mixers.len() > longest {
+            return fail(format!(
+                "`mixers` lists {} and no stage has more than {longest} blocks (`depth`): the last ones would not be used",
+                self.mixers.len()
+            ));
+        }
+        // The largest side of any stage's grid.
+        let side = self.grid().into_iter().max().unwrap_or(0);
+        for mixer in &self.mixers {
+            match *mixer {
+                Mixer::Global | Mixer::CrossCovariance => {}
+                Mixer::Window(0 | 1) | Mixer::ShiftedWindow(0 | 1) => {
+                    return fail("`mixers`: a window needs a side of at least 2 tokens");
+                }
+                Mixer::ShiftedWindow(size) if size >= side => {
+                    return fail(format!(
+                        "`mixers`: a shifted window of {size} holds the whole grid ({side} tokens a side): use `global`"
+                    ));
+                }
+                Mixer::ShiftedWindow(2 | 3) if self.attention.score == Score::Locality => {
+                    return fail(
+                        "`mixers`: with `score = \"locality\"` no token sees itself, and a shifted window of less than 4 \
+                         leaves some nothing else to see",
+                    );
+                }
+                Mixer::Window(_) | Mixer::ShiftedWindow(_) => refuse(
+                    self.num_prefix_tokens() > 0,
+                    "`mixers`: windows hold patches alone; set `class_token = false`, `pool = \"mean\"` and no `registers`",
+                )?,
+                Mixer::Neighbourhood(0) => {
+                    return fail("`mixers`: `neighbourhood` needs a radius of at least 1");
+                }
+                Mixer::Neighbourhood(radius) if radius + 1 >= side => {
+                    return fail(format!(
+                        "`mixers`: a `neighbourhood` of {radius} holds the whole grid ({side} tokens a side): use `global`"
+                    ));
+                }
+                Mixer::Neighbourhood(_) => {}
+            }
+        }
+        refuse(
+            self.mlp == MlpKind::DepthwiseChannel && self.class_depth > 0,
+            "`mlp = \"depthwise_channel\"` needs the patches, which the blocks of `class_depth` do not change",
+        )
+    }
+
+    fn check_numbers(&self) -> Checked {
+        for (key, value) in [
+            ("dropout", self.dropout),
+            ("attention_dropout", self.attention_dropout),
+            ("drop_path", self.drop_path),
+        ] {
+            if !(0.0..1.0).contains(&value) {
+                return fail(format!("`{key}` is {value}: a probability in [0, 1) is needed"));
+            }
+        }
+        refuse(
+            self.drop_path > 0.0 && self.depth.sum() == 1 && self.class_depth == 0,
+            "`drop_path` rises from 0 in the first block, and `depth` is a single one: leave it out",
+        )?;
+        if !(self.norm_epsilon > 0.0 && self.norm_epsilon.is_finite()) {
+            return fail(format!("`norm_epsilon` is {}: it must be above 0", self.norm_epsilon));
+        }
+        refuse(
+            self.layer_scale.is_some_and(|value| !value.is_finite()),
+            "`layer_scale` must be a finite number",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::{ChannelAttention, GatePlace, RelativePosition};
+
+    fn small() -> ModelConfig {
+        toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
+    }
+
+    #[test]
+    fn errors_name_the_keys_that_do_not_fit() {
+        type Spoil = fn(&mut ModelConfig);
+        let cases: [(&str, Spoil); 22] = [
+            ("patch_size", |c| c.patch_size = 5),
+            ("num_heads", |c| c.num_heads = 5.into()),
+            ("num_heads", |c| c.num_heads = [3, 3].into()),
+            ("depth", |c| c.depth = 0.into()),
+            ("class_token", |c| c.class_token = false),
+            ("class_token", |c| {
+                c.depth = [2, 2].into();
+                c.num_heads = [3, 3].into();
+            }),
+            ("dropout", |c| c.dropout = 1.0),
+            ("drop_path", |c| c.drop_path = f64::NAN),
+            ("norm_epsilon", |c| c.norm_epsilon = 0.0),
+            ("embed_dim", |c| {
+                c.embed_dim = 51;
+                c.position = Position::Sinusoidal2d;
+            }),
+            ("embed_dim", |c| {
+                c.embed_dim = 42;
+                c.position = Position::Rotary;
+            }),
+            ("mixers", |c| c.mixers = vec![Mixer::Window(4)]),
+            ("mixers", |c| c.mixers = Vec::new()),
+            ("neighbourhood", |c| c.mixers = vec![Mixer::Neighbourhood(0)]),
+            ("kernel_size", |c| c.tokeniser = Tokeniser::Convolution { layers: 2, kernel_size: 2 }),
+            ("patch_size", |c| c.tokeniser = Tokeniser::Convolution { layers: 1, kernel_size: 3 }),
+            ("position_place", |c| {
+                c.position = Position::None;
+                c.position_place = PositionPlace::QueryKey;
+            }),
+            ("qk_norm", |c| {
+                c.attention.qk_norm = true;
+                c.attention.score = Score::Cosine;
+            }),
+            ("cross_covariance", |c| {
+                c.mixers = vec![Mixer::CrossCovariance];
+                c.attention.score = Score::Dot;
+            }),
+            ("relative_position", |c| c.attention.relative_position = Some(RelativePosition::None)),
+            ("class_depth", |c| {
+                c.class_depth = 2;
+                c.registers = 1;
+            }),
+            ("reduction", |c| {
+                c.channel_attention = Some(ChannelAttention {
+                    kind: ChannelGate::Cbam,
+                    reduction: Some(0),
+                    place: GatePlace::Mixer,
+                });
+            }),
+        ];
+        for (key, spoil) in cases {
+            let mut config = small();
+            assert_eq!(config.validate(), Ok(()));
+            spoil(&mut config);
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.contains(key), "{key}: {error}");
+        }
+    }
+}

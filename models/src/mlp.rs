@@ -1,0 +1,132 @@
+//! What happens inside a token: two linear layers, and what stands between them.
+
+use burn::module::{Module, Param};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Device, Tensor, activation};
+
+use crate::linear::{Linear, constant, uniform};
+use crate::{MlpKind, ops};
+
+/// From a token to `hidden` values and back.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    /// To the hidden values.
+    pub fc1: Linear,
+    /// Of [`MlpKind::DepthwiseChannel`].
+    depthwise: Option<DepthwiseChannel>,
+    /// And back.
+    pub fc2: Linear,
+    dropout: Dropout,
+    #[module(skip)]
+    kind: MlpKind,
+}
+
+impl Mlp {
+    /// Fresh parameters; `has_prefix` says whether there are tokens that are no patches.
+    pub fn new(
+        kind: MlpKind,
+        [dim, hidden]: [usize; 2],
+        has_prefix: bool,
+        dropout: f64,
+        device: &Device,
+    ) -> Self {
+        Self {
+            fc1: Linear::new(dim, hidden, true, device),
+            depthwise: (kind == MlpKind::DepthwiseChannel)
+                .then(|| DepthwiseChannel::new([dim, hidden], has_prefix, device)),
+            fc2: Linear::new(hidden, dim, true, device),
+            dropout: DropoutConfig::new(dropout).init(),
+            kind,
+        }
+    }
+
+    /// # Shapes
+    /// - x, output: `[batch, prefix + rows * columns, dim]`
+    pub fn forward(&self, x: Tensor<3>, prefix: usize, grid: [usize; 2]) -> Tensor<3> {
+        let output = match &self.depthwise {
+            Some(depthwise) => self.among_patches(depthwise, x, prefix, grid),
+            None => self.map(x, |hidden| hidden),
+        };
+        self.dropout.forward(output)
+    }
+
+    /// Both layers, with `between` after the activation.
+    fn map(&self, x: Tensor<3>, between: impl Fn(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+        let hidden = match self.kind {
+            MlpKind::Relu => activation::relu(self.fc1.forward(x)),
+            MlpKind::Gelu | MlpKind::DepthwiseChannel => self.fc1.forward_gelu(x),
+        };
+        self.fc2.forward(self.dropout.forward(between(hidden)))
+    }
+
+    /// The patches mapped, with their neighbours; the prefix tokens weighed by them.
+    fn among_patches(
+        &self,
+        depthwise: &DepthwiseChannel,
+        x: Tensor<3>,
+        prefix: usize,
+        grid: [usize; 2],
+    ) -> Tensor<3> {
+        let [_, tokens, _] = x.dims();
+        let patches = x.clone().narrow(1, prefix, tokens - prefix);
+        let patches = self.map(patches, |hidden| depthwise.among_neighbours(hidden, grid));
+        match &depthwise.prefix {
+            Some(gate) => {
+                Tensor::cat(vec![x.narrow(1, 0, prefix) * gate.weight(patches.clone()), patches], 1)
+            }
+            None => patches,
+        }
+    }
+}
+
+/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): patches are mixed with their neighbours in
+/// each channel, and the channels of prefix tokens are weighed by the mean of the patches.
+///
+/// The batch norms of the original are left out: the block's own norms do their work.
+#[derive(Module, Debug)]
+pub struct DepthwiseChannel {
+    /// `[hidden, 1, 3, 3]`.
+    pub conv: Param<Tensor<4>>,
+    /// `[hidden]`.
+    pub conv_bias: Param<Tensor<1>>,
+    /// Where there are prefix tokens.
+    pub prefix: Option<PrefixGate>,
+}
+
+/// From the mean of the patches to the weights of a prefix token's channels.
+#[derive(Module, Debug)]
+pub struct PrefixGate {
+    /// Into a bottleneck of a quarter of the channels.
+    pub compress: Linear,
+    /// And out of it.
+    pub excite: Linear,
+}
+
+impl DepthwiseChannel {
+    fn new([dim, hidden]: [usize; 2], has_prefix: bool, device: &Device) -> Self {
+        let narrow = (dim / 4).max(1);
+        Self {
+            conv: uniform([hidden, 1, 3, 3], 1.0 / 3.0, device),
+            conv_bias: constant([hidden], 0.0, device),
+            prefix: has_prefix.then(|| PrefixGate {
+                compress: Linear::new(dim, narrow, true, device),
+                excite: Linear::new(narrow, dim, true, device),
+            }),
+        }
+    }
+
+    /// `x + gelu(convolution(x))` of the patches.
+    fn among_neighbours(&self, x: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
+        let [batch, patches, hidden] = x.dims();
+        let map = x.clone().swap_dims(1, 2).reshape([batch, hidden, rows, columns]);
+        let map = ops::same_conv2d(map, self.conv.val(), Some(self.conv_bias.val()));
+        x + ops::gelu(map.reshape([batch, hidden, patches]).swap_dims(1, 2))
+    }
+}
+
+impl PrefixGate {
+    /// `[batch, 1, dim]`.
+    fn weight(&self, patches: Tensor<3>) -> Tensor<3> {
+        self.excite.forward(self.compress.forward_gelu(patches.mean_dim(1)))
+    }
+}

@@ -1,0 +1,76 @@
+//! Rotary positions over two axes (Su et al. 2021; Heo et al. 2024, 'Rotary Position Embedding for Vision Transformer', section 3.1).
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor, TensorData};
+
+/// Turns pairs of values of queries and keys by angles that grow with the row (first half of a head) and the column (second
+/// half), so that a score depends on the offset between two patches alone. Prefix tokens are not turned.
+#[derive(Module, Debug)]
+pub struct Rotary {
+    /// `[1, 1, tokens, 2, 1, head_dim / 4]`.
+    cos: Tensor<6>,
+    /// The same shape.
+    sin: Tensor<6>,
+}
+
+impl Rotary {
+    /// Angles for a grid of `[rows, columns]` after `prefix` tokens. The base of the frequencies is 100 (Heo et al. 2024).
+    ///
+    /// # Panics
+    /// When `head_dim` is no multiple of 4.
+    pub fn new([rows, columns]: [usize; 2], prefix: usize, head_dim: usize, device: &Device) -> Self {
+        assert!(head_dim.is_multiple_of(4), "two axes of pairs are needed");
+        let (tokens, pairs) = (prefix + rows * columns, head_dim / 4);
+        let mut angles = vec![0.0f64; prefix * 2 * pairs];
+        for patch in 0..rows * columns {
+            for place in [patch / columns, patch % columns] {
+                angles
+                    .extend((0..pairs).map(|pair| place as f64 * 100f64.powf(-(pair as f64) / pairs as f64)));
+            }
+        }
+        let table = |function: fn(f64) -> f64| {
+            let values: Vec<f32> = angles.iter().map(|&angle| function(angle) as f32).collect();
+            Tensor::from_data(TensorData::new(values, [1, 1, tokens, 2, 1, pairs]), device)
+        };
+        Self { cos: table(f64::cos), sin: table(f64::sin) }
+    }
+
+    /// # Shapes
+    /// - x, output: `[batch, heads, tokens, head_dim]`
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let shape = x.dims();
+        let [batch, heads, tokens, head_dim] = shape;
+        let x: Tensor<6> = x.reshape([batch, heads, tokens, 2, 2, head_dim / 4]);
+        let (a, b) = (x.clone().narrow(4, 0, 1), x.narrow(4, 1, 1));
+        let (cos, sin) = (self.cos.clone(), self.sin.clone());
+        let turned = vec![a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
+        Tensor::cat(turned, 4).reshape(shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Distribution;
+
+    #[test]
+    fn scores_depend_on_offsets_alone() {
+        let device = Device::default();
+        let ([rows, columns], prefix, dim) = ([4, 5], 1, 8);
+        let rotary = Rotary::new([rows, columns], prefix, dim, &device);
+        let tokens = prefix + rows * columns;
+        // The same query and the same key everywhere.
+        let same = || {
+            Tensor::<4>::random([1, 1, 1, dim], Distribution::Normal(0.0, 1.0), &device).repeat_dim(2, tokens)
+        };
+        let (q, k) = (rotary.forward(same()), rotary.forward(same()));
+        let scores: Vec<f32> = q.matmul(k.swap_dims(2, 3)).into_data().iter::<f32>().collect();
+        let score = |q: [usize; 2], k: [usize; 2]| {
+            let token = |[row, column]: [usize; 2]| prefix + row * columns + column;
+            scores[token(q) * tokens + token(k)]
+        };
+        assert!((score([0, 0], [1, 2]) - score([2, 1], [3, 3])).abs() < 1e-5);
+        assert!((score([3, 4], [1, 3]) - score([2, 1], [0, 0])).abs() < 1e-5);
+        assert!((score([0, 0], [1, 2]) - score([0, 0], [2, 1])).abs() > 1e-3);
+    }
+}

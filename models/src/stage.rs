@@ -1,0 +1,146 @@
+//! A stage: blocks on one grid, after a merge of the last stage's patches (Liu et al. 2021, section 3.1).
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+
+use crate::attention::Context;
+use crate::block::Block;
+use crate::linear::Linear;
+use crate::norm::LayerNorm;
+use crate::ops::{RowMap, gather_rows};
+use crate::rotary::Rotary;
+use crate::{BlockStyle, ModelConfig, Position, Tokeniser};
+
+/// Blocks on one grid. A plain model is a single stage.
+#[derive(Module, Debug)]
+pub struct Stage {
+    /// Makes this stage's tokens of the last one's; none in the first stage.
+    downsample: Option<PatchMerging>,
+    blocks: Vec<Block>,
+    rotary: Option<Rotary>,
+    rows: usize,
+    columns: usize,
+    prefix: usize,
+}
+
+impl Stage {
+    /// Fresh parameters.
+    pub fn new(config: &ModelConfig, stage: usize, device: &Device) -> Self {
+        let [rows, columns] = config.stage_grid(stage);
+        let prefix = config.num_prefix_tokens();
+        let head_dim = config.stage_dim(stage) / config.num_heads[stage];
+        Self {
+            downsample: (stage > 0).then(|| PatchMerging::new(config, stage, device)),
+            blocks: (0..config.depth[stage]).map(|index| Block::new(config, stage, index, device)).collect(),
+            rotary: (config.position == Position::Rotary)
+                .then(|| Rotary::new([rows, columns], prefix, head_dim, device)),
+            rows,
+            columns,
+            prefix,
+        }
+    }
+
+    /// # Shapes
+    /// - tokens: `[batch, tokens of the last stage, dim of the last stage]`
+    /// - output: `[batch, tokens, dim]`
+    pub fn forward(&self, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
+        let context = self.context(position);
+        self.blocks.iter().fold(self.enter(tokens), |tokens, block| block.forward(tokens, &context))
+    }
+
+    /// [`Self::forward`] that also adds each block's attention weights to `maps`.
+    pub fn forward_with_weights(
+        &self,
+        tokens: Tensor<3>,
+        position: &Option<Tensor<3>>,
+        maps: &mut Vec<Tensor<4>>,
+    ) -> Tensor<3> {
+        let context = self.context(position);
+        self.blocks.iter().fold(self.enter(tokens), |tokens, block| {
+            let (tokens, weights) = block.forward_with_weights(tokens, &context);
+            maps.push(weights);
+            tokens
+        })
+    }
+
+    fn enter(&self, tokens: Tensor<3>) -> Tensor<3> {
+        match &self.downsample {
+            Some(merge) => merge.forward(tokens),
+            None => tokens,
+        }
+    }
+
+    fn context(&self, position: &Option<Tensor<3>>) -> Context {
+        Context {
+            bias: None,
+            position: position.clone(),
+            rotary: self.rotary.clone(),
+            grid: [self.rows, self.columns],
+            prefix: self.prefix,
+        }
+    }
+}
+
+/// Every two by two tokens become one of twice the width; odd grids are padded with zeros.
+#[derive(Module, Debug)]
+pub struct PatchMerging {
+    norm: LayerNorm,
+    reduction: Linear,
+    norm_last: bool,
+    /// One map for each copy that is merged: the tokens themselves, and in SL-Swin their four diagonal shifts.
+    #[module(skip)]
+    copies: Vec<RowMap>,
+}
+
+impl PatchMerging {
+    /// The merge before `stage`, which is at least 1. Swin v2 normalises after the reduction, the others before it.
+    pub fn new(config: &ModelConfig, stage: usize, device: &Device) -> Self {
+        let shifted = config.tokeniser == Tokeniser::ShiftedPatch;
+        let shifts: &[[isize; 2]] =
+            if shifted { &[[0, 0], [-1, -1], [-1, 1], [1, -1], [1, 1]] } else { &[[0, 0]] };
+        let grid = config.stage_grid(stage - 1);
+        let (input, output) = (4 * shifts.len() * config.stage_dim(stage - 1), config.stage_dim(stage));
+        let norm_last = config.block == BlockStyle::ResidualPostNorm;
+        Self {
+            norm: LayerNorm::new(if norm_last { output } else { input }, config.norm_epsilon, device),
+            reduction: Linear::new(input, output, shifted, device),
+            norm_last,
+            copies: shifts.iter().map(|&shift| merge_map(grid, shift)).collect(),
+        }
+    }
+
+    /// # Shapes
+    /// - tokens: `[batch, rows * columns, dim]`
+    /// - output: `[batch, rows / 2 * columns / 2, 2 * dim]`, sides rounded up
+    pub fn forward(&self, tokens: Tensor<3>) -> Tensor<3> {
+        let [batch, _, dim] = tokens.dims();
+        let merged = self
+            .copies
+            .iter()
+            .map(|copy| gather_rows(tokens.clone(), copy).reshape([batch, copy.rows() / 4, 4 * dim]));
+        let merged = Tensor::cat(merged.collect(), 2);
+        if self.norm_last {
+            self.norm.forward(self.reduction.forward(merged))
+        } else {
+            self.reduction.forward(self.norm.forward(merged))
+        }
+    }
+}
+
+/// The four tokens of each merged one, in the order of Microsoft's Swin: down first, then to the right. `shift` moves where
+/// they are taken from.
+fn merge_map([rows, columns]: [usize; 2], [down, right]: [isize; 2]) -> RowMap {
+    let place = |place: usize, shift: isize, side: usize| {
+        place.checked_add_signed(shift).filter(|&place| place < side)
+    };
+    let (merged_rows, merged_columns) = (rows.div_ceil(2), columns.div_ceil(2));
+    let sources: Vec<Option<usize>> = (0..merged_rows * merged_columns * 4)
+        .map(|index| {
+            let (cell, corner) = (index / 4, index % 4);
+            let row = place(cell / merged_columns * 2 + corner % 2, down, rows)?;
+            let column = place(cell % merged_columns * 2 + corner / 2, right, columns)?;
+            Some(row * columns + column)
+        })
+        .collect();
+    RowMap::new(&sources, rows * columns)
+}

@@ -1,0 +1,142 @@
+//! In tests, of this crate and of the program: every choice that a configuration offers, in models small enough to try
+//! them all.
+
+#![allow(dead_code)]
+
+use vitrine_models::{
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, ImageSize, Mixer, MlpKind,
+    ModelConfig, Normaliser, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser, preset,
+};
+
+/// A plain model of six patches, two channels and five classes.
+pub fn base() -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize { height: 8, width: 12 },
+        channels: 2,
+        patch_size: 4,
+        embed_dim: 24,
+        depth: 2.into(),
+        num_heads: 3.into(),
+        num_classes: 5,
+        ..preset::find("vit_pico_patch4_32").expect("listed")
+    }
+}
+
+/// One model for every choice, and some for choices together.
+pub fn variants() -> Vec<ModelConfig> {
+    let mut all = positions_and_pools();
+    let token = ModelConfig { class_token: true, registers: 1, ..base() };
+    for score in
+        [Score::ScaledDot, Score::Dot, Score::Bilinear, Score::Additive, Score::Cosine, Score::Locality]
+    {
+        for normaliser in [Normaliser::Softmax, Normaliser::Relu, Normaliser::Hard] {
+            let attention = AttentionOptions { score, normaliser, ..AttentionOptions::default() };
+            all.push(ModelConfig { attention, ..token.clone() });
+        }
+    }
+    for (qk_norm, talking_heads) in [(true, false), (false, true), (true, true)] {
+        let attention = AttentionOptions { qk_norm, talking_heads, ..AttentionOptions::default() };
+        all.push(ModelConfig { attention, ..token.clone() });
+    }
+    for mixers in [
+        vec![Mixer::Neighbourhood(1)],
+        vec![Mixer::CrossCovariance],
+        vec![Mixer::Global, Mixer::CrossCovariance],
+    ] {
+        all.push(ModelConfig { mixers, ..token.clone() });
+    }
+    for relative_position in [
+        None,
+        Some(RelativePosition::None),
+        Some(RelativePosition::Table),
+        Some(RelativePosition::Continuous),
+    ] {
+        let attention = AttentionOptions { relative_position, ..AttentionOptions::default() };
+        let mixers = vec![Mixer::Window(2), Mixer::ShiftedWindow(2)];
+        all.push(ModelConfig { patch_size: 2, mixers, attention, ..base() });
+    }
+    // Padded windows with every way to compute them.
+    for (score, attention_dropout) in [(Score::Cosine, 0.0), (Score::ScaledDot, 0.1), (Score::Additive, 0.0)]
+    {
+        let attention = AttentionOptions { score, ..AttentionOptions::default() };
+        all.push(ModelConfig { attention, attention_dropout, ..stages() });
+    }
+    for block in
+        [BlockStyle::PreNorm, BlockStyle::PostNorm, BlockStyle::ResidualPostNorm, BlockStyle::Compact]
+    {
+        for mlp in [MlpKind::Gelu, MlpKind::Relu, MlpKind::DepthwiseChannel] {
+            all.push(ModelConfig { block, mlp, ..token.clone() });
+        }
+        all.push(ModelConfig { block, ..stages() });
+    }
+    for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
+        for place in [GatePlace::Mixer, GatePlace::Mlp] {
+            let reduction = (kind != ChannelGate::Efficient).then_some(4);
+            let gate = Some(ChannelAttention { kind, reduction, place });
+            all.push(ModelConfig { channel_attention: gate, ..token.clone() });
+            all.push(ModelConfig { channel_attention: gate, ..stages() });
+        }
+    }
+    all.push(ModelConfig { tokeniser: Tokeniser::ShiftedPatch, ..token.clone() });
+    all.push(ModelConfig { tokeniser: Tokeniser::ShiftedPatch, ..stages() });
+    all.push(ModelConfig { tokeniser: Tokeniser::Convolution { layers: 2, kernel_size: 3 }, ..token });
+    let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..base() };
+    all.push(ModelConfig { distillation_token: true, ..with_class.clone() });
+    all.push(ModelConfig { class_depth: 2, layer_scale: Some(0.1), ..with_class });
+    all
+}
+
+/// Two stages of windows on a grid that they do not divide.
+fn stages() -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize { height: 10, width: 14 },
+        patch_size: 2,
+        depth: [2, 1].into(),
+        num_heads: [3, 6].into(),
+        position: Position::None,
+        embed_norm: true,
+        mixers: vec![Mixer::Window(3), Mixer::ShiftedWindow(3)],
+        ..base()
+    }
+}
+
+fn positions_and_pools() -> Vec<ModelConfig> {
+    let mut all = Vec::new();
+    let positions =
+        [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d, Position::Rotary];
+    for position in positions {
+        for (pool, class_token) in [
+            (Pool::ClassToken, true),
+            (Pool::Mean, true),
+            (Pool::Mean, false),
+            (Pool::Sequence, false),
+            (Pool::Attention, false),
+        ] {
+            for (registers, patch_size) in [(0, 4), (2, 1)] {
+                all.push(ModelConfig {
+                    position,
+                    pool,
+                    class_token,
+                    registers,
+                    patch_size,
+                    head_hidden: vec![7; registers],
+                    layer_scale: (registers > 0).then_some(0.1),
+                    // The width of a head must hold two pairs.
+                    num_heads: if position == Position::Rotary { 2.into() } else { 3.into() },
+                    ..base()
+                });
+            }
+        }
+        if !matches!(position, Position::None | Position::Rotary) {
+            let position_place = PositionPlace::QueryKey;
+            all.push(ModelConfig { position, position_place, class_token: true, ..base() });
+        }
+    }
+    all.push(ModelConfig {
+        position: Position::Learned,
+        prefix_position: false,
+        class_token: true,
+        ..base()
+    });
+    all
+}

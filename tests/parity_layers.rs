@@ -1,0 +1,207 @@
+//! Single layers give the values of PyTorch, timm and the formulas of the attention literature.
+//!
+//! `VITRINE_DEVICE` chooses the device, as in `tests/parity.rs`.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/reference.rs"]
+mod reference;
+
+use burn::module::Param;
+use burn::tensor::{Bool, Device, Tensor};
+use reference::{Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values};
+use vitrine_models::attention::{
+    AttentionSpec, Cbam, ChannelAttention, Context, CrossAttention, CrossCovarianceAttention, Efficient,
+    MultiHeadAttention, ScoreFunction, SqueezeExcitation, TokenMixer, WindowAttention, hide, normalise,
+};
+use vitrine_models::block::Block;
+use vitrine_models::norm::LayerNorm;
+use vitrine_models::{
+    AttentionOptions, BlockStyle, MlpKind, ModelConfig, Normaliser, Score, position, preset,
+};
+
+fn layers() -> (Arrays, Device, f32) {
+    let (device, tolerance) = tested_device();
+    (arrays("layers", "io.safetensors"), device, tolerance)
+}
+
+fn spec(score: Score) -> AttentionSpec {
+    AttentionSpec {
+        dim: 48,
+        num_heads: 3,
+        qkv_bias: true,
+        options: AttentionOptions { score, ..AttentionOptions::default() },
+        norm_epsilon: 1e-5,
+        attention_dropout: 0.0,
+        dropout: 0.0,
+    }
+}
+
+#[test]
+fn channel_attention() {
+    let (all, device, tolerance) = layers();
+    let map = || tensor::<4>(&all["fmap"], &device);
+    let (fc1, fc2) = ("se.weight.fc1", "se.weight.fc2");
+    let se = SqueezeExcitation { fc1: linear(&all, fc1, &device), fc2: linear(&all, fc2, &device) };
+    let se = ChannelAttention::SqueezeExcitation(se).forward_map(map());
+    assert_close("se", &values(se), &all["se.out"].values, tolerance);
+
+    let eca = Efficient { conv: param(&all["eca.weight.conv.weight"], &device) };
+    assert_eq!(Efficient::kernel(16), all["eca.weight.conv.weight"].shape[2]);
+    let eca = ChannelAttention::Efficient(eca).forward_map(map());
+    assert_close("eca", &values(eca), &all["eca.out"].values, tolerance);
+
+    // The batch norm of the reference, whose running mean is 0 and variance 1, as part of the convolution.
+    let norm = |name: &str| all[&format!("cbam.weight.spatial.conv.bn.{name}")].values[0];
+    assert_eq!((norm("running_mean"), norm("running_var")), (0.0, 1.0));
+    let conv = tensor::<4>(&all["cbam.weight.spatial.conv.conv.weight"], &device);
+    let cbam = Cbam {
+        fc1: linear(&all, "cbam.weight.channel.fc1", &device),
+        fc2: linear(&all, "cbam.weight.channel.fc2", &device),
+        conv: Param::from_tensor(conv.mul_scalar(norm("weight") / (1.0f32 + 1e-5).sqrt())),
+        conv_bias: param(&all["cbam.weight.spatial.conv.bn.bias"], &device),
+    };
+    let cbam = ChannelAttention::Cbam(cbam).forward_map(map());
+    assert_close("cbam", &values(cbam), &all["cbam.out"].values, tolerance);
+}
+
+#[test]
+fn cross_covariance_attention() {
+    let (all, device, tolerance) = layers();
+    let mut layer = CrossCovarianceAttention::new(&spec(Score::ScaledDot), &device);
+    layer.qkv = linear(&all, "xca.weight.qkv", &device);
+    layer.proj = linear(&all, "xca.weight.proj", &device);
+    layer.temperature = param(&all["xca.weight.temperature"], &device);
+    let tokens = tensor::<3>(&all["tokens"], &device);
+    assert_close("xca", &values(layer.forward(tokens.clone())), &all["xca.out"].values, tolerance);
+    let (out, _) = layer.forward_with_weights(tokens);
+    assert_close("xca, step by step", &values(out), &all["xca.out"].values, tolerance);
+}
+
+#[test]
+fn class_attention() {
+    let (all, device, tolerance) = layers();
+    let mut layer = CrossAttention::new(48, 3, true, &device);
+    let part = |name: &str| linear(&all, &format!("class_attention.weight.{name}"), &device);
+    (layer.q, layer.k, layer.v, layer.proj) = (part("q"), part("k"), part("v"), part("proj"));
+    let tokens = tensor::<3>(&all["tokens"], &device);
+    let out = layer.forward(tokens.clone().narrow(1, 0, 1), tokens);
+    assert_close("class attention", &values(out), &all["class_attention.out"].values, tolerance);
+}
+
+/// PyTorch's `MultiheadAttention`.
+fn multi_head(all: &Arrays, name: &str, device: &Device) -> MultiHeadAttention {
+    let mut layer = MultiHeadAttention::new(&spec(Score::ScaledDot), device);
+    let weight = |part: &str| &all[&format!("{name}.{part}")];
+    layer.qkv = linear_of(weight("in_proj_weight"), Some(weight("in_proj_bias")), device);
+    layer.proj = linear(all, &format!("{name}.out_proj"), device);
+    layer
+}
+
+#[test]
+fn multi_head_attention_with_separate_inputs_and_a_mask() {
+    let (all, device, tolerance) = layers();
+    let layer = multi_head(&all, "mha.weight", &device);
+    let (tokens, position) =
+        (tensor::<3>(&all["tokens"], &device), tensor::<3>(&all["mha.position"], &device));
+    let mask = tensor::<2>(&all["mha.mask"], &device).greater_elem(0.5);
+    let mask: Tensor<4, Bool> = mask.unsqueeze_dims(&[1, 2]).repeat_dim(2, 17);
+    let placed = tokens.clone() + position.clone();
+    let (out, weights) =
+        layer.forward_separate(placed.clone(), placed, tokens.clone(), Some(hide(mask.clone())));
+    assert_close("output", &values(out), &all["mha.out"].values, tolerance);
+    assert_close("weights", &values(weights), &all["mha.attn"].values, tolerance);
+    // The same as an option of self-attention.
+    let context = Context { bias: Some(hide(mask)), position: Some(position), ..Context::default() };
+    let out = layer.forward(tokens, &context);
+    assert_close("output of self-attention", &values(out), &all["mha.out"].values, tolerance);
+}
+
+#[test]
+fn the_original_encoder_layer() {
+    let (all, device, tolerance) = layers();
+    let config = ModelConfig {
+        embed_dim: 48,
+        num_heads: 3.into(),
+        norm_epsilon: 1e-5,
+        block: BlockStyle::PostNorm,
+        mlp: MlpKind::Relu,
+        ..preset::find("vit_pico_patch4_32").unwrap()
+    };
+    let name = |part: &str| format!("postnorm_encoder.weight.{part}");
+    let norm = |part: &str| {
+        let mut norm = LayerNorm::new(48, 1e-5, &device);
+        norm.weight = param(&all[&name(&format!("{part}.weight"))], &device);
+        norm.bias = param(&all[&name(&format!("{part}.bias"))], &device);
+        norm
+    };
+    let mut block = Block::new(&config, 0, 0, &device);
+    block.mixer = TokenMixer::MultiHead(multi_head(&all, &name("self_attn"), &device));
+    (block.mixer_norm, block.mlp_norm) = (norm("norm1"), norm("norm2"));
+    block.mlp.fc1 = linear(&all, &name("linear1"), &device);
+    block.mlp.fc2 = linear(&all, &name("linear2"), &device);
+    let out = block.forward(tensor(&all["tokens"], &device), &Context::default());
+    assert_close("encoder", &values(out), &all["postnorm_encoder.out"].values, tolerance);
+}
+
+#[test]
+fn window_attention() {
+    let (all, device, tolerance) = layers();
+    let mut layer = WindowAttention::new(&spec(Score::ScaledDot), [8, 8], 4, 0, &device);
+    layer.inner.qkv = linear(&all, "window.weight.qkv", &device);
+    layer.inner.proj = linear(&all, "window.weight.proj", &device);
+    layer.relative_position.as_mut().unwrap().table =
+        Some(param(&all["window.weight.relative_position_bias_table"], &device));
+    let x = tensor::<4>(&all["window.in"], &device).reshape([2, 64, 48]);
+    let out = layer.forward(x.clone());
+    assert_close("windows", &values(out), &all["window.out"].values, tolerance);
+    let (out, _) = layer.forward_with_weights(x);
+    assert_close("windows, step by step", &values(out), &all["window.out"].values, tolerance);
+}
+
+#[test]
+fn scores_and_normalisers() {
+    let (all, device, tolerance) = layers();
+    let array = |name: &str| tensor::<3>(&all[&format!("score.{name}")], &device).unsqueeze_dim::<4>(1);
+    let matrix = |name: &str| tensor::<2>(&all[&format!("score.{name}")], &device);
+    for (name, score, normaliser) in [
+        ("scaled_dot", Score::ScaledDot, Normaliser::Softmax),
+        ("dot", Score::Dot, Normaliser::Softmax),
+        ("bilinear", Score::Bilinear, Normaliser::Softmax),
+        ("additive", Score::Additive, Normaliser::Softmax),
+        ("relu", Score::ScaledDot, Normaliser::Relu),
+    ] {
+        let spec = AttentionSpec { dim: 8, num_heads: 1, ..spec(score) };
+        let mut function = ScoreFunction::new(&spec, &device);
+        if function.bilinear.is_some() {
+            function.bilinear = Some(Param::from_tensor(matrix("w_b").unsqueeze()));
+        }
+        if let Some(additive) = &mut function.additive {
+            // The reference multiplies from the left.
+            additive.query = Param::from_tensor(matrix("w_q").transpose().unsqueeze());
+            additive.key = Param::from_tensor(matrix("w_k").transpose().unsqueeze());
+            additive.vector = Param::from_tensor(tensor::<1>(&all["score.w_v"], &device).reshape([1, 8, 1]));
+        }
+        let weights = normalise(function.forward(array("q"), array("k")), normaliser);
+        let out = weights.matmul(array("v"));
+        assert_close(name, &values(out), &all[&format!("score.{name}.out")].values, tolerance);
+    }
+}
+
+#[test]
+fn the_sinusoidal_table() {
+    let (all, _, _) = layers();
+    assert_close("table", &position::sinusoidal(50, 48), &all["sinusoidal.table"].values, 1e-6);
+}
+
+#[test]
+fn positions_resampled_to_another_grid() {
+    let all = arrays("position_resize", "io.safetensors");
+    let table = &all["pos_embed"].values;
+    for (name, side) in [("to_7x7", 7), ("to_3x3", 3)] {
+        // The first token is no patch and stays.
+        let mut resampled = table[..48].to_vec();
+        resampled.extend(position::resample(&table[48..], [4, 4], [side, side]));
+        assert_close(name, &resampled, &all[name].values, 1e-5);
+    }
+}
