@@ -8,6 +8,18 @@ use vitrine_models::{
     ModelConfig, Normaliser, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser, preset,
 };
 
+/// Numbers between -1 and 1 that look random.
+pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
 /// A plain model of six patches, two channels and five classes.
 pub fn base() -> ModelConfig {
     ModelConfig {
@@ -112,15 +124,14 @@ fn positions_and_pools() -> Vec<ModelConfig> {
             (Pool::Sequence, false),
             (Pool::Attention, false),
         ] {
-            for (registers, patch_size) in [(0, 4), (2, 1)] {
+            for (registers, patch_size) in [(0, 4), (2, 2)] {
                 all.push(ModelConfig {
                     position,
                     pool,
                     class_token,
                     registers,
                     patch_size,
-                    head_hidden: vec![7; registers],
-                    layer_scale: (registers > 0).then_some(0.1),
+                    head_hidden: if pool == Pool::Mean { vec![16; registers / 2] } else { Vec::new() },
                     // The width of a head must hold two pairs.
                     num_heads: if position == Position::Rotary { 2.into() } else { 3.into() },
                     ..base()
@@ -132,6 +143,8 @@ fn positions_and_pools() -> Vec<ModelConfig> {
             all.push(ModelConfig { position, position_place, class_token: true, ..base() });
         }
     }
+    // Every pixel a token.
+    all.push(ModelConfig { patch_size: 1, layer_scale: Some(0.5), ..base() });
     all.push(ModelConfig {
         position: Position::Learned,
         prefix_position: false,
