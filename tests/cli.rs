@@ -110,6 +110,40 @@ fn classify(pictures: &Pictures) {
         .stderr(contains("broken.png").and(contains("nowhere.png")));
 }
 
+#[test]
+fn a_model_of_stages_and_windows_is_trained_saved_and_used() {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 8);
+    pictures.fill("data/blue", [30, 30, 200], 8);
+    pictures.write(
+        "swin.toml",
+        "image_size = 16\npatch_size = 2\nembed_dim = 16\ndepth = [2, 2]\nnum_heads = [2, 4]\nclass_token = false\n\
+         pool = \"mean\"\nposition = \"none\"\nmixers = [{ window = 3 }, { shifted_window = 3 }]\n\
+         [attention]\nscore = \"cosine\"\nrelative_position = \"continuous\"\n\
+         [channel_attention]\nkind = \"squeeze_excitation\"\nreduction = 4\n",
+    );
+    vitrine(&pictures)
+        .args(["train", "data", "--model", "swin.toml", "--epochs", "3", "--output", "run"])
+        .assert()
+        .success();
+    vitrine(&pictures).args(["evaluate", "run", "data", "--json"]).assert().success();
+    vitrine(&pictures)
+        .args(["classify", "run", "data/red/0.png"])
+        .assert()
+        .success()
+        .stdout(contains("data/red/0.png: "));
+    vitrine(&pictures)
+        .args(["inspect", "run"])
+        .assert()
+        .success()
+        .stdout(contains("multiply-adds an image").and(contains("depth = [2, 2]")));
+    vitrine(&pictures)
+        .args(["inspect", "swin_tiny_patch4_window7_224", "--image-size", "448", "--json"])
+        .assert()
+        .success()
+        .stdout(contains("\"multiply_adds\"").and(contains("\"image_size\":448")));
+}
+
 /// One wrong input: the arguments, the exit status, and words the message must have.
 #[test]
 fn wrong_inputs_name_their_cause() {
@@ -132,6 +166,8 @@ fn wrong_inputs_name_their_cause() {
     let cases: Vec<(Vec<&str>, i32, &[&str])> = vec![
         (vec!["train", "nowhere"], 1, &["nowhere", "shapes"]),
         (vec!["train", "empty"], 1, &["empty"]),
+        (vec!["inspect", "good", "--image-size", "32"], 1, &["--image-size", "good"]),
+        (vec!["inspect", "vit_tiny_patch16_224", "--image-size", "33"], 1, &["--image-size", "patch_size"]),
         (vec!["train", "single"], 1, &["single", "red"]),
         (vec!["train", "lopsided"], 1, &["blue"]),
         (vec!["train", "good", "--model", "vit_huge"], 1, &["vit_huge", "vitrine presets"]),

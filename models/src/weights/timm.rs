@@ -304,6 +304,76 @@ mod tests {
     }
 
     #[test]
+    fn every_variant_is_written_under_names_of_its_own_and_read_back() {
+        let device = Device::default();
+        for config in crate::testing::variants() {
+            let tensors = to_timm(&config.init(&device).unwrap());
+            let names: std::collections::BTreeSet<&str> = tensors.iter().map(|t| t.name.as_str()).collect();
+            assert_eq!(names.len(), tensors.len(), "{config:?}");
+            let loaded = from_timm(config.init(&device).unwrap(), tensors.clone()).unwrap();
+            assert_eq!(to_timm(&loaded), tensors, "{config:?}");
+        }
+    }
+
+    #[test]
+    fn cait_and_swin_have_timms_names() {
+        let device = Device::default();
+        let names = |preset: &str| -> Vec<String> {
+            let config = preset::find(preset).unwrap();
+            let config = ModelConfig { depth: crate::PerStage(vec![2; config.num_stages()]), ..config };
+            to_timm(&config.init(&device).unwrap()).into_iter().map(|tensor| tensor.name).collect()
+        };
+        let expected: [(&str, &[&str]); 3] = [
+            (
+                "cait_xxs24_224",
+                &[
+                    "cls_token",
+                    "pos_embed",
+                    "blocks.1.gamma_1",
+                    "blocks.1.gamma_2",
+                    "blocks.0.attn.proj_l.weight",
+                    "blocks.0.attn.proj_w.bias",
+                    "blocks_token_only.1.gamma_1",
+                    "blocks_token_only.0.attn.q.weight",
+                    "blocks_token_only.0.attn.k.bias",
+                    "blocks_token_only.0.attn.v.weight",
+                    "blocks_token_only.0.attn.proj.bias",
+                    "blocks_token_only.0.mlp.fc2.weight",
+                    "norm.weight",
+                    "head.weight",
+                ],
+            ),
+            (
+                "swin_tiny_patch4_window7_224",
+                &[
+                    "patch_embed.norm.weight",
+                    "layers.0.blocks.1.attn.relative_position_bias_table",
+                    "layers.3.downsample.reduction.weight",
+                    "layers.3.downsample.norm.bias",
+                    "norm.bias",
+                    "head.fc.weight",
+                ],
+            ),
+            (
+                "swinv2_tiny_window8_256",
+                &[
+                    "layers.0.blocks.0.attn.logit_scale",
+                    "layers.0.blocks.0.attn.q_bias",
+                    "layers.0.blocks.0.attn.v_bias",
+                    "layers.0.blocks.0.attn.cpb_mlp.0.bias",
+                    "layers.0.blocks.0.attn.cpb_mlp.2.weight",
+                ],
+            ),
+        ];
+        for (preset, keys) in expected {
+            let names = names(preset);
+            for key in keys {
+                assert!(names.iter().any(|name| name == key), "{preset}: {key} is not in {names:?}");
+            }
+        }
+    }
+
+    #[test]
     fn every_key_at_fault_is_listed() {
         let device = Device::default();
         let model = config().init(&device).unwrap();
