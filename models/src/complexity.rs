@@ -4,7 +4,7 @@
 //! `w` tokens of `C` values, attention over everything costs `4hwC² + 2(hw)²C`, in windows of `M` by `M` tokens
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
-use crate::{ChannelGate, Mixer, MlpKind, ModelConfig, Pool, RelativePosition, Score, Tokeniser};
+use crate::{ChannelGate, MlpKind, ModelConfig, Pool, Tokeniser};
 
 /// Multiply-adds of one image through a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,28 +71,14 @@ impl Complexity {
     }
 
     fn add_block(&mut self, config: &ModelConfig, stage: usize, block: usize) {
-        let (dim, heads) = (config.stage_dim(stage), config.num_heads[stage]);
-        let grid = config.stage_grid(stage);
-        let patches = grid[0] * grid[1];
+        let dim = config.stage_dim(stage);
+        let [rows, columns] = config.stage_grid(stage);
+        let patches = rows * columns;
         let tokens = config.num_prefix_tokens() + patches;
-        match config.mixer(block) {
-            Mixer::Global | Mixer::Neighbourhood(_) => self.add_attention(config, [1, tokens, dim, heads]),
-            Mixer::Window(size) | Mixer::ShiftedWindow(size) => {
-                let window = grid.map(|side| side.min(size));
-                let windows = grid[0].div_ceil(window[0]) * grid[1].div_ceil(window[1]);
-                self.add_attention(config, [windows, window[0] * window[1], dim, heads]);
-                if config.attention.relative_position == Some(RelativePosition::Continuous) {
-                    let offsets = (2 * window[0] - 1) * (2 * window[1] - 1);
-                    self.attention += product([offsets, 512, 2 + heads]);
-                }
-            }
-            Mixer::CrossCovariance => {
-                let head_dim = dim / heads;
-                self.projections += 4 * product([tokens, dim, dim]);
-                self.attention += 2 * product([tokens, dim, head_dim]);
-                self.attention_weights += product([heads, head_dim, head_dim]);
-            }
-        }
+        let mixer = config.mixer(block).cost(config, stage);
+        self.projections += mixer.projections;
+        self.attention += mixer.attention;
+        self.attention_weights += mixer.attention_weights;
         let hidden = config.mlp_dim(stage);
         self.mlp += match config.mlp {
             MlpKind::Gelu | MlpKind::Relu => 2 * product([tokens, dim, hidden]),
@@ -102,24 +88,6 @@ impl Complexity {
             self.mlp += 2 * product([dim, (dim / 4).max(1)]);
         }
         self.add_gate(config, dim, patches);
-    }
-
-    /// Attention inside each of some windows.
-    fn add_attention(&mut self, config: &ModelConfig, [windows, area, dim, heads]: [usize; 4]) {
-        let (tokens, head_dim) = (windows * area, dim / heads);
-        self.projections += 4 * product([tokens, dim, dim]);
-        let values = product([tokens, area, dim]);
-        let scores = match config.attention.score {
-            Score::ScaledDot | Score::Dot | Score::Cosine | Score::Locality => values,
-            Score::Bilinear => values + product([tokens, dim, head_dim]),
-            Score::Additive => values + 2 * product([tokens, dim, head_dim]),
-        };
-        self.attention += scores + values;
-        let weights = product([tokens, area, heads]);
-        if config.attention.talking_heads {
-            self.attention += 2 * weights * heads as u64;
-        }
-        self.attention_weights += weights;
     }
 
     fn add_gate(&mut self, config: &ModelConfig, dim: usize, patches: usize) {
@@ -191,7 +159,8 @@ fn tokeniser(config: &ModelConfig) -> u64 {
     }
 }
 
-fn product<const N: usize>(factors: [usize; N]) -> u64 {
+/// Of whole numbers that together may not fit a `usize` of 32 bits.
+pub(crate) fn product<const N: usize>(factors: [usize; N]) -> u64 {
     factors.iter().map(|&factor| factor as u64).product()
 }
 
@@ -200,7 +169,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::ops::counting;
-    use crate::{ImageSize, preset, testing};
+    use crate::{ImageSize, Mixer, preset, testing};
     use burn::tensor::{Device, Tensor};
 
     #[test]

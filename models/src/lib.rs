@@ -41,10 +41,10 @@ mod testing;
 pub mod vision_transformer;
 pub mod weights;
 
+pub use attention::Mixer;
 pub use complexity::Complexity;
 pub use config::{
-    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, Mixer,
-    MlpKind, ModelConfig, Normaliser, PerStage, Pool, Position, PositionPlace, RelativePosition, Score,
-    Tokeniser,
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, MlpKind,
+    ModelConfig, Normaliser, PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
 };
 pub use vision_transformer::VisionTransformer;

@@ -4,11 +4,12 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
-use super::AttentionSpec;
 use super::multi_head::join;
 use super::score::unit;
+use super::{AttentionSpec, MixerCost};
+use crate::complexity::product;
 use crate::linear::{Linear, constant};
-use crate::ops;
+use crate::{AttentionOptions, ConfigError, ModelConfig, ops};
 
 /// Its cost grows with the number of tokens, not with its square.
 #[derive(Module, Debug)]
@@ -72,5 +73,28 @@ impl CrossCovarianceAttention {
 
     fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {
         self.proj_dropout.forward(self.proj.forward(join(mixed.swap_dims(2, 3))))
+    }
+}
+
+/// It has its own score.
+pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
+    let given = AttentionOptions { relative_position: None, ..config.attention };
+    if given == AttentionOptions::default() {
+        return Ok(());
+    }
+    Err(ConfigError(
+        "`cross_covariance` in `mixers` has its own score: `attention` may state no `score`, `normaliser`, `qk_norm` or \
+         `talking_heads`"
+            .into(),
+    ))
+}
+
+/// Linear in the number of tokens.
+pub(super) fn cost(spec: &AttentionSpec, tokens: usize) -> MixerCost {
+    let (dim, head_dim) = (spec.dim, spec.head_dim());
+    MixerCost {
+        projections: 4 * product([tokens, dim, dim]),
+        attention: 2 * product([tokens, dim, head_dim]),
+        attention_weights: product([spec.num_heads, head_dim, head_dim]),
     }
 }

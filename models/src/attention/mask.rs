@@ -2,9 +2,12 @@
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
+use crate::{ConfigError, ModelConfig};
+
 /// A score bias that keeps attention away from what `mask` marks.
 ///
-/// The bias is large and finite: a row that hides everything attends evenly instead of giving NaN.
+/// The bias is large and finite in float32 and bfloat16: under softmax, a row that hides everything attends evenly instead of giving
+/// NaN.
 ///
 /// # Shapes
 /// - mask: `[batch or 1, heads or 1, queries, keys]`, true where a query must not see a key
@@ -32,6 +35,18 @@ pub fn neighbourhood(
         (Some(query), Some(key)) => (0..2).any(|axis| query[axis].abs_diff(key[axis]) > radius),
         _ => false,
     })
+}
+
+/// A neighbourhood must be larger than a token and smaller than the grid.
+pub(super) fn check_neighbourhood(radius: usize, config: &ModelConfig) -> Result<(), ConfigError> {
+    let side = config.grid().into_iter().max().unwrap_or(0);
+    match radius {
+        0 => Err(ConfigError("`mixers`: `neighbourhood` needs a radius of at least 1".into())),
+        _ if radius + 1 >= side => Err(ConfigError(format!(
+            "`mixers`: a `neighbourhood` of {radius} holds the whole grid ({side} tokens a side): use `global`"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The mask of a graph: every token sees itself and the ends of its edges, `(query, key)`.

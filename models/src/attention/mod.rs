@@ -1,7 +1,7 @@
 //! How tokens exchange information: the one list of token mixers, and the parts they are made of.
 //!
-//! To add one: write its module here, give it a variant in [`Mixer`](crate::Mixer) and in [`TokenMixer`]; the compiler
-//! lists what else it needs.
+//! To add one, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`] and [`TokenMixer`]; the
+//! compiler then lists the lines that this file still needs, and no other file does.
 
 mod channel;
 mod cross;
@@ -23,9 +23,89 @@ pub use window::WindowAttention;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
 
 use crate::rotary::Rotary;
-use crate::{AttentionOptions, Mixer, ModelConfig};
+use crate::{AttentionOptions, ConfigError, ModelConfig};
+
+/// What lets tokens exchange information, as a configuration names it. A model cycles through its list over the blocks of a
+/// stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixer {
+    /// Every token attends to every token.
+    #[default]
+    Global,
+    /// Attention inside windows of so many tokens a side (Liu et al. 2021, Swin, section 3.2).
+    Window(usize),
+    /// The same, with windows moved by half their side.
+    ShiftedWindow(usize),
+    /// Every token attends to those at most so many rows and columns away, and to prefix tokens.
+    Neighbourhood(usize),
+    /// Attention between channels instead of tokens (El-Nouby et al. 2021, XCiT, section 3.2), without the local patch
+    /// interaction that XCiT adds to its blocks.
+    CrossCovariance,
+}
+
+/// Multiply-adds of a mixer for one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MixerCost {
+    /// Of the layers before and after the mixing.
+    pub projections: u64,
+    /// Of the mixing itself.
+    pub attention: u64,
+    /// Attention weights, in numbers.
+    pub attention_weights: u64,
+}
+
+impl Mixer {
+    /// Whether the rest of the configuration suits the mixer.
+    pub(crate) fn check(self, config: &ModelConfig) -> Result<(), ConfigError> {
+        match self {
+            Self::Global => Ok(()),
+            Self::Window(size) => window::check(size, false, config),
+            Self::ShiftedWindow(size) => window::check(size, true, config),
+            Self::Neighbourhood(radius) => mask::check_neighbourhood(radius, config),
+            Self::CrossCovariance => cross_covariance::check(config),
+        }
+    }
+
+    /// What it costs in a stage.
+    pub fn cost(self, config: &ModelConfig, stage: usize) -> MixerCost {
+        let spec = AttentionSpec::of_stage(config, stage);
+        let grid = config.stage_grid(stage);
+        let tokens = config.num_prefix_tokens() + grid[0] * grid[1];
+        match self {
+            Self::Global | Self::Neighbourhood(_) => multi_head::cost(&spec, [1, tokens]),
+            Self::Window(size) | Self::ShiftedWindow(size) => window::cost(&spec, grid, size),
+            Self::CrossCovariance => cross_covariance::cost(&spec, tokens),
+        }
+    }
+
+    /// Whether it attends inside windows.
+    pub(crate) fn has_windows(self) -> bool {
+        match self {
+            Self::Window(_) | Self::ShiftedWindow(_) => true,
+            Self::Global | Self::Neighbourhood(_) | Self::CrossCovariance => false,
+        }
+    }
+
+    /// Whether it hides some tokens from others that it has scores for.
+    pub(crate) fn hides_tokens(self) -> bool {
+        match self {
+            Self::ShiftedWindow(_) | Self::Neighbourhood(_) => true,
+            Self::Global | Self::Window(_) | Self::CrossCovariance => false,
+        }
+    }
+
+    /// Whether it can use the positions of a [`Context`].
+    pub(crate) fn takes_positions(self) -> bool {
+        match self {
+            Self::Global | Self::Neighbourhood(_) => true,
+            Self::Window(_) | Self::ShiftedWindow(_) | Self::CrossCovariance => false,
+        }
+    }
+}
 
 /// What every attention layer of a stage shares.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
 use super::score::{DotScore, ScoreFunction, normalise};
-use super::{AttentionSpec, Context};
+use super::{AttentionSpec, Context, MixerCost};
+use crate::complexity::product;
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
 use crate::{Normaliser, Score, ops};
@@ -258,6 +259,25 @@ impl MultiHeadAttention {
             None => weights,
         };
         (ops::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
+    }
+}
+
+/// The cost inside each of some windows; for attention over everything there is one.
+pub(super) fn cost(spec: &AttentionSpec, [windows, area]: [usize; 2]) -> MixerCost {
+    let (tokens, dim, heads) = (windows * area, spec.dim, spec.num_heads);
+    let values = product([tokens, area, dim]);
+    let matrix = product([tokens, dim, spec.head_dim()]);
+    let scores = match spec.options.score {
+        Score::ScaledDot | Score::Dot | Score::Cosine | Score::Locality => values,
+        Score::Bilinear => values + matrix,
+        Score::Additive => values + 2 * matrix,
+    };
+    let attention_weights = product([tokens, area, heads]);
+    let talking = if spec.options.talking_heads { 2 * attention_weights * heads as u64 } else { 0 };
+    MixerCost {
+        projections: 4 * product([tokens, dim, dim]),
+        attention: scores + values + talking,
+        attention_weights,
     }
 }
 

@@ -3,8 +3,10 @@
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
-use super::{AttentionSpec, Context, MultiHeadAttention, RelativePositionBias, hide};
+use super::{AttentionSpec, Context, MixerCost, MultiHeadAttention, RelativePositionBias, hide, multi_head};
+use crate::complexity::product;
 use crate::ops::{RowMap, gather_rows};
+use crate::{ConfigError, ModelConfig, RelativePosition, Score};
 
 /// Multi-head attention in which a token sees the tokens of its window alone.
 ///
@@ -143,6 +145,45 @@ impl Layout {
             .collect();
         Some(Tensor::from_data(TensorData::new(mask, [counts[0] * counts[1], 1, area, area]), device))
     }
+}
+
+/// What windows ask of a configuration.
+pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<(), ConfigError> {
+    let fail = |message: String| Err(ConfigError(format!("`mixers`: {message}")));
+    let side = config.grid().into_iter().max().unwrap_or(0);
+    if size < 2 {
+        return fail("a window needs a side of at least 2 tokens".into());
+    }
+    if shifted && size >= side {
+        return fail(format!(
+            "a shifted window of {size} holds the whole grid ({side} tokens a side): use `global`"
+        ));
+    }
+    if shifted && size < 4 && config.attention.score == Score::Locality {
+        return fail(
+            "with `score = \"locality\"` no token sees itself, and a shifted window of less than 4 leaves some nothing else \
+             to see"
+                .into(),
+        );
+    }
+    if config.num_prefix_tokens() > 0 {
+        return fail(
+            "windows hold patches alone; set `class_token = false`, `pool = \"mean\"` and no `registers`"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// The cost of all windows, padding included, and of what they know of places.
+pub(super) fn cost(spec: &AttentionSpec, grid: [usize; 2], size: usize) -> MixerCost {
+    let layout = Layout::new(grid, size, 0);
+    let ([rows, columns], [down, across]) = (layout.window, layout.counts());
+    let mut cost = multi_head::cost(spec, [down * across, rows * columns]);
+    if spec.options.relative_position == Some(RelativePosition::Continuous) {
+        cost.attention += product([(2 * rows - 1) * (2 * columns - 1), 512, 2 + spec.num_heads]);
+    }
+    cost
 }
 
 #[cfg(test)]

@@ -91,24 +91,6 @@ pub enum Tokeniser {
     },
 }
 
-/// What lets tokens exchange information. A model cycles through its list over the blocks of a stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mixer {
-    /// Every token attends to every token.
-    #[default]
-    Global,
-    /// Attention inside windows of so many tokens a side (Liu et al. 2021, Swin, section 3.2).
-    Window(usize),
-    /// The same, with windows moved by half their side.
-    ShiftedWindow(usize),
-    /// Every token attends to those at most so many rows and columns away, and to prefix tokens.
-    Neighbourhood(usize),
-    /// Attention between channels instead of tokens (El-Nouby et al. 2021, XCiT, section 3.2), without the local patch
-    /// interaction that XCiT adds to its blocks.
-    CrossCovariance,
-}
-
 /// How a query and a key make a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,13 +4,14 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::VisionTransformer;
+use crate::attention::Mixer;
 
 mod choice;
 mod validate;
 
 pub use choice::{
-    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, Mixer, MlpKind, Normaliser,
-    PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, MlpKind, Normaliser, PerStage,
+    Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
 };
 
 /// A Vision Transformer's architecture, plain (Dosovitskiy et al. 2021, section 3.1) or of stages with patch merging

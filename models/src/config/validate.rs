@@ -1,7 +1,7 @@
 //! What makes a configuration a model: every rule, with an error that names the keys and the way out.
 
 use super::{
-    BlockStyle, ChannelGate, ConfigError, ImageSize, Mixer, MlpKind, ModelConfig, Normaliser, Pool, Position,
+    BlockStyle, ChannelGate, ConfigError, ImageSize, MlpKind, ModelConfig, Normaliser, Pool, Position,
     PositionPlace, Score, Tokeniser,
 };
 
@@ -182,7 +182,7 @@ impl ModelConfig {
             self.position_place == PositionPlace::QueryKey && !added,
             "`position_place = \"query_key\"` needs a `position` that is added: learned, sinusoidal or sinusoidal_2d",
         )?;
-        let global = self.mixers.iter().all(|mixer| matches!(mixer, Mixer::Global | Mixer::Neighbourhood(_)));
+        let global = self.mixers.iter().all(|mixer| mixer.takes_positions());
         refuse(
             (self.position == Position::Rotary || self.position_place == PositionPlace::QueryKey) && !global,
             "rotary positions and `position_place = \"query_key\"` need `mixers` that are all global or neighbourhood",
@@ -191,15 +191,6 @@ impl ModelConfig {
 
     fn check_attention(&self) -> Checked {
         let options = &self.attention;
-        refuse(
-            self.mixers.contains(&Mixer::CrossCovariance)
-                && (options.score != Score::ScaledDot
-                    || options.normaliser != Normaliser::Softmax
-                    || options.qk_norm
-                    || options.talking_heads),
-            "`cross_covariance` in `mixers` has its own score: `attention` may state no `score`, `normaliser`, `qk_norm` or \
-             `talking_heads`",
-        )?;
         refuse(
             options.qk_norm && options.score == Score::Cosine,
             "`qk_norm` with `score = \"cosine\"`: the cosine normalises queries and keys already",
@@ -212,12 +203,11 @@ impl ModelConfig {
             options.score == Score::Locality && options.talking_heads,
             "`talking_heads` would mix what `score = \"locality\"` hides: choose one of them",
         )?;
-        let masked = |mixer: &Mixer| matches!(mixer, Mixer::ShiftedWindow(_) | Mixer::Neighbourhood(_));
         refuse(
-            options.talking_heads && self.mixers.iter().any(masked),
+            options.talking_heads && self.mixers.iter().any(|mixer| mixer.hides_tokens()),
             "`talking_heads` give hidden tokens a weight again: `mixers` may have no shifted windows or neighbourhoods",
         )?;
-        let windowed = self.mixers.iter().any(|m| matches!(m, Mixer::Window(_) | Mixer::ShiftedWindow(_)));
+        let windowed = self.mixers.iter().any(|mixer| mixer.has_windows());
         refuse(
             options.relative_position.is_some() && !windowed,
             "`relative_position` is of windows, and `mixers` has none",
@@ -242,40 +232,7 @@ impl ModelConfig {
                 self.mixers.len()
             ));
         }
-        // The largest side of any stage's grid.
-        let side = self.grid().into_iter().max().unwrap_or(0);
-        for mixer in &self.mixers {
-            match *mixer {
-                Mixer::Global | Mixer::CrossCovariance => {}
-                Mixer::Window(0 | 1) | Mixer::ShiftedWindow(0 | 1) => {
-                    return fail("`mixers`: a window needs a side of at least 2 tokens");
-                }
-                Mixer::ShiftedWindow(size) if size >= side => {
-                    return fail(format!(
-                        "`mixers`: a shifted window of {size} holds the whole grid ({side} tokens a side): use `global`"
-                    ));
-                }
-                Mixer::ShiftedWindow(2 | 3) if self.attention.score == Score::Locality => {
-                    return fail(
-                        "`mixers`: with `score = \"locality\"` no token sees itself, and a shifted window of less than 4 \
-                         leaves some nothing else to see",
-                    );
-                }
-                Mixer::Window(_) | Mixer::ShiftedWindow(_) => refuse(
-                    self.num_prefix_tokens() > 0,
-                    "`mixers`: windows hold patches alone; set `class_token = false`, `pool = \"mean\"` and no `registers`",
-                )?,
-                Mixer::Neighbourhood(0) => {
-                    return fail("`mixers`: `neighbourhood` needs a radius of at least 1");
-                }
-                Mixer::Neighbourhood(radius) if radius + 1 >= side => {
-                    return fail(format!(
-                        "`mixers`: a `neighbourhood` of {radius} holds the whole grid ({side} tokens a side): use `global`"
-                    ));
-                }
-                Mixer::Neighbourhood(_) => {}
-            }
-        }
+        self.mixers.iter().try_for_each(|mixer| mixer.check(self))?;
         refuse(
             self.mlp == MlpKind::DepthwiseChannel && self.class_depth > 0,
             "`mlp = \"depthwise_channel\"` needs the patches, which the blocks of `class_depth` do not change",
@@ -310,6 +267,7 @@ impl ModelConfig {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::Mixer;
     use crate::config::{ChannelAttention, GatePlace, RelativePosition};
 
     fn small() -> ModelConfig {

@@ -1,0 +1,36 @@
+//! Writes pictures of the drawn data set into a folder, a folder a class inside it:
+//! `cargo run --release --example draw -- drawn --count 2`.
+//!
+//! They are test pictures: no training sees them.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use image::RgbImage;
+use vitrine_datasets::{DecodeLimits, OpenOptions};
+
+#[derive(Parser)]
+struct Arguments {
+    /// Folder to write to.
+    folder: PathBuf,
+    /// Pictures of each class.
+    #[arg(long, default_value_t = 1)]
+    count: usize,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let dataset = vitrine_datasets::open("shapes", &OpenOptions::default())?;
+    let classes = &dataset.info.classes;
+    for (index, sample) in dataset.test.iter().take(arguments.count * classes.len()).enumerate() {
+        let folder = arguments.folder.join(&classes[sample.label]);
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let drawn = sample.picture.decode(&DecodeLimits::default())?;
+        let picture = RgbImage::from_raw(drawn.width, drawn.height, drawn.pixels)
+            .context("a drawn picture has three channels")?;
+        let path = folder.join(format!("{}.png", index / classes.len()));
+        picture.save(&path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
