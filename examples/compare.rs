@@ -1,5 +1,5 @@
 //! Trains variants of one small model on the same pictures with the same budget and prints a table:
-//! `cargo run --release --example compare -- --epochs 4`.
+//! `cargo run --release --example compare -- --epochs 3`.
 //!
 //! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test pictures.
 
@@ -20,7 +20,7 @@ use vitrine_models::{
 #[derive(Parser)]
 struct Arguments {
     /// Passes over the training pictures.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 3)]
     epochs: usize,
     /// Data set: a name or a path.
     #[arg(long, default_value = "shapes")]
@@ -67,7 +67,7 @@ fn main() -> Result<()> {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
         bail!("there is no variant `{unknown}`; there are: {}", names.join("; "));
     }
-    println!("| variant | parameters | M multiply-adds | test accuracy | images/s in training |");
+    println!("| variant | parameters | M multiply-adds | test accuracy | images/s, validation included |");
     println!("|---|---|---|---|---|");
     for (name, model) in all {
         if arguments.variants.is_empty() || arguments.variants.iter().any(|wanted| wanted == name) {
