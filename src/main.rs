@@ -18,5 +18,18 @@ fn main() -> ExitCode {
     unsafe {
         libmimalloc_sys::mi_option_set(PURGE_DELAY, -1);
     }
+    end_quietly_with_the_reader();
     vitrine::cli::main()
+}
+
+/// `print!` panics when whoever reads the output has gone (`vitrine presets | head`): that is no fault.
+fn end_quietly_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let message = panic.payload_as_str().unwrap_or_default();
+        if message.starts_with("failed printing to") && message.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        usual(panic);
+    }));
 }

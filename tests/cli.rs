@@ -144,6 +144,22 @@ fn a_model_of_stages_and_windows_is_trained_saved_and_used() {
         .stdout(contains("\"multiply_adds\"").and(contains("\"image_size\":448")));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("vitrine"))
+        .arg("presets")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!message.contains("panicked"), "{message}");
+}
+
 /// One wrong input: the arguments, the exit status, and words the message must have.
 #[test]
 fn wrong_inputs_name_their_cause() {
