@@ -127,7 +127,8 @@ impl Block {
     }
 
     fn add(&self, x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>) -> Tensor<3> {
-        add(x, branch, scale, &self.drop_path)
+        let keep = self.drop_path.factors(&x);
+        add(x, branch, scale, keep)
     }
 }
 
@@ -161,17 +162,15 @@ impl ClassBlock {
     /// - class_token, output: `[batch, 1, dim]`
     /// - patches: `[batch, patches, dim]`
     pub fn forward(&self, class_token: Tensor<3>, patches: Tensor<3>) -> Tensor<3> {
-        let still = DropPath::new(0.0);
         let all = self.mixer_norm.forward(Tensor::cat(vec![class_token.clone(), patches], 1));
         let mixed = self.mixer.forward(all.clone().narrow(1, 0, 1), all);
-        let class_token = add(class_token, mixed, &self.mixer_scale, &still);
+        let class_token = add(class_token, mixed, &self.mixer_scale, None);
         let mapped = self.mlp.forward(self.mlp_norm.forward(class_token.clone()), 1, [0, 0]);
-        add(class_token, mapped, &self.mlp_scale, &still)
+        add(class_token, mapped, &self.mlp_scale, None)
     }
 }
 
-fn add(x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>, drop_path: &DropPath) -> Tensor<3> {
-    let keep = drop_path.factors(&x);
+fn add(x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>, keep: Option<Tensor<1>>) -> Tensor<3> {
     ops::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
 }
 

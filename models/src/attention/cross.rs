@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use super::multi_head::join;
+use super::multi_head::{join, split};
 use crate::linear::Linear;
 use crate::ops;
 
@@ -34,16 +34,11 @@ impl CrossAttention {
     /// - output: `[batch, queries, dim]`
     pub fn forward(&self, queries: Tensor<3>, tokens: Tensor<3>) -> Tensor<3> {
         let ([same, _, dim], [batch, _, _]) = (queries.dims(), tokens.dims());
-        let q = self.split(self.q.forward(queries));
+        let q = split(self.q.forward(queries), self.num_heads);
         let q = if same < batch { q.repeat_dim(0, batch) } else { q };
-        let k = self.split(self.k.forward(tokens.clone()));
-        let v = self.split(self.v.forward(tokens));
+        let k = split(self.k.forward(tokens.clone()), self.num_heads);
+        let v = split(self.v.forward(tokens), self.num_heads);
         let scale = ((dim / self.num_heads) as f64).powf(-0.5);
         self.proj.forward(join(ops::attention(q, k, v, scale, None)))
-    }
-
-    fn split(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, tokens, dim] = x.dims();
-        x.reshape([batch, tokens, self.num_heads, dim / self.num_heads]).swap_dims(1, 2)
     }
 }

@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
-use super::multi_head::join;
+use super::multi_head::{drops, join};
 use super::score::unit;
 use super::{AttentionSpec, MixerCost};
 use crate::complexity::product;
@@ -41,7 +41,7 @@ impl CrossCovarianceAttention {
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        if self.attention_dropout.prob > 0.0 && x.device().is_autodiff() {
+        if drops(&self.attention_dropout, &x.device()) {
             return self.forward_with_weights(x).0;
         }
         let [q, k, v] = self.heads(x);

@@ -33,8 +33,6 @@ pub struct MultiHeadAttention {
     proj_dropout: Dropout,
     #[module(skip)]
     normaliser: Normaliser,
-    #[module(skip)]
-    is_plain: bool,
 }
 
 /// A bias of queries and values alone.
@@ -90,10 +88,6 @@ impl MultiHeadAttention {
             attention_dropout: DropoutConfig::new(spec.attention_dropout).init(),
             proj_dropout: DropoutConfig::new(spec.dropout).init(),
             normaliser: options.normaliser,
-            is_plain: matches!(options.score, Score::ScaledDot | Score::Dot)
-                && options.normaliser == Normaliser::Softmax
-                && !options.qk_norm
-                && !options.talking_heads,
         }
     }
 
@@ -106,17 +100,16 @@ impl MultiHeadAttention {
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
-        let [_, _, dim] = x.dims();
-        let drops = self.attention_dropout.prob > 0.0 && x.device().is_autodiff();
-        let mixed = if self.is_plain && !drops && context.position.is_none() && context.rotary.is_none() {
-            let scale = match self.score_is_scaled() {
-                true => ((dim / self.num_heads) as f64).powf(-0.5),
-                false => 1.0,
-            };
-            ops::self_attention(self.project(x), self.num_heads, scale, self.bias(context))
-        } else {
-            let [q, k, v] = self.heads(x, context);
-            join(self.mix(q, k, v, self.bias(context)))
+        // Where nothing happens to queries and keys before they meet, they stay in the projection's memory.
+        let untouched = self.qk_norm.is_none() && context.position.is_none() && context.rotary.is_none();
+        let mixed = match self.score.plain_scale() {
+            Some(scale) if untouched && self.is_fusible(&x.device()) => {
+                ops::self_attention(self.project(x), self.num_heads, scale, self.bias(context))
+            }
+            _ => {
+                let [q, k, v] = self.heads(x, context);
+                join(self.mix(q, k, v, self.bias(context)))
+            }
         };
         self.proj_dropout.forward(self.proj.forward(mixed))
     }
@@ -200,30 +193,23 @@ impl MultiHeadAttention {
         let [_, _, dim] = x.dims();
         let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
         let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
-        self.split(ops::linear(x, weight, bias))
-    }
-
-    fn split(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, tokens, dim] = x.dims();
-        x.reshape([batch, tokens, self.num_heads, dim / self.num_heads]).swap_dims(1, 2)
+        split(ops::linear(x, weight, bias), self.num_heads)
     }
 
     fn bias(&self, context: &Context) -> Option<Tensor<4>> {
         add(self.fixed_bias.clone(), context.bias.clone())
     }
 
-    fn score_is_scaled(&self) -> bool {
-        self.score.kind() == Score::ScaledDot
+    /// Whether the weights are a plain softmax of scores, which need not be kept.
+    fn is_fusible(&self, device: &Device) -> bool {
+        !drops(&self.attention_dropout, device)
+            && self.talking_heads.is_none()
+            && self.normaliser == Normaliser::Softmax
     }
 
     /// The values mixed, by the fused operation where the settings allow it.
     fn mix(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> Tensor<4> {
-        let drops = self.attention_dropout.prob > 0.0 && q.device().is_autodiff();
-        let fusible = !drops
-            && self.talking_heads.is_none()
-            && self.normaliser == Normaliser::Softmax
-            && self.score.kind() != Score::Additive;
-        if !fusible {
+        if !self.is_fusible(&q.device()) || self.score.additive.is_some() {
             return self.mix_with_weights(q, k, v, bias).0;
         }
         let DotScore { q, k, scale, bias: own } = self.score.as_dot(q, k);
@@ -245,11 +231,8 @@ impl MultiHeadAttention {
         };
         let scores = match bias {
             Some(bias) => {
-                let [batch, ..] = scores.dims();
-                let [bias_batch, ..] = bias.dims();
-                // Samples take the biases in turn, as in the fused operation.
-                let times = if bias_batch > 1 { batch / bias_batch } else { 1 };
-                scores + if times > 1 { bias.repeat_dim(0, times) } else { bias }
+                let batch = scores.dims()[0];
+                scores + ops::bias_of_batch(bias, batch)
             }
             None => scores,
         };
@@ -279,6 +262,17 @@ pub(super) fn cost(spec: &AttentionSpec, [windows, area]: [usize; 2]) -> MixerCo
         attention: scores + values + talking,
         attention_weights,
     }
+}
+
+/// Whether dropout changes anything: it has a probability, and the model is being trained.
+pub(super) fn drops(dropout: &Dropout, device: &Device) -> bool {
+    dropout.prob > 0.0 && device.is_autodiff()
+}
+
+/// `[batch, tokens, dim]` to `[batch, heads, tokens, head_dim]`.
+pub(super) fn split(x: Tensor<3>, num_heads: usize) -> Tensor<4> {
+    let [batch, tokens, dim] = x.dims();
+    x.reshape([batch, tokens, num_heads, dim / num_heads]).swap_dims(1, 2)
 }
 
 /// `[batch, heads, tokens, head_dim]` to `[batch, tokens, dim]`.

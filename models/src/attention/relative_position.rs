@@ -13,8 +13,9 @@ pub struct RelativePositionBias {
     pub table: Option<Param<Tensor<2>>>,
     /// From the logarithm of an offset to its bias (Liu et al. 2022, section 3.3).
     pub continuous: Option<ContinuousBias>,
-    rows: usize,
-    columns: usize,
+    /// The row of the table for each query and key: `[area²]`.
+    index: Tensor<1, Int>,
+    area: usize,
 }
 
 /// Two layers with ReLU between them.
@@ -24,79 +25,83 @@ pub struct ContinuousBias {
     pub hidden: Linear,
     /// To one value a head, without bias.
     pub output: Linear,
+    /// What the MLP sees of each row of the table: `[(2 * rows - 1) * (2 * columns - 1), 2]`.
+    offsets: Tensor<2>,
 }
 
 impl RelativePositionBias {
     /// The bias of windows of that many rows and columns; nothing for [`RelativePosition::None`].
     pub fn new(
         kind: RelativePosition,
-        [rows, columns]: [usize; 2],
+        window: [usize; 2],
         num_heads: usize,
         device: &Device,
     ) -> Option<Self> {
-        let offsets = (2 * rows - 1) * (2 * columns - 1);
+        let offsets = window.map(|side| 2 * side - 1).into_iter().product();
         let (table, continuous) = match kind {
             RelativePosition::None => return None,
             RelativePosition::Table => (Some(normal([offsets, num_heads], 0.02, device)), None),
-            RelativePosition::Continuous => {
-                let hidden = Linear::new(2, 512, true, device);
-                let output = Linear::new(512, num_heads, false, device);
-                (None, Some(ContinuousBias { hidden, output }))
-            }
+            RelativePosition::Continuous => (None, Some(ContinuousBias::new(window, num_heads, device))),
         };
-        Some(Self { table, continuous, rows, columns })
+        let index = Tensor::from_data(table_rows(window).as_slice(), device);
+        Some(Self { table, continuous, index, area: window.into_iter().product() })
     }
 
     /// # Shapes
     /// - output: `[1, heads, area, area]`, the area being the number of tokens in a window
-    pub fn forward(&self, device: &Device) -> Tensor<4> {
-        let area = self.rows * self.columns;
+    pub fn forward(&self) -> Tensor<4> {
         let (table, curved) = match (&self.table, &self.continuous) {
             (Some(table), _) => (table.val(), false),
-            (None, Some(mlp)) => (mlp.forward(self.offsets(), device), true),
+            (None, Some(mlp)) => (mlp.forward(), true),
             (None, None) => unreachable!("made with one of the two"),
         };
         let [_, heads] = table.dims();
-        let bias = table.select(0, self.index(device)).reshape([1, area, area, heads]).permute([0, 3, 1, 2]);
+        let shape = [1, self.area, self.area, heads];
+        let bias = table.select(0, self.index.clone()).reshape(shape).permute([0, 3, 1, 2]);
         // Liu et al. 2022 keep the MLP's answers between 0 and 16.
         if curved { activation::sigmoid(bias).mul_scalar(16.0) } else { bias }
-    }
-
-    /// The row of the table for each query and key.
-    fn index(&self, device: &Device) -> Tensor<1, Int> {
-        let (rows, columns) = (self.rows, self.columns);
-        let area = rows * columns;
-        let index: Vec<i64> = (0..area * area)
-            .map(|pair| {
-                let (query, key) = (pair / area, pair % area);
-                let row = query / columns + rows - 1 - key / columns;
-                let column = query % columns + columns - 1 - key % columns;
-                (row * (2 * columns - 1) + column) as i64
-            })
-            .collect();
-        Tensor::from_data(TensorData::new(index, [area * area]), device)
-    }
-
-    /// Every offset, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
-    fn offsets(&self) -> Vec<f32> {
-        let curve = |offset: usize, side: usize| {
-            let offset = (offset as f64 - (side as f64 - 1.0)) / (side.max(2) - 1) as f64 * 8.0;
-            (offset.signum() * (offset.abs() + 1.0).log2() / 3.0 * f64::from(offset != 0.0)) as f32
-        };
-        (0..2 * self.rows - 1)
-            .flat_map(|row| {
-                (0..2 * self.columns - 1)
-                    .flat_map(move |column| [curve(row, self.rows), curve(column, self.columns)])
-            })
-            .collect()
     }
 }
 
 impl ContinuousBias {
-    /// A table like that of [`RelativePositionBias`].
-    fn forward(&self, offsets: Vec<f32>, device: &Device) -> Tensor<2> {
-        let count = offsets.len() / 2;
-        let offsets = Tensor::<2>::from_data(TensorData::new(offsets, [count, 2]), device);
-        self.output.forward(activation::relu(self.hidden.forward(offsets)))
+    fn new(window: [usize; 2], num_heads: usize, device: &Device) -> Self {
+        let offsets = log_offsets(window);
+        let shape = [offsets.len() / 2, 2];
+        Self {
+            hidden: Linear::new(2, 512, true, device),
+            output: Linear::new(512, num_heads, false, device),
+            offsets: Tensor::from_data(TensorData::new(offsets, shape), device),
+        }
     }
+
+    /// A table like that of [`RelativePositionBias`].
+    fn forward(&self) -> Tensor<2> {
+        self.output.forward(activation::relu(self.hidden.forward(self.offsets.clone())))
+    }
+}
+
+/// The row of the table for each query and key of a window.
+fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
+    let area = rows * columns;
+    (0..area * area)
+        .map(|pair| {
+            let (query, key) = (pair / area, pair % area);
+            let row = query / columns + rows - 1 - key / columns;
+            let column = query % columns + columns - 1 - key % columns;
+            (row * (2 * columns - 1) + column) as i64
+        })
+        .collect()
+}
+
+/// Every offset, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
+fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
+    let curve = |offset: usize, side: usize| {
+        let offset = (offset as f64 - (side as f64 - 1.0)) / (side.max(2) - 1) as f64 * 8.0;
+        (offset.signum() * (offset.abs() + 1.0).log2() / 3.0) as f32
+    };
+    (0..2 * rows - 1)
+        .flat_map(|row| {
+            (0..2 * columns - 1).flat_map(move |column| [curve(row, rows), curve(column, columns)])
+        })
+        .collect()
 }

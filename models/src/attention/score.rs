@@ -57,9 +57,13 @@ impl ScoreFunction {
         }
     }
 
-    /// Which score it is.
-    pub fn kind(&self) -> Score {
-        self.kind
+    /// The factor of a score that is a dot product of queries and keys as they are.
+    pub fn plain_scale(&self) -> Option<f64> {
+        match self.kind {
+            Score::ScaledDot => Some((self.head_dim as f64).powf(-0.5)),
+            Score::Dot => Some(1.0),
+            Score::Bilinear | Score::Additive | Score::Cosine | Score::Locality => None,
+        }
     }
 
     /// The score as a dot product of changed queries and keys times a factor, and what is added to it.
@@ -71,9 +75,10 @@ impl ScoreFunction {
     /// For the additive score, which is no dot product; for the locality score, if there are not as many keys as queries.
     pub fn as_dot(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
         let plain = |q, k, scale| DotScore { q, k, scale, bias: None };
+        if let Some(scale) = self.plain_scale() {
+            return plain(q, k, scale);
+        }
         match self.kind {
-            Score::ScaledDot => plain(q, k, (self.head_dim as f64).powf(-0.5)),
-            Score::Dot => plain(q, k, 1.0),
             Score::Bilinear => plain(ops::matmul(q, per_head(&self.bilinear)), k, 1.0),
             Score::Cosine => {
                 // Liu et al. 2022, section 3.2: the factor is at most 100.
@@ -86,6 +91,7 @@ impl ScoreFunction {
                 DotScore { q: q * per_head(&self.temperature), k, scale: 1.0, bias: Some(bias) }
             }
             Score::Additive => panic!("the additive score is no dot product"),
+            Score::ScaledDot | Score::Dot => unreachable!("they have a plain scale"),
         }
     }
 

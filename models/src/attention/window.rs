@@ -61,7 +61,7 @@ impl WindowAttention {
     /// `[batch * windows, area, dim]`, and the bias of their scores.
     fn split(&self, x: Tensor<3>) -> (Tensor<3>, Context) {
         let [batch, _, dim] = x.dims();
-        let place = self.relative_position.as_ref().map(|position| position.forward(&x.device()));
+        let place = self.relative_position.as_ref().map(RelativePositionBias::forward);
         let windows = gather_rows(x, &self.partition);
         let count = windows.dims()[1] / self.area;
         let bias = match (place, &self.seam) {

@@ -261,7 +261,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn small() -> ModelConfig {
+    pub(super) fn small() -> ModelConfig {
         toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
     }
 

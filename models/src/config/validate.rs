@@ -153,6 +153,10 @@ impl ModelConfig {
                 "`class_depth` puts the class token after the blocks: leave out `distillation_token` and `registers`",
             )?;
             refuse(self.block != BlockStyle::PreNorm, "`class_depth` needs `block = \"pre_norm\"`")?;
+            refuse(
+                self.mlp == MlpKind::DepthwiseChannel,
+                "`mlp = \"depthwise_channel\"` needs the patches, which the blocks of `class_depth` do not change",
+            )?;
         }
         refuse(
             !self.prefix_position && (self.position != Position::Learned || self.num_prefix_tokens() == 0),
@@ -232,11 +236,7 @@ impl ModelConfig {
                 self.mixers.len()
             ));
         }
-        self.mixers.iter().try_for_each(|mixer| mixer.check(self))?;
-        refuse(
-            self.mlp == MlpKind::DepthwiseChannel && self.class_depth > 0,
-            "`mlp = \"depthwise_channel\"` needs the patches, which the blocks of `class_depth` do not change",
-        )
+        self.mixers.iter().try_for_each(|mixer| mixer.check(self))
     }
 
     fn check_numbers(&self) -> Checked {
@@ -268,11 +268,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Mixer;
+    use crate::config::tests::small;
     use crate::config::{ChannelAttention, GatePlace, RelativePosition};
-
-    fn small() -> ModelConfig {
-        toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
-    }
 
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {

@@ -98,14 +98,19 @@ pub fn attention_composed(
     bias: Option<Tensor<4>>,
 ) -> Tensor<4> {
     let [batch, _heads, _queries, head_dim] = q.dims();
-    let bias = bias.map(|bias| match bias.dims()[0] {
-        1 => bias,
-        bias_batch => bias.repeat_dim(0, batch.checked_div(bias_batch).unwrap_or(1)),
-    });
+    let bias = bias.map(|bias| bias_of_batch(bias, batch));
     // burn's flash kernels take the usual scale alone, and only as their default
     let usual = (scale * (head_dim as f64).sqrt() - 1.0).abs() < 1e-12;
     let options = AttentionModuleOptions { scale: (!usual).then_some(scale), ..Default::default() };
     module::attention(q, k, v, None, bias, options)
+}
+
+/// A bias for every sample of the batch, or one for all: sample `i` gets bias `i % bias_batch`.
+pub(crate) fn bias_of_batch(bias: Tensor<4>, batch: usize) -> Tensor<4> {
+    match bias.dims()[0] {
+        1 => bias,
+        bias_batch => bias.repeat_dim(0, batch.checked_div(bias_batch).unwrap_or(1)),
+    }
 }
 
 fn check_bias(bias: &Option<Tensor<4>>, [batch, heads, queries, keys]: [usize; 4]) {

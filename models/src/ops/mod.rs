@@ -47,6 +47,7 @@ mod residual;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
 
+pub(crate) use attention::bias_of_batch;
 pub use attention::{attention, attention_composed, self_attention, self_attention_composed};
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use gather_rows::{RowMap, gather_rows, gather_rows_composed};

@@ -1,22 +1,11 @@
 //! Comparison of a fused operation with its composed definition: values, gradients, special values, repeatability.
 
+pub(super) use crate::testing::numbers;
 use burn::tensor::{Device, Tensor};
 
 /// An operation on flat tensors, which it shapes itself; its output flattened.
 pub(super) trait Flat: Fn(&[Tensor<1>]) -> Tensor<1> {}
 impl<F: Fn(&[Tensor<1>]) -> Tensor<1>> Flat for F {}
-
-/// Numbers between -1 and 1 that look random.
-pub(super) fn numbers(length: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..length).map(|_| next()).collect()
-}
 
 /// Checks that `fused` and `composed` agree on inputs of these lengths: with and without autodiff, in values and in every gradient, and
 /// that a second run gives the same bits.
