@@ -10,6 +10,7 @@ use vitrine_models::{ops, preset};
 const BATCH: usize = 32;
 
 fn by_preset(c: &mut Criterion) {
+    vitrine::allocator::keep_pages();
     let device = Device::default().autodiff();
     let mut group = c.benchmark_group("training_step");
     group.sample_size(10).throughput(Throughput::Elements(BATCH as u64));

@@ -61,6 +61,7 @@ fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
 }
 
 fn main() -> Result<()> {
+    vitrine::allocator::keep_pages();
     let arguments = Arguments::parse();
     let all = variants()?;
     if let Some(unknown) = arguments.variants.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
@@ -83,8 +84,8 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
     let wishes = Wishes { epochs: Some(arguments.epochs), ..Wishes::default() };
-    let plan =
-        Plan::new(&wishes, &Facts { info: &dataset.info, survey: &survey, train: dataset.train.len() })?;
+    let facts = Facts { info: &dataset.info, survey: &survey, train: dataset.train.len(), pretrained: None };
+    let plan = Plan::new(&wishes, &facts)?;
     let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model }
         .with_num_classes(dataset.info.classes.len());
     let folder = tempfile::tempdir()?;
@@ -95,6 +96,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         val_fraction: 0.2,
         seed: SEED,
         model_name: name.to_owned(),
+        pretrained: None,
         classes: dataset.info.classes.clone(),
         model: model.clone(),
         preprocessing: plan.preprocessing,

@@ -4,15 +4,21 @@
 //! one, [`Classifier`] uses one. Models live in `vitrine_models`, pictures in `vitrine_datasets`; this crate joins
 //! the two.
 
+pub mod allocator;
 mod classifier;
 pub mod cli;
 pub mod device;
 pub mod evaluate;
+pub mod export;
 mod files;
+pub mod hub;
+pub mod import;
 pub mod model_file;
+pub mod pretrained;
 pub mod recipe;
 pub mod report;
 pub mod seed;
 pub mod train;
+pub mod weights_file;
 
 pub use classifier::Classifier;

@@ -2,22 +2,8 @@
 
 use std::process::ExitCode;
 
-#[cfg(not(target_env = "msvc"))]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// mimalloc's `purge_delay`, which the binding has no name for.
-#[cfg(not(target_env = "msvc"))]
-const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-
 fn main() -> ExitCode {
-    // Every training step frees and takes the same memory: pages that go back to the system in between would be
-    // zeroed again each time.
-    #[cfg(not(target_env = "msvc"))]
-    // SAFETY: the option exists in mimalloc 2 and 3, and no other thread runs yet.
-    unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY, -1);
-    }
+    vitrine::allocator::keep_pages();
     end_quietly_with_the_reader();
     vitrine::cli::main()
 }

@@ -1,18 +1,17 @@
 //! The file that a trained model is: weights under timm's names, and in the header all that using them takes.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use burn::tensor::Device;
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::Preprocessing;
 use vitrine_models::weights::{self, NamedTensor};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use crate::recipe::Recipe;
+use crate::weights_file::{self, Entry, Precision};
 
 /// The header's layout; a file with a higher number comes from a newer program.
 const FORMAT: u32 = 1;
@@ -34,6 +33,9 @@ pub struct ModelCard {
     pub classes: Vec<String>,
     /// What is done to a picture before the model sees it.
     pub preprocessing: Preprocessing,
+    /// The weights that training began with, as `--pretrained` named them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pretrained: Option<String>,
     /// What it was trained on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -71,6 +73,11 @@ pub struct Validation {
 }
 
 impl ModelCard {
+    /// Whether a safetensors header's text holds a card.
+    pub fn is_in(metadata: &HashMap<String, String>) -> bool {
+        metadata.contains_key(KEY)
+    }
+
     /// A card of this program's format.
     pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
         Self {
@@ -79,6 +86,7 @@ impl ModelCard {
             model,
             classes,
             preprocessing,
+            pretrained: None,
             data: None,
             held_out: None,
             recipe: None,
@@ -90,22 +98,10 @@ impl ModelCard {
 /// Writes the model to a temporary file beside `path` and renames it: `path` always holds a whole model.
 ///
 /// # Errors
-/// When the file cannot be written; the message names it.
-pub fn save(path: &Path, card: &ModelCard, model: &VisionTransformer) -> Result<()> {
-    let tensors = weights::to_timm(model);
-    let views = tensors
-        .iter()
-        .map(|tensor| {
-            let bytes = bytemuck::cast_slice(&tensor.values);
-            Ok((tensor.name.as_str(), TensorView::new(Dtype::F32, tensor.shape.clone(), bytes)?))
-        })
-        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
-    let header = HashMap::from([
-        ("format".to_owned(), "pt".to_owned()),
-        (KEY.to_owned(), serde_json::to_string(card)?),
-    ]);
-    let bytes = safetensors::serialize(views, Some(header))?;
-    crate::files::write_atomically(path, &bytes)
+/// When the file cannot be written, or a weight is too large for the precision; the message names it.
+pub fn save(path: &Path, card: &ModelCard, model: &VisionTransformer, precision: Precision) -> Result<()> {
+    let header = HashMap::from([(KEY.to_owned(), serde_json::to_string(card)?)]);
+    weights_file::save(path, &weights::to_timm(model), &[], precision, header)
 }
 
 /// The model file that `path` means: the file itself, or the best model of a run folder.
@@ -135,8 +131,18 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
 /// When the file is none of ours, is cut short, or comes from a newer program.
 pub fn read_card(path: &Path) -> Result<ModelCard> {
     let path = locate(path)?;
-    let map = map(&path)?;
-    card(&map, &path)
+    card(&weights_file::open(&path)?.metadata, &path)
+}
+
+/// Reads a model file or the best model of a run folder, its parameters under timm's names.
+///
+/// # Errors
+/// When the file is none of ours, is cut short, or comes from a newer program.
+pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
+    let path = locate(path)?;
+    let file = weights_file::open(&path)?;
+    let card = card(&file.metadata, &path)?;
+    Ok((card, file.entries.iter().map(Entry::read).collect::<Result<_>>()?))
 }
 
 /// Reads a model file or the best model of a run folder.
@@ -144,24 +150,10 @@ pub fn read_card(path: &Path) -> Result<ModelCard> {
 /// # Errors
 /// When the file is none of ours, is cut short, comes from a newer program, or does not fit its own description.
 pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransformer)> {
-    let path = locate(path)?;
-    let map = map(&path)?;
-    let card = card(&map, &path)?;
-    let file = SafeTensors::deserialize(&map).map_err(|error| damaged(&path, &error))?;
-    let tensors = file
-        .iter()
-        .map(|(name, view)| named(name, &view).with_context(|| format!("{}: {name}", path.display())))
-        .collect::<Result<Vec<_>>>()?;
+    let (card, tensors) = read(path)?;
     let model = card.model.init(device).with_context(|| path.display().to_string())?;
     let model = weights::from_timm(model, tensors).with_context(|| path.display().to_string())?;
     Ok((card, model))
-}
-
-fn map(path: &Path) -> Result<memmap2::Mmap> {
-    let file = File::open(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
-    // SAFETY: the map is read only, and model files are replaced by renaming, never written in place; a foreign
-    // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
-    unsafe { memmap2::Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))
 }
 
 fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
@@ -171,15 +163,14 @@ fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
     )
 }
 
-fn card(bytes: &[u8], path: &Path) -> Result<ModelCard> {
+fn card(metadata: &HashMap<String, String>, path: &Path) -> Result<ModelCard> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,
     }
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(path, &error))?;
-    let text = header.metadata().as_ref().and_then(|entries| entries.get(KEY)).ok_or_else(|| {
+    let text = metadata.get(KEY).ok_or_else(|| {
         anyhow!(
-            "{}: a safetensors file, but not a model of vitrine: its header has no `{KEY}` entry",
+            "{}: not a model of vitrine: its header has no `{KEY}` entry; `vitrine import` makes a model of other weights",
             path.display()
         )
     })?;
@@ -205,12 +196,4 @@ fn card(bytes: &[u8], path: &Path) -> Result<ModelCard> {
         return Err(broken("preprocessing and architecture want different images"));
     }
     Ok(card)
-}
-
-fn named(name: &str, view: &TensorView<'_>) -> Result<NamedTensor> {
-    if view.dtype() != Dtype::F32 {
-        bail!("stored as {:?}, and F32 is needed", view.dtype());
-    }
-    let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    Ok(NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), values })
 }

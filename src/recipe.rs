@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vitrine_datasets::Augmentation;
 
+use crate::train::Freeze;
+
 /// Optimisation and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
 /// default's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +40,12 @@ pub struct Recipe {
     pub label_smoothing: f64,
     /// Decay of the running average of weights that is evaluated and saved; 0 turns averaging off.
     pub ema_decay: f64,
+    /// The part of a pretrained model that does not learn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
+    /// By which factor the learning rate falls with every block from the head towards the input (Bao et al. 2022, BEiT,
+    /// appendix H); 1 is the same for all.
+    pub layer_decay: f64,
     /// Epochs without a better validation result after which the run stops; 0 never stops early.
     pub patience: usize,
     /// Share of unreadable training pictures above which the run fails.
@@ -62,6 +70,8 @@ impl Default for Recipe {
             clip_norm: 1.0,
             label_smoothing: 0.1,
             ema_decay: 0.0,
+            freeze: None,
+            layer_decay: 1.0,
             patience: 0,
             bad_file_limit: 0.01,
             augmentation: Augmentation::default(),
@@ -130,12 +140,21 @@ impl Recipe {
             ("clip_norm", self.clip_norm, self.clip_norm >= 0.0 && self.clip_norm.is_finite(), "at least 0"),
             ("label_smoothing", self.label_smoothing, below_one(self.label_smoothing), "from 0 to below 1"),
             ("ema_decay", self.ema_decay, below_one(self.ema_decay), "from 0 to below 1"),
+            (
+                "layer_decay",
+                self.layer_decay,
+                self.layer_decay > 0.0 && self.layer_decay <= 1.0,
+                "above 0 and at most 1",
+            ),
             ("bad_file_limit", self.bad_file_limit, unit(self.bad_file_limit), "from 0 to 1"),
         ];
         for (key, value, fits, allowed) in ranges {
             if !fits {
                 bail!("`{key}` is {value}: it must be {allowed}");
             }
+        }
+        if self.freeze == Some(Freeze::Backbone) && self.layer_decay < 1.0 {
+            bail!("`layer_decay` has no effect where `freeze` leaves the head alone: leave it out");
         }
         self.augmentation.validate().context("`augmentation`")?;
         Ok(())

@@ -11,26 +11,25 @@ mod reference;
 use burn::module::{ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
-use reference::{Arrays, arrays, assert_close, tensor, tested_device, values};
+use reference::{Arrays, arrays, assert_close, fixture, tensor, tested_device, values};
+use vitrine::import::{self, Imported, Options};
 use vitrine::recipe::Recipe;
 use vitrine::train::optimiser;
-use vitrine_models::weights::{NamedTensor, from_timm, hugging_face, to_timm, torchvision};
-use vitrine_models::{
-    AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, Pool, Position, RelativePosition, Score,
-    VisionTransformer, ops,
-};
+use vitrine_models::weights::{NamedTensor, to_timm};
+use vitrine_models::{VisionTransformer, ops};
 
-/// The architecture of the fixtures, as `config.json` describes it.
-fn config() -> ModelConfig {
-    ModelConfig {
-        image_size: ImageSize::square(32),
-        patch_size: 8,
-        embed_dim: 48,
-        depth: 2.into(),
-        num_heads: 3.into(),
-        num_classes: 10,
-        ..vitrine_models::preset::find("vit_tiny_patch16_224").unwrap()
-    }
+/// The weights of a case, its architecture read off them and off its `config.json`.
+fn imported(case: &str, file: &str, image_size: Option<usize>) -> Imported {
+    let folder = tempfile::tempdir().unwrap();
+    let config = image_size.map(|side| {
+        let text = std::fs::read_to_string(fixture(case).join("config.json")).unwrap();
+        let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config["image_size"] = side.into();
+        let path = folder.path().join("config.json");
+        std::fs::write(&path, config.to_string()).unwrap();
+        path.display().to_string()
+    });
+    import::load(&fixture(case).join(file), &Options { config, ..Options::default() }).unwrap()
 }
 
 fn one_hot(labels: &[f32], device: &Device, smoothing: f32) -> Tensor<2> {
@@ -53,12 +52,12 @@ impl ModuleMapper for Gradient<'_> {
     }
 }
 
-/// The weights of a case, with their names changed to timm's, give its features, logits, loss and gradients.
-fn forward_and_backward(case: &str, config: &ModelConfig, rename: fn(Vec<NamedTensor>) -> Vec<NamedTensor>) {
+/// The weights of a case give its features, logits, loss and gradients.
+fn forward_and_backward(case: &str, imported: Imported) {
     let (device, tolerance) = tested_device();
-    let (weights, io) = (arrays(case, "weights.safetensors"), arrays(case, "io.safetensors"));
-    let fresh = config.init(&device.clone().autodiff()).unwrap();
-    let model = from_timm(fresh, rename(weights.into_values().collect())).unwrap();
+    let io = arrays(case, "io.safetensors");
+    let layout = imported.account.layout;
+    let model = imported.model(&device.clone().autodiff()).unwrap();
     let images = tensor::<4>(&io["input"], &device.clone().autodiff());
     let close = |what: &str, ours: Vec<f32>| assert_close(what, &ours, &io[what].values, tolerance);
     if io.contains_key("features") {
@@ -75,114 +74,90 @@ fn forward_and_backward(case: &str, config: &ModelConfig, rename: fn(Vec<NamedTe
         let name = name.strip_prefix("grad.")?;
         Some(NamedTensor { name: name.to_owned(), ..grad.clone() })
     });
-    for expected in rename(theirs.collect()) {
+    for expected in layout.to_timm(theirs.collect()) {
         let grad = &ours[&expected.name];
         assert_eq!(grad.shape, expected.shape);
         assert_close(&expected.name, &grad.values, &expected.values, tolerance);
     }
 }
 
-/// timm's own names.
-fn timm(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
-    tensors
+/// A case in the file that every case has.
+fn case(name: &str) {
+    forward_and_backward(name, imported(name, "weights.safetensors", None));
 }
 
 #[test]
 fn timm_vit() {
-    forward_and_backward("timm_vit", &config(), timm);
+    case("timm_vit");
+}
+
+#[test]
+fn timm_vit_from_a_pytorch_file() {
+    forward_and_backward("timm_vit", imported("timm_vit", "weights.pth", None));
 }
 
 #[test]
 fn timm_vit_with_mean_pooling_registers_and_layer_scale() {
-    let config = ModelConfig { pool: Pool::Mean, registers: 4, layer_scale: Some(0.1), ..config() };
-    forward_and_backward("timm_vit_avgpool_reg_layerscale", &config, timm);
+    case("timm_vit_avgpool_reg_layerscale");
 }
 
 #[test]
 fn timm_vit_with_attention_pooling_and_normalised_queries_and_keys() {
-    let attention = AttentionOptions { qk_norm: true, ..AttentionOptions::default() };
-    let config = ModelConfig { pool: Pool::Attention, class_token: false, attention, ..config() };
-    forward_and_backward("timm_vit_map_qknorm", &config, timm);
+    case("timm_vit_map_qknorm");
 }
 
 #[test]
 fn timm_deit_with_a_distillation_token() {
-    forward_and_backward("timm_deit_distilled", &ModelConfig { distillation_token: true, ..config() }, timm);
+    case("timm_deit_distilled");
 }
 
 #[test]
 fn torchvision_vit() {
-    forward_and_backward("torchvision_vit", &config(), torchvision::to_timm_names);
+    case("torchvision_vit");
+}
+
+#[test]
+fn torchvision_vit_from_a_pytorch_file() {
+    forward_and_backward("torchvision_vit", imported("torchvision_vit", "weights.pth", None));
 }
 
 #[test]
 fn hugging_face_vit() {
-    forward_and_backward(
-        "hf_vit",
-        &ModelConfig { norm_epsilon: 1e-12, ..config() },
-        hugging_face::to_timm_names,
-    );
-}
-
-/// Two stages of windows of four by four, as the fixtures of Swin have them.
-fn swin(side: usize) -> ModelConfig {
-    ModelConfig {
-        image_size: ImageSize::square(side),
-        patch_size: 2,
-        embed_dim: 24,
-        depth: [2, 2].into(),
-        num_heads: [2, 4].into(),
-        class_token: false,
-        pool: Pool::Mean,
-        position: Position::None,
-        norm_epsilon: 1e-5,
-        embed_norm: true,
-        mixers: vec![Mixer::Window(4), Mixer::ShiftedWindow(4)],
-        ..config()
-    }
+    case("hf_vit");
 }
 
 #[test]
 fn timm_swin() {
-    forward_and_backward("timm_swin", &swin(32), timm);
+    case("timm_swin");
 }
 
 #[test]
 fn timm_swin_on_a_grid_that_windows_do_not_divide() {
-    forward_and_backward("timm_swin_padded", &swin(28), timm);
+    case("timm_swin_padded");
 }
 
 #[test]
 fn timm_swin_v2() {
-    let config = ModelConfig {
-        block: BlockStyle::ResidualPostNorm,
-        attention: AttentionOptions {
-            score: Score::Cosine,
-            relative_position: Some(RelativePosition::Continuous),
-            ..AttentionOptions::default()
-        },
-        ..swin(32)
-    };
-    forward_and_backward("timm_swinv2", &config, timm);
+    case("timm_swinv2");
 }
 
 #[test]
 fn torchvision_swin() {
-    forward_and_backward("torchvision_swin", &swin(32), torchvision::to_timm_names);
+    // torchvision's Swin takes images of any size, and its configuration names none.
+    forward_and_backward("torchvision_swin", imported("torchvision_swin", "weights.safetensors", Some(32)));
 }
 
 #[test]
 fn hugging_face_swin() {
-    forward_and_backward("hf_swin", &swin(32), hugging_face::to_timm_names);
+    case("hf_swin");
 }
 
 #[test]
 fn three_steps_of_adamw_with_global_norm_clipping() {
     let (device, tolerance) = tested_device();
     let io = arrays("train_step", "io.safetensors");
-    let fresh = config().init(&device.clone().autodiff()).unwrap();
-    let weights = arrays("train_step", "weights.safetensors");
-    let mut model: VisionTransformer = from_timm(fresh, weights.into_values().collect()).unwrap();
+    let weights = imported("train_step", "weights.safetensors", None);
+    let mut model: VisionTransformer = weights.model(&device.clone().autodiff()).unwrap();
     let recipe = Recipe { learning_rate: 1e-3, weight_decay: 0.05, ..Recipe::default() };
     // PyTorch's reference decays every parameter, so no group is spared here.
     let mut optimiser = optimiser::base(&recipe).init();

@@ -5,6 +5,8 @@ mod classify;
 mod data;
 mod devices;
 mod evaluate;
+mod export;
+mod import;
 mod inspect;
 mod presets;
 mod train;
@@ -34,6 +36,8 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     Classify(classify::Classify),
     Inspect(inspect::Inspect),
+    Import(import::Import),
+    Export(export::Export),
     Presets(presets::Presets),
     Devices(devices::Devices),
     Bench(bench::Bench),
@@ -96,6 +100,8 @@ pub fn main() -> ExitCode {
         Command::Evaluate(command) => command.run(),
         Command::Classify(command) => command.run(),
         Command::Inspect(command) => command.run(),
+        Command::Import(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Presets(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),

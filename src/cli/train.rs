@@ -11,8 +11,11 @@ use vitrine_datasets::{Dataset, DecodeLimits, survey};
 use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::device::FoundDevice;
+use crate::pretrained::{self, Pretrained};
 use crate::report;
-use crate::train::{Outcome, Plan, RunConfig, RunFolder, Start, Trainer, Wishes, clock, interrupt, plan};
+use crate::train::{
+    Freeze, Outcome, Plan, RunConfig, RunFolder, Start, Trainer, Wishes, clock, interrupt, plan,
+};
 
 /// Train a classifier on a data set.
 ///
@@ -29,7 +32,18 @@ pub(super) struct Train {
     /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
-    /// Recipe: plain, short, long or a TOML file; by default chosen from the data.
+    /// Weights to begin with: a model file, a run folder, another library's file or folder (see `vitrine import`), or
+    /// hf:OWNER/NAME[@REVISION] of Hugging Face.
+    #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
+    pretrained: Option<String>,
+    /// Keep a part of the pretrained model as it is: backbone (all but the head, a linear probe), or a number of blocks
+    /// from the input on.
+    #[arg(long, value_name = "backbone|N", requires = "pretrained")]
+    freeze: Option<Freeze>,
+    /// Factor by which the learning rate falls with every block from the head towards the input.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    layer_decay: Option<f64>,
+    /// Recipe: plain, short, long, fine-tune or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE")]
     recipe: Option<String>,
     /// Passes over the training pictures.
@@ -68,7 +82,7 @@ pub(super) struct Train {
     output: Option<PathBuf>,
     /// Go on with an interrupted run; --epochs lengthens it.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "data", "model", "recipe", "time", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
+        "data", "model", "pretrained", "freeze", "layer_decay", "recipe", "time", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
         "bad_file_limit", "val_fraction", "seed", "output",
     ])]
     resume: Option<PathBuf>,
@@ -85,16 +99,11 @@ impl Train {
         let threads = self.threads.apply()?;
         let device = self.device.select()?;
         interrupt::listen()?;
-        let (config, folder, dataset) = match &self.resume {
+        let (config, folder, dataset, start) = match &self.resume {
             Some(run) => self.resumed(run)?,
             None => self.begun()?,
         };
         let samples: (Arc<[_]>, Arc<[_]>) = (dataset.train.clone().into(), dataset.val.clone().into());
-        let start = match (&self.resume, self.epochs) {
-            (None, _) => Start::Fresh,
-            (Some(_), None) => Start::Resumed,
-            (Some(_), Some(_)) => Start::Lengthened,
-        };
         let mut trainer =
             Trainer::new(config.clone(), folder.clone(), samples, &device.device, threads, start)?;
         let outcome = trainer.run()?;
@@ -102,10 +111,23 @@ impl Train {
     }
 
     /// A new run: everything decided, its folder made.
-    fn begun(&self) -> Result<(RunConfig, RunFolder, Dataset)> {
+    fn begun(&self) -> Result<(RunConfig, RunFolder, Dataset, Start)> {
         let dataset = self.data_args.open(&self.data, self.val_fraction, self.seed)?;
         let survey = survey(&dataset.train, 512, &DecodeLimits::default())?;
-        let facts = plan::Facts { info: &dataset.info, survey: &survey, train: dataset.train.len() };
+        let pretrained = self
+            .pretrained
+            .as_ref()
+            .map(|source| {
+                pretrained::open(source, self.data_args.offline)
+                    .with_context(|| format!("--pretrained {source}"))
+            })
+            .transpose()?;
+        let facts = plan::Facts {
+            info: &dataset.info,
+            survey: &survey,
+            train: dataset.train.len(),
+            pretrained: pretrained.as_ref().map(|weights| (weights.name.as_str(), &weights.card)),
+        };
         let plan = Plan::new(&self.wishes(), &facts)?;
         let config = RunConfig {
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -114,6 +136,7 @@ impl Train {
             val_fraction: self.val_fraction,
             seed: self.seed,
             model_name: plan.model_name,
+            pretrained: self.pretrained.clone(),
             classes: dataset.info.classes.clone(),
             model: plan.model,
             preprocessing: plan.preprocessing,
@@ -135,12 +158,19 @@ impl Train {
         for reason in &plan.reasons {
             eprintln!("{reason}");
         }
+        if let Some(freeze) = config.recipe.freeze {
+            eprintln!("{freeze}");
+        }
+        let start = match pretrained {
+            Some(weights) => begin_with(weights, &config)?,
+            None => Start::Fresh,
+        };
         eprintln!("run folder: {}", folder.path().display());
-        Ok((config, folder, dataset))
+        Ok((config, folder, dataset, start))
     }
 
     /// A run that was begun earlier.
-    fn resumed(&self, run: &Path) -> Result<(RunConfig, RunFolder, Dataset)> {
+    fn resumed(&self, run: &Path) -> Result<(RunConfig, RunFolder, Dataset, Start)> {
         let (folder, mut config) = RunFolder::open(run)?;
         let mut data =
             DataArgs { data_dir: config.data_dir.clone(), mirror: None, offline: self.data_args.offline };
@@ -157,12 +187,15 @@ impl Train {
             config.recipe.epochs = Some(epochs);
             folder.write_config(&config)?;
         }
-        Ok((config, folder, dataset))
+        let start = if self.epochs.is_some() { Start::Lengthened } else { Start::Resumed };
+        Ok((config, folder, dataset, start))
     }
 
     fn wishes(&self) -> Wishes {
         Wishes {
             model: self.model.clone(),
+            freeze: self.freeze,
+            layer_decay: self.layer_decay,
             recipe: self.recipe.clone(),
             image_size: self.image_size,
             epochs: self.epochs,
@@ -192,6 +225,21 @@ impl Train {
         println!("report: {}", run.folder.report().display());
         Ok(Status::Done)
     }
+}
+
+/// Pretrained weights for a run, and on standard error what was done to them.
+fn begin_with(weights: Pretrained, config: &RunConfig) -> Result<Start> {
+    if let Some(account) = &weights.account {
+        super::import::tell(account);
+    }
+    let adaptation = weights.adapted(&config.model, &config.classes)?;
+    for change in &adaptation.changes {
+        eprintln!("{change}");
+    }
+    if adaptation.new_head {
+        eprintln!("a new head for {} classes", config.classes.len());
+    }
+    Ok(Start::Pretrained(adaptation.tensors))
 }
 
 /// What the end of a run is told from.

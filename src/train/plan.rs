@@ -7,6 +7,9 @@ use vitrine_datasets::{
 };
 use vitrine_models::{ImageSize, ModelConfig, preset};
 
+use super::layers::Freeze;
+use crate::import;
+use crate::model_file::ModelCard;
 use crate::recipe::Recipe;
 
 /// What the user asked for; all of it may be left out.
@@ -14,6 +17,10 @@ use crate::recipe::Recipe;
 pub struct Wishes {
     /// A preset's name or a TOML file.
     pub model: Option<String>,
+    /// The part of a pretrained model that does not learn.
+    pub freeze: Option<Freeze>,
+    /// The factor between the learning rates of neighbouring blocks.
+    pub layer_decay: Option<f64>,
     /// A recipe's name or a TOML file.
     pub recipe: Option<String>,
     /// Side of the input in pixels.
@@ -57,6 +64,8 @@ pub struct Facts<'a> {
     pub survey: &'a Survey,
     /// Number of training pictures.
     pub train: usize,
+    /// The weights that training begins with: what they are called, and what is known of them.
+    pub pretrained: Option<(&'a str, &'a ModelCard)>,
 }
 
 impl Plan {
@@ -66,7 +75,10 @@ impl Plan {
     /// When a preset, recipe or file is not there or not valid, or wishes do not fit together.
     pub fn new(wishes: &Wishes, facts: &Facts<'_>) -> Result<Self> {
         let mut reasons = Vec::new();
-        let (model_name, mut model) = architecture(wishes, facts, &mut reasons)?;
+        let (model_name, mut model) = match facts.pretrained {
+            Some((name, card)) => pretrained(wishes, facts, name, card, &mut reasons),
+            None => architecture(wishes, facts, &mut reasons)?,
+        };
         model.num_classes = facts.info.classes.len();
         model.validate().with_context(|| match &wishes.model {
             Some(name) => format!("--model {name}"),
@@ -76,7 +88,37 @@ impl Plan {
         let mut recipe = recipe(wishes, facts, &model, &mut reasons)?;
         overrule(&mut recipe, wishes);
         recipe.validate().context("the recipe is not valid")?;
+        check_freeze(&recipe, &model, facts)?;
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
+    }
+}
+
+/// The architecture of pretrained weights, for the data's size and colours.
+fn pretrained(
+    wishes: &Wishes,
+    facts: &Facts<'_>,
+    name: &str,
+    card: &ModelCard,
+    reasons: &mut Vec<String>,
+) -> (String, ModelConfig) {
+    let channels = if facts.survey.grey { 1 } else { 3 };
+    let image_size = wishes.image_size.map_or(card.model.image_size, ImageSize::square);
+    let config = ModelConfig { image_size, channels, ..card.model.clone() };
+    reasons.push(format!("pretrained {name}: {}", import::summary(&config)));
+    (name.to_owned(), config)
+}
+
+/// What is frozen must be there, and must not be random.
+fn check_freeze(recipe: &Recipe, model: &ModelConfig, facts: &Facts<'_>) -> Result<()> {
+    let blocks = model.depth.sum() + model.class_depth;
+    match recipe.freeze {
+        Some(_) if facts.pretrained.is_none() => {
+            bail!("`freeze` without --pretrained would keep what is random as it is: leave it out")
+        }
+        Some(Freeze::Blocks(count)) if count > blocks => {
+            bail!("--freeze {count}: the model has {blocks} blocks")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -110,7 +152,7 @@ fn architecture(
     let size_why = match (large, facts.survey.grey) {
         (true, _) => format!("{} colour pictures fill it", facts.train),
         (false, true) => "grey pictures need no more".to_owned(),
-        (false, false) => format!("{} pictures fill no larger one", facts.train),
+        (false, false) => format!("{} pictures; a larger one wants 100,000 or many hours", facts.train),
     };
     let base = preset::find(name).context("the default preset is not listed")?;
     let config = ModelConfig { image_size: ImageSize::square(image), patch_size: patch, channels, ..base };
@@ -148,6 +190,9 @@ fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
 }
 
 fn preprocessing(model: &ModelConfig, facts: &Facts<'_>, reasons: &mut Vec<String>) -> Preprocessing {
+    if let Some((_, card)) = facts.pretrained {
+        return import::preprocessing_for(&card.preprocessing, model);
+    }
     let resize =
         if is_square(facts.survey) { ResizeRule::Squash } else { ResizeRule::ShorterSide { crop: 1.0 } };
     if !is_square(facts.survey) {
@@ -170,7 +215,7 @@ fn is_square(survey: &Survey) -> bool {
 }
 
 /// The recipes that `--recipe` names.
-pub const RECIPES: [(&str, &str); 3] = [
+pub const RECIPES: [(&str, &str); 4] = [
     (
         "plain",
         "flips alone, where they keep the class: for a few epochs, or pictures that must not be changed",
@@ -179,6 +224,10 @@ pub const RECIPES: [(&str, &str); 3] = [
     (
         "long",
         "short, with RandAugment, mixup, cutmix, erasing and averaged weights: for a hundred epochs and more",
+    ),
+    (
+        "fine-tune",
+        "short, with a learning rate that falls by a quarter with every block towards the input: for pretrained weights",
     ),
 ];
 
@@ -209,6 +258,7 @@ fn recipe(
     }
     let epochs = epochs_for(facts);
     let name = match wishes.epochs.unwrap_or(epochs) {
+        _ if facts.pretrained.is_some() => "fine-tune",
         _ if facts.info.source == SourceKind::Shapes => "plain",
         60.. => "long",
         _ => "short",
@@ -226,6 +276,9 @@ fn recipe(
 
 /// Few pictures want many passes; the views of all passes together stay affordable on a processor.
 fn epochs_for(facts: &Facts<'_>) -> usize {
+    if facts.pretrained.is_some() {
+        return (50_000 / facts.train.max(1)).clamp(5, 50);
+    }
     if facts.info.source == SourceKind::Shapes {
         return 7;
     }
@@ -255,6 +308,7 @@ fn named_recipe(name: &str, facts: &Facts<'_>, model: &ModelConfig) -> Recipe {
     };
     match name {
         "plain" => plain,
+        "fine-tune" => Recipe { learning_rate: plain.learning_rate / 2.0, layer_decay: 0.75, ..short },
         "long" => Recipe { ema_decay: 0.999, augmentation: short.augmentation.clone().strong(), ..short },
         _ => short,
     }
@@ -270,9 +324,18 @@ fn overrule(recipe: &mut Recipe, wishes: &Wishes) {
         recipe.epochs = wishes.epochs;
     }
     let set = |target: &mut f64, wish: Option<f64>| *target = wish.unwrap_or(*target);
-    set(&mut recipe.learning_rate, wishes.learning_rate);
     set(&mut recipe.weight_decay, wishes.weight_decay);
     set(&mut recipe.bad_file_limit, wishes.bad_file_limit);
+    if wishes.freeze.is_some() {
+        recipe.freeze = wishes.freeze;
+        if wishes.freeze == Some(Freeze::Backbone) {
+            // One layer learns, and it begins with nothing.
+            recipe.layer_decay = 1.0;
+            recipe.learning_rate = 3e-3;
+        }
+    }
+    set(&mut recipe.layer_decay, wishes.layer_decay);
+    set(&mut recipe.learning_rate, wishes.learning_rate);
     recipe.batch_size = wishes.batch_size.unwrap_or(recipe.batch_size);
     recipe.patience = wishes.patience.unwrap_or(recipe.patience);
 }
@@ -309,7 +372,8 @@ mod tests {
     }
 
     fn plan(case: &Case, wishes: &Wishes) -> Result<Plan> {
-        Plan::new(wishes, &Facts { info: &case.info, survey: &case.survey, train: case.train })
+        let facts = Facts { info: &case.info, survey: &case.survey, train: case.train, pretrained: None };
+        Plan::new(wishes, &facts)
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::files::write_atomically;
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::recipe::Recipe;
 use crate::report::EpochRow;
+use crate::weights_file::Precision;
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.csv";
@@ -34,6 +35,9 @@ pub struct RunConfig {
     pub seed: u64,
     /// The `--model` that was chosen, for titles.
     pub model_name: String,
+    /// The weights that training began with, as `--pretrained` named them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pretrained: Option<String>,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
     /// The architecture.
@@ -133,7 +137,7 @@ impl RunFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn write_model(&self, card: &ModelCard, model: &VisionTransformer) -> Result<()> {
-        model_file::save(&self.model(), card, model)
+        model_file::save(&self.model(), card, model, Precision::F32)
     }
 
     /// Replaces `report.html`.

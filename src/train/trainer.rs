@@ -11,9 +11,11 @@ use vitrine_datasets::{BadFile, Batch, DecodeLimits, Loader, LoaderConfig, Sampl
 use vitrine_models::{VisionTransformer, ops};
 
 use super::checkpoint::{self, Progress, Running, State};
+use super::layers::Layers;
 use super::progress::{EpochBar, epoch_line};
 use super::run_folder::{RunConfig, RunFolder};
 use super::schedule::{Length, learning_rate};
+use super::start::Start;
 use super::{ema, interrupt, optimiser};
 use crate::evaluate::{self, Metrics};
 use crate::model_file::{HeldOut, ModelCard, Validation};
@@ -38,17 +40,6 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// Where a run begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With fresh parameters.
-    Fresh,
-    /// From the state that was saved.
-    Resumed,
-    /// From the state that was saved, with more epochs than it was meant to have.
-    Lengthened,
-}
-
 /// A run in memory: model, data, optimiser, and the folder it writes to.
 pub struct Trainer {
     config: RunConfig,
@@ -58,6 +49,7 @@ pub struct Trainer {
     val: Loader,
     train_samples: usize,
     state: State,
+    layers: Layers,
     sitting: Sitting,
 }
 
@@ -114,9 +106,8 @@ impl Trainer {
             )
         };
         let (train, val) = (loader(train_samples, true)?, loader(val_samples, false)?);
-        let fresh = fresh_state(&config, device)?;
-        let mut state = if start == Start::Fresh { fresh } else { checkpoint::load(folder.path(), fresh)? };
-        state.progress.finished &= start != Start::Lengthened;
+        let is_new = start.is_new();
+        let state = start.state(&config, &folder, device)?;
         let now = Instant::now();
         let mut trainer = Self {
             sitting: Sitting {
@@ -134,10 +125,11 @@ impl Trainer {
             train,
             val,
             train_samples: count,
+            layers: Layers::new(&state.model),
             state,
         };
         trainer.sitting.done_before = trainer.done();
-        if start == Start::Fresh {
+        if is_new {
             trainer.checkpoint()?;
         }
         Ok(trainer)
@@ -261,9 +253,10 @@ impl Trainer {
     fn update(&mut self, grads: GradientsParams, samples: usize) -> Result<()> {
         let recipe = &self.config.recipe;
         let rate = learning_rate(recipe, self.done_after_next_update());
+        let rates = self.layers.rates(rate, recipe.layer_decay);
         let model = self.state.model.clone();
         let grads = optimiser::mean_clipped(&model, grads, samples, recipe.clip_norm);
-        self.state.model = self.state.optimiser.step(rate, model, grads);
+        self.state.model = self.state.optimiser.step(rates, model, grads);
         self.state.progress.updates += 1;
         if let Some(average) = self.state.average.take() {
             let updates = self.state.progress.updates;
@@ -395,6 +388,7 @@ impl Trainer {
         let config = &self.config;
         let mut card =
             ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
+        card.pretrained.clone_from(&config.pretrained);
         card.data = Some(config.data.clone());
         card.held_out = Some(HeldOut { val_fraction: config.val_fraction, seed: config.seed });
         card.recipe = Some(config.recipe.clone());
@@ -448,13 +442,4 @@ impl Trainer {
 /// Whether a validation beats the best one: more right, or as many with a lower loss.
 fn better((top1, loss): (f64, f64), best: &Validation) -> bool {
     top1 > best.top1 || (top1 == best.top1 && loss < best.loss)
-}
-
-/// Model, average and optimiser before the first step; the same for the same seed.
-fn fresh_state(config: &RunConfig, device: &Device) -> Result<State> {
-    device.seed(stream(config.seed, Stream::Initialisation, 0));
-    let model = config.model.init(&device.clone().autodiff())?;
-    model.materialise();
-    let average = (config.recipe.ema_decay > 0.0).then(|| model.valid());
-    Ok(State { average, model, optimiser: optimiser::adamw(&config.recipe), progress: Progress::default() })
 }

@@ -30,6 +30,11 @@ pub struct Preprocessing {
 pub enum ResizeRule {
     /// Both sides are scaled, whatever that does to the shape.
     Squash,
+    /// Both sides are scaled to size / crop, then the centre is cut out (timm's `crop_mode = squash`).
+    SquashCrop {
+        /// Share of the scaled sides that is kept: above 0 and at most 1.
+        crop: f64,
+    },
     /// The shorter side is scaled to size / crop, then the centre is cut out (timm's `crop_mode = center`).
     ShorterSide {
         /// Share of the scaled side that is kept: above 0 and at most 1.
@@ -77,10 +82,12 @@ impl Preprocessing {
             return fail("`mean` must be finite and `std` above 0".to_owned());
         }
         match self.resize {
-            ResizeRule::ShorterSide { crop } if !(crop > 0.0 && crop <= 1.0) => {
+            ResizeRule::ShorterSide { crop } | ResizeRule::SquashCrop { crop }
+                if !(crop > 0.0 && crop <= 1.0) =>
+            {
                 fail(format!("`crop` is {crop}: a share above 0 and at most 1 is needed"))
             }
-            ResizeRule::ShorterSide { .. } | ResizeRule::Squash => Ok(()),
+            ResizeRule::ShorterSide { .. } | ResizeRule::SquashCrop { .. } | ResizeRule::Squash => Ok(()),
         }
     }
 
@@ -106,8 +113,11 @@ impl Preprocessing {
         let [height, width] = self.image_size.map(|side| side as u32);
         match self.resize {
             ResizeRule::Squash => image.resize(width, height, self.interpolation),
+            ResizeRule::SquashCrop { crop } => image
+                .resize(scaled(width, crop), scaled(height, crop), self.interpolation)
+                .centre_crop(width, height),
             ResizeRule::ShorterSide { crop } => {
-                let target = |side: u32| ((f64::from(side) / crop).floor() as u32).max(side);
+                let target = |side: u32| scaled(side, crop);
                 let (rows, columns) = (target(height), target(width));
                 let (h, w) = (u64::from(image.height), u64::from(image.width));
                 // The side that is shorter in proportion fits exactly; the other one is rounded down.
@@ -143,6 +153,11 @@ impl Preprocessing {
             }
         }
     }
+}
+
+/// The side before a crop that keeps a share of it, rounded down as timm does; what is whole but for rounding stays whole.
+fn scaled(side: u32, crop: f64) -> u32 {
+    ((f64::from(side) / crop + 1e-6).floor() as u32).max(side)
 }
 
 impl Interpolation {

@@ -8,7 +8,7 @@ mod cross;
 mod cross_covariance;
 mod mask;
 mod multi_head;
-mod relative_position;
+pub(crate) mod relative_position;
 mod score;
 mod window;
 

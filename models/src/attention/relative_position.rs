@@ -81,7 +81,7 @@ impl ContinuousBias {
 }
 
 /// The row of the table for each query and key of a window.
-fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
+pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
     let area = rows * columns;
     (0..area * area)
         .map(|pair| {
@@ -94,7 +94,7 @@ fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
 }
 
 /// Every offset, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
-fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
+pub(crate) fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
     let curve = |offset: usize, side: usize| {
         let offset = (offset as f64 - (side as f64 - 1.0)) / (side.max(2) - 1) as f64 * 8.0;
         (offset.signum() * (offset.abs() + 1.0).log2() / 3.0) as f32

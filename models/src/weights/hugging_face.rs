@@ -1,69 +1,156 @@
-//! Hugging Face's names (`transformers`: ViT, DeiT, Swin) to timm's, of files and of the library in memory.
+//! Hugging Face's names (`transformers`: ViT, DeiT, DINOv2, SigLIP, Swin, Swin v2) and timm's.
 
 use std::collections::BTreeMap;
 
 use super::NamedTensor;
+use super::layout::{exchange, merge_of_next_stage, merge_of_previous_stage};
 
-/// The tensors under timm's names, with queries, keys and values joined. What timm's models do not have is dropped: pooling
-/// layers before a head, mask tokens, index tables. Names that are not Hugging Face's stay as they are.
-pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
-    let dropped = ["pooler.dense.weight", "pooler.dense.bias", "mask_token", "relative_position_index"];
-    let renamed = tensors
-        .into_iter()
-        .filter(|tensor| !dropped.iter().any(|end| tensor.name.ends_with(end)))
-        .map(|tensor| NamedTensor { name: rename(&tensor.name), ..tensor });
-    join(renamed.collect())
-}
+/// How the key of the patch embedding ends in one of their files.
+pub(super) const PATCH_EMBEDDINGS: [&str; 2] =
+    ["embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight"];
 
-/// Fragments of names; a block's norms, attention and MLP are called alike in ViT and Swin.
-const PAIRS: [(&str, &str); 32] = [
-    ("embeddings.cls_token", "cls_token"),
-    ("embeddings.distillation_token", "dist_token"),
-    ("embeddings.position_embeddings", "pos_embed"),
-    ("embeddings.patch_embeddings.projection.", "patch_embed.proj."),
-    ("embeddings.norm.", "patch_embed.norm."),
-    ("encoder.layer.", "blocks."),
-    ("encoder.layers.", "layers."),
-    (".attention.attention.query.", ".attn.q."),
-    (".attention.attention.key.", ".attn.k."),
-    (".attention.attention.value.", ".attn.v."),
-    (".attention.self.query.", ".attn.q."),
-    (".attention.self.key.", ".attn.k."),
-    (".attention.self.value.", ".attn.v."),
-    (".attention.q_proj.", ".attn.q."),
-    (".attention.k_proj.", ".attn.k."),
-    (".attention.v_proj.", ".attn.v."),
-    (".attention.o_proj.", ".attn.proj."),
+/// What stands before a name in a model with a head.
+const PREFIXES: [&str; 7] =
+    ["vit.", "deit.", "dinov2_with_registers.", "dinov2.", "swinv2.", "swin.", "vision_model."];
+
+/// Fragments of names of files; Swin's differ from ViT's in [`SWIN`] and [`VIT`].
+const SHARED: [(&str, &str); 11] = [
+    (".embeddings.cls_token.", ".cls_token."),
+    (".embeddings.distillation_token.", ".dist_token."),
+    (".embeddings.position_embeddings.", ".pos_embed."),
+    (".embeddings.patch_embeddings.projection.", ".patch_embed.proj."),
+    (".embeddings.norm.", ".patch_embed.norm."),
     (".attention.output.dense.", ".attn.proj."),
-    (".attention.self.relative_position_bias_table", ".attn.relative_position_bias_table"),
-    (".attention.relative_position_bias.relative_position_bias_table", ".attn.relative_position_bias_table"),
     (".layernorm_before.", ".norm1."),
     (".layernorm_after.", ".norm2."),
     (".intermediate.dense.", ".mlp.fc1."),
     (".output.dense.", ".mlp.fc2."),
-    ("cls_classifier.", "head."),
-    ("distillation_classifier.", "head_dist."),
-    ("vit.layernorm.", "norm."),
-    ("deit.layernorm.", "norm."),
-    ("swin.layernorm.", "norm."),
-    ("vit.", ""),
-    ("deit.", ""),
-    ("swin.", ""),
+    (".distillation_classifier.", ".head_dist."),
 ];
 
-fn rename(name: &str) -> String {
-    PAIRS.iter().fold(name.to_owned(), |name, (theirs, timms)| name.replace(theirs, timms))
+const VIT: [(&str, &str); 4] = [
+    (".encoder.layer.", ".blocks."),
+    (".attention.attention.query.", ".attn.q."),
+    (".attention.attention.key.", ".attn.k."),
+    (".attention.attention.value.", ".attn.v."),
+];
+
+const SWIN: [(&str, &str); 8] = [
+    (".encoder.layers.", ".layers."),
+    (".attention.self.query.", ".attn.q."),
+    (".attention.self.key.", ".attn.k."),
+    (".attention.self.value.", ".attn.v."),
+    (".attention.self.relative_position_bias_table.", ".attn.relative_position_bias_table."),
+    (".attention.self.logit_scale.", ".attn.logit_scale."),
+    (".attention.self.continuous_position_bias_mlp.", ".attn.cpb_mlp."),
+    (".classifier.", ".head.fc."),
+];
+
+/// Names of models in the memory of transformers 5, of DINOv2 and of SigLIP, which are read and never written.
+const READ_ONLY: [(&str, &str); 24] = [
+    (".embeddings.register_tokens.", ".register_tokens."),
+    (".attention.q_proj.", ".attn.q."),
+    (".attention.k_proj.", ".attn.k."),
+    (".attention.v_proj.", ".attn.v."),
+    (".attention.o_proj.", ".attn.proj."),
+    (
+        ".attention.relative_position_bias.relative_position_bias_table.",
+        ".attn.relative_position_bias_table.",
+    ),
+    (".attention.continuous_position_bias_mlp.", ".attn.cpb_mlp."),
+    (".attention.logit_scale.", ".attn.logit_scale."),
+    (".layer_scale1.lambda1.", ".ls1.gamma."),
+    (".layer_scale2.lambda1.", ".ls2.gamma."),
+    (".embeddings.patch_embedding.", ".patch_embed.proj."),
+    (".embeddings.position_embedding.weight.", ".pos_embed."),
+    (".encoder.layers.", ".layers."),
+    (".self_attn.q_proj.", ".attn.q."),
+    (".self_attn.k_proj.", ".attn.k."),
+    (".self_attn.v_proj.", ".attn.v."),
+    (".self_attn.out_proj.", ".attn.proj."),
+    (".layer_norm1.", ".norm1."),
+    (".layer_norm2.", ".norm2."),
+    (".post_layernorm.", ".norm."),
+    (".head.probe.", ".attn_pool.latent."),
+    (".head.attention.out_proj.", ".attn_pool.proj."),
+    (".head.layernorm.", ".attn_pool.norm."),
+    (".head.mlp.", ".attn_pool.mlp."),
+];
+
+/// The tensors under timm's names, with queries, keys and values joined. Names that are not Hugging Face's stay as they are.
+pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+    let is_swin = tensors.iter().any(|tensor| is_swin_key(&tensor.name));
+    let renamed = tensors.into_iter().flat_map(|tensor| {
+        let name = if is_swin { swin_name(&tensor.name) } else { vit_name(&tensor.name) };
+        split_pooling_attention(NamedTensor { name, ..tensor })
+    });
+    join_projections(renamed.map(position_table).collect())
 }
 
+fn is_swin_key(name: &str) -> bool {
+    name.contains("layers.0.blocks.0.")
+}
+
+/// The name in a model without a head, with timm's name of the last norm.
+fn without_prefix(name: &str) -> String {
+    let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    match name.strip_prefix("layernorm.") {
+        Some(rest) => format!("norm.{rest}"),
+        None => name.to_owned(),
+    }
+}
+
+fn swin_name(name: &str) -> String {
+    let name = exchange(&without_prefix(name), SWIN.into_iter().chain(READ_ONLY).chain(SHARED));
+    merge_of_next_stage(&name)
+}
+
+fn vit_name(name: &str) -> String {
+    // SigLIP's pooling is called `head`, a head `classifier`.
+    let pairs = READ_ONLY.into_iter().chain(VIT).chain(SHARED).chain([
+        (".classifier.", ".head."),
+        (".cls_classifier.", ".head."),
+        (".layers.", ".blocks."),
+    ]);
+    exchange(&without_prefix(name), pairs)
+}
+
+/// SigLIP keeps its positions in an embedding layer, `[tokens, dim]`.
+fn position_table(mut tensor: NamedTensor) -> NamedTensor {
+    if tensor.name == "pos_embed" && tensor.shape.len() == 2 {
+        tensor.shape.insert(0, 1);
+    }
+    tensor
+}
+
+/// The pooling's query, key and value are one tensor there; at timm's the query stands alone.
+fn split_pooling_attention(tensor: NamedTensor) -> Vec<NamedTensor> {
+    let kind = match tensor.name.as_str() {
+        "head.attention.in_proj_weight" => "weight",
+        "head.attention.in_proj_bias" => "bias",
+        _ => return vec![tensor],
+    };
+    let Some(rows) = tensor.shape.first().filter(|rows| rows.is_multiple_of(3)).map(|rows| rows / 3) else {
+        return vec![tensor];
+    };
+    let shape = |rows: usize| [&[rows], &tensor.shape[1..]].concat();
+    let (query, rest) = tensor.values.split_at(tensor.values.len() / 3);
+    vec![
+        NamedTensor { name: format!("attn_pool.q.{kind}"), shape: shape(rows), values: query.to_vec() },
+        NamedTensor { name: format!("attn_pool.kv.{kind}"), shape: shape(2 * rows), values: rest.to_vec() },
+    ]
+}
+
+const PROJECTIONS: [&str; 3] = [".attn.q.", ".attn.k.", ".attn.v."];
+
 /// Puts a block's query, key and value, in this order, into one tensor.
-fn join(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let mut parts: BTreeMap<String, [Option<NamedTensor>; 3]> = BTreeMap::new();
     let mut whole = Vec::with_capacity(tensors.len());
     for tensor in tensors {
-        let place = [".attn.q.", ".attn.k.", ".attn.v."].iter().position(|part| tensor.name.contains(part));
-        match place {
+        match PROJECTIONS.iter().position(|part| tensor.name.contains(part)) {
             Some(place) => {
-                let name = tensor.name.replace([".attn.q.", ".attn.k.", ".attn.v."][place], ".attn.qkv.");
+                let name = tensor.name.replace(PROJECTIONS[place], ".attn.qkv.");
                 parts.entry(name).or_default()[place] = Some(tensor);
             }
             None => whole.push(tensor),
@@ -76,36 +163,74 @@ fn join(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
                 shape[0] += k.shape[0] + v.shape[0];
                 whole.push(NamedTensor { name, shape, values: [q.values, k.values, v.values].concat() });
             }
+            // Swin v2 has no bias of keys.
+            [Some(q), None, Some(v)] if name.ends_with(".bias") => {
+                let bias = |part: &str| name.replace(".attn.qkv.bias", &format!(".attn.{part}_bias"));
+                whole.push(NamedTensor { name: bias("q"), ..q });
+                whole.push(NamedTensor { name: bias("v"), ..v });
+            }
             // Incomplete: left as they are, so that the key check names them.
             parts => whole.extend(parts.into_iter().flatten()),
         }
     }
-    number_stages(whole)
+    whole
 }
 
-/// A plain model's blocks are `layers.N` in memory; in Swin a merge stands at the end of a stage, at timm's start of the next.
-fn number_stages(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
-    let is_swin = tensors.iter().any(|tensor| tensor.name.starts_with("layers.0.blocks."));
+/// The architectures that Hugging Face has and we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// `ViTForImageClassification`.
+    Vit,
+    /// `DeiTForImageClassificationWithTeacher`.
+    DeitDistilled,
+    /// `SwinForImageClassification`.
+    Swin,
+    /// `Swinv2ForImageClassification`.
+    SwinV2,
+}
+
+/// timm's tensors under the names of Hugging Face's files, queries, keys and values apart.
+pub fn from_timm_names(tensors: Vec<NamedTensor>, family: Family) -> Vec<NamedTensor> {
     tensors
         .into_iter()
-        .map(|tensor| {
-            let name = match is_swin {
-                true => {
-                    match tensor.name.strip_prefix("layers.").and_then(|rest| rest.split_once(".downsample."))
-                    {
-                        Some((stage, rest)) => match stage.parse::<usize>() {
-                            Ok(stage) => format!("layers.{}.downsample.{rest}", stage + 1),
-                            Err(_) => tensor.name.clone(),
-                        },
-                        None => tensor.name.replace("classifier.", "head.fc."),
-                    }
-                }
-                false => match tensor.name.strip_prefix("layers.") {
-                    Some(rest) => format!("blocks.{rest}"),
-                    None => tensor.name.replace("classifier.", "head."),
-                },
-            };
-            NamedTensor { name, ..tensor }
+        .flat_map(split_projections)
+        .map(|tensor| NamedTensor { name: hugging_face_name(&tensor.name, family), ..tensor })
+        .collect()
+}
+
+fn hugging_face_name(name: &str, family: Family) -> String {
+    let (own, prefix): (&[(&str, &str)], _) = match family {
+        Family::Vit => (&VIT, "vit."),
+        Family::DeitDistilled => (&VIT, "deit."),
+        Family::Swin => (&SWIN, "swin."),
+        Family::SwinV2 => (&SWIN, "swinv2."),
+    };
+    let head = if family == Family::DeitDistilled { ".cls_classifier." } else { ".classifier." };
+    let name = merge_of_previous_stage(name);
+    // Swin v2's biases are those of linear layers by now.
+    let name = name.replace(".attn.q_bias", ".attn.q.bias").replace(".attn.v_bias", ".attn.v.bias");
+    let name = match name.strip_prefix("norm.") {
+        Some(rest) => format!("layernorm.{rest}"),
+        None => name,
+    };
+    let turned = own.iter().chain(&SHARED).map(|&(theirs, timms)| (timms, theirs));
+    let name = exchange(&name, turned.chain([(".head.", head)]));
+    if name.contains("classifier.") { name } else { format!("{prefix}{name}") }
+}
+
+fn split_projections(tensor: NamedTensor) -> Vec<NamedTensor> {
+    if !tensor.name.contains(".attn.qkv.") || !tensor.shape[0].is_multiple_of(3) {
+        return vec![tensor];
+    }
+    let shape = [&[tensor.shape[0] / 3], &tensor.shape[1..]].concat();
+    tensor
+        .values
+        .chunks_exact((tensor.values.len() / 3).max(1))
+        .zip(PROJECTIONS)
+        .map(|(values, part)| NamedTensor {
+            name: tensor.name.replace(".attn.qkv.", part),
+            shape: shape.clone(),
+            values: values.to_vec(),
         })
         .collect()
 }

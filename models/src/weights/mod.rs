@@ -1,10 +1,16 @@
 //! Parameters as named arrays, the form in which models are stored and exchanged.
 
+mod adapt;
+mod architecture;
 pub mod hugging_face;
+mod layout;
 mod timm;
 pub mod torchvision;
 
-pub use timm::{from_timm, to_timm};
+pub use adapt::{Adaptation, adapt};
+pub use architecture::{Facts, Reading, UnknownArchitecture, read_architecture};
+pub use layout::{Layout, unused};
+pub use timm::{check, from_timm, is_head, to_timm};
 
 /// One parameter under its stored name.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +21,17 @@ pub struct NamedTensor {
     pub shape: Vec<usize>,
     /// Row-major values.
     pub values: Vec<f32>,
+}
+
+/// A table of whole numbers that a library stores beside its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexTable {
+    /// The key in the file.
+    pub name: String,
+    /// Lengths of the dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Row-major values.
+    pub values: Vec<i64>,
 }
 
 /// Why stored parameters do not fit a model. Every key that is at fault is listed.

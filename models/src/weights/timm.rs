@@ -38,6 +38,41 @@ pub fn from_timm(
     if errors == WeightsError::default() { Ok(model) } else { Err(errors) }
 }
 
+/// Whether a timm key is of the classifier.
+pub fn is_head(name: &str) -> bool {
+    name.starts_with("head.") || name.starts_with("head_dist.")
+}
+
+/// Compares keys and shapes of tensors with those that [`from_timm`] will want, without touching a value.
+///
+/// # Errors
+/// Lists every key that is missing, unexpected or of another shape.
+pub fn check<'a>(
+    model: &VisionTransformer,
+    tensors: impl IntoIterator<Item = &'a NamedTensor>,
+) -> Result<(), WeightsError> {
+    let mut shapes = Shapes { path: Path::new(model.config()), tensors: Vec::new() };
+    model.visit(&mut shapes);
+    let mut given: BTreeMap<&str, &[usize]> =
+        tensors.into_iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
+    let mut errors = WeightsError::default();
+    for wanted in join_keys_and_values(shapes.tensors) {
+        match given.remove(wanted.name.as_str()) {
+            None => errors.missing.push(wanted.name),
+            Some(shape) if shape != wanted.shape => {
+                errors.mismatched.push(mismatch(&wanted.name, shape, &wanted.shape))
+            }
+            Some(_) => {}
+        }
+    }
+    errors.unexpected.extend(given.into_keys().map(str::to_owned));
+    if errors == WeightsError::default() { Ok(()) } else { Err(errors) }
+}
+
+fn mismatch(key: &str, stored: &[usize], needed: &[usize]) -> String {
+    format!("{key} (stored {stored:?}, needed {needed:?})")
+}
+
 /// timm keeps the pooling's keys and values in one layer.
 const JOINED: &str = "attn_pool.kv.";
 
@@ -176,6 +211,27 @@ impl Path {
     }
 }
 
+/// Collects keys and shapes, with no values.
+struct Shapes {
+    path: Path,
+    tensors: Vec<NamedTensor>,
+}
+
+impl ModuleVisitor for Shapes {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = self.path.stored_shape(&param.lazy_shape().to_vec());
+        self.tensors.push(NamedTensor { name: self.path.key(), shape, values: Vec::new() });
+    }
+}
+
 struct Export {
     path: Path,
     tensors: Vec<NamedTensor>,
@@ -223,7 +279,7 @@ impl ModuleMapper for Import {
         let shape = param.lazy_shape().to_vec();
         let expected = self.path.stored_shape(&shape);
         if tensor.shape != expected || tensor.values.len() != expected.iter().product::<usize>() {
-            self.errors.mismatched.push(format!("{key} (stored {:?}, needed {expected:?})", tensor.shape));
+            self.errors.mismatched.push(mismatch(&key, &tensor.shape, &expected));
             return param;
         }
         let device = param.lazy_device();
@@ -310,7 +366,9 @@ mod tests {
             let tensors = to_timm(&config.init(&device).unwrap());
             let names: std::collections::BTreeSet<&str> = tensors.iter().map(|t| t.name.as_str()).collect();
             assert_eq!(names.len(), tensors.len(), "{config:?}");
-            let loaded = from_timm(config.init(&device).unwrap(), tensors.clone()).unwrap();
+            let fresh = config.init(&device).unwrap();
+            assert_eq!(check(&fresh, &tensors), Ok(()), "{config:?}");
+            let loaded = from_timm(fresh, tensors.clone()).unwrap();
             assert_eq!(to_timm(&loaded), tensors, "{config:?}");
         }
     }
@@ -381,7 +439,9 @@ mod tests {
         tensors.retain(|tensor| tensor.name != "cls_token");
         tensors.iter_mut().find(|tensor| tensor.name == "head.bias").unwrap().shape = vec![2, 5];
         tensors.push(NamedTensor { name: "extra".into(), shape: vec![1], values: vec![0.0] });
+        let early = check(&model, &tensors).unwrap_err();
         let error = from_timm(model, tensors).unwrap_err();
+        assert_eq!(early, error);
         assert_eq!(
             (error.missing, error.unexpected),
             (vec!["cls_token".to_owned()], vec!["extra".to_owned()])

@@ -1,0 +1,159 @@
+//! Weights of one model for another of the same blocks: other classes, another image size, grey instead of colour.
+
+use super::{NamedTensor, is_head};
+use crate::position::resample;
+use crate::{Mixer, ModelConfig, Position};
+
+/// Adapted weights, and what was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adaptation {
+    /// Under timm's names; without a head where the classes differ.
+    pub tensors: Vec<NamedTensor>,
+    /// Changes, a line each.
+    pub changes: Vec<String>,
+    /// Whether the head must be learned anew.
+    pub new_head: bool,
+}
+
+/// The weights of a model `from` for a model `to`, which may differ in classes, image size and channels.
+///
+/// Positions are resampled as timm does (bicubic, antialiased), tables of relative positions by the same filter (timm's plain form
+/// of it; its default for them is a geometric one), channels averaged or repeated so that a grey picture gives the same tokens.
+pub fn adapt(tensors: Vec<NamedTensor>, from: &ModelConfig, to: &ModelConfig, keep_head: bool) -> Adaptation {
+    let mut changes = Vec::new();
+    if from.channels != to.channels {
+        changes.push(format!("{} input channels for {}", to.channels, from.channels));
+    }
+    if from.grid() != to.grid() && from.position == Position::Learned {
+        changes.push(format!("positions resampled from {:?} to {:?} patches", from.grid(), to.grid()));
+    }
+    let tables = (0..to.num_stages()).any(|stage| windows(from, stage) != windows(to, stage));
+    if tables && tensors.iter().any(|tensor| tensor.name.ends_with(TABLE)) {
+        changes.push("tables of relative positions resampled".to_owned());
+    }
+    let tensors = tensors
+        .into_iter()
+        .filter(|tensor| keep_head || !is_head(&tensor.name))
+        .map(|tensor| match tensor.name.as_str() {
+            "patch_embed.proj.weight" => channels(tensor, to.channels),
+            "pos_embed" => positions(tensor, from, to),
+            name if name.ends_with(TABLE) => relative_positions(tensor, from, to),
+            _ => tensor,
+        })
+        .collect();
+    Adaptation { tensors, changes, new_head: !keep_head }
+}
+
+const TABLE: &str = ".attn.relative_position_bias_table";
+
+/// The sides of a stage's windows, which are no larger than its grid.
+fn windows(config: &ModelConfig, stage: usize) -> Option<[usize; 2]> {
+    match config.mixers.first() {
+        Some(Mixer::Window(side) | Mixer::ShiftedWindow(side)) => {
+            Some(config.stage_grid(stage).map(|grid| grid.min(*side)))
+        }
+        _ => None,
+    }
+}
+
+/// `[dim, channels, side, side]` for another number of channels: the response to a picture whose channels are all alike stays.
+fn channels(tensor: NamedTensor, wanted: usize) -> NamedTensor {
+    let [dim, channels, rows, columns] = tensor.shape[..] else { return tensor };
+    if channels == wanted || channels == 0 {
+        return tensor;
+    }
+    let area = rows * columns;
+    let mut values = Vec::with_capacity(dim * wanted * area);
+    for filter in tensor.values.chunks_exact(channels * area) {
+        let sum: Vec<f32> =
+            (0..area).map(|place| filter.iter().skip(place).step_by(area).sum::<f32>()).collect();
+        for _ in 0..wanted {
+            values.extend(sum.iter().map(|value| value / wanted as f32));
+        }
+    }
+    NamedTensor { shape: vec![dim, wanted, rows, columns], values, ..tensor }
+}
+
+fn positions(tensor: NamedTensor, from: &ModelConfig, to: &ModelConfig) -> NamedTensor {
+    let (old, new) = (from.grid(), to.grid());
+    let dim = from.embed_dim;
+    let patches = (old[0] * old[1] * dim).min(tensor.values.len());
+    if old == new || patches == 0 {
+        return tensor;
+    }
+    let (prefix, grid) = tensor.values.split_at(tensor.values.len() - patches);
+    let values = [prefix.to_vec(), resample(grid, old, new)].concat();
+    NamedTensor { shape: vec![1, values.len() / dim, dim], values, ..tensor }
+}
+
+fn relative_positions(tensor: NamedTensor, from: &ModelConfig, to: &ModelConfig) -> NamedTensor {
+    let stage = tensor.name.strip_prefix("layers.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    let stage = stage.unwrap_or(0).min(to.num_stages() - 1);
+    let sides = |config: &ModelConfig| windows(config, stage).map(|window| window.map(|side| 2 * side - 1));
+    match (sides(from), sides(to)) {
+        (Some(old), Some(new)) if old != new && tensor.shape.first() == Some(&(old[0] * old[1])) => {
+            let values = resample(&tensor.values, old, new);
+            NamedTensor { shape: vec![new[0] * new[1], tensor.shape[1]], values, ..tensor }
+        }
+        _ => tensor,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::weights::{from_timm, to_timm};
+    use crate::{ImageSize, preset};
+    use burn::tensor::{Device, Tensor};
+
+    fn plain() -> ModelConfig {
+        ModelConfig {
+            image_size: ImageSize::square(32),
+            patch_size: 8,
+            embed_dim: 32,
+            num_heads: 2.into(),
+            depth: 1.into(),
+            ..preset::find("vit_tiny_patch16_224").unwrap()
+        }
+    }
+
+    fn adapted(from: &ModelConfig, to: &ModelConfig, keep_head: bool) -> Adaptation {
+        let device = Device::default();
+        let adaptation = adapt(to_timm(&from.init(&device).unwrap()), from, to, keep_head);
+        if keep_head {
+            from_timm(to.init(&device).unwrap(), adaptation.tensors.clone()).unwrap();
+        }
+        adaptation
+    }
+
+    #[test]
+    fn sizes_and_channels_are_changed_to_fit() {
+        let from = plain();
+        let larger =
+            ModelConfig { image_size: ImageSize { height: 48, width: 64 }, channels: 1, ..from.clone() };
+        assert_eq!(adapted(&from, &larger, true).changes.len(), 2);
+        let swin =
+            ModelConfig { depth: [1, 2].into(), ..preset::find("swin_pico_patch2_window4_32").unwrap() };
+        let swin = ModelConfig { num_heads: [2, 4].into(), embed_dim: 16, ..swin };
+        // The last stage's window shrinks with its grid.
+        let smaller = ModelConfig { image_size: ImageSize::square(12), ..swin.clone() };
+        assert_eq!(adapted(&swin, &smaller, true).changes, ["tables of relative positions resampled"]);
+        assert!(adapted(&from, &from, true).changes.is_empty());
+        let without = adapted(&from, &from.clone().with_num_classes(3), false);
+        assert!(without.new_head && without.tensors.iter().all(|tensor| !tensor.name.starts_with("head.")));
+    }
+
+    #[test]
+    fn a_grey_picture_gives_the_same_logits_in_one_channel_as_in_three() {
+        let device = Device::default();
+        let from = plain();
+        let model = from.init(&device).unwrap();
+        let to = ModelConfig { channels: 1, ..from.clone() };
+        let grey = Tensor::<4>::random([2, 1, 32, 32], burn::tensor::Distribution::Default, &device);
+        let tensors = adapt(to_timm(&model), &from, &to, true).tensors;
+        let small = from_timm(to.init(&device).unwrap(), tensors).unwrap();
+        let expected = model.forward(grey.clone().repeat_dim(1, 3)).into_data();
+        small.forward(grey).into_data().assert_approx_eq::<f32>(&expected, Default::default());
+    }
+}

@@ -1,0 +1,223 @@
+//! Whose names a file's keys are, and the way from there to timm's.
+
+use super::{NamedTensor, hugging_face, torchvision};
+
+/// A library's names for the parameters of a Vision Transformer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// timm, and what derives from it.
+    Timm,
+    /// Hugging Face's transformers.
+    HuggingFace,
+    /// torchvision.
+    Torchvision,
+    /// Microsoft's Swin and Swin v2, and timm's of old: merging counts to the stage before.
+    Microsoft,
+}
+
+impl Layout {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Timm, Self::HuggingFace, Self::Torchvision, Self::Microsoft];
+
+    /// What users call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timm => "timm",
+            Self::HuggingFace => "hugging-face",
+            Self::Torchvision => "torchvision",
+            Self::Microsoft => "microsoft",
+        }
+    }
+
+    /// The layout of a file with these keys, told from the name of its patch embedding; none where that is missing.
+    pub fn recognise<'a>(keys: impl IntoIterator<Item = &'a str> + Clone) -> Option<Self> {
+        let any = |test: &dyn Fn(&str) -> bool| keys.clone().into_iter().any(test);
+        if any(&|key| key == "conv_proj.weight" || key == "features.0.0.weight") {
+            Some(Self::Torchvision)
+        } else if any(&|key| hugging_face::PATCH_EMBEDDINGS.iter().any(|end| key.ends_with(end))) {
+            Some(Self::HuggingFace)
+        } else if any(&|key| key == "patch_embed.proj.weight") {
+            let old = any(&|key| key.starts_with("layers.0.downsample."));
+            Some(if old { Self::Microsoft } else { Self::Timm })
+        } else {
+            None
+        }
+    }
+
+    /// The tensors under the names and in the form of today's timm. What is unknown keeps its name.
+    pub fn to_timm(self, tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+        let tensors = match self {
+            Self::Timm => tensors,
+            Self::HuggingFace => hugging_face::to_timm_names(tensors),
+            Self::Torchvision => torchvision::to_timm_names(tensors),
+            Self::Microsoft => tensors.into_iter().map(microsoft).collect(),
+        };
+        modernise(tensors)
+    }
+}
+
+/// Why a key holds nothing that a model computes with, where that is known.
+pub fn unused(key: &str) -> Option<&'static str> {
+    let reasons: [(&str, &[&str]); 4] = [
+        (
+            "a table that follows from the architecture",
+            &["relative_position_index", "relative_coords_table", "attn_mask", "position_ids"],
+        ),
+        ("used in pre-training alone", &["mask_token"]),
+        ("a layer before a head that is not there", &["pooler.dense.weight", "pooler.dense.bias"]),
+        ("a layer of old timm that never mattered", &["pre_logits.fc.weight", "pre_logits.fc.bias"]),
+    ];
+    let last = |end: &str| key == end || key.ends_with(&format!(".{end}"));
+    if key.starts_with("text_model.") || key == "logit_scale" || key == "logit_bias" {
+        return Some("the text half of the model");
+    }
+    reasons.into_iter().find(|(_, ends)| ends.iter().any(|end| last(end))).map(|(reason, _)| reason)
+}
+
+fn microsoft(tensor: NamedTensor) -> NamedTensor {
+    NamedTensor { name: merge_of_next_stage(&tensor.name).replace("head.", "head.fc."), ..tensor }
+}
+
+/// `layers.S.downsample`, where S ends with it, to `layers.(S+1).downsample`, where S+1 begins with it.
+pub(super) fn merge_of_next_stage(name: &str) -> String {
+    let moved = name.strip_prefix("layers.").and_then(|rest| {
+        let (stage, rest) = rest.split_once(".downsample.")?;
+        Some(format!("layers.{}.downsample.{rest}", stage.parse::<usize>().ok()? + 1))
+    });
+    moved.unwrap_or_else(|| name.to_owned())
+}
+
+/// `layers.S.downsample` to the stage before: the way back.
+pub(super) fn merge_of_previous_stage(name: &str) -> String {
+    let moved = name.strip_prefix("layers.").and_then(|rest| {
+        let (stage, rest) = rest.split_once(".downsample.")?;
+        Some(format!("layers.{}.downsample.{rest}", stage.parse::<usize>().ok()?.checked_sub(1)?))
+    });
+    moved.unwrap_or_else(|| name.to_owned())
+}
+
+/// What timm's own loader does to files of earlier versions and of the papers' authors.
+fn modernise(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+    // CaiT has `gamma_1` to this day.
+    let is_cait = tensors.iter().any(|tensor| tensor.name.starts_with("blocks_token_only."));
+    let registers_have_no_place = tensors.iter().any(|tensor| tensor.name == "register_tokens");
+    let mut tensors: Vec<NamedTensor> = tensors
+        .into_iter()
+        .map(|mut tensor| {
+            if !is_cait {
+                tensor.name = tensor.name.replace(".gamma_1", ".ls1.gamma").replace(".gamma_2", ".ls2.gamma");
+            }
+            if tensor.name == "register_tokens" {
+                tensor.name = "reg_token".to_owned();
+            }
+            flat_patches_to_squares(&mut tensor);
+            tensor
+        })
+        .collect();
+    if registers_have_no_place {
+        add_class_position(&mut tensors);
+    }
+    tensors
+}
+
+/// A patch embedding stored as a matrix `[dim, 3 * side * side]` becomes the convolution that it is.
+fn flat_patches_to_squares(tensor: &mut NamedTensor) {
+    if let ("patch_embed.proj.weight", &[dim, values]) = (tensor.name.as_str(), tensor.shape.as_slice()) {
+        let side = (values / 3).isqrt();
+        if 3 * side * side == values {
+            tensor.shape = vec![dim, 3, side, side];
+        }
+    }
+}
+
+/// DINOv2 with registers adds a position to the class token and to none of the registers: the class token takes it in
+/// (timm's `checkpoint_filter_fn`).
+fn add_class_position(tensors: &mut [NamedTensor]) {
+    let find = |tensors: &[NamedTensor], name: &str| tensors.iter().position(|tensor| tensor.name == name);
+    let (Some(token), Some(position)) = (find(tensors, "cls_token"), find(tensors, "pos_embed")) else {
+        return;
+    };
+    let dim = tensors[token].values.len();
+    let [1, places, width] = tensors[position].shape[..] else { return };
+    if width != dim || places < 2 {
+        return;
+    }
+    let first: Vec<f32> = tensors[position].values.drain(..dim).collect();
+    tensors[position].shape[1] -= 1;
+    tensors[token].values.iter_mut().zip(first).for_each(|(token, place)| *token += place);
+}
+
+/// Names with fragments exchanged in turn. Every fragment is whole: it begins and ends with a dot, or in the middle of a
+/// number's name.
+pub(super) fn exchange<'a>(name: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let dotted = format!(".{name}.");
+    pairs.into_iter().fold(dotted, |name, (from, to)| name.replace(from, to)).trim_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(name: &str, shape: &[usize]) -> NamedTensor {
+        let count: usize = shape.iter().product();
+        NamedTensor {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            values: (0..count).map(|value| value as f32).collect(),
+        }
+    }
+
+    #[test]
+    fn layouts_are_told_from_keys_alone() {
+        let cases: [(&[&str], Option<Layout>); 8] = [
+            (&["cls_token", "patch_embed.proj.weight"], Some(Layout::Timm)),
+            (&["patch_embed.proj.weight", "layers.1.downsample.norm.weight"], Some(Layout::Timm)),
+            (&["patch_embed.proj.weight", "layers.0.downsample.norm.weight"], Some(Layout::Microsoft)),
+            (&["conv_proj.weight"], Some(Layout::Torchvision)),
+            (&["features.0.0.weight"], Some(Layout::Torchvision)),
+            (&["vit.embeddings.patch_embeddings.projection.weight"], Some(Layout::HuggingFace)),
+            (&["vision_model.embeddings.patch_embedding.weight"], Some(Layout::HuggingFace)),
+            (&["conv1.weight"], None),
+        ];
+        for (keys, layout) in cases {
+            assert_eq!(Layout::recognise(keys.iter().copied()), layout, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn microsofts_merges_belong_to_the_stage_that_they_begin() {
+        let names = |tensors: Vec<NamedTensor>| -> Vec<String> {
+            Layout::Microsoft.to_timm(tensors).into_iter().map(|tensor| tensor.name).collect()
+        };
+        let theirs = ["layers.0.downsample.norm.bias", "layers.0.blocks.1.norm1.bias", "head.bias"];
+        assert_eq!(
+            names(theirs.map(|name| tensor(name, &[1])).into()),
+            ["layers.1.downsample.norm.bias", "layers.0.blocks.1.norm1.bias", "head.fc.bias"]
+        );
+        assert_eq!(merge_of_previous_stage("layers.3.downsample.norm.bias"), "layers.2.downsample.norm.bias");
+    }
+
+    #[test]
+    fn a_class_token_takes_in_its_position_where_registers_have_none() {
+        let tensors = vec![
+            tensor("register_tokens", &[1, 2, 2]),
+            tensor("cls_token", &[1, 1, 2]),
+            tensor("pos_embed", &[1, 5, 2]),
+        ];
+        let tensors = Layout::Timm.to_timm(tensors);
+        assert_eq!(tensors[0].name, "reg_token");
+        assert_eq!(tensors[1].values, [0.0, 2.0]);
+        assert_eq!(
+            (tensors[2].shape.as_slice(), tensors[2].values[..2].to_vec()),
+            (&[1, 4, 2][..], vec![2.0, 3.0])
+        );
+    }
+
+    #[test]
+    fn what_a_model_does_not_compute_with_has_a_reason() {
+        assert!(unused("layers.0.blocks.1.attn.relative_position_index").is_some());
+        assert!(unused("text_model.encoder.layers.0.mlp.fc1.weight").is_some());
+        assert!(unused("blocks.0.attn.qkv.weight").is_none());
+        assert!(unused("layers.0.blocks.0.attn.logit_scale").is_none());
+    }
+}

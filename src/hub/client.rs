@@ -1,0 +1,270 @@
+//! What is asked of the site: which files a repository holds, and what each of them is.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use serde::Deserialize;
+use ureq::Body;
+use ureq::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, LOCATION, RANGE};
+use ureq::http::{Method, Request, Response, StatusCode, Uri};
+
+use super::repository::{Repository, is_hexadecimal, is_plain};
+
+/// Most bytes of an answer that is read into memory.
+pub(super) const TEXT_LIMIT: u64 = 32 << 20;
+const MAX_REDIRECTS: usize = 10;
+const REPO_COMMIT: &str = "x-repo-commit";
+const LINKED_ETAG: &str = "x-linked-etag";
+const LINKED_SIZE: &str = "x-linked-size";
+
+/// Speaks with one site.
+pub(super) struct Client {
+    agent: ureq::Agent,
+    endpoint: String,
+    origin: Origin,
+    token: Option<String>,
+    pub(super) pause: Duration,
+}
+
+/// A repository at one commit.
+pub(super) struct Listing {
+    pub(super) commit: String,
+    pub(super) files: Vec<String>,
+}
+
+/// A file of a repository at one commit.
+pub(super) struct RemoteFile {
+    pub(super) url: String,
+    /// How messages call it.
+    pub(super) label: String,
+    /// What names its content; a hash of it as a rule.
+    pub(super) etag: String,
+    pub(super) size: Option<u64>,
+}
+
+/// Why there is no listing.
+pub(super) enum Trouble {
+    /// The site does not answer, or not now.
+    Unreachable(String),
+    /// It answers, and the answer is of no use.
+    Refused(anyhow::Error),
+}
+
+impl Client {
+    pub(super) fn new(
+        endpoint: String,
+        token: Option<String>,
+        pause: Duration,
+        agent: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>,
+    ) -> Result<Self> {
+        let origin = endpoint.parse().ok().and_then(|uri| Origin::of(&uri)).ok_or_else(|| {
+            anyhow!("HF_ENDPOINT: '{endpoint}' is no address of a site, such as https://huggingface.co")
+        })?;
+        let config = agent
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("vitrine/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(Duration::from_secs(20)))
+            .timeout_connect(Some(Duration::from_secs(20)))
+            .timeout_recv_response(Some(Duration::from_secs(60)))
+            .timeout_per_read(Some(Duration::from_secs(60)));
+        Ok(Self { agent: config.build().into(), endpoint, origin, token, pause })
+    }
+
+    /// The address of the site.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Asks what a repository holds.
+    pub(super) fn listing(&self, repository: &Repository) -> Result<Listing, Trouble> {
+        let Repository { owner, name, revision } = repository;
+        let revision = revision.replace('/', "%2F");
+        let url = format!("{}/api/models/{owner}/{name}/revision/{revision}", self.endpoint);
+        let unreachable = |error: ureq::Error| Trouble::Unreachable(error.to_string());
+        let response = self.get(&url, 0).map_err(unreachable)?;
+        let status = response.status();
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(Trouble::Unreachable(status.to_string()));
+        }
+        if status != StatusCode::OK {
+            return Err(Trouble::Refused(self.refusal(repository, &url, &response)));
+        }
+        let body = match response.into_body().into_with_config().limit(TEXT_LIMIT).read_to_vec() {
+            Ok(body) => body,
+            Err(error @ ureq::Error::BodyExceedsLimit(_)) => {
+                return Err(Trouble::Refused(anyhow!("{repository}: {url}: {error}")));
+            }
+            Err(error) => return Err(unreachable(error)),
+        };
+        parse_listing(&body).map_err(|error| {
+            let hint = "is HF_ENDPOINT the address of Hugging Face or a mirror of it?";
+            Trouble::Refused(anyhow!("{repository}: {url} does not describe a repository ({error}); {hint}"))
+        })
+    }
+
+    /// Asks what a file of a repository is.
+    pub(super) fn describe(&self, repository: &Repository, commit: &str, file: &str) -> Result<RemoteFile> {
+        let url =
+            format!("{}/{}/{}/resolve/{commit}/{file}", self.endpoint, repository.owner, repository.name);
+        let label = format!("{file} of {repository}");
+        // The answer that points to the storage of large files describes them. The storage itself does not, and a
+        // redirect on the way, from a repository's former name or a mirror, does not either.
+        let response = self
+            .send(&Method::HEAD, &url, 0, |response| response.headers().contains_key(LINKED_ETAG))
+            .map_err(|error| {
+                anyhow!("{label}: {} gives no answer ({error}); run it again to go on", self.endpoint)
+            })?;
+        let status = response.status();
+        if !status.is_success() && !status.is_redirection() {
+            return Err(self.refusal(repository, &url, &response));
+        }
+        let commits = header(&response, REPO_COMMIT);
+        ensure!(
+            commits.is_none_or(|found| found == commit),
+            "{label}: {} answers for the commit {}, not {commit}",
+            self.endpoint,
+            commits.unwrap_or_default().escape_debug()
+        );
+        let tag = header(&response, LINKED_ETAG)
+            .or_else(|| status.is_success().then(|| header(&response, ETAG.as_str()))?);
+        let etag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"')).filter(|tag| is_plain(tag));
+        let Some(etag) = etag else {
+            bail!(
+                "{label}: {} does not say which content it has; is HF_ENDPOINT the address of Hugging Face or a \
+                 mirror of it?",
+                self.endpoint
+            );
+        };
+        let size = header(&response, LINKED_SIZE)
+            .or_else(|| status.is_success().then(|| header(&response, CONTENT_LENGTH.as_str()))?)
+            .and_then(|size| size.parse().ok());
+        Ok(RemoteFile { etag: etag.to_owned(), size, url, label })
+    }
+
+    /// Fetches from that byte on, wherever the site sends us.
+    pub(super) fn get(&self, url: &str, from: u64) -> Result<Response<Body>, ureq::Error> {
+        self.send(&Method::GET, url, from, |_| false)
+    }
+
+    /// Sends a request, and again where a redirect points to, up to an answer that is `enough`. Only the site
+    /// itself gets to see the token.
+    fn send(
+        &self,
+        method: &Method,
+        url: &str,
+        from: u64,
+        enough: impl Fn(&Response<Body>) -> bool,
+    ) -> Result<Response<Body>, ureq::Error> {
+        let mut uri: Uri = url.parse().map_err(ureq::http::Error::from)?;
+        for _ in 0..=MAX_REDIRECTS {
+            // Packed contents would have other lengths and parts.
+            let mut request = Request::builder().method(method).uri(&uri).header(ACCEPT_ENCODING, "identity");
+            if from > 0 {
+                request = request.header(RANGE, format!("bytes={from}-"));
+            }
+            if let Some(token) =
+                self.token.as_ref().filter(|_| Origin::of(&uri).as_ref() == Some(&self.origin))
+            {
+                request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            }
+            let response = self.agent.run(request.body(())?)?;
+            match redirect(&uri, &response).filter(|_| !enough(&response)) {
+                Some(next) => uri = next,
+                None => return Ok(response),
+            }
+        }
+        Err(ureq::Error::TooManyRedirects)
+    }
+
+    /// What an answer that is no success means.
+    fn refusal(&self, repository: &Repository, url: &str, response: &Response<Body>) -> anyhow::Error {
+        let Repository { owner, name, revision } = repository;
+        let token = match self.token {
+            Some(_) => "check the name, and whether the token may read it",
+            None => "check the name, or set HF_TOKEN",
+        };
+        match (header(response, "x-error-code"), response.status().as_u16()) {
+            (Some("RevisionNotFound"), _) => anyhow!(
+                "{repository}: the repository has no revision '{revision}': give one of its branches, tags or \
+                 commits after the @"
+            ),
+            (Some("GatedRepo"), _) | (_, 403) => anyhow!(
+                "{repository}: its owner wants to know who uses it: accept the terms at {}/{owner}/{name}, and \
+                 set HF_TOKEN to a token of that account",
+                self.endpoint
+            ),
+            (Some("EntryNotFound"), _) => anyhow!("{repository}: {url} is not there"),
+            (_, 401 | 404) if revision == "main" => {
+                anyhow!("{repository}: there is no such repository, or it is private: {token}")
+            }
+            (_, 401 | 404) => {
+                anyhow!("{repository}: there is no such repository or revision, or it is private: {token}")
+            }
+            _ => anyhow!("{repository}: {url} answers {}; try again later", response.status()),
+        }
+    }
+}
+
+/// Reads what the site says about a repository.
+fn parse_listing(body: &[u8]) -> Result<Listing> {
+    #[derive(Deserialize)]
+    struct Answer {
+        sha: String,
+        siblings: Vec<Sibling>,
+    }
+    #[derive(Deserialize)]
+    struct Sibling {
+        rfilename: String,
+    }
+    let answer: Answer = serde_json::from_slice(body)?;
+    ensure!(is_hexadecimal(&answer.sha, 40), "its sha is no commit");
+    let files: Vec<String> = answer.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+    if let Some(file) = files.iter().find(|file| leads_elsewhere(file)) {
+        bail!("the file name '{}' is refused", file.escape_debug());
+    }
+    Ok(Listing { commit: answer.sha, files })
+}
+
+/// Whether a file name would lead out of a folder on some system.
+fn leads_elsewhere(file: &str) -> bool {
+    file.contains('\\') || file.starts_with('/') || file.split('/').any(|part| part == "..")
+}
+
+pub(super) fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// Where a redirect points to.
+fn redirect(from: &Uri, response: &Response<Body>) -> Option<Uri> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let target: Uri = header(response, LOCATION.as_str())?.parse().ok()?;
+    if target.scheme().is_some() {
+        return Some(target);
+    }
+    let mut parts = from.clone().into_parts();
+    parts.path_and_query = target.into_parts().path_and_query;
+    Uri::from_parts(parts).ok()
+}
+
+/// Who answers at an address.
+#[derive(PartialEq)]
+struct Origin {
+    is_https: bool,
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    fn of(uri: &Uri) -> Option<Self> {
+        let is_https = match uri.scheme_str()? {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        Some(Self { is_https, host: uri.host()?.to_ascii_lowercase(), port })
+    }
+}

@@ -1,0 +1,77 @@
+//! Which files of a repository are its weights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde::Deserialize;
+
+use super::client::TEXT_LIMIT;
+use super::repository::{Repository, is_plain};
+
+/// Where weights can be, best first.
+const WEIGHTS: [&str; 4] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+];
+
+/// The file to read of those that there are.
+pub(super) fn choose(holds: impl Fn(&str) -> bool) -> Option<&'static str> {
+    WEIGHTS.into_iter().find(|file| holds(file))
+}
+
+/// Whether the weights are in other files, which this one names.
+pub(super) fn is_index(file: &str) -> bool {
+    file.ends_with(".index.json")
+}
+
+/// Says that a repository has none, and what it has.
+pub(super) fn missing(repository: &Repository, files: &[String]) -> anyhow::Error {
+    const SHOWN: usize = 10;
+    let mut names: Vec<String> =
+        files.iter().take(SHOWN).map(|file| file.escape_debug().to_string()).collect();
+    if files.len() > SHOWN {
+        names.push(format!("and {} more", files.len() - SHOWN));
+    }
+    let holds = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+    anyhow!("{repository}: it holds none of {}; it holds {holds}", WEIGHTS.join(", "))
+}
+
+/// The files that an index names.
+pub(super) fn shards(index: &Path) -> Result<BTreeSet<String>> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let context = || format!("{}: this list of weight files cannot be read", index.display());
+    let mut bytes = Vec::new();
+    File::open(index)
+        .and_then(|file| file.take(TEXT_LIMIT + 1).read_to_end(&mut bytes))
+        .with_context(context)?;
+    ensure!(bytes.len() as u64 <= TEXT_LIMIT, "{}: too long for a list of weight files", index.display());
+    let parsed: Index = serde_json::from_slice(&bytes).with_context(context)?;
+    let shards: BTreeSet<String> = parsed.weight_map.into_values().collect();
+    ensure!(!shards.is_empty(), "{}: this list of weight files names none", index.display());
+    for shard in &shards {
+        ensure!(
+            is_plain(shard),
+            "{}: '{}' is refused as the name of a weight file: it is not a plain file name",
+            index.display(),
+            shard.escape_debug()
+        );
+    }
+    Ok(shards)
+}
+
+/// Whether a folder holds weights, all of them.
+pub(super) fn are_complete(folder: &Path) -> bool {
+    let holds = |file: &str| folder.join(file).is_file();
+    choose(holds).is_some_and(|file| {
+        !is_index(file)
+            || shards(&folder.join(file)).is_ok_and(|shards| shards.iter().all(|shard| holds(shard)))
+    })
+}

@@ -1,0 +1,93 @@
+//! What is done to a picture where the files say nothing: what the library does for such a model.
+
+use vitrine_datasets::{Interpolation, Preprocessing, ResizeRule};
+use vitrine_models::ModelConfig;
+use vitrine_models::weights::Layout;
+
+use super::config_file::Description;
+
+/// Mean and standard deviation of ImageNet's pixels, as the models' authors rounded them.
+const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+/// Values from -1 to 1.
+const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
+
+/// What a library does when nothing else is said.
+struct Usual {
+    resize: ResizeRule,
+    interpolation: Interpolation,
+    normalisation: ([f32; 3], [f32; 3]),
+    why: &'static str,
+}
+
+/// The stated preprocessing, filled up with the layout's usual one; `notes` says so.
+pub(super) fn choose(
+    description: &Description,
+    layout: Layout,
+    config: &ModelConfig,
+    notes: &mut Vec<String>,
+) -> Preprocessing {
+    let usual = usual(layout, config, description.preset.as_deref());
+    let missing: Vec<&str> = [
+        ("resizing", description.resize.is_none()),
+        ("interpolation", description.interpolation.is_none()),
+        ("mean and deviation", description.mean.is_none() || description.std.is_none()),
+    ]
+    .into_iter()
+    .filter_map(|(what, missing)| missing.then_some(what))
+    .collect();
+    if !missing.is_empty() {
+        notes.push(format!("{}: not stated; taken as {}", missing.join(", "), usual.why));
+    }
+    let size = [config.image_size.height, config.image_size.width];
+    if let Some(stated) = description.image_size.filter(|stated| *stated != size) {
+        notes.push(format!(
+            "preprocessing for {stated:?} pixels is used for the {size:?} that the model takes"
+        ));
+    }
+    let (mean, std) = usual.normalisation;
+    Preprocessing {
+        image_size: size,
+        channels: config.channels,
+        resize: description.resize.unwrap_or(usual.resize),
+        interpolation: description.interpolation.unwrap_or(usual.interpolation),
+        mean: of_channels(description.mean.as_deref().unwrap_or(&mean), config.channels),
+        std: of_channels(description.std.as_deref().unwrap_or(&std), config.channels),
+    }
+}
+
+/// The same values for another number of channels: their mean.
+pub(crate) fn of_channels(values: &[f32], channels: usize) -> Vec<f32> {
+    if values.len() == channels {
+        return values.to_vec();
+    }
+    vec![values.iter().sum::<f32>() / values.len().max(1) as f32; channels]
+}
+
+fn usual(layout: Layout, config: &ModelConfig, preset: Option<&str>) -> Usual {
+    use Interpolation::{Bicubic, Bilinear};
+    let shorter = |crop| ResizeRule::ShorterSide { crop };
+    let is_swin = config.num_stages() > 1;
+    let (resize, interpolation, normalisation, why) = match layout {
+        // Sides of 256, 232 and 260 pixels before the crop (the weights' `transforms`).
+        Layout::Torchvision if !is_swin => {
+            (shorter(224.0 / 256.0), Bilinear, IMAGENET, "torchvision's for ViT")
+        }
+        Layout::Torchvision if config.image_size.height >= 256 => {
+            (shorter(256.0 / 260.0), Bicubic, IMAGENET, "torchvision's for Swin v2")
+        }
+        Layout::Torchvision => (shorter(224.0 / 232.0), Bicubic, IMAGENET, "torchvision's for Swin"),
+        Layout::HuggingFace if is_swin => (ResizeRule::Squash, Bicubic, IMAGENET, "Hugging Face's for Swin"),
+        Layout::HuggingFace => (ResizeRule::Squash, Bilinear, HALF, "Hugging Face's for ViT"),
+        Layout::Microsoft => (shorter(0.9), Bicubic, IMAGENET, "Microsoft's for Swin"),
+        Layout::Timm if is_swin => (shorter(0.9), Bicubic, IMAGENET, "timm's for Swin"),
+        Layout::Timm if config.class_depth > 0 => (shorter(1.0), Bicubic, IMAGENET, "timm's for CaiT"),
+        Layout::Timm if config.patch_size == 14 && config.layer_scale.is_some() => {
+            (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv2")
+        }
+        Layout::Timm if config.distillation_token || preset.is_some_and(|name| name.starts_with("deit")) => {
+            (shorter(0.9), Bicubic, IMAGENET, "timm's for DeiT")
+        }
+        Layout::Timm => (shorter(0.9), Bicubic, HALF, "timm's for ViT"),
+    };
+    Usual { resize, interpolation, normalisation, why }
+}

@@ -1,0 +1,312 @@
+//! Other libraries' files through the command line: in, out, and wrong in every way.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/reference.rs"]
+mod reference;
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use burn::tensor::Device;
+use reference::fixture;
+use vitrine::export::export;
+use vitrine::import::{self, Options};
+use vitrine::weights_file::Precision;
+use vitrine_models::weights::{Layout, NamedTensor, from_timm, to_timm};
+
+fn vitrine() -> Command {
+    let mut command = Command::cargo_bin("vitrine").unwrap();
+    command.env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));
+    command
+}
+
+fn load(path: &Path) -> import::Imported {
+    import::load(path, &Options::default()).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+fn sorted(mut tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    tensors
+}
+
+#[test]
+fn what_goes_out_comes_back_the_same() {
+    let cases: [(&str, &[Layout]); 6] = [
+        ("timm_vit", &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision]),
+        ("timm_vit_avgpool_reg_layerscale", &[Layout::Timm]),
+        ("timm_vit_map_qknorm", &[Layout::Timm]),
+        ("timm_deit_distilled", &[Layout::Timm, Layout::HuggingFace]),
+        ("timm_swin", &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision]),
+        ("timm_swinv2", &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision]),
+    ];
+    for (case, layouts) in cases {
+        for &layout in layouts {
+            let first = load(&fixture(case).join("weights.safetensors"));
+            let (card, tensors) = (first.card.clone(), first.tensors.clone());
+            let model = first.model(&Device::default()).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let output = match layout {
+                Layout::Torchvision => folder.path().join("model.safetensors"),
+                _ => folder.path().join("model"),
+            };
+            export(&card, &model, layout, &output, Precision::F32).unwrap();
+            let options = Options {
+                // What a torchvision file does not say.
+                config: (layout == Layout::Torchvision)
+                    .then(|| fixture(case).join("config.json").display().to_string()),
+                ..Options::default()
+            };
+            let second = import::load(&output, &options).unwrap_or_else(|error| panic!("{case}: {error:#}"));
+            assert_eq!(second.account.layout, layout, "{case}");
+            assert_eq!(second.card.model, card.model, "{case} {layout:?}");
+            assert_eq!(sorted(second.tensors), sorted(tensors), "{case} {layout:?}");
+            if layout != Layout::Torchvision {
+                // Hugging Face keeps the scaled side in whole pixels, and no share.
+                let ours = vitrine_datasets::Preprocessing {
+                    resize: second.card.preprocessing.resize,
+                    ..card.preprocessing.clone()
+                };
+                assert_eq!(second.card.preprocessing, ours, "{case} {layout:?}");
+                assert_eq!(second.card.classes, card.classes, "{case} {layout:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_of_ours_with_fixed_positions_is_one_of_timms() {
+    let device = Device::default();
+    let config = vitrine_models::preset::find("vit_pico_patch4_32").unwrap();
+    let model = config.init(&device).unwrap();
+    let classes = (0..config.num_classes).map(|class| format!("kind {class}")).collect();
+    let preprocessing = vitrine_datasets::Preprocessing {
+        image_size: [32, 32],
+        channels: 3,
+        resize: vitrine_datasets::ResizeRule::Squash,
+        interpolation: vitrine_datasets::Interpolation::Bicubic,
+        mean: vec![0.5; 3],
+        std: vec![0.25; 3],
+    };
+    let card = vitrine::model_file::ModelCard::new(config.clone(), classes, preprocessing);
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("timm");
+    export(&card, &model, Layout::Timm, &output, Precision::F32).unwrap();
+    let back = load(&output);
+    assert_eq!((&back.card.classes, &back.card.preprocessing), (&card.classes, &card.preprocessing));
+    let images =
+        burn::tensor::Tensor::<4>::random([2, 3, 32, 32], burn::tensor::Distribution::Default, &device);
+    let expected = model.forward(images.clone()).into_data();
+    let logits = back.model(&device).unwrap().forward(images).into_data();
+    logits.assert_approx_eq::<f32>(&expected, burn::tensor::Tolerance::absolute(1e-5));
+    let gated = vitrine_models::ModelConfig {
+        channel_attention: Some(vitrine_models::ChannelAttention {
+            kind: vitrine_models::ChannelGate::SqueezeExcitation,
+            reduction: None,
+            place: vitrine_models::GatePlace::Mixer,
+        }),
+        ..config
+    };
+    let model = gated.init(&device).unwrap();
+    let card = vitrine::model_file::ModelCard { model: gated, ..card };
+    let error = export(&card, &model, Layout::Timm, &folder.path().join("no"), Precision::F32).err().unwrap();
+    assert!(error.to_string().contains("channel_attention"), "{error}");
+}
+
+#[test]
+fn import_classify_and_export_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.safetensors");
+    let names = folder.path().join("names.txt");
+    let text: Vec<String> = (0..10).map(|class| format!("thing {class}")).collect();
+    std::fs::write(&names, text.join("\n")).unwrap();
+    let import = |dtype: &str| {
+        vitrine()
+            .arg("import")
+            .arg(fixture("timm_vit").join("weights.pth"))
+            .args(["--dtype", dtype, "--classes"])
+            .arg(&names)
+            .arg("--output")
+            .arg(&model)
+            .assert()
+            .success()
+    };
+    let told = String::from_utf8(import("f32").get_output().stderr.clone()).unwrap();
+    assert!(told.contains("layout: timm") && told.contains("tensors: 32 used, 0 not needed"), "{told}");
+    let whole = std::fs::metadata(&model).unwrap().len();
+    let picture = folder.path().join("picture.png");
+    draw_picture(&picture);
+    let logits = |model: &Path| -> Vec<f64> {
+        let output = vitrine()
+            .args(["classify", "--format", "jsonl", "--logits"])
+            .arg(model)
+            .arg(&picture)
+            .output()
+            .unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(line["predictions"][0]["label"].as_str().unwrap().starts_with("thing"));
+        line["logits"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+    };
+    let expected = logits(&model);
+    import("bf16");
+    assert!(std::fs::metadata(&model).unwrap().len() < whole * 6 / 10);
+    for (half, full) in logits(&model).iter().zip(&expected) {
+        assert!((half - full).abs() < 0.1, "{half} for {full}");
+    }
+    let exported = folder.path().join("hf");
+    vitrine()
+        .arg("export")
+        .arg(&model)
+        .args(["--layout", "hugging-face", "--output"])
+        .arg(&exported)
+        .assert()
+        .success();
+    for name in ["config.json", "preprocessor_config.json", "model.safetensors"] {
+        assert!(exported.join(name).is_file(), "{name}");
+    }
+    // A second export finds the folder full.
+    vitrine()
+        .arg("export")
+        .arg(&model)
+        .args(["--layout", "hugging-face", "--output"])
+        .arg(&exported)
+        .assert()
+        .failure()
+        .stderr(predicates::str::contains("not empty"));
+}
+
+/// Any picture.
+fn draw_picture(path: &Path) {
+    let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
+    image::save_buffer(path, &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
+}
+
+#[test]
+fn weights_that_do_not_fit_name_every_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = fixture("timm_vit");
+    std::fs::copy(case.join("config.json"), folder.path().join("config.json")).unwrap();
+    let write = |name: &str, change: &dyn Fn(&mut Vec<NamedTensor>)| {
+        let mut tensors = load(&case.join("weights.safetensors")).tensors;
+        change(&mut tensors);
+        let path = folder.path().join(name);
+        vitrine::weights_file::save(&path, &tensors, &[], Precision::F32, Default::default()).unwrap();
+        path
+    };
+    let cases: [(&str, &dyn Fn(&mut Vec<NamedTensor>), &[&str]); 5] = [
+        ("missing", &|t| t.retain(|t| t.name != "blocks.1.norm1.bias"), &["missing", "blocks.1.norm1.bias"]),
+        (
+            "unexpected",
+            &|t| t[0].name = "surplus".to_owned(),
+            &["unexpected", "surplus", "missing", "blocks.0.attn.proj.bias"],
+        ),
+        (
+            "shape",
+            &|t| {
+                let bias = t.iter_mut().find(|t| t.name == "blocks.0.mlp.fc1.bias").unwrap();
+                bias.shape = vec![2, 96];
+            },
+            &["another shape", "blocks.0.mlp.fc1.bias", "[2, 96]", "[192]"],
+        ),
+        ("no model", &|t| t.retain(|t| t.name.starts_with("blocks")), &["no layout", "--layout"]),
+        ("no head", &|t| t.retain(|t| !t.name.starts_with("head")), &["no classifier", "--pretrained"]),
+    ];
+    for (name, change, parts) in cases {
+        let path = write(&format!("{}.safetensors", name.replace(' ', "_")), change);
+        let output = folder.path().join("out.safetensors");
+        let result = vitrine().arg("import").arg(&path).arg("--output").arg(&output).assert().failure();
+        let message = String::from_utf8(result.get_output().stderr.clone()).unwrap();
+        for part in parts {
+            assert!(message.contains(part), "{name}: {part} is not in: {message}");
+        }
+        assert!(!output.exists(), "{name}");
+    }
+}
+
+#[test]
+fn files_cut_short_and_pickles_that_call_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |path: &Path| -> String {
+        let output = folder.path().join("out.safetensors");
+        let result = vitrine().arg("import").arg(path).arg("--output").arg(&output).assert().code(1);
+        assert!(!output.exists());
+        let message = String::from_utf8(result.get_output().stderr.clone()).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(message.starts_with("error: ") && message.contains(name), "{message}");
+        assert!(!message.contains("panicked"), "{message}");
+        message
+    };
+    for (case, file) in [("timm_vit", "weights.safetensors"), ("timm_vit", "weights.pth")] {
+        let whole = std::fs::read(fixture(case).join(file)).unwrap();
+        for share in [0, 1, 10, 50, 90, 99] {
+            let path = folder.path().join(format!("{share}-{file}"));
+            std::fs::write(&path, &whole[..whole.len() * share / 100]).unwrap();
+            refused(&path);
+        }
+    }
+    let calls = folder.path().join("calls.pth");
+    std::fs::write(&calls, b"\x80\x02}X\x01\x00\x00\x00acposix\nsystem\nX\x04\x00\x00\x00true\x85Rs.")
+        .unwrap();
+    let message = refused(&calls);
+    assert!(message.contains("posix.system") && message.contains(".safetensors"), "{message}");
+    let hidden = folder.path().join("hidden.pth");
+    std::fs::write(&hidden, b"\x80\x02}X\x01\x00\x00\x00a]cbuiltins\neval\nX\x01\x00\x00\x001\x85Ras.")
+        .unwrap();
+    assert!(refused(&hidden).contains("eval"));
+}
+
+#[test]
+fn training_begins_with_weights_of_other_classes_and_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let train = |more: &[&str]| {
+        let mut command = vitrine();
+        command.args(["train", "--time", "2s", "--seed", "3", "--image-size", "40", "--pretrained"]);
+        command.arg(fixture("timm_vit").join("weights.safetensors")).args(more).arg("--output").arg(&run);
+        command
+    };
+    let result = train(&[]).assert().success();
+    let told = String::from_utf8(result.get_output().stderr.clone()).unwrap();
+    for part in
+        ["positions resampled from [4, 4] to [5, 5]", "a new head for", "recipe fine-tune", "layout: timm"]
+    {
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+    let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(config.contains("layer_decay = 0.75") && config.contains("pretrained = "), "{config}");
+    // From there on to other data: the run's own model is a source too, and a frozen backbone stays as it is.
+    let probe = folder.path().join("probe");
+    let before = vitrine::model_file::read(&run.join("model.safetensors")).unwrap().1;
+    vitrine()
+        .args(["train", "--time", "2s", "--freeze", "backbone", "--pretrained"])
+        .arg(&run)
+        .arg("--output")
+        .arg(&probe)
+        .assert()
+        .success()
+        .stderr(predicates::str::contains("all but the head is frozen"));
+    let after = vitrine::model_file::read(&probe.join("model.safetensors")).unwrap().1;
+    for (old, new) in before.iter().zip(&after) {
+        assert_eq!(old.name, new.name);
+        assert_eq!(old.values == new.values, !old.name.starts_with("head."), "{}", old.name);
+    }
+    for (arguments, part) in [
+        (&["--freeze", "backbone"][..], "--pretrained"),
+        (&["--freeze", "9", "--pretrained", run.to_str().unwrap()], "2 blocks"),
+        (&["--pretrained", "nowhere.safetensors"], "nowhere.safetensors"),
+        (&["--pretrained", "hf:nobody"], "OWNER/NAME"),
+    ] {
+        let mut command = vitrine();
+        command.arg("train").args(arguments).arg("--output").arg(folder.path().join("none"));
+        let message = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        assert!(message.contains(part), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn a_filled_model_equals_its_tensors() {
+    let imported = load(&fixture("hf_swin").join("weights.safetensors"));
+    let tensors = imported.tensors.clone();
+    let fresh = imported.card.model.init(&Device::default()).unwrap();
+    assert_eq!(sorted(to_timm(&from_timm(fresh, tensors.clone()).unwrap())), sorted(tensors));
+}
