@@ -193,7 +193,8 @@ fn weights_that_do_not_fit_name_every_key() {
         vitrine::weights_file::save(&path, &tensors, &[], Precision::F32, Default::default()).unwrap();
         path
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<NamedTensor>), &[&str]); 5] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Vec<NamedTensor>), &'a [&'a str]);
+    let cases: [Case; 5] = [
         ("missing", &|t| t.retain(|t| t.name != "blocks.1.norm1.bias"), &["missing", "blocks.1.norm1.bias"]),
         (
             "unexpected",
@@ -309,4 +310,28 @@ fn a_filled_model_equals_its_tensors() {
     let tensors = imported.tensors.clone();
     let fresh = imported.card.model.init(&Device::default()).unwrap();
     assert_eq!(sorted(to_timm(&from_timm(fresh, tensors.clone()).unwrap())), sorted(tensors));
+}
+
+/// Backbones of full size, made by `tests/reference/make_full_size.py`; `VITRINE_FULL_SIZE` names the folder.
+#[test]
+#[ignore = "needs VITRINE_FULL_SIZE, the folder that tests/reference/make_full_size.py has made"]
+fn headless_models_of_full_size_have_the_librarys_features() {
+    let folder =
+        std::env::var("VITRINE_FULL_SIZE").expect("VITRINE_FULL_SIZE names the folder of the models");
+    let device = Device::default();
+    // SigLIP's GELU is the tanh form there.
+    for (name, tolerance) in [("hf_dinov2", 1e-4), ("hf_dinov2_registers", 1e-4), ("hf_siglip", 5e-3)] {
+        let folder = Path::new(&folder).join(name);
+        let expected = vitrine::weights_file::open(&folder.join("expected.safetensors")).unwrap();
+        let array = |name: &str| {
+            let entry = expected.entries.iter().find(|entry| entry.name == name).unwrap();
+            entry.read().unwrap()
+        };
+        let imported = load(&folder);
+        assert!(!imported.has_head, "{name}");
+        let model = imported.model(&device).unwrap();
+        let features = model.features(reference::tensor::<4>(&array("input"), &device));
+        let wanted = array("features");
+        reference::assert_close(name, &reference::values(features), &wanted.values, tolerance);
+    }
 }

@@ -2,23 +2,24 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
-use vitrine_models::{ModelConfig, VisionTransformer, ops, preset};
+use vitrine_models::{ModelConfig, VisionTransformer, ops};
 
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::recipe::Recipe;
 use crate::train::optimiser;
+use crate::train::plan::named_model;
 
 /// Measure training and inference speed on random images.
 #[derive(Args)]
 #[command(after_help = "Example:\n  vitrine bench --model vit_tiny_patch16_224 --batch-size 16 --json")]
 pub(super) struct Bench {
-    /// Preset to measure.
-    #[arg(long, value_name = "NAME", default_value = "vit_tiny_patch16_224")]
+    /// Preset or TOML file to measure.
+    #[arg(long, value_name = "NAME|FILE", default_value = "vit_tiny_patch16_224")]
     model: String,
     /// Images a step.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
@@ -53,9 +54,8 @@ const WARM_UP: usize = 2;
 impl Bench {
     pub(super) fn run(&self) -> Result<Status> {
         self.threads.apply()?;
-        let Some(config) = preset::find(&self.model) else {
-            bail!("--model {}: there is no such preset; `vitrine presets` lists them", self.model);
-        };
+        let (name, config, _) = named_model(&self.model)?;
+        config.validate().with_context(|| format!("--model {}", self.model))?;
         let found = self.device.select()?;
         let (device, batch_size) = (found.device, self.batch_size as usize);
         let train = self.train(&config, &device)?;
@@ -63,7 +63,7 @@ impl Bench {
         let infer = self.infer(&model, &config, batch_size, &device)?;
         let single = self.infer(&model, &config, 1, &device)?;
         let figures = Figures {
-            model: self.model.clone(),
+            model: name,
             device: found.name,
             batch_size,
             train_images_per_second: batch_size as f64 / train,

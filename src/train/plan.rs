@@ -173,7 +173,11 @@ fn patch_for(side: usize) -> usize {
         .unwrap_or(4)
 }
 
-fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
+/// The architecture that `--model` names, what it is called, and whether it is a preset rather than a TOML file.
+///
+/// # Errors
+/// When there is no such preset or file, or the file describes no model.
+pub fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
     if let Some(config) = preset::find(wanted) {
         return Ok((wanted.to_owned(), config, true));
     }

@@ -147,12 +147,24 @@ impl Layout {
     }
 }
 
+/// Swin-B at 384 pixels has 1.3 million; this many take 1 GiB.
+const MOST_PAIRS: usize = 1 << 28;
+
 /// What windows ask of a configuration.
 pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<(), ConfigError> {
     let fail = |message: String| Err(ConfigError(format!("`mixers`: {message}")));
     let side = config.grid().into_iter().max().unwrap_or(0);
     if size < 2 {
         return fail("a window needs a side of at least 2 tokens".into());
+    }
+    // Every pair of tokens in every window has a place in the mask of the shift, and in the index of relative positions.
+    let [rows, columns] = config.grid();
+    let area = size.min(side).saturating_mul(size.min(side));
+    if rows.saturating_mul(columns).saturating_mul(area) > MOST_PAIRS {
+        return fail(format!(
+            "windows of {size} tokens a side on a grid of {rows} by {columns} make too many pairs to keep: take smaller ones, or a \
+             larger `patch_size`"
+        ));
     }
     if shifted && size >= side {
         return fail(format!(

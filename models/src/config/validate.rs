@@ -5,6 +5,11 @@ use super::{
     PositionPlace, Score, Tokeniser,
 };
 
+/// In pixels; beyond it sizes of masks and tables overflow before memory ends.
+const LARGEST_SIDE: usize = 16_384;
+const LARGEST_DIM: usize = 1 << 20;
+const MOST_STAGES: usize = 8;
+
 type Checked = Result<(), ConfigError>;
 
 fn fail(message: impl Into<String>) -> Checked {
@@ -52,6 +57,19 @@ impl ModelConfig {
             if value == 0 {
                 return fail(format!("`{key}` leaves nothing: it must be at least 1"));
             }
+        }
+        if self.image_size.height.max(self.image_size.width) > LARGEST_SIDE {
+            return fail(format!(
+                "`image_size` is {}: at most {LARGEST_SIDE} pixels a side are possible",
+                self.image_size
+            ));
+        }
+        if self.num_stages() > MOST_STAGES || self.embed_dim > LARGEST_DIM {
+            return fail(format!(
+                "`depth` lists {} stages of `embed_dim` {} and more: at most {MOST_STAGES} and {LARGEST_DIM} are possible",
+                self.num_stages(),
+                self.embed_dim
+            ));
         }
         Ok(())
     }

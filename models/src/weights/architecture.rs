@@ -112,6 +112,9 @@ impl Reader<'_> {
     fn swin(&mut self) -> Read<(ModelConfig, Option<usize>)> {
         let [dim, channels, patch_size] = self.patch_embedding()?;
         let stages = self.count("layers.");
+        if stages > 8 {
+            return fail(format!("{stages} stages (`layers.`): this is no Swin"));
+        }
         let depth: Vec<usize> =
             (0..stages).map(|stage| self.count(&format!("layers.{stage}.blocks."))).collect();
         let is_v2 = self.has("layers.0.blocks.0.attn.logit_scale");
@@ -168,7 +171,9 @@ impl Reader<'_> {
     /// Width, channels and side of a patch.
     fn patch_embedding(&self) -> Read<[usize; 3]> {
         match self.shapes.get("patch_embed.proj.weight").copied() {
-            Some(&[dim, channels, height, width]) if height == width && dim > 0 => {
+            Some(&[dim, channels, height, width])
+                if height == width && dim > 0 && channels > 0 && height > 0 =>
+            {
                 Ok([dim, channels, height])
             }
             Some(shape) => fail(format!(

@@ -1,0 +1,48 @@
+"""Measures inference of a timm model with ONNX Runtime on the processor, as `vitrine bench` measures ours.
+
+torch.onnx exports each batch size once, with fixed shapes, which leave the optimiser the most room; the files are kept
+in the system's folder for temporary files. The run that makes them counts the export in its peak of memory.
+"""
+import os
+import tempfile
+
+import numpy as np
+import onnxruntime
+
+from common import median_seconds, parser, report
+
+
+def exported(name, batch):
+    """The model's file for a batch size, made where it is missing."""
+    folder = os.path.join(tempfile.gettempdir(), "vitrine-peers")
+    path = os.path.join(folder, f"{name}-{batch}.onnx")
+    if not os.path.exists(path):
+        import torch
+        from torch_peer import build, images
+        os.makedirs(folder, exist_ok=True)
+        model = build(name).eval()
+        program = torch.onnx.export(model, (images(model, batch),), dynamo=True, verbose=False)
+        program.save(path + ".part", external_data=False)
+        os.replace(path + ".part", path)
+    return path
+
+
+def infer(args, batch):
+    """Seconds a forward pass takes."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = args.threads
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(exported(args.model, batch), options, providers=["CPUExecutionProvider"])
+    feed = session.get_inputs()[0]
+    x = np.random.default_rng(0).standard_normal(feed.shape, dtype=np.float32)
+    return median_seconds(args.steps, lambda: session.run(None, {feed.name: x}))
+
+
+def main():
+    args = parser(__doc__).parse_args()
+    report(args, infer_images_per_second=args.batch_size / infer(args, args.batch_size),
+           latency_ms_batch1=1e3 * infer(args, 1))
+
+
+if __name__ == "__main__":
+    main()
