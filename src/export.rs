@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use vitrine_datasets::{Interpolation, ResizeRule};
-use vitrine_models::weights::{self, IndexTable, Layout, NamedTensor, hugging_face, torchvision};
+use vitrine_models::weights::{
+    self, IndexTable, Layout, NamedTensor, hugging_face, torchvision, windows_fill_grids,
+};
 use vitrine_models::{
     AttentionOptions, BlockStyle, Mixer, MlpKind, ModelConfig, Normaliser, Pool, Position, PositionPlace,
     RelativePosition, Score, Tokeniser, VisionTransformer, position,
@@ -128,39 +130,44 @@ fn window(config: &ModelConfig) -> usize {
 /// Whether the library computes what we compute, for all parts that [`family`] lets through.
 fn supports(layout: Layout, family: Family, card: &ModelCard) -> Result<()> {
     let config = &card.model;
-    let image = config.image_size;
-    let class_token_alone = config.pool == Pool::ClassToken && config.registers == 0;
-    let plain_vit = class_token_alone
+    let is_square = config.image_size.height == config.image_size.width;
+    let plain = config.pool == Pool::ClassToken
+        && config.registers == 0
         && config.position == Position::Learned
         && config.prefix_position
         && config.layer_scale.is_none()
         && !config.attention.qk_norm;
-    let window = window(config);
-    let grids_hold_windows =
-        (0..config.num_stages()).all(|stage| config.stage_grid(stage).iter().all(|side| *side >= window));
+    let is_swin = matches!(family, Family::Swin | Family::SwinV2);
+    let swin_of_theirs = is_swin && is_square && windows_fill_grids(config);
     let (fits, has) = match layout {
-        Layout::Timm | Layout::Microsoft => {
-            (config.position != Position::None || family != Family::Vit, "positions")
-        }
+        Layout::Timm | Layout::Microsoft => (
+            match family {
+                Family::Vit => config.position != Position::None,
+                Family::Distilled => plain,
+                Family::Cait => config.position == Position::Learned,
+                Family::Swin | Family::SwinV2 => true,
+            } && config.norm_epsilon <= 1e-5,
+            "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2; all with a `norm_epsilon` of 1e-6 or 1e-5",
+        ),
         Layout::HuggingFace => (
             match family {
-                Family::Vit => plain_vit,
-                Family::Distilled => plain_vit && config.qkv_bias,
-                Family::Swin | Family::SwinV2 => image.height == image.width && grids_hold_windows,
+                Family::Vit => plain,
+                Family::Distilled => plain && config.qkv_bias,
+                Family::Swin | Family::SwinV2 => swin_of_theirs,
                 Family::Cait => false,
             },
             "ViT with a class token alone, learned positions and neither LayerScale nor registers; distilled DeiT; Swin and Swin v2 \
-             of square images that windows fit",
+             of square images whose grids are whole numbers of windows",
         ),
         Layout::Torchvision => (
-            image.height == image.width
+            config.channels == 3
                 && match family {
-                    Family::Vit => plain_vit && config.qkv_bias && config.channels == 3,
-                    Family::Swin | Family::SwinV2 => grids_hold_windows && config.channels == 3,
+                    Family::Vit => plain && config.qkv_bias && is_square,
+                    Family::Swin | Family::SwinV2 => swin_of_theirs && config.norm_epsilon <= 1e-5,
                     Family::Distilled | Family::Cait => false,
                 },
-            "ViT with a class token alone, learned positions and neither LayerScale nor registers; Swin and Swin v2; all of them for \
-             square colour images",
+            "ViT with a class token alone, learned positions and neither LayerScale nor registers; Swin and Swin v2 whose grids are \
+             whole numbers of windows; all of them for square colour images",
         ),
     };
     if !fits {
@@ -182,10 +189,6 @@ fn fixed_positions(config: &ModelConfig) -> Option<NamedTensor> {
         shape: vec![1, rows * columns, config.embed_dim],
         values,
     })
-}
-
-fn file_expected(layout: Layout, output: &Path) -> Result<()> {
-    bail!("--output {}: for --layout {} name a .safetensors file", output.display(), layout.name())
 }
 
 fn timm(
@@ -427,7 +430,7 @@ fn torchvision_file(
     precision: Precision,
 ) -> Result<Exported> {
     if !to_file {
-        file_expected(Layout::Torchvision, output)?;
+        bail!("--output {}: for --layout torchvision name a .safetensors file", output.display());
     }
     let config = &card.model;
     let (tensors, tables, model): (_, Vec<IndexTable>, String) = match family {
@@ -435,12 +438,12 @@ fn torchvision_file(
             let side = window(config);
             let (tensors, tables) = torchvision::swin_from_timm_names(tensors, side);
             let v2 = if family == Family::SwinV2 {
-                ", block=SwinTransformerBlockV2, downsample_layer=PatchMergingV2"
+                ", block=s.SwinTransformerBlockV2, downsample_layer=s.PatchMergingV2"
             } else {
                 ""
             };
             let model = format!(
-                "SwinTransformer([{0}, {0}], {1}, [{2}], [{3}], [{side}, {side}], mlp_ratio={4}, num_classes={5}{v2})",
+                "s.SwinTransformer([{0}, {0}], {1}, [{2}], [{3}], [{side}, {side}], mlp_ratio={4}, num_classes={5}{v2})",
                 config.patch_size,
                 config.embed_dim,
                 config.depth,
@@ -452,8 +455,8 @@ fn torchvision_file(
         }
         Family::Vit | Family::Distilled | Family::Cait => {
             let model = format!(
-                "VisionTransformer({}, {}, {}, {}, {}, {}, num_classes={}, \
-                 norm_layer=partial(torch.nn.LayerNorm, eps={}))",
+                "torchvision.models.VisionTransformer({}, {}, {}, {}, {}, {}, num_classes={}, \
+                 norm_layer=functools.partial(torch.nn.LayerNorm, eps={}))",
                 config.image_size.height,
                 config.patch_size,
                 config.depth,
@@ -467,8 +470,13 @@ fn torchvision_file(
         }
     };
     weights_file::save(output, &tensors, &tables, precision, HashMap::new())?;
+    let import = if matches!(family, Family::Swin | Family::SwinV2) {
+        "import torchvision.models.swin_transformer as s; "
+    } else {
+        "import functools; "
+    };
     let usage = format!(
-        "torchvision.models.{model}.load_state_dict(safetensors.torch.load_file(\"{}\"))",
+        "{import}model = {model}; model.load_state_dict(safetensors.torch.load_file(\"{}\"))",
         output.display()
     );
     Ok(Exported { files: vec![output.to_owned()], usage })

@@ -9,12 +9,12 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod weights;
+pub(crate) mod weights;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 
 use cache::RepositoryCache;
 use client::{Client, Listing, Trouble};
@@ -27,13 +27,18 @@ const SCHEME: &str = "hf:";
 /// The file or folder that a source means, fetched where it is a repository (`hf:OWNER/NAME[@revision]`), and what it is called.
 ///
 /// # Errors
-/// When a repository cannot be had; a path is not looked at.
+/// When a repository cannot be had, or what looks like one is not there as a path.
 pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
     if source.starts_with(SCHEME) {
         let repository: Repository = source.parse()?;
         return Ok((Hub::from_environment(offline)?.fetch(&repository)?, repository.name().to_owned()));
     }
     let path = PathBuf::from(source);
+    if !path.exists() && source.parse::<Repository>().is_ok() {
+        bail!(
+            "{source}: there is no such file or folder; for Hugging Face's repository write {SCHEME}{source}"
+        );
+    }
     let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
     let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
     let name = name.map_or_else(|| "weights".to_owned(), |name| name.to_string_lossy().into_owned());
@@ -107,8 +112,8 @@ impl Hub {
         }
     }
 
-    /// The snapshot of a listed commit, after fetching what it lacks. The weights come last: a snapshot that has
-    /// them has everything.
+    /// The snapshot of a listed commit, after fetching what it lacks. The weights come last: a snapshot of ours
+    /// that has them has everything.
     fn complete(
         &self,
         cache: &RepositoryCache,

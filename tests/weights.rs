@@ -224,6 +224,88 @@ fn weights_that_do_not_fit_name_every_key() {
     }
 }
 
+/// What `vitrine import` says of a folder, which must not do.
+fn refusal(folder: &Path, more: &[&str]) -> String {
+    let output = folder.join("out.safetensors");
+    let result = vitrine().arg("import").arg(folder).arg("--output").arg(&output).args(more).assert().code(1);
+    assert!(!output.exists());
+    String::from_utf8(result.get_output().stderr.clone()).unwrap()
+}
+
+#[test]
+fn configurations_that_say_something_else_are_refused() {
+    let case = fixture("timm_vit");
+    let text = std::fs::read_to_string(case.join("config.json")).unwrap();
+    let cases: [(&str, serde_json::Value, &str); 6] = [
+        ("global_pool", "avg".into(), "pooling"),
+        ("global_pool", "max".into(), "`global_pool` is max"),
+        ("act_layer", "relu".into(), "`act_layer`"),
+        ("model_args", serde_json::json!({ "scale_attn_norm": true }), "`model_args.scale_attn_norm`"),
+        ("num_heads", serde_json::json!([3, 6]), "heads for several stages"),
+        ("img_size", u64::MAX.into(), "image_size"),
+    ];
+    for (key, value, part) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(case.join("weights.safetensors"), folder.path().join("model.safetensors")).unwrap();
+        let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config[key] = value;
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let message = refusal(folder.path(), &[]);
+        assert!(message.contains(part), "{key}: {message}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(case.join("weights.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let message = refusal(folder.path(), &["--config", "swin_tiny_patch4_window7_224"]);
+    assert!(message.contains("--config swin_tiny_patch4_window7_224"), "{message}");
+    std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+    std::fs::write(folder.path().join("model.safetensors.index.json"), r#"{"weight_map": {}}"#).unwrap();
+    assert!(refusal(folder.path(), &[]).contains("names none"));
+}
+
+#[test]
+fn no_input_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("model.safetensors");
+    let case = fixture("hf_vit");
+    std::fs::copy(case.join("weights.safetensors"), &weights).unwrap();
+    std::fs::copy(case.join("config.json"), folder.path().join("config.json")).unwrap();
+    let before = std::fs::read(&weights).unwrap();
+    vitrine()
+        .arg("import")
+        .arg(folder.path())
+        .arg("--output")
+        .arg(&weights)
+        .assert()
+        .failure()
+        .stderr(predicates::str::contains("file of weights"));
+    assert_eq!(std::fs::read(&weights).unwrap(), before);
+    let model = folder.path().join("ours.safetensors");
+    vitrine().arg("import").arg(&weights).arg("--output").arg(&model).assert().success();
+    vitrine()
+        .arg("export")
+        .arg(&model)
+        .args(["--layout", "timm", "--output"])
+        .arg(&model)
+        .assert()
+        .failure()
+        .stderr(predicates::str::contains("the model itself"));
+}
+
+#[test]
+fn a_key_that_comes_twice_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = vitrine::weights_file::open(&fixture("torchvision_vit").join("weights.safetensors")).unwrap();
+    let mut tensors: Vec<NamedTensor> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+    let mut again =
+        tensors.iter().find(|tensor| tensor.name.ends_with("layer_0.mlp.0.bias")).unwrap().clone();
+    again.name = again.name.replace(".mlp.0.", ".mlp.linear_1.");
+    tensors.push(again);
+    let path = folder.path().join("model.safetensors");
+    vitrine::weights_file::save(&path, &tensors, &[], Precision::F32, Default::default()).unwrap();
+    std::fs::copy(fixture("torchvision_vit").join("config.json"), folder.path().join("config.json")).unwrap();
+    assert!(refusal(folder.path(), &[]).contains("blocks.0.mlp.fc1.bias (twice)"));
+}
+
 #[test]
 fn files_cut_short_and_pickles_that_call_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -114,14 +114,14 @@ impl Complexity {
         let stage = config.num_stages() - 1;
         let dim = config.last_dim();
         let [rows, columns] = config.stage_grid(stage);
-        let tokens = config.num_prefix_tokens() + rows * columns;
+        let patches = rows * columns;
         self.head += match config.pool {
             Pool::ClassToken | Pool::Mean => 0,
-            Pool::Sequence => product([rows * columns, dim]),
+            Pool::Sequence => product([patches, dim]),
             Pool::Attention => {
                 2 * product([dim, dim])
-                    + 2 * product([tokens, dim, dim])
-                    + 2 * product([tokens, dim])
+                    + 2 * product([patches, dim, dim])
+                    + 2 * product([patches, dim])
                     + 2 * product([dim, config.mlp_dim(stage)])
             }
         };

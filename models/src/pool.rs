@@ -50,7 +50,7 @@ impl Pooling {
                 let scores = self.sequence.as_ref().expect("made with the kind").forward(patches.clone());
                 (patches * activation::softmax(scores, 1)).sum_dim(1)
             }
-            Pool::Attention => self.latent.as_ref().expect("made with the kind").forward(tokens),
+            Pool::Attention => self.latent.as_ref().expect("made with the kind").forward(patches(tokens)),
         };
         let pooled = pooled.squeeze_dim::<2>(1);
         match &self.fc_norm {
@@ -65,7 +65,7 @@ pub(crate) fn normalises_mean(config: &ModelConfig) -> bool {
     config.pool == Pool::Mean && config.num_stages() == 1 && config.block != BlockStyle::PostNorm
 }
 
-/// Attention of a learned query to all tokens, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
+/// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
 /// SigLIP). It has neither dropout nor the options of the blocks' attention and MLP.
 #[derive(Module, Debug)]
 pub struct AttentionPool {

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use burn::tensor::Device;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use vitrine_models::weights::Layout;
 
 use super::Status;
-use super::import::LayoutName;
+use super::import::same_file;
 use crate::{export, model_file, weights_file::Precision};
 
 /// Write a model for timm, Hugging Face or torchvision, which load it with strict keys.
@@ -26,7 +26,7 @@ pub(super) struct Export {
     model: PathBuf,
     /// The library.
     #[arg(long, value_enum, value_name = "LAYOUT")]
-    layout: LayoutName,
+    layout: Library,
     /// File or folder to write.
     #[arg(long, value_name = "PATH")]
     output: PathBuf,
@@ -35,10 +35,34 @@ pub(super) struct Export {
     dtype: Precision,
 }
 
+/// The libraries that models are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Library {
+    /// timm.
+    Timm,
+    /// Hugging Face's transformers.
+    HuggingFace,
+    /// torchvision.
+    Torchvision,
+}
+
+impl From<Library> for Layout {
+    fn from(library: Library) -> Self {
+        match library {
+            Library::Timm => Self::Timm,
+            Library::HuggingFace => Self::HuggingFace,
+            Library::Torchvision => Self::Torchvision,
+        }
+    }
+}
+
 impl Export {
     pub(super) fn run(&self) -> Result<Status> {
+        if same_file(&self.output, &model_file::locate(&self.model)?) {
+            bail!("--output {}: this is the model itself", self.output.display());
+        }
         let (card, model) = model_file::load(&self.model, &Device::default())?;
-        let exported = export::export(&card, &model, Layout::from(self.layout), &self.output, self.dtype)?;
+        let exported = export::export(&card, &model, self.layout.into(), &self.output, self.dtype)?;
         for file in &exported.files {
             println!("wrote {}", file.display());
         }

@@ -49,7 +49,7 @@ pub(super) struct Import {
 
 /// How [`Layout`] is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LayoutName {
+enum LayoutName {
     /// timm, and what derives from it.
     Timm,
     /// Hugging Face's transformers.
@@ -77,15 +77,20 @@ impl Import {
             bail!("--output {}: this is a folder; name the model file to write", self.output.display());
         }
         let (weights, _) = hub::locate(&self.weights, self.offline)?;
-        if same_file(&self.output, &weights) {
-            bail!("--output {}: this is the file of weights itself", self.output.display());
-        }
         let options = Options {
             layout: self.layout.map(Layout::from),
             config: self.config.clone(),
             classes: self.classes.clone(),
         };
         let imported = import::load(&weights, &options)?;
+        tell(&imported.account);
+        if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
+            bail!(
+                "--output {}: this is the file of weights {} itself",
+                self.output.display(),
+                file.display()
+            );
+        }
         if !imported.has_head {
             bail!(
                 "{}: these weights have no classifier; train one: vitrine train DATA --pretrained {}",
@@ -93,7 +98,6 @@ impl Import {
                 self.weights
             );
         }
-        tell(&imported.account);
         let card = imported.card.clone();
         eprintln!("{}, {} classes", import::summary(&card.model), card.classes.len());
         let model = imported.model(&Device::default())?;
@@ -103,7 +107,8 @@ impl Import {
     }
 }
 
-fn same_file(a: &Path, b: &Path) -> bool {
+/// Whether two paths lead to one file that is there.
+pub(super) fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 

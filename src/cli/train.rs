@@ -142,6 +142,10 @@ impl Train {
             preprocessing: plan.preprocessing,
             recipe: plan.recipe,
         };
+        let start = match pretrained {
+            Some(weights) => begin_with(weights, &config)?,
+            None => Start::Fresh,
+        };
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
         eprintln!(
             "data: {}, {} classes, {} training and {} validation pictures{}",
@@ -161,10 +165,6 @@ impl Train {
         if let Some(freeze) = config.recipe.freeze {
             eprintln!("{freeze}");
         }
-        let start = match pretrained {
-            Some(weights) => begin_with(weights, &config)?,
-            None => Start::Fresh,
-        };
         eprintln!("run folder: {}", folder.path().display());
         Ok((config, folder, dataset, start))
     }

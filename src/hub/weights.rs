@@ -20,12 +20,12 @@ const WEIGHTS: [&str; 4] = [
 ];
 
 /// The file to read of those that there are.
-pub(super) fn choose(holds: impl Fn(&str) -> bool) -> Option<&'static str> {
+pub(crate) fn choose(holds: impl Fn(&str) -> bool) -> Option<&'static str> {
     WEIGHTS.into_iter().find(|file| holds(file))
 }
 
 /// Whether the weights are in other files, which this one names.
-pub(super) fn is_index(file: &str) -> bool {
+pub(crate) fn is_index(file: &str) -> bool {
     file.ends_with(".index.json")
 }
 
@@ -42,7 +42,7 @@ pub(super) fn missing(repository: &Repository, files: &[String]) -> anyhow::Erro
 }
 
 /// The files that an index names.
-pub(super) fn shards(index: &Path) -> Result<BTreeSet<String>> {
+pub(crate) fn shards(index: &Path) -> Result<BTreeSet<String>> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,

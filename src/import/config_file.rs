@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use vitrine_datasets::{Interpolation, ResizeRule};
 use vitrine_models::weights::Facts;
-use vitrine_models::{ImageSize, PerStage};
+use vitrine_models::{ImageSize, PerStage, Pool};
 
 /// What configuration files say; everything may be missing.
 #[derive(Debug, Default)]
@@ -49,13 +49,23 @@ fn describe(value: &Value) -> Result<Description> {
     let mut description = Description::default();
     // SigLIP's files describe two models.
     let model = value.get("vision_config").unwrap_or(value);
-    for part in [Some(model), value.get("model_args")].into_iter().flatten() {
+    let arguments = value.get("model_args");
+    for (name, argument) in arguments.and_then(Value::as_object).into_iter().flatten() {
+        let says_nothing = argument.is_null() || *argument == Value::Bool(false);
+        if !says_nothing && !TIMM_ARGUMENTS.contains(&name.as_str()) {
+            bail!("`model_args.{name}` is not supported");
+        }
+    }
+    for part in [Some(model), arguments].into_iter().flatten() {
         architecture(part, &mut description)?;
+    }
+    if model.get("model_type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("siglip2")) {
+        bail!("`model_type` siglip2: images of changing shapes are not supported");
     }
     if let Some(name) = value.get("architecture").and_then(Value::as_str) {
         let name = name.split('.').next().unwrap_or(name);
         description.preset = vitrine_models::preset::find(name).map(|_| name.to_owned());
-        if name.contains("to") && name.contains("window") && name.split('_').any(is_enlarged_window) {
+        if has_enlarged_windows(name) {
             bail!("`architecture` {name}: windows that were enlarged after pre-training are not supported");
         }
     }
@@ -66,10 +76,43 @@ fn describe(value: &Value) -> Result<Description> {
     Ok(description)
 }
 
-/// `window12to16` and its like.
-fn is_enlarged_window(part: &str) -> bool {
-    part.strip_prefix("window").is_some_and(|sizes| sizes.contains("to"))
+/// Whether the name of a Swin v2 says `window12to16` or its like.
+pub(super) fn has_enlarged_windows(name: &str) -> bool {
+    name.split('_').any(|part| part.strip_prefix("window").is_some_and(|sizes| sizes.contains("to")))
 }
+
+/// What timm's `model_args` may say; all of it shows in the shapes, is read here, or matters in training alone.
+const TIMM_ARGUMENTS: [&str; 29] = [
+    "num_classes",
+    "in_chans",
+    "global_pool",
+    "img_size",
+    "patch_size",
+    "embed_dim",
+    "depth",
+    "depths",
+    "num_heads",
+    "mlp_ratio",
+    "qkv_bias",
+    "qk_norm",
+    "init_values",
+    "class_token",
+    "reg_tokens",
+    "no_embed_class",
+    "fc_norm",
+    "window_size",
+    "depth_token_only",
+    "drop_rate",
+    "pos_drop_rate",
+    "patch_drop_rate",
+    "proj_drop_rate",
+    "attn_drop_rate",
+    "drop_path_rate",
+    "dynamic_img_size",
+    "strict_img_size",
+    "weight_init",
+    "pretrained_window_sizes",
+];
 
 fn architecture(model: &Value, description: &mut Description) -> Result<()> {
     let facts = &mut description.facts;
@@ -82,10 +125,14 @@ fn architecture(model: &Value, description: &mut Description) -> Result<()> {
         facts.image_size = Some(image_size(size)?);
     }
     if let Some(window) = key(&["window_size"]) {
-        facts.window = numbers(window).context("`window_size`")?.first().copied();
+        let sides = numbers(window).context("`window_size`")?;
+        if sides.windows(2).any(|pair| pair[0] != pair[1]) {
+            bail!("`window_size` is {sides:?}: square windows are supported");
+        }
+        facts.window = sides.first().copied();
     }
     if let Some(epsilon) = key(&["layer_norm_eps"]) {
-        facts.norm_epsilon = epsilon.as_f64();
+        facts.norm_epsilon = Some(epsilon.as_f64().context("`layer_norm_eps`: a number is needed")?);
     }
     if key(&["pretrained_window_sizes"])
         .and_then(|sizes| numbers(sizes).ok())
@@ -101,7 +148,16 @@ fn architecture(model: &Value, description: &mut Description) -> Result<()> {
         ),
         Some(other) => bail!("`hidden_act` is {other}: models with GELU are supported"),
     }
-    for unsupported in ["act_layer", "norm_layer", "pre_norm", "use_swiglu_ffn"] {
+    facts.pool = match key(&["global_pool"]).and_then(Value::as_str) {
+        None | Some("") => facts.pool,
+        Some("token") => Some(Pool::ClassToken),
+        Some("avg") => Some(Pool::Mean),
+        Some("map") => Some(Pool::Attention),
+        Some(other) => bail!("`global_pool` is {other}: token, avg and map are supported"),
+    };
+    for unsupported in
+        ["pool_include_prefix", "always_partition", "act_layer", "norm_layer", "pre_norm", "use_swiglu_ffn"]
+    {
         if key(&[unsupported]).is_some_and(|value| *value != Value::Bool(false)) {
             bail!("`{unsupported}` is not supported");
         }
@@ -121,7 +177,11 @@ fn numbers(value: &Value) -> Result<Vec<usize>> {
 }
 
 fn image_size(value: &Value) -> Result<ImageSize> {
-    match numbers(value).context("`image_size`")?[..] {
+    let sides = numbers(value).context("`image_size`")?;
+    if sides.iter().any(|side| *side > 16_384) {
+        bail!("`image_size` is {sides:?}: at most 16384 pixels a side are possible");
+    }
+    match sides[..] {
         [side] => Ok(ImageSize::square(side)),
         [height, width] => Ok(ImageSize { height, width }),
         _ => bail!("`image_size`: one number or two are needed"),
@@ -189,6 +249,11 @@ pub(super) fn read_preprocessor(path: &Path, description: &mut Description) -> R
 
 fn preprocessor(value: &Value, description: &mut Description) -> Result<()> {
     let on = |key: &str| value.get(key).and_then(Value::as_bool);
+    for step in ["do_resize", "do_rescale"] {
+        if on(step) == Some(false) {
+            bail!("`{step}` is false: pictures of the right size and scale alone are not supported");
+        }
+    }
     if on("do_normalize") == Some(false) {
         (description.mean, description.std) = (Some(vec![0.0; 3]), Some(vec![1.0; 3]));
     } else {
@@ -210,14 +275,19 @@ fn preprocessor(value: &Value, description: &mut Description) -> Result<()> {
             bail!("`resample` is {other}: 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are supported")
         }
     };
-    let side = |part: &Value, key: &str| part.get(key).and_then(Value::as_f64);
+    let side = |part: &Value, key: &str| part.get(key).and_then(Value::as_f64).filter(|side| *side >= 1.0);
     let both = |part: &Value| Some([side(part, "height")?, side(part, "width")?]);
     let Some(size) = value.get("size") else { return Ok(()) };
     let crop_size = value.get("crop_size").filter(|_| on("do_center_crop") == Some(true));
     let crop = crop_size.and_then(|part| both(part).or_else(|| part.as_f64().map(|side| [side; 2])));
     let scaled = both(size).or_else(|| size.as_f64().map(|side| [side; 2]));
+    // A single number is the shorter side to processors that do not make squares of it.
+    let kind =
+        ["image_processor_type", "feature_extractor_type"].iter().find_map(|key| value.get(*key)?.as_str());
+    let keeps_shape =
+        size.is_number() && kind.is_some_and(|kind| kind.starts_with("CLIP") || kind.starts_with("Bit"));
     let (scaled, shorter) = match (scaled, side(size, "shortest_edge")) {
-        (Some(scaled), _) => (scaled, false),
+        (Some(scaled), _) => (scaled, keeps_shape),
         (None, Some(shortest)) => ([shortest; 2], true),
         (None, None) => bail!("`size` names neither height and width nor shortest_edge"),
     };
@@ -226,6 +296,9 @@ fn preprocessor(value: &Value, description: &mut Description) -> Result<()> {
     let share = kept[0] / scaled[0];
     if !(share > 0.0 && share <= 1.0) {
         bail!("`crop_size` is larger than `size`, which is not supported");
+    }
+    if !shorter && (kept[1] / scaled[1] - share).abs() > 1e-6 {
+        bail!("`crop_size` and `size` have other shapes, which is not supported");
     }
     description.resize = Some(if shorter { ResizeRule::ShorterSide { crop: share } } else { squash(share) });
     Ok(())

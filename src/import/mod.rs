@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
-use serde::Deserialize;
 use vitrine_datasets::Preprocessing;
+use vitrine_models::attention::log_offsets;
 use vitrine_models::weights::{self, Facts, Layout, NamedTensor, Reading, read_architecture};
 use vitrine_models::{ModelConfig, VisionTransformer, preset};
 
+use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
 use config_file::Description;
@@ -45,6 +46,8 @@ pub struct Imported {
 pub struct Account {
     /// Whose names the keys are.
     pub layout: Layout,
+    /// The files of weights.
+    pub files: Vec<PathBuf>,
     /// Keys that the model is made of.
     pub used: usize,
     /// Keys that no model computes with, and why.
@@ -61,35 +64,76 @@ pub struct Account {
 pub fn load(source: &Path, options: &Options) -> Result<Imported> {
     let files = Files::find(source)?;
     let mut notes = Vec::new();
-    let description = describe(&files, options, &mut notes)?;
-    let entries = files.entries()?;
+    let mut description = describe(&files, options, &mut notes)?;
+    let entries = files.entries(&mut notes)?;
     let layout = recognise(source, &entries, options.layout)?;
-    let (unused, entries): (Vec<_>, Vec<_>) =
+    let (unneeded, entries): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| weights::unused(&entry.name).is_some());
     let tensors = entries.iter().map(Entry::read).collect::<Result<Vec<_>>>()?;
     let used = tensors.len();
     let tensors = layout.to_timm(tensors);
-
-    let mut facts = description.facts.clone();
-    facts.preset = description.preset.as_deref().and_then(preset::find);
-    facts.window = facts.window.or_else(|| unused.iter().find_map(window_of_table));
-    let reading = read_architecture(&tensors, layout, &facts)
-        .with_context(|| format!("{} (as {})", source.display(), layout.name()))?;
-    let tensors = fit(tensors, &reading, &facts).with_context(|| source.display().to_string())?;
-    notes.extend(reading.assumed.iter().cloned());
-    let pipeline = preprocessing::choose(&description, layout, &reading.config, &mut notes);
+    let tables = Windows::of_tables(&unneeded).with_context(|| source.display().to_string())?;
+    let reading = architecture(source, &tensors, layout, tables, &mut description, options)?;
+    let mut account = Account { layout, files: files.weights, used, unused: Vec::new(), notes };
+    account.unused.extend(
+        unneeded.into_iter().filter_map(|entry| Some((entry.name.clone(), weights::unused(&entry.name)?))),
+    );
+    let tensors = account.sort_out_head(tensors, reading.has_head);
+    check(&tensors, &reading).with_context(|| source.display().to_string())?;
+    account.notes.extend(reading.assumed.iter().cloned());
+    let pipeline = preprocessing::choose(&description, layout, &reading.config, &mut account.notes);
     pipeline.validate().with_context(|| source.display().to_string())?;
-    let classes = class_names(&reading, &description, options, &mut notes)?;
-    let unused: Vec<(String, &'static str)> = unused
-        .into_iter()
-        .filter_map(|entry| weights::unused(&entry.name).map(|reason| (entry.name, reason)))
-        .collect();
-    Ok(Imported {
-        card: ModelCard::new(reading.config, classes, pipeline),
-        tensors,
-        has_head: reading.has_head,
-        account: Account { layout, used, unused, notes },
-    })
+    let classes = class_names(&reading, &description, options, &mut account.notes)?;
+    let has_head = reading.has_head;
+    Ok(Imported { card: ModelCard::new(reading.config, classes, pipeline), tensors, has_head, account })
+}
+
+/// The architecture of tensors under timm's names, by their shapes, the description and the tables stored beside them.
+fn architecture(
+    source: &Path,
+    tensors: &[NamedTensor],
+    layout: Layout,
+    tables: Windows,
+    description: &mut Description,
+    options: &Options,
+) -> Result<Reading> {
+    let mut facts = description.facts.clone();
+    facts.window = facts.window.or(tables.largest);
+    facts.last_window = tables.last;
+    facts.preset = description.preset.as_deref().and_then(preset::find);
+    let named = source.display();
+    let read = |facts: &Facts| {
+        read_architecture(tensors, layout, facts).with_context(|| match &options.config {
+            Some(config) => format!("{named} (as {}, --config {config})", layout.name()),
+            None => format!("{named} (as {})", layout.name()),
+        })
+    };
+    let reading = read(&facts)?;
+    let Some(wrong) = facts.preset.take_if(|preset| !same_blocks(preset, &reading.config)) else {
+        return Ok(reading);
+    };
+    if options.config.is_some() {
+        bail!(
+            "--config {}: this is {}, and {named} holds {}",
+            description.preset.take().unwrap_or_default(),
+            summary(&wrong),
+            summary(&reading.config)
+        );
+    }
+    // The name of a file, or timm's name of what was changed since.
+    description.preset = None;
+    read(&facts)
+}
+
+impl Account {
+    /// The tensors without a head that does not count, which is noted.
+    fn sort_out_head(&mut self, tensors: Vec<NamedTensor>, keep: bool) -> Vec<NamedTensor> {
+        let (head, rest): (Vec<_>, Vec<_>) =
+            tensors.into_iter().partition(|tensor| !keep && weights::is_head(&tensor.name));
+        self.used -= head.len().min(self.used);
+        self.unused.extend(head.into_iter().map(|tensor| (tensor.name, "a head that cannot be used here")));
+        rest
+    }
 }
 
 impl Imported {
@@ -111,21 +155,56 @@ pub fn head_of(model: &VisionTransformer) -> Vec<NamedTensor> {
     tensors
 }
 
-/// Checks every key against the architecture, and leaves out a head that does not count.
-fn fit(mut tensors: Vec<NamedTensor>, reading: &Reading, facts: &Facts) -> Result<Vec<NamedTensor>> {
-    if !reading.has_head {
-        tensors.retain(|tensor| !weights::is_head(&tensor.name));
-    }
+/// Checks every key and shape against the architecture.
+fn check(tensors: &[NamedTensor], reading: &Reading) -> Result<()> {
     let model = reading.config.init(&Device::default())?;
     let head = if reading.has_head { Vec::new() } else { head_of(&model) };
-    if let Err(error) = weights::check(&model, tensors.iter().chain(&head)) {
-        let hint = match facts.preset {
-            Some(_) => "; is the name or the configuration file another model's?",
-            None => "; a configuration file (--config) may tell what shapes do not",
-        };
-        bail!("{error}{hint}");
+    Ok(weights::check(&model, tensors.iter().chain(&head))?)
+}
+
+/// Whether two architectures have blocks of the same sizes.
+fn same_blocks(a: &ModelConfig, b: &ModelConfig) -> bool {
+    let sizes = |config: &ModelConfig| {
+        (config.embed_dim, config.depth.clone(), config.patch_size, config.class_depth)
+    };
+    sizes(a) == sizes(b)
+}
+
+/// What stored tables of relative positions tell of windows.
+#[derive(Default)]
+struct Windows {
+    largest: Option<usize>,
+    last: Option<usize>,
+}
+
+impl Windows {
+    fn of_tables(tables: &[Entry]) -> Result<Self> {
+        let mut sides: Vec<(usize, usize)> = Vec::new();
+        for table in tables {
+            let Some(side) = window_of_table(table) else { continue };
+            if table.name.ends_with("relative_coords_table") {
+                check_offsets(table, side)?;
+            }
+            let stage = table.name.split('.').find_map(|part| part.parse().ok()).unwrap_or(0);
+            sides.push((stage, side));
+        }
+        let last = sides.iter().max_by_key(|(stage, _)| *stage).map(|(_, side)| *side);
+        Ok(Self { largest: sides.into_iter().map(|(_, side)| side).max(), last })
     }
-    Ok(tensors)
+}
+
+/// Swin v2 whose windows were enlarged after pre-training scales its offsets by the windows of then.
+fn check_offsets(table: &Entry, side: usize) -> Result<()> {
+    let stored = table.read()?.values;
+    let usual = log_offsets([side; 2]);
+    let same = stored.len() == usual.len() && stored.iter().zip(&usual).all(|(a, b)| (a - b).abs() < 1e-3);
+    if !same {
+        bail!(
+            "`{}` is not that of windows of {side}: windows that were enlarged after pre-training are not supported",
+            table.name
+        );
+    }
+    Ok(())
 }
 
 /// The side of the windows that a table of relative positions in the file is for.
@@ -136,7 +215,7 @@ fn window_of_table(entry: &Entry) -> Option<usize> {
         ("relative_position_index", &[square]) => square.isqrt().isqrt(),
         _ => return None,
     };
-    (side > 0).then_some(side)
+    (1..=1024).contains(&side).then_some(side)
 }
 
 fn recognise(source: &Path, entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
@@ -173,7 +252,7 @@ impl Files {
         Ok(Self { weights, config: beside("config.json"), preprocessor: beside("preprocessor_config.json") })
     }
 
-    fn entries(&self) -> Result<Vec<Entry>> {
+    fn entries(&self, notes: &mut Vec<String>) -> Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut seen = BTreeSet::new();
         for path in &self.weights {
@@ -181,6 +260,7 @@ impl Files {
             if ModelCard::is_in(&file.metadata) {
                 bail!("{}: this is a model of vitrine already", path.display());
             }
+            notes.extend(file.part);
             for entry in file.entries {
                 if !seen.insert(entry.name.clone()) {
                     bail!("{}: `{}` is in an earlier part too", path.display(), entry.name);
@@ -189,7 +269,8 @@ impl Files {
             }
         }
         if entries.is_empty() {
-            bail!("{}: there are no tensors in it", self.weights[0].display());
+            let files: Vec<String> = self.weights.iter().map(|path| path.display().to_string()).collect();
+            bail!("{}: there are no tensors in it", files.join(", "));
         }
         Ok(entries)
     }
@@ -197,39 +278,17 @@ impl Files {
 
 /// The weights of a folder: one file, or the parts that an index names.
 fn weights_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    #[derive(Deserialize)]
-    struct Index {
-        weight_map: std::collections::BTreeMap<String, String>,
+    let Some(file) = hub_weights::choose(|name| folder.join(name).is_file()) else {
+        bail!(
+            "{}: the folder holds neither model.safetensors nor pytorch_model.bin, whole or with an index",
+            folder.display()
+        );
+    };
+    let path = folder.join(file);
+    if !hub_weights::is_index(file) {
+        return Ok(vec![path]);
     }
-    for name in ["model.safetensors", "pytorch_model.bin"] {
-        let whole = folder.join(name);
-        if whole.is_file() {
-            return Ok(vec![whole]);
-        }
-        let index = folder.join(format!("{name}.index.json"));
-        if !index.is_file() {
-            continue;
-        }
-        let text = std::fs::read(&index).with_context(|| format!("{}: cannot be read", index.display()))?;
-        let parts: Index = serde_json::from_slice(&text)
-            .with_context(|| format!("{}: not an index of weights", index.display()))?;
-        let names: BTreeSet<String> = parts.weight_map.into_values().collect();
-        return names
-            .into_iter()
-            .map(|part| {
-                let plain =
-                    Path::new(&part).components().count() == 1 && Path::new(&part).file_name().is_some();
-                if !plain {
-                    bail!("{}: `{part}` is no file beside it", index.display());
-                }
-                Ok(folder.join(part))
-            })
-            .collect();
-    }
-    bail!(
-        "{}: the folder holds neither model.safetensors nor pytorch_model.bin, whole or with an index",
-        folder.display()
-    )
+    Ok(hub_weights::shards(&path)?.into_iter().map(|part| folder.join(part)).collect())
 }
 
 /// What configuration files and names say.
@@ -250,6 +309,10 @@ fn describe(files: &Files, options: &Options, notes: &mut Vec<String>) -> Result
     if let Some(path) = &files.preprocessor {
         notes.push(format!("preprocessing: {}", path.display()));
         config_file::read_preprocessor(path, &mut description)?;
+    }
+    let stem = files.weights.first().and_then(|path| path.file_stem()).unwrap_or_default().to_string_lossy();
+    if config_file::has_enlarged_windows(&stem) {
+        bail!("{stem}: windows that were enlarged after pre-training are not supported");
     }
     if description.preset.is_none() && options.config.is_none() {
         description.preset = files.weights.first().and_then(|path| preset_in(path));
@@ -281,7 +344,7 @@ fn class_names(
     if let Some(path) = &options.classes {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("--classes {}: cannot be read", path.display()))?;
-        let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+        let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count || names.iter().any(String::is_empty) {
             bail!(
                 "--classes {}: {} names are needed, one a line, and there are {}",

@@ -1,8 +1,8 @@
 //! What is done to a picture where the files say nothing: what the library does for such a model.
 
 use vitrine_datasets::{Interpolation, Preprocessing, ResizeRule};
-use vitrine_models::ModelConfig;
 use vitrine_models::weights::Layout;
+use vitrine_models::{ModelConfig, Pool, Score};
 
 use super::config_file::Description;
 
@@ -67,27 +67,48 @@ fn usual(layout: Layout, config: &ModelConfig, preset: Option<&str>) -> Usual {
     use Interpolation::{Bicubic, Bilinear};
     let shorter = |crop| ResizeRule::ShorterSide { crop };
     let is_swin = config.num_stages() > 1;
+    let is_dino = config.patch_size == 14 && config.layer_scale.is_some();
+    let is_siglip = config.pool == Pool::Attention;
     let (resize, interpolation, normalisation, why) = match layout {
-        // Sides of 256, 232 and 260 pixels before the crop (the weights' `transforms`).
-        Layout::Torchvision if !is_swin => {
-            (shorter(224.0 / 256.0), Bilinear, IMAGENET, "torchvision's for ViT")
+        Layout::Torchvision => {
+            let filter = if is_swin || config.image_size.height > 224 { Bicubic } else { Bilinear };
+            (shorter(torchvision_crop(config)), filter, IMAGENET, "torchvision's for such a model")
         }
-        Layout::Torchvision if config.image_size.height >= 256 => {
-            (shorter(256.0 / 260.0), Bicubic, IMAGENET, "torchvision's for Swin v2")
-        }
-        Layout::Torchvision => (shorter(224.0 / 232.0), Bicubic, IMAGENET, "torchvision's for Swin"),
         Layout::HuggingFace if is_swin => (ResizeRule::Squash, Bicubic, IMAGENET, "Hugging Face's for Swin"),
+        Layout::HuggingFace if is_dino => {
+            (shorter(224.0 / 256.0), Bicubic, IMAGENET, "Hugging Face's for DINOv2")
+        }
+        Layout::HuggingFace if is_siglip => (ResizeRule::Squash, Bicubic, HALF, "Hugging Face's for SigLIP"),
+        Layout::HuggingFace if config.distillation_token || config.registers == 1 => {
+            (ResizeRule::SquashCrop { crop: 224.0 / 256.0 }, Bicubic, IMAGENET, "Hugging Face's for DeiT")
+        }
         Layout::HuggingFace => (ResizeRule::Squash, Bilinear, HALF, "Hugging Face's for ViT"),
-        Layout::Microsoft => (shorter(0.9), Bicubic, IMAGENET, "Microsoft's for Swin"),
+        Layout::Microsoft => (shorter(224.0 / 256.0), Bicubic, IMAGENET, "Microsoft's for Swin"),
         Layout::Timm if is_swin => (shorter(0.9), Bicubic, IMAGENET, "timm's for Swin"),
         Layout::Timm if config.class_depth > 0 => (shorter(1.0), Bicubic, IMAGENET, "timm's for CaiT"),
-        Layout::Timm if config.patch_size == 14 && config.layer_scale.is_some() => {
-            (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv2")
-        }
+        Layout::Timm if is_dino => (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv2"),
         Layout::Timm if config.distillation_token || preset.is_some_and(|name| name.starts_with("deit")) => {
             (shorter(0.9), Bicubic, IMAGENET, "timm's for DeiT")
         }
         Layout::Timm => (shorter(0.9), Bicubic, HALF, "timm's for ViT"),
     };
     Usual { resize, interpolation, normalisation, why }
+}
+
+/// The share of the scaled side that torchvision's `transforms` of a model's first weights keep.
+fn torchvision_crop(config: &ModelConfig) -> f64 {
+    let side = config.image_size.height as f64;
+    let is_v2 = config.attention.score == Score::Cosine;
+    let scaled = match (config.num_stages(), config.embed_dim, config.depth.sum()) {
+        (1, 1024, _) if config.patch_size == 16 => 242.0,
+        // Weights of SWAG, for larger images, are not cropped.
+        (1, ..) if side > 224.0 => side,
+        (1, ..) => 256.0,
+        (_, 96, _) if is_v2 => 260.0,
+        (..) if is_v2 => 272.0,
+        (_, 96, ..=12) => 232.0,
+        (_, 96, _) => 246.0,
+        (..) => 238.0,
+    };
+    (side / scaled).min(1.0)
 }

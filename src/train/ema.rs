@@ -23,7 +23,10 @@ struct Collect(TensorContainer<ParamId>);
 
 impl ModuleVisitor for Collect {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.register(param.id, param.val().inner());
+        // What is frozen stays as it is, to the last bit.
+        if param.val().is_require_grad() {
+            self.0.register(param.id, param.val().inner());
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use vitrine_datasets::{
     Augmentation, Crop, DatasetInfo, Interpolation, Preprocessing, ResizeRule, SourceKind, Survey,
 };
-use vitrine_models::{ImageSize, ModelConfig, preset};
+use vitrine_models::{ImageSize, ModelConfig, Tokeniser, preset};
 
 use super::layers::Freeze;
 use crate::import;
@@ -101,7 +101,12 @@ fn pretrained(
     card: &ModelCard,
     reasons: &mut Vec<String>,
 ) -> (String, ModelConfig) {
-    let channels = if facts.survey.grey { 1 } else { 3 };
+    // The filters of plain patches can be joined or repeated.
+    let channels = match (card.model.tokeniser, facts.survey.grey) {
+        (Tokeniser::Patch, true) => 1,
+        (Tokeniser::Patch, false) => 3,
+        (Tokeniser::ShiftedPatch | Tokeniser::Convolution { .. }, _) => card.model.channels,
+    };
     let image_size = wishes.image_size.map_or(card.model.image_size, ImageSize::square);
     let config = ModelConfig { image_size, channels, ..card.model.clone() };
     reasons.push(format!("pretrained {name}: {}", import::summary(&config)));
@@ -330,13 +335,12 @@ fn overrule(recipe: &mut Recipe, wishes: &Wishes) {
     let set = |target: &mut f64, wish: Option<f64>| *target = wish.unwrap_or(*target);
     set(&mut recipe.weight_decay, wishes.weight_decay);
     set(&mut recipe.bad_file_limit, wishes.bad_file_limit);
-    if wishes.freeze.is_some() {
-        recipe.freeze = wishes.freeze;
-        if wishes.freeze == Some(Freeze::Backbone) {
-            // One layer learns, and it begins with nothing.
-            recipe.layer_decay = 1.0;
-            recipe.learning_rate = 3e-3;
-        }
+    recipe.freeze = wishes.freeze.or(recipe.freeze);
+    let is_own = wishes.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
+    if recipe.freeze == Some(Freeze::Backbone) && !is_own {
+        // A single layer learns.
+        recipe.layer_decay = 1.0;
+        recipe.learning_rate = 3e-3;
     }
     set(&mut recipe.layer_decay, wishes.layer_decay);
     set(&mut recipe.learning_rate, wishes.learning_rate);

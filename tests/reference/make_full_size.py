@@ -123,7 +123,10 @@ def pixels(name, folder, model, photos):
     if name in TORCHVISION:
         transform = TORCHVISION[name][1].transforms()
     else:
-        transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+        config = timm.data.resolve_model_data_config(model)
+        if name == "ms_swin":
+            config["crop_pct"] = 224 / 256  # Microsoft's own (data/build.py)
+        transform = timm.data.create_transform(**config)
     return [transform(i)[None] for i in images]
 
 

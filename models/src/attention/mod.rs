@@ -17,7 +17,7 @@ pub use cross::CrossAttention;
 pub use cross_covariance::CrossCovarianceAttention;
 pub use mask::{adjacency, hide, neighbourhood};
 pub use multi_head::MultiHeadAttention;
-pub use relative_position::RelativePositionBias;
+pub use relative_position::{RelativePositionBias, log_offsets};
 pub use score::{ScoreFunction, normalise};
 pub use window::WindowAttention;
 

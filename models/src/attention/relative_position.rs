@@ -93,8 +93,8 @@ pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
         .collect()
 }
 
-/// Every offset, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
-pub(crate) fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
+/// Every offset of a window, row and column in turn, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
+pub fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
     let curve = |offset: usize, side: usize| {
         let offset = (offset as f64 - (side as f64 - 1.0)) / (side.max(2) - 1) as f64 * 8.0;
         (offset.signum() * (offset.abs() + 1.0).log2() / 3.0) as f32

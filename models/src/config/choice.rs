@@ -269,7 +269,7 @@ pub enum Pool {
     Mean,
     /// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
     Sequence,
-    /// Attention of a learned query to all tokens, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
+    /// Attention of a learned query to the patch tokens, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
     /// Transformers'; SigLIP).
     Attention,
 }

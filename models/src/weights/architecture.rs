@@ -17,6 +17,10 @@ pub struct Facts {
     pub image_size: Option<ImageSize>,
     /// Tokens on a side of a window.
     pub window: Option<usize>,
+    /// Tokens on a side of the last stage's windows.
+    pub last_window: Option<usize>,
+    /// What the head sees.
+    pub pool: Option<Pool>,
     /// Added to the variance in every layer norm.
     pub norm_epsilon: Option<f64>,
     /// The architecture of that name, for what is not stated otherwise.
@@ -59,7 +63,36 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
     let (config, head) = if has_stages { reader.swin()? } else { reader.plain()? };
     let config = ModelConfig { num_classes: head.unwrap_or(1), ..config };
     config.validate()?;
+    if let Some(pool) = facts.pool.filter(|pool| *pool != config.pool) {
+        return fail(format!(
+            "the configuration wants {pool:?} pooling, and the tensors are those of {:?} pooling: this combination is not supported",
+            config.pool
+        ));
+    }
+    if layout != Layout::Timm && !windows_fill_grids(&config) {
+        return fail(format!(
+            "windows do not divide the grids of an image of {}, where {} computes other than timm, and we as timm does: choose \
+             another image size in a configuration file (--config)",
+            config.image_size,
+            layout.name()
+        ));
+    }
     Ok(Reading { config, has_head: head.is_some(), assumed: reader.assumed })
+}
+
+/// Whether every stage's grid is a whole number of windows, and even where it is merged. Where it is not, timm rolls and then pads, the
+/// other libraries pad and then roll.
+pub fn windows_fill_grids(config: &ModelConfig) -> bool {
+    let Some(Mixer::Window(window) | Mixer::ShiftedWindow(window)) = config.mixers.first() else {
+        return true;
+    };
+    (0..config.num_stages()).all(|stage| {
+        let is_last = stage + 1 == config.num_stages();
+        config
+            .stage_grid(stage)
+            .iter()
+            .all(|side| side.is_multiple_of((*window).min(*side)) && (is_last || side.is_multiple_of(2)))
+    })
 }
 
 struct Reader<'a> {
@@ -79,6 +112,9 @@ impl Reader<'_> {
         }
         let class_depth = self.count("blocks_token_only.");
         let registers = self.shapes.get("reg_token").map_or(0, |shape| shape.get(1).copied().unwrap_or(0));
+        if registers > 1024 {
+            return fail(format!("`reg_token` holds {registers} registers, which no model has"));
+        }
         let mut config = ModelConfig {
             channels,
             patch_size,
@@ -105,6 +141,12 @@ impl Reader<'_> {
         config.num_heads = self.plain_heads(&config)?.into();
         self.grid_of_positions(&mut config)?;
         let head = self.head("head.weight", dim);
+        if head.is_some() && config.pool == Pool::Attention && self.layout == Layout::HuggingFace {
+            self.assumed.push(
+                "Hugging Face's classifier sees the mean of normalised tokens, which is not supported: it is left out".to_owned(),
+            );
+            return Ok((config, None));
+        }
         Ok((config, head))
     }
 
@@ -124,7 +166,9 @@ impl Reader<'_> {
         let image_size = match self.facts.image_size.or(self.facts.preset.as_ref().map(|p| p.image_size)) {
             Some(size) => size,
             None => {
-                let size = ImageSize::square(side(self.table_side(stages - 1).unwrap_or(window)));
+                let size = ImageSize::square(side(
+                    self.table_side(stages - 1).or(self.facts.last_window).unwrap_or(window),
+                ));
                 self.assumed.push(format!("image size {size}: the last stage is one window"));
                 size
             }
@@ -202,7 +246,9 @@ impl Reader<'_> {
 
     fn epsilon(&self, usual: f64) -> f64 {
         let preset = self.facts.preset.as_ref().map(|preset| preset.norm_epsilon);
-        let hugging_face = self.layout == Layout::HuggingFace && usual < 1e-5;
+        // DINOv2 has LayerScale there, SigLIP attention pooling; both have timm's epsilon.
+        let is_theirs = !self.has("blocks.0.ls1.gamma") && !self.has("attn_pool.latent");
+        let hugging_face = self.layout == Layout::HuggingFace && usual < 1e-5 && is_theirs;
         self.facts.norm_epsilon.or(preset).unwrap_or(if hugging_face { 1e-12 } else { usual })
     }
 
@@ -224,7 +270,10 @@ impl Reader<'_> {
     fn plain_heads(&mut self, config: &ModelConfig) -> Read<usize> {
         let dim = config.embed_dim;
         if let Some(heads) = &self.facts.num_heads {
-            return Ok(heads.0.first().copied().unwrap_or(0));
+            return match heads.0[..] {
+                [heads] => Ok(heads),
+                _ => fail("the configuration lists heads for several stages, and the tensors have one"),
+            };
         }
         let first = |key: &str| self.shapes.get(key).and_then(|shape| shape.first().copied());
         if let Some(heads) = first("blocks.0.attn.proj_l.weight") {
@@ -246,13 +295,18 @@ impl Reader<'_> {
             self.assumed.push(format!("{} heads, as {} has", known.config().num_heads, known.name));
             return Ok(known.config().num_heads[0]);
         }
-        if dim.is_multiple_of(64) {
+        // Of ViT-H, SoViT-400M and ViT-g.
+        if let 1152 | 1280 | 1408 = dim {
+            self.assumed.push(format!("16 heads, as models of width {dim} have"));
+            return Ok(16);
+        }
+        if dim.is_multiple_of(64) && dim <= 1024 {
             self.assumed.push(format!("{} heads, of the usual width 64", dim / 64));
             return Ok(dim / 64);
         }
         fail(format!(
-            "shapes do not tell the number of heads, and the width {dim} is no multiple of the usual 64: name a \
-             configuration file that does (--config)"
+            "shapes do not tell the number of heads, and {dim} is not a usual width: put the model's config.json beside the \
+             weights, or name it (`vitrine import --config`)"
         ))
     }
 
@@ -264,8 +318,8 @@ impl Reader<'_> {
         else {
             let Some(size) = stated else {
                 return fail(
-                    "there are no learned positions (`pos_embed`), so that nothing tells the image size: name a configuration \
-                     file that does (--config)",
+                    "there are no learned positions (`pos_embed`), so that nothing tells the image size: put the model's \
+                     config.json beside the weights, or name it (`vitrine import --config`)",
                 );
             };
             config.image_size = size;
@@ -283,8 +337,8 @@ impl Reader<'_> {
             .or_else(|| square(places).map(ImageSize::square));
         let Some(size) = size else {
             return fail(format!(
-                "`pos_embed` holds {places} places, which are no square grid: name a configuration file with the image \
-                 size (--config)"
+                "`pos_embed` holds {places} places, which are no square grid: put a config.json with the image size beside the \
+                 weights, or name it (`vitrine import --config`)"
             ));
         };
         config.image_size = size;
@@ -323,7 +377,8 @@ impl Reader<'_> {
         match tables.or(self.facts.window).or_else(preset) {
             Some(window) => Ok(window),
             None => fail(
-                "shapes of a Swin v2 do not tell the size of its windows: name a configuration file that does (--config)",
+                "shapes of a Swin v2 do not tell the size of its windows: put the model's config.json beside the weights, or name it \
+                 (`vitrine import --config`)",
             ),
         }
     }

@@ -141,6 +141,11 @@ fn split_pooling_attention(tensor: NamedTensor) -> Vec<NamedTensor> {
     ]
 }
 
+/// Whether tensors differ in their first dimension at most.
+fn can_join(parts: [&NamedTensor; 3]) -> bool {
+    parts.iter().all(|part| !part.shape.is_empty() && part.shape[1..] == parts[0].shape[1..])
+}
+
 const PROJECTIONS: [&str; 3] = [".attn.q.", ".attn.k.", ".attn.v."];
 
 /// Puts a block's query, key and value, in this order, into one tensor.
@@ -158,7 +163,7 @@ fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     }
     for (name, parts) in parts {
         match parts {
-            [Some(q), Some(k), Some(v)] => {
+            [Some(q), Some(k), Some(v)] if can_join([&q, &k, &v]) => {
                 let mut shape = q.shape.clone();
                 shape[0] += k.shape[0] + v.shape[0];
                 whole.push(NamedTensor { name, shape, values: [q.values, k.values, v.values].concat() });
@@ -219,10 +224,11 @@ fn hugging_face_name(name: &str, family: Family) -> String {
 }
 
 fn split_projections(tensor: NamedTensor) -> Vec<NamedTensor> {
-    if !tensor.name.contains(".attn.qkv.") || !tensor.shape[0].is_multiple_of(3) {
+    let rows = tensor.shape.first().copied().unwrap_or(1);
+    if !tensor.name.contains(".attn.qkv.") || !rows.is_multiple_of(3) {
         return vec![tensor];
     }
-    let shape = [&[tensor.shape[0] / 3], &tensor.shape[1..]].concat();
+    let shape = [&[rows / 3], &tensor.shape[1..]].concat();
     tensor
         .values
         .chunks_exact((tensor.values.len() / 3).max(1))

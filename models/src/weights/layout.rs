@@ -52,20 +52,21 @@ impl Layout {
             Self::Torchvision => torchvision::to_timm_names(tensors),
             Self::Microsoft => tensors.into_iter().map(microsoft).collect(),
         };
-        modernise(tensors)
+        modernise(tensors, self == Self::Timm)
     }
 }
 
 /// Why a key holds nothing that a model computes with, where that is known.
 pub fn unused(key: &str) -> Option<&'static str> {
-    let reasons: [(&str, &[&str]); 4] = [
+    let reasons: [(&str, &[&str]); 5] = [
         (
             "a table that follows from the architecture",
             &["relative_position_index", "relative_coords_table", "attn_mask", "position_ids"],
         ),
         ("used in pre-training alone", &["mask_token"]),
         ("a layer before a head that is not there", &["pooler.dense.weight", "pooler.dense.bias"]),
-        ("a layer of old timm that never mattered", &["pre_logits.fc.weight", "pre_logits.fc.bias"]),
+        ("a layer that timm leaves out too", &["pre_logits.fc.weight", "pre_logits.fc.bias"]),
+        ("a count of training steps", &["n_averaged"]),
     ];
     let last = |end: &str| key == end || key.ends_with(&format!(".{end}"));
     if key.starts_with("text_model.") || key == "logit_scale" || key == "logit_bias" {
@@ -82,7 +83,7 @@ fn microsoft(tensor: NamedTensor) -> NamedTensor {
 pub(super) fn merge_of_next_stage(name: &str) -> String {
     let moved = name.strip_prefix("layers.").and_then(|rest| {
         let (stage, rest) = rest.split_once(".downsample.")?;
-        Some(format!("layers.{}.downsample.{rest}", stage.parse::<usize>().ok()? + 1))
+        Some(format!("layers.{}.downsample.{rest}", stage.parse::<usize>().ok()?.checked_add(1)?))
     });
     moved.unwrap_or_else(|| name.to_owned())
 }
@@ -97,9 +98,12 @@ pub(super) fn merge_of_previous_stage(name: &str) -> String {
 }
 
 /// What timm's own loader does to files of earlier versions and of the papers' authors.
-fn modernise(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+fn modernise(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
     // CaiT has `gamma_1` to this day.
     let is_cait = tensors.iter().any(|tensor| tensor.name.starts_with("blocks_token_only."));
+    let has = |name: &str| tensors.iter().any(|tensor| tensor.name == name);
+    // Hugging Face's DeiT without the teacher's head: the token is one more that no head sees, which is what a register is.
+    let unseen_token = has("dist_token") && has("head.weight") && !has("head_dist.weight");
     let registers_have_no_place = tensors.iter().any(|tensor| tensor.name == "register_tokens");
     let mut tensors: Vec<NamedTensor> = tensors
         .into_iter()
@@ -110,7 +114,12 @@ fn modernise(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
             if tensor.name == "register_tokens" {
                 tensor.name = "reg_token".to_owned();
             }
-            flat_patches_to_squares(&mut tensor);
+            if unseen_token && tensor.name == "dist_token" {
+                tensor.name = "reg_token".to_owned();
+            }
+            if is_timm {
+                flat_patches_to_squares(&mut tensor);
+            }
             tensor
         })
         .collect();

@@ -8,7 +8,7 @@ mod timm;
 pub mod torchvision;
 
 pub use adapt::{Adaptation, adapt};
-pub use architecture::{Facts, Reading, UnknownArchitecture, read_architecture};
+pub use architecture::{Facts, Reading, UnknownArchitecture, read_architecture, windows_fill_grids};
 pub use layout::{Layout, unused};
 pub use timm::{check, from_timm, is_head, to_timm};
 

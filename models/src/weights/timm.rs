@@ -43,7 +43,7 @@ pub fn is_head(name: &str) -> bool {
     name.starts_with("head.") || name.starts_with("head_dist.")
 }
 
-/// Compares keys and shapes of tensors with those that [`from_timm`] will want, without touching a value.
+/// Compares keys and shapes of tensors with those that [`from_timm`] will want, without touching a value; a key may come once.
 ///
 /// # Errors
 /// Lists every key that is missing, unexpected or of another shape.
@@ -53,9 +53,13 @@ pub fn check<'a>(
 ) -> Result<(), WeightsError> {
     let mut shapes = Shapes { path: Path::new(model.config()), tensors: Vec::new() };
     model.visit(&mut shapes);
-    let mut given: BTreeMap<&str, &[usize]> =
-        tensors.into_iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
+    let mut given: BTreeMap<&str, &[usize]> = BTreeMap::new();
     let mut errors = WeightsError::default();
+    for tensor in tensors {
+        if given.insert(tensor.name.as_str(), tensor.shape.as_slice()).is_some() {
+            errors.unexpected.push(format!("{} (twice)", tensor.name));
+        }
+    }
     for wanted in join_keys_and_values(shapes.tensors) {
         match given.remove(wanted.name.as_str()) {
             None => errors.missing.push(wanted.name),

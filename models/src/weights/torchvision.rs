@@ -4,7 +4,7 @@ use super::layout::exchange;
 use super::{IndexTable, NamedTensor};
 use crate::attention::relative_position::{log_offsets, table_rows};
 
-const VIT: [(&str, &str); 10] = [
+const VIT: [(&str, &str); 8] = [
     (".class_token.", ".cls_token."),
     (".encoder.pos_embedding.", ".pos_embed."),
     (".conv_proj.", ".patch_embed.proj."),
@@ -13,8 +13,6 @@ const VIT: [(&str, &str); 10] = [
     (".ln_1.", ".norm1."),
     (".ln_2.", ".norm2."),
     (".self_attention.out_proj.", ".attn.proj."),
-    (".mlp.0.", ".mlp.fc1."),
-    (".mlp.3.", ".mlp.fc2."),
 ];
 
 /// Written in one way, read in two.
@@ -37,7 +35,7 @@ pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         .map(|tensor| {
             let name = match is_swin {
                 true => swin(&tensor.name),
-                false => exchange(&tensor.name, VIT.into_iter().chain(VIT_READ_ONLY)),
+                false => exchange(&tensor.name, VIT.into_iter().chain(MLP).chain(VIT_READ_ONLY)),
             };
             NamedTensor { name, ..tensor }
         })
@@ -78,7 +76,10 @@ fn swin(name: &str) -> String {
 
 /// timm's tensors of a plain model under torchvision's names.
 pub fn vit_from_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
-    let turned = || VIT.iter().map(|&(theirs, timms)| (timms, theirs)).chain([(".head.", ".heads.head.")]);
+    let turned = || {
+        let pairs = VIT.iter().chain(&MLP).map(|&(theirs, timms)| (timms, theirs));
+        pairs.chain([(".head.", ".heads.head.")])
+    };
     tensors
         .into_iter()
         .map(|tensor| {

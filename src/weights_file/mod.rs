@@ -1,6 +1,9 @@
 //! Files of weights: safetensors and what `torch.save` writes. No file's content is ever run, and none is trusted: a tensor takes no
 //! more memory than the file has bytes for it.
 
+mod checkpoint;
+mod pytorch;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -10,7 +13,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use half::{bf16, f16};
 use memmap2::Mmap;
-use pytorch_reader::{PickleValue, PytorchReader};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use vitrine_models::weights::{IndexTable, NamedTensor};
 
@@ -20,6 +22,8 @@ pub struct WeightsFile {
     pub entries: Vec<Entry>,
     /// Text that a safetensors header holds beside the tensors.
     pub metadata: HashMap<String, String>,
+    /// Of a training program's checkpoint: which part of it the tensors are, and what was left out.
+    pub part: Option<String>,
 }
 
 /// A tensor that was not read yet.
@@ -91,20 +95,21 @@ pub fn open(path: &Path) -> Result<WeightsFile> {
     // SAFETY: the map is read only, and model files are replaced by renaming, never written in place; a foreign
     // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
-    if is_pytorch(&map) { open_pytorch(path, map.len()) } else { open_safetensors(path, Arc::new(map)) }
+    let (mut entries, metadata) = if is_pytorch(&map) {
+        (pytorch::open(path, map.len())?, HashMap::new())
+    } else {
+        safetensors_entries(path, &Arc::new(map))
+            .map_err(|error| anyhow!("{}: not a safetensors file, or cut short ({error})", path.display()))?
+    };
+    let part = checkpoint::unwrap(&mut entries);
+    Ok(WeightsFile { entries, metadata, part })
 }
 
 /// Whether the content begins as something `torch.save` has written: an archive, a pickle, or a tar file.
 fn is_pytorch(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"PK\x03\x04")
-        || bytes.starts_with(b"\x80\x02")
-        || bytes.get(257..262) == Some(b"ustar")
-}
-
-fn open_safetensors(path: &Path, map: Arc<Mmap>) -> Result<WeightsFile> {
-    let (entries, metadata) = safetensors_entries(path, &map)
-        .map_err(|error| anyhow!("{}: not a safetensors file, or cut short ({error})", path.display()))?;
-    Ok(WeightsFile { entries, metadata })
+    // The length of a safetensors header may look like the start of a pickle; the header's text follows.
+    let is_pickle = matches!(bytes, [0x80, 2..=5, ..]) && bytes.get(8) != Some(&b'{');
+    bytes.starts_with(b"PK\x03\x04") || is_pickle || bytes.get(257..262) == Some(b"ustar")
 }
 
 type Parts = (Vec<Entry>, HashMap<String, String>);
@@ -129,96 +134,6 @@ fn safetensors_entries(path: &Path, map: &Arc<Mmap>) -> Result<Parts, safetensor
     entries.sort_by_key(|(first, _)| *first);
     let metadata = header.metadata().clone().unwrap_or_default();
     Ok((entries.into_iter().map(|(_, entry)| entry).collect(), metadata))
-}
-
-/// Where training programs keep the weights in their checkpoints, averaged ones first.
-const WRAPPERS: [&str; 8] =
-    ["state_dict_ema", "model_ema", "ema", "state_dict", "model_state_dict", "model", "teacher", "student"];
-
-fn open_pytorch(path: &Path, length: usize) -> Result<WeightsFile> {
-    let damaged = |error: &dyn std::fmt::Display| {
-        anyhow!("{}: not a PyTorch file, or damaged ({error})", path.display())
-    };
-    let content = PytorchReader::read_pickle_data(path, None).map_err(|error| damaged(&error))?;
-    refuse_foreign_objects(&content).with_context(|| path.display().to_string())?;
-    let reader = PytorchReader::new(path).map_err(|error| damaged(&error))?;
-    let mut tensors: Vec<(String, pytorch_reader::Tensor)> = reader.into_tensors().into_iter().collect();
-    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
-    unwrap(&mut tensors);
-    let claimed = tensors.iter().map(|(_, tensor)| tensor.byte_len()).fold(0, usize::saturating_add);
-    // Weights that layers share are stored once and listed for each.
-    if claimed > length.saturating_mul(4) {
-        bail!(
-            "{}: its tensors claim {claimed} bytes, and the whole file has {length}: damaged, or made to exhaust memory",
-            path.display()
-        );
-    }
-    let entries = tensors
-        .into_iter()
-        .map(|(name, tensor)| Entry {
-            name,
-            shape: tensor.shape().to_vec(),
-            path: path.to_owned(),
-            values: Values::Pickled(tensor),
-        })
-        .collect();
-    Ok(WeightsFile { entries, metadata: HashMap::new() })
-}
-
-/// Strips what stands before all names of the weights in a training program's checkpoint, and leaves out what else it holds.
-fn unwrap(tensors: &mut Vec<(String, pytorch_reader::Tensor)>) {
-    let wrapper = WRAPPERS.iter().map(|name| format!("{name}.")).find(|prefix| {
-        // A model may have a part of that name: only a wrapper holds whole models.
-        tensors.iter().filter(|(name, _)| name.starts_with(prefix.as_str())).count() > 4
-    });
-    for prefix in wrapper.iter().map(String::as_str).chain(["module.", "_orig_mod.", "backbone."]) {
-        let inside = tensors.iter().filter(|(name, _)| name.starts_with(prefix)).count();
-        if inside > 0 && (inside == tensors.len() || Some(prefix) == wrapper.as_deref()) {
-            tensors.retain_mut(|(name, _)| {
-                let rest = name.strip_prefix(prefix).map(str::to_owned);
-                rest.map(|rest| *name = rest).is_some()
-            });
-        }
-    }
-}
-
-/// The modules whose objects checkpoints of weights have: PyTorch's own, and what settings are kept in.
-const KNOWN_MODULES: [&str; 9] = [
-    "torch",
-    "collections",
-    "numpy",
-    "argparse",
-    "yacs",
-    "omegaconf",
-    "pathlib",
-    "_codecs",
-    "ml_collections",
-];
-
-/// Refuses a pickle that names functions or classes which weights have no use for. Nothing of a pickle is run here, but where such a
-/// file comes from, something else may.
-fn refuse_foreign_objects(value: &PickleValue) -> Result<()> {
-    match value {
-        PickleValue::List(values) => values.iter().try_for_each(refuse_foreign_objects),
-        PickleValue::Dict(values) => values.values().try_for_each(refuse_foreign_objects),
-        PickleValue::Unsupported(name) => {
-            let module = name.split('.').next().unwrap_or_default();
-            let plain = !name.contains('.') || ["builtins.set", "builtins.complex"].contains(&name.as_str());
-            if plain || KNOWN_MODULES.contains(&module) {
-                return Ok(());
-            }
-            bail!(
-                "the pickle asks for `{name}`, which weights have no use for: the file may be made to run code where it is \
-                 opened; get the weights as .safetensors"
-            )
-        }
-        PickleValue::None
-        | PickleValue::Bool(_)
-        | PickleValue::Int(_)
-        | PickleValue::Float(_)
-        | PickleValue::String(_)
-        | PickleValue::Bytes(_) => Ok(()),
-    }
 }
 
 /// How numbers are stored.
@@ -333,6 +248,17 @@ mod tests {
             let error = format!("{:#}", open(&path).err().unwrap());
             assert!(error.contains("w.bin"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_header_whose_length_looks_like_a_pickle_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        // 640 is 80 02 in bytes.
+        let header = format!("{:640}", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#);
+        let content = [&640u64.to_le_bytes(), header.as_bytes(), &1.5f32.to_le_bytes()].concat();
+        std::fs::write(&path, content).unwrap();
+        assert_eq!(open(&path).unwrap().entries[0].read().unwrap().values, [1.5]);
     }
 
     #[test]

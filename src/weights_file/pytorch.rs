@@ -1,0 +1,76 @@
+//! What `torch.save` writes: a pickle that says where the numbers are, and the numbers.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use pytorch_reader::{PickleValue, PytorchReader};
+
+use super::{Entry, Values};
+
+/// The tensors of a PyTorch file of `length` bytes.
+pub(super) fn open(path: &Path, length: usize) -> Result<Vec<Entry>> {
+    let damaged = |error: &dyn std::fmt::Display| {
+        anyhow!("{}: not a PyTorch file, or damaged ({error})", path.display())
+    };
+    let content = PytorchReader::read_pickle_data(path, None).map_err(|error| damaged(&error))?;
+    refuse_foreign_objects(&content).with_context(|| path.display().to_string())?;
+    let reader = PytorchReader::new(path).map_err(|error| damaged(&error))?;
+    let mut tensors: Vec<(String, pytorch_reader::Tensor)> = reader.into_tensors().into_iter().collect();
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let claimed = tensors.iter().map(|(_, tensor)| tensor.byte_len()).fold(0, usize::saturating_add);
+    // Weights that layers share are stored once and listed for each.
+    if claimed > length.saturating_mul(4) {
+        bail!(
+            "{}: its tensors claim {claimed} bytes, and the whole file has {length}: damaged, or made to exhaust memory",
+            path.display()
+        );
+    }
+    Ok(tensors
+        .into_iter()
+        .map(|(name, tensor)| Entry {
+            name,
+            shape: tensor.shape().to_vec(),
+            path: path.to_owned(),
+            values: Values::Pickled(tensor),
+        })
+        .collect())
+}
+
+/// The modules whose objects checkpoints of weights have: PyTorch's own, and what settings are kept in.
+const KNOWN_MODULES: [&str; 9] = [
+    "torch",
+    "collections",
+    "numpy",
+    "argparse",
+    "yacs",
+    "omegaconf",
+    "pathlib",
+    "_codecs",
+    "ml_collections",
+];
+
+/// Refuses a pickle whose result has objects that weights have no use for. Nothing of a pickle is run here; what it calls and throws
+/// away again leaves no trace, and does no harm.
+fn refuse_foreign_objects(value: &PickleValue) -> Result<()> {
+    match value {
+        PickleValue::List(values) => values.iter().try_for_each(refuse_foreign_objects),
+        PickleValue::Dict(values) => values.values().try_for_each(refuse_foreign_objects),
+        PickleValue::Unsupported(name) => {
+            let module = name.split('.').next().unwrap_or_default();
+            let plain = !name.contains('.') || ["builtins.set", "builtins.complex"].contains(&name.as_str());
+            if plain || KNOWN_MODULES.contains(&module) {
+                return Ok(());
+            }
+            bail!(
+                "the pickle asks for `{name}`, which weights have no use for: the file may be made to run code where it is \
+                 opened; get the weights as .safetensors"
+            )
+        }
+        PickleValue::None
+        | PickleValue::Bool(_)
+        | PickleValue::Int(_)
+        | PickleValue::Float(_)
+        | PickleValue::String(_)
+        | PickleValue::Bytes(_) => Ok(()),
+    }
+}
