@@ -1,7 +1,9 @@
 //! Other libraries' weights: read, recognised, accounted for key by key, and turned into a model of ours.
 
+mod classes;
 mod config_file;
 mod preprocessing;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,14 +11,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use vitrine_datasets::Preprocessing;
-use vitrine_models::attention::log_offsets;
 use vitrine_models::weights::{self, Facts, Layout, NamedTensor, Reading, read_architecture};
 use vitrine_models::{ModelConfig, VisionTransformer, preset};
 
 use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
+use classes::class_names;
 use config_file::Description;
+use windows::Windows;
 
 /// What the user says about weights that they do not say themselves.
 #[derive(Clone, Debug, Default)]
@@ -170,54 +173,6 @@ fn same_blocks(a: &ModelConfig, b: &ModelConfig) -> bool {
     sizes(a) == sizes(b)
 }
 
-/// What stored tables of relative positions tell of windows.
-#[derive(Default)]
-struct Windows {
-    largest: Option<usize>,
-    last: Option<usize>,
-}
-
-impl Windows {
-    fn of_tables(tables: &[Entry]) -> Result<Self> {
-        let mut sides: Vec<(usize, usize)> = Vec::new();
-        for table in tables {
-            let Some(side) = window_of_table(table) else { continue };
-            if table.name.ends_with("relative_coords_table") {
-                check_offsets(table, side)?;
-            }
-            let stage = table.name.split('.').find_map(|part| part.parse().ok()).unwrap_or(0);
-            sides.push((stage, side));
-        }
-        let last = sides.iter().max_by_key(|(stage, _)| *stage).map(|(_, side)| *side);
-        Ok(Self { largest: sides.into_iter().map(|(_, side)| side).max(), last })
-    }
-}
-
-/// Swin v2 whose windows were enlarged after pre-training scales its offsets by the windows of then.
-fn check_offsets(table: &Entry, side: usize) -> Result<()> {
-    let stored = table.read()?.values;
-    let usual = log_offsets([side; 2]);
-    let same = stored.len() == usual.len() && stored.iter().zip(&usual).all(|(a, b)| (a - b).abs() < 1e-3);
-    if !same {
-        bail!(
-            "`{}` is not that of windows of {side}: windows that were enlarged after pre-training are not supported",
-            table.name
-        );
-    }
-    Ok(())
-}
-
-/// The side of the windows that a table of relative positions in the file is for.
-fn window_of_table(entry: &Entry) -> Option<usize> {
-    let side = match (entry.name.rsplit('.').next()?, entry.shape.as_slice()) {
-        ("relative_coords_table", &[1, side, _, 2]) => side.div_ceil(2),
-        ("relative_position_index", &[area, _]) => area.isqrt(),
-        ("relative_position_index", &[square]) => square.isqrt().isqrt(),
-        _ => return None,
-    };
-    (1..=1024).contains(&side).then_some(side)
-}
-
 fn recognise(source: &Path, entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
     if let Some(layout) = wanted {
         return Ok(layout);
@@ -329,49 +284,6 @@ fn preset_in(path: &Path) -> Option<String> {
     let stem = path.file_stem()?.to_string_lossy().replace('-', "_");
     let names = preset::all().into_iter().map(|preset| preset.name).filter(|name| stem.starts_with(name));
     names.max_by_key(|name| name.len()).map(str::to_owned)
-}
-
-/// ImageNet-1k's classes in the order of all models trained on it, as torchvision names them.
-const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");
-
-fn class_names(
-    reading: &Reading,
-    description: &Description,
-    options: &Options,
-    notes: &mut Vec<String>,
-) -> Result<Vec<String>> {
-    let count = reading.config.num_classes;
-    if let Some(path) = &options.classes {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("--classes {}: cannot be read", path.display()))?;
-        let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
-        if names.len() != count || names.iter().any(String::is_empty) {
-            bail!(
-                "--classes {}: {} names are needed, one a line, and there are {}",
-                path.display(),
-                count,
-                names.iter().filter(|name| !name.is_empty()).count()
-            );
-        }
-        return Ok(names);
-    }
-    if !reading.has_head {
-        return Ok(vec!["none".to_owned()]);
-    }
-    match &description.classes {
-        Some(names) if names.len() == count => return Ok(names.clone()),
-        Some(names) => notes.push(format!(
-            "the configuration names {} classes and the head has {count}: not used",
-            names.len()
-        )),
-        None => {}
-    }
-    if count == 1000 {
-        notes.push("class names: ImageNet-1k's, by their number; --classes names others".to_owned());
-        return Ok(IMAGENET_CLASSES.lines().map(str::to_owned).collect());
-    }
-    notes.push("class names: numbers, for nothing names them; --classes does".to_owned());
-    Ok((0..count).map(|class| class.to_string()).collect())
 }
 
 /// A model's preprocessing for a variant of it with another image size or other channels.

@@ -1,0 +1,138 @@
+//! timm: a file of weights or a folder as its hub has them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use vitrine_datasets::{Interpolation, ResizeRule};
+use vitrine_models::weights::NamedTensor;
+use vitrine_models::{Pool, Position};
+
+use super::{Exported, Family, Folder, window};
+use crate::model_file::ModelCard;
+use crate::weights_file::{self, Precision};
+
+/// Writes a file of weights, or a folder that `timm.create_model("local-dir:...")` opens.
+pub(super) fn write(
+    card: &ModelCard,
+    family: Family,
+    tensors: &[NamedTensor],
+    output: &Path,
+    to_file: bool,
+    precision: Precision,
+) -> Result<Exported> {
+    let (architecture, arguments) = timm_architecture(card, family);
+    if to_file {
+        weights_file::save(output, tensors, &[], precision, HashMap::new())?;
+        let arguments = python_arguments(&arguments);
+        let usage = format!(
+            "timm.create_model(\"{architecture}\", {arguments}, checkpoint_path=\"{}\")",
+            output.display()
+        );
+        return Ok(Exported { files: vec![output.to_owned()], usage });
+    }
+    let folder = Folder::new(output)?;
+    let preprocessing = &card.preprocessing;
+    let (crop, mode) = match preprocessing.resize {
+        ResizeRule::Squash => (1.0, "squash"),
+        ResizeRule::SquashCrop { crop } => (crop, "squash"),
+        ResizeRule::ShorterSide { crop } => (crop, "center"),
+    };
+    let config = json!({
+        "architecture": architecture,
+        "num_classes": card.classes.len(),
+        "num_features": card.model.last_dim(),
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "input_size": [preprocessing.channels, preprocessing.image_size[0], preprocessing.image_size[1]],
+            "interpolation": interpolation(preprocessing.interpolation),
+            "crop_pct": crop,
+            "crop_mode": mode,
+            "mean": preprocessing.mean,
+            "std": preprocessing.std,
+            "num_classes": card.classes.len(),
+            "first_conv": "patch_embed.proj",
+            "classifier": if matches!(family, Family::Swin | Family::SwinV2) { json!("head.fc") }
+                else if family == Family::Distilled { json!(["head", "head_dist"]) } else { json!("head") },
+        },
+        "label_names": card.classes,
+    });
+    let files = vec![folder.weights(tensors, precision)?, folder.json("config.json", &config)?];
+    Ok(Exported {
+        files,
+        usage: format!("timm.create_model(\"local-dir:{}\", pretrained=True)", output.display()),
+    })
+}
+
+/// timm's function and its arguments.
+fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) {
+    let config = &card.model;
+    let mut arguments = json!({
+        "img_size": [config.image_size.height, config.image_size.width],
+        "patch_size": config.patch_size,
+        "in_chans": config.channels,
+        "num_classes": config.num_classes,
+        "embed_dim": config.embed_dim,
+        "mlp_ratio": config.mlp_ratio,
+    });
+    let mut add = |key: &str, value: Value| arguments[key] = value;
+    if matches!(family, Family::Swin | Family::SwinV2) {
+        add("depths", json!(config.depth.0));
+        add("num_heads", json!(config.num_heads.0));
+        add("window_size", json!(window(config)));
+    } else {
+        add("depth", json!(config.depth[0]));
+        add("num_heads", json!(config.num_heads[0]));
+        add("qkv_bias", json!(config.qkv_bias));
+    }
+    if matches!(family, Family::Vit) {
+        add("class_token", json!(config.class_token));
+        add("reg_tokens", json!(config.registers));
+        add("no_embed_class", json!(!config.prefix_position || config.position != Position::Learned));
+        add("init_values", json!(config.layer_scale));
+        add("qk_norm", json!(config.attention.qk_norm));
+        add(
+            "global_pool",
+            json!(match config.pool {
+                Pool::ClassToken => "token",
+                Pool::Mean => "avg",
+                Pool::Attention | Pool::Sequence => "map",
+            }),
+        );
+    }
+    let architecture = match family {
+        Family::Vit => "vit_base_patch16_224",
+        Family::Distilled => "deit_base_distilled_patch16_224",
+        Family::Cait => "cait_xxs24_224",
+        Family::Swin => "swin_tiny_patch4_window7_224",
+        Family::SwinV2 => "swinv2_tiny_window8_256",
+    };
+    if family == Family::Cait {
+        add("depth_token_only", json!(config.class_depth));
+        add("init_values", json!(config.layer_scale));
+    }
+    (architecture, arguments)
+}
+
+fn python_arguments(arguments: &Value) -> String {
+    let arguments = arguments.as_object().into_iter().flatten();
+    let texts = arguments.map(|(key, value)| {
+        let text = match value {
+            Value::Null => "None".to_owned(),
+            Value::Bool(true) => "True".to_owned(),
+            Value::Bool(false) => "False".to_owned(),
+            other => other.to_string(),
+        };
+        format!("{key}={text}")
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn interpolation(kind: Interpolation) -> &'static str {
+    match kind {
+        Interpolation::Bilinear => "bilinear",
+        Interpolation::Bicubic => "bicubic",
+        Interpolation::Lanczos => "lanczos",
+    }
+}

@@ -1,0 +1,73 @@
+//! torchvision: a file of weights.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
+
+use super::{Exported, Family, window};
+use crate::model_file::ModelCard;
+use crate::weights_file::{self, Precision};
+
+/// Writes a file of weights with the tables that torchvision wants beside them.
+pub(super) fn write(
+    card: &ModelCard,
+    family: Family,
+    tensors: Vec<NamedTensor>,
+    output: &Path,
+    to_file: bool,
+    precision: Precision,
+) -> Result<Exported> {
+    if !to_file {
+        bail!("--output {}: for --layout torchvision name a .safetensors file", output.display());
+    }
+    let config = &card.model;
+    let (tensors, tables, model): (_, Vec<IndexTable>, String) = match family {
+        Family::Swin | Family::SwinV2 => {
+            let side = window(config);
+            let (tensors, tables) = torchvision::swin_from_timm_names(tensors, side);
+            let v2 = if family == Family::SwinV2 {
+                ", block=s.SwinTransformerBlockV2, downsample_layer=s.PatchMergingV2"
+            } else {
+                ""
+            };
+            let model = format!(
+                "s.SwinTransformer([{0}, {0}], {1}, [{2}], [{3}], [{side}, {side}], mlp_ratio={4}, num_classes={5}{v2})",
+                config.patch_size,
+                config.embed_dim,
+                config.depth,
+                config.num_heads,
+                config.mlp_ratio,
+                config.num_classes
+            );
+            (tensors, tables, model)
+        }
+        Family::Vit | Family::Distilled | Family::Cait => {
+            let model = format!(
+                "torchvision.models.VisionTransformer({}, {}, {}, {}, {}, {}, num_classes={}, \
+                 norm_layer=functools.partial(torch.nn.LayerNorm, eps={}))",
+                config.image_size.height,
+                config.patch_size,
+                config.depth,
+                config.num_heads,
+                config.embed_dim,
+                config.mlp_dim(0),
+                config.num_classes,
+                config.norm_epsilon
+            );
+            (torchvision::vit_from_timm_names(tensors), Vec::new(), model)
+        }
+    };
+    weights_file::save(output, &tensors, &tables, precision, HashMap::new())?;
+    let import = if matches!(family, Family::Swin | Family::SwinV2) {
+        "import torchvision.models.swin_transformer as s; "
+    } else {
+        "import functools; "
+    };
+    let usage = format!(
+        "{import}model = {model}; model.load_state_dict(safetensors.torch.load_file(\"{}\"))",
+        output.display()
+    );
+    Ok(Exported { files: vec![output.to_owned()], usage })
+}

@@ -1,0 +1,54 @@
+//! What classes are called.
+
+use anyhow::{Context, Result, bail};
+use vitrine_models::weights::Reading;
+
+use super::Options;
+use super::config_file::Description;
+
+/// ImageNet-1k's classes in the order of all models trained on it, as torchvision names them.
+const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");
+
+/// The names of a model's classes: the user's, the configuration's, ImageNet's, or numbers.
+///
+/// # Errors
+/// When the user's file cannot be read or has another number of names.
+pub(super) fn class_names(
+    reading: &Reading,
+    description: &Description,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<Vec<String>> {
+    let count = reading.config.num_classes;
+    if let Some(path) = &options.classes {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("--classes {}: cannot be read", path.display()))?;
+        let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
+        if names.len() != count || names.iter().any(String::is_empty) {
+            bail!(
+                "--classes {}: {} names are needed, one a line, and there are {}",
+                path.display(),
+                count,
+                names.iter().filter(|name| !name.is_empty()).count()
+            );
+        }
+        return Ok(names);
+    }
+    if !reading.has_head {
+        return Ok(vec!["none".to_owned()]);
+    }
+    match &description.classes {
+        Some(names) if names.len() == count => return Ok(names.clone()),
+        Some(names) => notes.push(format!(
+            "the configuration names {} classes and the head has {count}: not used",
+            names.len()
+        )),
+        None => {}
+    }
+    if count == 1000 {
+        notes.push("class names: ImageNet-1k's, by their number; --classes names others".to_owned());
+        return Ok(IMAGENET_CLASSES.lines().map(str::to_owned).collect());
+    }
+    notes.push("class names: numbers, for nothing names them; --classes does".to_owned());
+    Ok((0..count).map(|class| class.to_string()).collect())
+}
