@@ -154,7 +154,9 @@ impl Recipe {
             }
         }
         if self.freeze == Some(Freeze::Backbone) && self.layer_decay < 1.0 {
-            bail!("`layer_decay` (--layer-decay) has no effect where the backbone is frozen and the head alone learns: leave it out");
+            bail!(
+                "`layer_decay` (--layer-decay) has no effect where the backbone is frozen and the head alone learns: leave it out"
+            );
         }
         self.augmentation.validate().context("`augmentation`")?;
         Ok(())
