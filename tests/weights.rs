@@ -154,25 +154,18 @@ fn import_classify_and_export_from_the_command_line() {
         assert!((half - full).abs() < 0.1, "{half} for {full}");
     }
     let exported = folder.path().join("hf");
-    vitrine()
-        .arg("export")
-        .arg(&model)
-        .args(["--layout", "hugging-face", "--output"])
-        .arg(&exported)
-        .assert()
-        .success();
+    export_command(&model, "hugging-face", &exported).success();
     for name in ["config.json", "preprocessor_config.json", "model.safetensors"] {
         assert!(exported.join(name).is_file(), "{name}");
     }
     // A second export finds the folder full.
-    vitrine()
-        .arg("export")
-        .arg(&model)
-        .args(["--layout", "hugging-face", "--output"])
-        .arg(&exported)
-        .assert()
+    export_command(&model, "hugging-face", &exported)
         .failure()
         .stderr(predicates::str::contains("not empty"));
+}
+
+fn export_command(model: &Path, layout: &str, output: &Path) -> assert_cmd::assert::Assert {
+    vitrine().arg("export").arg(model).args(["--layout", layout, "--output"]).arg(output).assert()
 }
 
 /// Any picture.
@@ -281,14 +274,7 @@ fn no_input_is_overwritten() {
     assert_eq!(std::fs::read(&weights).unwrap(), before);
     let model = folder.path().join("ours.safetensors");
     vitrine().arg("import").arg(&weights).arg("--output").arg(&model).assert().success();
-    vitrine()
-        .arg("export")
-        .arg(&model)
-        .args(["--layout", "timm", "--output"])
-        .arg(&model)
-        .assert()
-        .failure()
-        .stderr(predicates::str::contains("the model itself"));
+    export_command(&model, "timm", &model).failure().stderr(predicates::str::contains("the model itself"));
 }
 
 #[test]
@@ -394,26 +380,15 @@ fn a_filled_model_equals_its_tensors() {
     assert_eq!(sorted(to_timm(&from_timm(fresh, tensors.clone()).unwrap())), sorted(tensors));
 }
 
-/// Backbones of full size, made by `tests/reference/make_full_size.py`; `VITRINE_FULL_SIZE` names the folder.
 #[test]
-#[ignore = "needs VITRINE_FULL_SIZE, the folder that tests/reference/make_full_size.py has made"]
-fn headless_models_of_full_size_have_the_librarys_features() {
-    let folder =
-        std::env::var("VITRINE_FULL_SIZE").expect("VITRINE_FULL_SIZE names the folder of the models");
+fn backbones_without_a_classifier_have_the_librarys_features() {
     let device = Device::default();
-    // SigLIP's GELU is the tanh form there.
-    for (name, tolerance) in [("hf_dinov2", 1e-4), ("hf_dinov2_registers", 1e-4), ("hf_siglip", 5e-3)] {
-        let folder = Path::new(&folder).join(name);
-        let expected = vitrine::weights_file::open(&folder.join("expected.safetensors")).unwrap();
-        let array = |name: &str| {
-            let entry = expected.entries.iter().find(|entry| entry.name == name).unwrap();
-            entry.read().unwrap()
-        };
-        let imported = load(&folder);
-        assert!(!imported.has_head, "{name}");
+    for case in ["hf_dinov2_registers", "hf_siglip"] {
+        let io = reference::arrays(case, "io.safetensors");
+        let imported = load(&fixture(case).join("weights.safetensors"));
+        assert!(!imported.has_head, "{case}");
         let model = imported.model(&device).unwrap();
-        let features = model.features(reference::tensor::<4>(&array("input"), &device));
-        let wanted = array("features");
-        reference::assert_close(name, &reference::values(features), &wanted.values, tolerance);
+        let features = model.features(reference::tensor::<4>(&io["input"], &device));
+        reference::assert_close(case, &reference::values(features), &io["features"].values, 1e-4);
     }
 }

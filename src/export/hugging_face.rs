@@ -1,26 +1,17 @@
 //! Hugging Face: a folder with weights and both configurations.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use vitrine_datasets::{Interpolation, ResizeRule};
 use vitrine_models::weights::{NamedTensor, hugging_face};
 
-use super::{Exported, Family, Folder, window};
+use super::{Exported, Family, Folder, Job, window};
 use crate::model_file::ModelCard;
-use crate::weights_file::Precision;
 
 /// Writes a folder that `from_pretrained` opens.
-pub(super) fn write(
-    card: &ModelCard,
-    family: Family,
-    tensors: Vec<NamedTensor>,
-    output: &Path,
-    to_file: bool,
-    precision: Precision,
-) -> Result<Exported> {
-    if to_file {
+pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
+    let Job { card, family, output, precision } = *job;
+    if job.names_a_file() {
         bail!("--output {}: for --layout hugging-face name a folder", output.display());
     }
     let (family, class, kind) = match family {

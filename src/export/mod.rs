@@ -52,14 +52,30 @@ pub fn export(
     let family = family(&card.model).and_then(|family| supports(layout, family, card).map(|()| family))?;
     let mut tensors = weights::to_timm(model);
     tensors.extend(fixed_positions(&card.model));
-    let to_file = output.extension().is_some_and(|extension| extension == "safetensors");
+    let job = Job { card, family, output, precision };
     match layout {
-        Layout::Timm => timm::write(card, family, &tensors, output, to_file, precision),
-        Layout::HuggingFace => hugging_face::write(card, family, tensors, output, to_file, precision),
-        Layout::Torchvision => torchvision::write(card, family, tensors, output, to_file, precision),
+        Layout::Timm => timm::write(&job, &tensors),
+        Layout::HuggingFace => hugging_face::write(&job, tensors),
+        Layout::Torchvision => torchvision::write(&job, tensors),
         Layout::Microsoft => {
             bail!("--layout microsoft: nothing is written in that layout; timm reads and writes its own")
         }
+    }
+}
+
+/// What is to be written where.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    card: &'a ModelCard,
+    family: Family,
+    output: &'a Path,
+    precision: Precision,
+}
+
+impl Job<'_> {
+    /// Whether the output is a file of weights rather than a folder.
+    fn names_a_file(&self) -> bool {
+        self.output.extension().is_some_and(|extension| extension == "safetensors")
     }
 }
 

@@ -1,7 +1,6 @@
 //! timm: a file of weights or a folder as its hub has them.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,21 +8,15 @@ use vitrine_datasets::{Interpolation, ResizeRule};
 use vitrine_models::weights::NamedTensor;
 use vitrine_models::{Pool, Position};
 
-use super::{Exported, Family, Folder, window};
+use super::{Exported, Family, Folder, Job, window};
 use crate::model_file::ModelCard;
-use crate::weights_file::{self, Precision};
+use crate::weights_file;
 
 /// Writes a file of weights, or a folder that `timm.create_model("local-dir:...")` opens.
-pub(super) fn write(
-    card: &ModelCard,
-    family: Family,
-    tensors: &[NamedTensor],
-    output: &Path,
-    to_file: bool,
-    precision: Precision,
-) -> Result<Exported> {
+pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
+    let Job { card, family, output, precision } = *job;
     let (architecture, arguments) = timm_architecture(card, family);
-    if to_file {
+    if job.names_a_file() {
         weights_file::save(output, tensors, &[], precision, HashMap::new())?;
         let arguments = python_arguments(&arguments);
         let usage = format!(

@@ -1,25 +1,17 @@
 //! torchvision: a file of weights.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use anyhow::{Result, bail};
 use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
 
-use super::{Exported, Family, window};
-use crate::model_file::ModelCard;
-use crate::weights_file::{self, Precision};
+use super::{Exported, Family, Job, window};
+use crate::weights_file;
 
 /// Writes a file of weights with the tables that torchvision wants beside them.
-pub(super) fn write(
-    card: &ModelCard,
-    family: Family,
-    tensors: Vec<NamedTensor>,
-    output: &Path,
-    to_file: bool,
-    precision: Precision,
-) -> Result<Exported> {
-    if !to_file {
+pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
+    let Job { card, family, output, precision } = *job;
+    if !job.names_a_file() {
         bail!("--output {}: for --layout torchvision name a .safetensors file", output.display());
     }
     let config = &card.model;

@@ -144,10 +144,12 @@ impl Imported {
     ///
     /// # Errors
     /// When the tensors do not fit after all.
-    pub fn model(self, device: &Device) -> Result<VisionTransformer> {
+    pub fn model(mut self, device: &Device) -> Result<VisionTransformer> {
         let fresh = self.card.model.init(device)?;
-        let head = if self.has_head { Vec::new() } else { head_of(&fresh) };
-        Ok(weights::from_timm(fresh, [self.tensors, head].concat())?)
+        if !self.has_head {
+            self.tensors.extend(head_of(&fresh));
+        }
+        Ok(weights::from_timm(fresh, self.tensors)?)
     }
 }
 

@@ -37,15 +37,16 @@ impl Start {
         device.seed(stream(config.seed, Stream::Initialisation, 0));
         let model = config.model.init(&device.clone().autodiff())?;
         model.materialise();
-        let model = match &self {
+        let (is_new, is_lengthened) = (self.is_new(), self == Self::Lengthened);
+        let model = match self {
             Self::Pretrained(tensors) => filled(model, tensors)?,
             Self::Fresh | Self::Resumed | Self::Lengthened => model,
         };
         let average = (config.recipe.ema_decay > 0.0).then(|| model.valid());
         let optimiser = optimiser::adamw(&config.recipe);
         let fresh = State { average, model, optimiser, progress: Progress::default() };
-        let mut state = if self.is_new() { fresh } else { checkpoint::load(folder.path(), fresh)? };
-        state.progress.finished &= self != Self::Lengthened;
+        let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
+        state.progress.finished &= !is_lengthened;
         if let Some(freeze) = config.recipe.freeze {
             state.model = Layers::new(&state.model).freeze(state.model, freeze);
         }
@@ -53,8 +54,7 @@ impl Start {
     }
 }
 
-fn filled(model: VisionTransformer, tensors: &[NamedTensor]) -> Result<VisionTransformer> {
-    let mut tensors = tensors.to_vec();
+fn filled(model: VisionTransformer, mut tensors: Vec<NamedTensor>) -> Result<VisionTransformer> {
     if !tensors.iter().any(|tensor| weights::is_head(&tensor.name)) {
         tensors.extend(head_of(&model));
     }

@@ -12,9 +12,7 @@ use crate::{ModelConfig, Tokeniser, VisionTransformer};
 /// All parameters under timm's keys, in the model's order. A linear weight is stored `[output, input]`, the patch
 /// embedding as the convolution `[dim, channels, patch_size, patch_size]`. What timm does not have keeps our own names.
 pub fn to_timm(model: &VisionTransformer) -> Vec<NamedTensor> {
-    let mut export = Export { path: Path::new(model.config()), tensors: Vec::new() };
-    model.visit(&mut export);
-    join_keys_and_values(export.tensors)
+    stored(model, true)
 }
 
 /// The model with all parameters replaced by those stored under timm's keys; ids and gradient tracking stay.
@@ -38,6 +36,13 @@ pub fn from_timm(
     if errors == WeightsError::default() { Ok(model) } else { Err(errors) }
 }
 
+/// The parameters as timm stores them, with their values or without.
+fn stored(model: &VisionTransformer, with_values: bool) -> Vec<NamedTensor> {
+    let mut export = Export { path: Path::new(model.config()), with_values, tensors: Vec::new() };
+    model.visit(&mut export);
+    join_keys_and_values(export.tensors)
+}
+
 /// Whether a timm key is of the classifier.
 pub fn is_head(name: &str) -> bool {
     name.starts_with("head.") || name.starts_with("head_dist.")
@@ -51,8 +56,6 @@ pub fn check<'a>(
     model: &VisionTransformer,
     tensors: impl IntoIterator<Item = &'a NamedTensor>,
 ) -> Result<(), WeightsError> {
-    let mut shapes = Shapes { path: Path::new(model.config()), tensors: Vec::new() };
-    model.visit(&mut shapes);
     let mut given: BTreeMap<&str, &[usize]> = BTreeMap::new();
     let mut errors = WeightsError::default();
     for tensor in tensors {
@@ -60,7 +63,7 @@ pub fn check<'a>(
             errors.unexpected.push(format!("{} (twice)", tensor.name));
         }
     }
-    for wanted in join_keys_and_values(shapes.tensors) {
+    for wanted in stored(model, false) {
         match given.remove(wanted.name.as_str()) {
             None => errors.missing.push(wanted.name),
             Some(shape) if shape != wanted.shape => {
@@ -215,29 +218,10 @@ impl Path {
     }
 }
 
-/// Collects keys and shapes, with no values.
-struct Shapes {
-    path: Path,
-    tensors: Vec<NamedTensor>,
-}
-
-impl ModuleVisitor for Shapes {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let shape = self.path.stored_shape(&param.lazy_shape().to_vec());
-        self.tensors.push(NamedTensor { name: self.path.key(), shape, values: Vec::new() });
-    }
-}
-
+/// Collects keys and shapes, and values where they are wanted.
 struct Export {
     path: Path,
+    with_values: bool,
     tensors: Vec<NamedTensor>,
 }
 
@@ -251,8 +235,12 @@ impl ModuleVisitor for Export {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = self.path.stored_shape(&param.lazy_shape().to_vec());
+        if !self.with_values {
+            self.tensors.push(NamedTensor { name: self.path.key(), shape, values: Vec::new() });
+            return;
+        }
         let value = param.val();
-        let shape = self.path.stored_shape(&value.dims());
         let value = if self.path.is_linear_weight(D) { value.swap_dims(0, 1) } else { value };
         let values = value.into_data().convert::<f32>().try_into_vec::<f32>().expect("converted to f32");
         self.tensors.push(NamedTensor { name: self.path.key(), shape, values });
