@@ -4,7 +4,7 @@
 
 use super::flex::{self, sizes};
 use super::math::{LANES, add, exp, fold, sum, vectorized};
-use super::matrix::{Matrix, MatrixMut, multiply};
+use super::matrix::{Existing, Matrix, MatrixMut, product};
 use super::parallel::{Shared, buffer, parallel};
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
@@ -127,7 +127,13 @@ impl Problem {
                 let scores = Matrix::new(scores, [rows.len(), self.keys], [self.width(), 1]);
                 // SAFETY: every task has its own rows.
                 let output = unsafe { output.rows(sample, head, rows, self.head_dim) };
-                multiply(output, 1.0, scores, v.rows(sample, head, 0..self.keys, self.head_dim));
+                product(
+                    output,
+                    Existing::Overwrite,
+                    1.0,
+                    scores,
+                    v.rows(sample, head, 0..self.keys, self.head_dim),
+                );
             },
         );
     }
@@ -149,7 +155,13 @@ impl Problem {
         let width = self.width();
         let target = MatrixMut::with_gaps(scores, rows.len(), self.keys, width);
         let keys = k.rows(sample, head, 0..self.keys, self.head_dim).transposed();
-        multiply(target, self.scale, q.rows(sample, head, rows.clone(), self.head_dim), keys);
+        product(
+            target,
+            Existing::Overwrite,
+            self.scale,
+            q.rows(sample, head, rows.clone(), self.head_dim),
+            keys,
+        );
         let bias = bias.map(|bias| {
             let [bias_batch, bias_heads, _, _] = sizes(bias);
             let matrix = (sample % bias_batch) * bias_heads + if bias_heads == 1 { 0 } else { head };
@@ -212,7 +224,8 @@ impl Problem {
         let rows = |heads: Heads<'a>, tokens| heads.rows(sample, head, 0..tokens, self.head_dim);
         let (q, k, v) = (rows(q, self.queries), rows(k, self.keys), rows(v, self.keys));
         let dy = rows(dy, self.queries);
-        multiply(MatrixMut::with_gaps(dscores, self.queries, self.keys, width), 1.0, dy, v.transposed());
+        let target = MatrixMut::with_gaps(dscores, self.queries, self.keys, width);
+        product(target, Existing::Overwrite, 1.0, dy, v.transposed());
         softmax_backward(probabilities, dscores, self.keys);
 
         let [probabilities, dscores] =
@@ -221,7 +234,7 @@ impl Problem {
             if let Some(target) = target {
                 // SAFETY: every task has its own pair.
                 let target = unsafe { target.rows(sample, head, 0..left.rows, self.head_dim) };
-                multiply(target, scale, left, right);
+                product(target, Existing::Overwrite, scale, left, right);
             }
         };
         write(dv, 1.0, probabilities.transposed(), dy);

@@ -66,11 +66,12 @@ mod fused {
     //! Rows are cut into chunks; a chunk's product, bias and activation are done while it lies in the cache.
 
     use super::super::flex::{self, Operation, contiguous, sizes};
-    use super::super::matrix::{Existing, Matrix, MatrixMut, blocked_product, product};
-    use super::super::parallel::{Chunks, Shared, buffer, parallel};
+    use super::super::matrix::{Existing, Factor, Matrix, MatrixMut, product};
+    use super::super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
     use super::super::{gelu, math};
     use burn::backend::{TensorMetadata, flex::FlexTensor};
     use burn::tensor::{Shape, Tensor};
+    use std::ops::Range;
 
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(super) enum Activation {
@@ -144,55 +145,73 @@ mod fused {
             let [in_features, out_features] = saved.features;
             let gradient = contiguous(gradient);
             let rows = rows(&gradient, out_features);
-            let chunks = Chunks::new(rows, 32);
-            let weight = saved.weight.filter(|_| wanted[0]);
+            let chunks = Chunks::few(rows, 128);
+            let count = chunks.count();
+            let weight = saved.weight.as_ref().filter(|_| wanted[0]);
+            let weight = weight.map(|weight| {
+                Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows)
+            });
+            let x = saved.x.as_ref().filter(|_| wanted[1]).map(|x| x.storage::<f32>());
             let mut dx = buffer(if wanted[0] { rows * in_features } else { 0 });
-            let mut partial_sums = vec![0.0; if wanted[2] { chunks.count() * out_features } else { 0 }];
+            // of each chunk
+            let mut dweights = buffer(if x.is_some() { count * in_features * out_features } else { 0 });
+            let mut dbiases = vec![0.0; if wanted[2] { count * out_features } else { 0 }];
             let mut derivative = saved.derivative;
             {
                 let slopes = derivative.as_mut().map(|derivative| Shared::new(derivative.storage_mut()));
-                let (dx, partial_sums, dy) =
-                    (Shared::new(&mut dx), Shared::new(&mut partial_sums), gradient.storage::<f32>());
-                parallel(chunks.count(), |index| {
-                    let range = chunks.range(index);
-                    let outputs = range.start * out_features..range.end * out_features;
-                    let mut dy = &dy[outputs.clone()];
-                    if let Some(slopes) = &slopes {
-                        // SAFETY: the chunks are disjoint.
-                        let slopes = unsafe { slopes.slice(outputs) };
-                        math::multiply(slopes, dy);
-                        dy = slopes;
-                    }
-                    if wanted[2] {
-                        // SAFETY: one row of sums for each chunk.
-                        let sums =
-                            unsafe { partial_sums.slice(index * out_features..(index + 1) * out_features) };
-                        math::add_rows(sums, dy);
-                    }
-                    if let Some(weight) = &weight {
-                        // SAFETY: the chunks are disjoint.
-                        let dx = unsafe { dx.slice(range.start * in_features..range.end * in_features) };
-                        let weight = flex::matrix(weight).expect("positive strides").transposed();
-                        product(
-                            MatrixMut::row_major(dx, in_features),
-                            Existing::Overwrite,
-                            1.0,
-                            Matrix::row_major(dy, out_features),
-                            weight,
-                            chunks.count() == 1,
-                        );
+                let (dx, dweights, dbiases, dy) = (
+                    Shared::new(&mut dx),
+                    Shared::new(&mut dweights),
+                    Shared::new(&mut dbiases),
+                    gradient.storage::<f32>(),
+                );
+                let part = |size: usize, index: usize| index * size..(index + 1) * size;
+                parallel(count, |index| {
+                    let chunk = chunks.range(index);
+                    for range in pieces(chunk.clone(), PIECE) {
+                        let inputs = range.start * in_features..range.end * in_features;
+                        let outputs = range.start * out_features..range.end * out_features;
+                        let mut dy = &dy[outputs.clone()];
+                        if let Some(slopes) = &slopes {
+                            // SAFETY: the chunks are disjoint.
+                            let slopes = unsafe { slopes.slice(outputs) };
+                            math::multiply(slopes, dy);
+                            dy = slopes;
+                        }
+                        if wanted[2] {
+                            // SAFETY: one row of sums for each chunk.
+                            math::add_rows(unsafe { dbiases.slice(part(out_features, index)) }, dy);
+                        }
+                        let dy = Matrix::new(dy, [range.len(), out_features], [out_features, 1]);
+                        if let Some(weight) = &weight {
+                            // SAFETY: the chunks are disjoint.
+                            let dx = unsafe { dx.slice(inputs.clone()) };
+                            weight.multiply(
+                                MatrixMut::row_major(dx, in_features),
+                                Existing::Overwrite,
+                                dy,
+                                false,
+                            );
+                        }
+                        if let Some(x) = x {
+                            // SAFETY: one matrix of sums for each chunk.
+                            let dweight = unsafe { dweights.slice(part(in_features * out_features, index)) };
+                            let existing =
+                                if range.start == chunk.start { Existing::Overwrite } else { Existing::Add };
+                            let x = Matrix::new(&x[inputs], [range.len(), in_features], [in_features, 1]);
+                            let target =
+                                MatrixMut::with_gaps(dweight, in_features, out_features, out_features);
+                            product(target, existing, 1.0, x.transposed(), dy);
+                        }
                     }
                 });
             }
-            let dweight = saved.x.filter(|_| wanted[1]).map(|x| {
-                let dy = derivative.as_ref().unwrap_or(&gradient).storage::<f32>();
-                let x = Matrix::new(x.storage(), [rows, in_features], [in_features, 1]).transposed();
-                let dy = Matrix::new(dy, [rows, out_features], [out_features, 1]);
-                flex::tensor(blocked_product(x, dy), [in_features, out_features])
+            let dweight = x.is_some().then(|| {
+                flex::tensor(sum_of_parts(dweights, in_features * out_features), [in_features, out_features])
             });
             let dbias = wanted[2].then(|| {
                 let mut sums = vec![0.0; out_features];
-                math::add_rows(&mut sums, &partial_sums);
+                math::add_rows(&mut sums, &dbiases);
                 flex::tensor(sums, [out_features])
             });
             [wanted[0].then(|| flex::tensor(dx, saved.input_shape)), dweight, dbias]
@@ -215,52 +234,66 @@ mod fused {
             shape[last] = out_features;
 
             let bias = bias.map(contiguous);
-            let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
-            let weight = flex::matrix(weight).expect("positive strides");
+            let existing = bias.as_ref().map_or(Existing::Overwrite, |bias| Existing::Bias(bias.storage()));
+            let weight = Factor::new(flex::matrix(weight).expect("positive strides"), rows);
             let mut data = buffer(rows * out_features);
             let (outputs, derivative, x) =
                 (Shared::new(&mut data), derivative.map(Shared::new), x.storage::<f32>());
             let chunks = Chunks::new(rows, 32);
             parallel(chunks.count(), |index| {
-                let range = chunks.range(index);
-                let elements = range.start * out_features..range.end * out_features;
-                // SAFETY: the chunks are disjoint.
-                let (outputs, derivative) = unsafe {
-                    (
-                        outputs.slice(elements.clone()),
-                        derivative.as_ref().map(|derivative| derivative.slice(elements)),
-                    )
-                };
-                let existing = match bias {
-                    Some(bias) if out_features > 0 => {
-                        outputs.chunks_exact_mut(out_features).for_each(|row| row.copy_from_slice(bias));
-                        Existing::Add
-                    }
-                    _ => Existing::Overwrite,
-                };
-                let x = Matrix::new(
-                    &x[range.start * in_features..range.end * in_features],
-                    [range.len(), in_features],
-                    [in_features, 1],
-                );
-                product(
-                    MatrixMut::row_major(outputs, out_features),
-                    existing,
-                    1.0,
-                    x,
-                    weight,
-                    chunks.count() == 1,
-                );
-                match (self.activation, derivative) {
-                    (Activation::None, _) => (),
-                    (Activation::Gelu, None) => gelu::in_place(outputs),
-                    (Activation::Gelu, Some(derivative)) => {
-                        gelu::in_place_with_derivative(outputs, derivative)
+                for range in pieces(chunks.range(index), weight.rows_at_a_time()) {
+                    let elements = range.start * out_features..range.end * out_features;
+                    // SAFETY: the chunks are disjoint.
+                    let (outputs, derivative) = unsafe {
+                        (
+                            outputs.slice(elements.clone()),
+                            derivative.as_ref().map(|derivative| derivative.slice(elements)),
+                        )
+                    };
+                    let x = &x[range.start * in_features..range.end * in_features];
+                    weight.multiply(
+                        MatrixMut::row_major(outputs, out_features),
+                        existing,
+                        Matrix::new(x, [range.len(), in_features], [in_features, 1]),
+                        chunks.count() == 1,
+                    );
+                    match (self.activation, derivative) {
+                        (Activation::None, _) => (),
+                        (Activation::Gelu, None) => gelu::in_place(outputs),
+                        (Activation::Gelu, Some(derivative)) => {
+                            gelu::in_place_with_derivative(outputs, derivative)
+                        }
                     }
                 }
             });
             flex::tensor(data, shape)
         }
+    }
+
+    /// Rows whose gradients are worked on at a time: their products find them in the cache.
+    const PIECE: usize = 256;
+
+    /// The range in pieces of `length`, the last one shorter.
+    fn pieces(range: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+        let end = range.end;
+        range.step_by(length).map(move |start| start..start.saturating_add(length).min(end))
+    }
+
+    /// The sum of groups of `size` elements, in order; 0 if there are none.
+    fn sum_of_parts(mut parts: Vec<f32>, size: usize) -> Vec<f32> {
+        if parts.len() > size {
+            let (sums, others) = parts.split_at_mut(size);
+            let sums = Shared::new(sums);
+            parallel_elements(size, |range| {
+                // SAFETY: the ranges are disjoint.
+                let sums = unsafe { sums.slice(range.clone()) };
+                for other in others.chunks_exact(size) {
+                    math::add(sums, &other[range.clone()]);
+                }
+            });
+        }
+        parts.resize(size, 0.0);
+        parts
     }
 
     /// The product of all sizes but the last.

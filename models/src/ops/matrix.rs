@@ -1,6 +1,7 @@
-//! Matrix products on the gemm crate, which packs what it reads and so takes any strides.
+//! Matrix products: small ones without packing, large ones on the processor's matrix unit; on the gemm crate where there is neither.
 
-use super::parallel::{Shared, buffer, parallel};
+use super::parallel::Shared;
+use super::{small, tiles};
 use std::marker::PhantomData;
 
 /// A matrix to read: any strides.
@@ -26,16 +27,26 @@ impl<'a> Matrix<'a> {
         Self { data, rows, columns, row_stride, column_stride }
     }
 
+    #[cfg(test)]
     /// A row-major matrix.
     pub(super) fn row_major(data: &'a [f32], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         Self::new(data, [rows, columns], [columns, 1])
     }
 
-    /// Some rows and columns.
-    fn block(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
-        let offset = (row * self.row_stride + column * self.column_stride).min(self.data.len());
-        Self::new(&self.data[offset..], [rows, columns], [self.row_stride, self.column_stride])
+    /// The address of the first element.
+    pub(super) fn start(&self) -> *const f32 {
+        self.data.as_ptr()
+    }
+
+    /// The distances between rows and between columns.
+    pub(super) fn strides(&self) -> (usize, usize) {
+        (self.row_stride, self.column_stride)
+    }
+
+    #[cfg(test)]
+    pub(super) fn get(&self, row: usize, column: usize) -> f32 {
+        self.data[row * self.row_stride + column * self.column_stride]
     }
 
     /// The transposed matrix, over the same elements.
@@ -52,10 +63,10 @@ impl<'a> Matrix<'a> {
 
 /// A row-major matrix to write, with a gap between its rows or none.
 pub(super) struct MatrixMut<'a> {
-    start: *mut f32,
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
+    pub(super) start: *mut f32,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
     marker: PhantomData<&'a mut [f32]>,
 }
 
@@ -88,23 +99,95 @@ impl<'a> MatrixMut<'a> {
             unsafe { data.pointer(offset, if rows == 0 { 0 } else { (rows - 1) * row_stride + columns }) };
         Self { start, rows, columns, row_stride, marker: PhantomData }
     }
+
+    fn fill_rows(&mut self, row: &[f32]) {
+        assert_eq!(row.len(), self.columns);
+        for index in 0..self.rows {
+            // SAFETY: the matrix has this row.
+            unsafe {
+                self.start.add(index * self.row_stride).copy_from_nonoverlapping(row.as_ptr(), row.len())
+            };
+        }
+    }
 }
 
-/// What a product does with the elements that the output already holds.
+/// What a product is added to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Existing {
+pub(super) enum Existing<'a> {
+    /// Nothing: what the output holds is not read.
     Overwrite,
+    /// What the output holds.
     Add,
+    /// This row, in every row.
+    Bias(&'a [f32]),
 }
 
-/// `out = scale * left * right`, or `out += ...`, on the calling thread or, for a large product and `threads`, on the pool.
+/// The right factor of several products, made ready once.
+pub(super) struct Factor<'a> {
+    matrix: Matrix<'a>,
+    panels: Option<tiles::Panels>,
+}
+
+impl<'a> Factor<'a> {
+    /// For products with `rows` rows in all.
+    pub(super) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
+        let on_tiles = tiles::available() && tiles::worthwhile(rows, matrix.rows, matrix.columns);
+        Self { matrix, panels: if on_tiles { tiles::Panels::new(matrix) } else { None } }
+    }
+
+    /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
+    /// factor for each product and wants more.
+    pub(super) fn rows_at_a_time(&self) -> usize {
+        if self.panels.is_some() { 128 } else { usize::MAX }
+    }
+
+    /// `out = left * self` after what `existing` says, on the calling thread or, for a large product and `threads`, on the pool.
+    ///
+    /// # Panics
+    ///
+    /// If the sizes do not fit.
+    pub(super) fn multiply(
+        &self,
+        out: MatrixMut<'_>,
+        existing: Existing<'_>,
+        left: Matrix<'_>,
+        threads: bool,
+    ) {
+        match &self.panels {
+            Some(panels) => panels.multiply(out, existing, 1.0, left),
+            None => on_vectors(out, existing, 1.0, left, self.matrix, threads),
+        }
+    }
+}
+
+/// `out = scale * left * right` after what `existing` says, on the calling thread.
 ///
 /// # Panics
 ///
 /// If the sizes do not fit.
 pub(super) fn product(
     out: MatrixMut<'_>,
-    existing: Existing,
+    existing: Existing<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    let compact = |matrix: Matrix<'_>| matrix.row_stride == 1 || matrix.column_stride == 1;
+    let (rows, inner, columns) = (left.rows, left.columns, right.columns);
+    if small::takes(rows, inner, columns) && compact(right) {
+        small::multiply(out, existing, scale, left, right);
+    } else if tiles::available() && tiles::worthwhile(rows, inner, columns) && compact(left) && compact(right)
+    {
+        tiles::multiply(out, existing, scale, left, right);
+    } else {
+        on_vectors(out, existing, scale, left, right, false);
+    }
+}
+
+/// [`product`] on the gemm crate, which packs what it reads and so takes any strides.
+fn on_vectors(
+    mut out: MatrixMut<'_>,
+    existing: Existing<'_>,
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
@@ -115,6 +198,9 @@ pub(super) fn product(
         (left.rows, right.columns, right.rows),
         "sizes of a matrix product"
     );
+    if let Existing::Bias(bias) = existing {
+        out.fill_rows(bias);
+    }
     let work = left.rows * left.columns * right.columns;
     let parallelism = if threads && work >= 192 * 192 * 192 {
         gemm::Parallelism::Rayon(0)
@@ -130,7 +216,7 @@ pub(super) fn product(
             out.start,
             1,
             out.row_stride as isize,
-            existing == Existing::Add,
+            existing != Existing::Overwrite,
             left.data.as_ptr(),
             left.column_stride as isize,
             left.row_stride as isize,
@@ -147,47 +233,65 @@ pub(super) fn product(
     }
 }
 
-/// `out = scale * left * right` on the calling thread.
-///
-/// # Panics
-///
-/// If the sizes do not fit.
-pub(super) fn multiply(out: MatrixMut<'_>, scale: f32, left: Matrix<'_>, right: Matrix<'_>) {
-    product(out, Existing::Overwrite, scale, left, right, false);
-}
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::testing::numbers;
 
-/// `left * right` as a row-major buffer, in blocks on the pool: for the gradient of a weight, whose inner dimension is the longest by far.
-///
-/// There gemm's own threads, which meet after every few hundred steps of the inner dimension, reach two thirds of this speed.
-pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
-    const SMALLEST: usize = 48;
-    let (rows, columns) = (left.rows, right.columns);
-    let threads = rayon::current_num_threads();
-    let parts = |length: usize, wanted: usize| wanted.min(length / SMALLEST).max(1);
-    // the shorter side first
-    let (row_parts, column_parts) = if rows <= columns {
-        let row_parts = parts(rows, 2 * threads);
-        (row_parts, parts(columns, (2 * threads).div_ceil(row_parts)))
-    } else {
-        let column_parts = parts(columns, 2 * threads);
-        (parts(rows, (2 * threads).div_ceil(column_parts)), column_parts)
-    };
-    let (row_size, column_size) = (rows.div_ceil(row_parts), columns.div_ceil(column_parts));
-    let mut data = buffer(rows * columns);
-    let out = Shared::new(&mut data);
-    parallel(row_parts * column_parts, |task| {
-        let row = (task / column_parts * row_size).min(rows);
-        let column = (task % column_parts * column_size).min(columns);
-        let (row_count, column_count) = (row_size.min(rows - row), column_size.min(columns - column));
-        // SAFETY: the blocks are disjoint.
-        let out =
-            unsafe { MatrixMut::shared(out, row * columns + column, [row_count, column_count], columns) };
-        multiply(
-            out,
-            1.0,
-            left.block(row, row_count, 0, left.columns),
-            right.block(0, right.rows, column, column_count),
-        );
-    });
-    data
+    /// Checks a way to multiply against sums in float64: factors in both orders of memory, everything that a product may be added to, a
+    /// scale, an output with gaps.
+    ///
+    /// # Panics
+    ///
+    /// If an element is off by more than float32 rounds, or a gap is written to.
+    pub(in super::super) fn assert_product(
+        [rows, inner, columns]: [usize; 3],
+        multiply: impl Fn(MatrixMut<'_>, Existing<'_>, f32, Matrix<'_>, Matrix<'_>),
+    ) {
+        let (a, b, bias) = (numbers(rows * inner, 1), numbers(inner * columns, 2), numbers(columns, 3));
+        let layouts = |data, [rows, columns]: [usize; 2]| {
+            [Matrix::row_major(data, columns), Matrix::row_major(data, rows).transposed()]
+        };
+        for left in layouts(&a, [rows, inner]) {
+            for right in layouts(&b, [inner, columns]) {
+                for existing in [Existing::Overwrite, Existing::Add, Existing::Bias(&bias)] {
+                    let (stride, there, scale) = (columns + 3, 7.0, 0.5);
+                    let mut out = vec![there; rows * stride];
+                    let target = MatrixMut::with_gaps(&mut out, rows, columns, stride);
+                    multiply(target, existing, scale, left, right);
+                    for (index, &found) in out.iter().enumerate() {
+                        let (row, column) = (index / stride, index % stride);
+                        if column >= columns {
+                            assert_eq!(found, there, "a gap");
+                            continue;
+                        }
+                        let start = match existing {
+                            Existing::Overwrite => 0.0,
+                            Existing::Add => there,
+                            Existing::Bias(bias) => bias[column],
+                        };
+                        let (mut sum, mut size) = (f64::from(start), f64::from(start.abs()));
+                        for step in 0..inner {
+                            let term = f64::from(left.get(row, step)) * f64::from(right.get(step, column));
+                            sum += f64::from(scale) * term;
+                            size += term.abs();
+                        }
+                        assert!(
+                            (f64::from(found) - sum).abs() <= 1e-6 * size,
+                            "{rows}x{inner}x{columns} {existing:?}: row {row}, column {column} is {found}, not {sum}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_the_gemm_crate_agree_with_exact_ones() {
+        for size in [[1, 1, 1], [65, 64, 65], [7, 20, 100], [100, 300, 33]] {
+            assert_product(size, |out, existing, scale, left, right| {
+                on_vectors(out, existing, scale, left, right, false);
+            });
+        }
+    }
 }

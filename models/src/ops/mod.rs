@@ -44,8 +44,12 @@ mod matrix;
 mod parallel;
 mod product;
 mod residual;
+#[cfg(feature = "flex")]
+mod small;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
+#[cfg(feature = "flex")]
+mod tiles;
 
 pub(crate) use attention::bias_of_batch;
 pub use attention::{attention, attention_composed, self_attention, self_attention_composed};

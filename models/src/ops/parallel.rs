@@ -50,6 +50,11 @@ impl Chunks {
         Self { length, size }
     }
 
+    /// As few ranges as keep all threads busy, of at least `smallest` rows: for what is summed over the rows, one sum a range.
+    pub(super) fn few(length: usize, smallest: usize) -> Self {
+        Self { length, size: length.div_ceil(2 * rayon::current_num_threads()).max(smallest) }
+    }
+
     pub(super) fn count(self) -> usize {
         self.length.div_ceil(self.size)
     }

@@ -1,0 +1,319 @@
+//! Products of small matrices, such as the scores of one attention head, on AVX-512: the right factor is read where it lies in the cache,
+//! where libraries for large products first copy both factors.
+
+use super::matrix::{Existing, Matrix, MatrixMut};
+
+/// Whether [`multiply`] takes a product on this processor: larger ones are faster where both factors are packed.
+pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> bool {
+    const LARGEST: usize = 128 * 128 * 128;
+    #[cfg(target_arch = "x86_64")]
+    let there = super::math::vectors() == super::math::Vectors::Avx512;
+    #[cfg(not(target_arch = "x86_64"))]
+    let there = false;
+    there && inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128
+}
+
+/// `out = scale * left * right` after what `existing` says, on the calling thread.
+///
+/// # Panics
+///
+/// If the sizes do not fit, or the right factor's elements lie side by side along neither dimension.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn multiply(
+    out: MatrixMut<'_>,
+    existing: Existing<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    assert_eq!(
+        (out.rows, out.columns, left.columns),
+        (left.rows, right.columns, right.rows),
+        "sizes of a matrix product"
+    );
+    // SAFETY: `takes` asked the processor; the sizes fit, and each matrix lies in its buffer.
+    unsafe { avx512::multiply(out, existing, scale, left, right) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn multiply(_: MatrixMut<'_>, _: Existing<'_>, _: f32, _: Matrix<'_>, _: Matrix<'_>) {
+    unreachable!("nothing is taken")
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512 {
+    use super::{Existing, Matrix, MatrixMut};
+    use std::arch::x86_64::*;
+    use std::cell::RefCell;
+
+    /// Elements of a vector.
+    const LANES: usize = 16;
+
+    thread_local! {
+        /// A right factor with rows and columns changed over.
+        static TURNED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// # Safety
+    ///
+    /// The processor has AVX-512, the sizes fit, and the matrices lie in their buffers.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn multiply(
+        out: MatrixMut<'_>,
+        existing: Existing<'_>,
+        scale: f32,
+        left: Matrix<'_>,
+        right: Matrix<'_>,
+    ) {
+        let (row_stride, column_stride) = right.strides();
+        if column_stride == 1 {
+            // SAFETY: by the caller's word.
+            return unsafe { columns(&out, existing, scale, left, right.start(), row_stride) };
+        }
+        assert_eq!(row_stride, 1, "a right factor with a unit stride");
+        let width = right.columns.next_multiple_of(LANES);
+        TURNED.with_borrow_mut(|turned| {
+            turned.resize(turned.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
+            for column in (0..right.columns).step_by(LANES) {
+                for row in (0..right.rows).step_by(LANES) {
+                    let start = right.start().wrapping_add(column * column_stride + row);
+                    let mask = first_lanes(right.rows - row);
+                    let to = turned[row * width + column..].as_mut_ptr();
+                    // SAFETY: the rest is masked; there is room for whole vectors.
+                    unsafe { turn(start, column_stride, right.columns - column, mask, to, width) };
+                }
+            }
+            // SAFETY: by the caller's word.
+            unsafe { columns(&out, existing, scale, left, turned.as_ptr(), width) };
+        });
+    }
+
+    /// The product in panels of columns, and those in blocks of rows.
+    ///
+    /// # Safety
+    ///
+    /// As for [`multiply`]; the right factor's rows lie `stride` elements apart.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn columns(
+        out: &MatrixMut<'_>,
+        existing: Existing<'_>,
+        scale: f32,
+        left: Matrix<'_>,
+        right: *const f32,
+        stride: usize,
+    ) {
+        let mut column = 0;
+        while column < out.columns {
+            let vectors = (out.columns - column).div_ceil(LANES);
+            // five vectors where that is all there is, else four at a time
+            let vectors = if vectors == 5 { 5 } else { vectors.min(4) };
+            let panel = Panel {
+                right: right.wrapping_add(column),
+                stride,
+                inner: left.columns,
+                // of the last vector; the others are whole
+                mask: first_lanes(out.columns - column - (vectors - 1) * LANES),
+                scale,
+                existing: match existing {
+                    Existing::Bias(bias) => Existing::Bias(&bias[column..]),
+                    other => other,
+                },
+            };
+            // SAFETY: by the caller's word.
+            unsafe {
+                match vectors {
+                    1 => panel.rows::<1>(out, column, left),
+                    2 => panel.rows::<2>(out, column, left),
+                    3 => panel.rows::<3>(out, column, left),
+                    4 => panel.rows::<4>(out, column, left),
+                    _ => panel.rows::<5>(out, column, left),
+                }
+            }
+            column += vectors * LANES;
+        }
+    }
+
+    /// Some columns of the right factor.
+    struct Panel<'a> {
+        right: *const f32,
+        stride: usize,
+        inner: usize,
+        mask: __mmask16,
+        scale: f32,
+        existing: Existing<'a>,
+    }
+
+    impl Panel<'_> {
+        /// # Safety
+        ///
+        /// As for [`columns`].
+        #[target_feature(enable = "avx512f")]
+        unsafe fn rows<const VECTORS: usize>(&self, out: &MatrixMut<'_>, column: usize, left: Matrix<'_>) {
+            // as many sums as there are registers for beside a row of the right factor
+            let most = if VECTORS == 5 { 5 } else { 6 };
+            let mut row = 0;
+            while row < out.rows {
+                let rows = (out.rows - row).min(most);
+                let strides = left.strides();
+                let left = left.start().wrapping_add(row * strides.0);
+                let to = out.start.wrapping_add(row * out.row_stride + column);
+                // SAFETY: by the caller's word.
+                unsafe {
+                    match rows {
+                        1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride),
+                        2 => self.block::<2, VECTORS>(left, strides, to, out.row_stride),
+                        3 => self.block::<3, VECTORS>(left, strides, to, out.row_stride),
+                        4 => self.block::<4, VECTORS>(left, strides, to, out.row_stride),
+                        5 => self.block::<5, VECTORS>(left, strides, to, out.row_stride),
+                        _ => self.block::<6, VECTORS>(left, strides, to, out.row_stride),
+                    }
+                }
+                row += rows;
+            }
+        }
+
+        /// # Safety
+        ///
+        /// As for [`columns`].
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        unsafe fn block<const ROWS: usize, const VECTORS: usize>(
+            &self,
+            mut left: *const f32,
+            (row_stride, inner_stride): (usize, usize),
+            out: *mut f32,
+            out_stride: usize,
+        ) {
+            let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+            let mut right = self.right;
+            // SAFETY: by the caller's word; the last vector is masked.
+            unsafe {
+                for _ in 0..self.inner {
+                    let mut values = [_mm512_setzero_ps(); VECTORS];
+                    for (index, value) in values.iter_mut().enumerate() {
+                        let from = right.add(index * LANES);
+                        *value = if index + 1 < VECTORS {
+                            _mm512_loadu_ps(from)
+                        } else {
+                            _mm512_maskz_loadu_ps(self.mask, from)
+                        };
+                    }
+                    for (row, sums) in sums.iter_mut().enumerate() {
+                        let factor = _mm512_set1_ps(*left.add(row * row_stride));
+                        for (sum, value) in sums.iter_mut().zip(values) {
+                            *sum = _mm512_fmadd_ps(factor, value, *sum);
+                        }
+                    }
+                    left = left.wrapping_add(inner_stride);
+                    right = right.wrapping_add(self.stride);
+                }
+                let scale = _mm512_set1_ps(self.scale);
+                for (row, sums) in sums.iter().enumerate() {
+                    for (index, sum) in sums.iter().enumerate() {
+                        let mask = if index + 1 < VECTORS { u16::MAX } else { self.mask };
+                        let to = out.add(row * out_stride + index * LANES);
+                        let value = match self.existing {
+                            Existing::Overwrite => _mm512_mul_ps(*sum, scale),
+                            Existing::Add => _mm512_fmadd_ps(*sum, scale, _mm512_maskz_loadu_ps(mask, to)),
+                            Existing::Bias(bias) => {
+                                let bias = bias.as_ptr().add(index * LANES);
+                                _mm512_fmadd_ps(*sum, scale, _mm512_maskz_loadu_ps(mask, bias))
+                            }
+                        };
+                        _mm512_mask_storeu_ps(to, mask, value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads up to 16 vectors through a mask, takes the others as 0, and writes them with rows and columns changed over.
+    ///
+    /// # Safety
+    ///
+    /// They can be read; `out` has room for 16 vectors, `out_stride` elements apart.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(in super::super) unsafe fn turn(
+        start: *const f32,
+        stride: usize,
+        count: usize,
+        mask: __mmask16,
+        out: *mut f32,
+        out_stride: usize,
+    ) {
+        let mut rows = [_mm512_setzero_ps(); LANES];
+        for (index, row) in rows.iter_mut().enumerate() {
+            let mask = if index < count { mask } else { 0 };
+            // SAFETY: by the caller's word, and what the mask leaves out is not read.
+            *row = unsafe { _mm512_maskz_loadu_ps(mask, start.wrapping_add(index * stride)) };
+        }
+        let rows = transposed(rows);
+        for (index, row) in rows.iter().enumerate() {
+            // SAFETY: by the caller's word.
+            unsafe { _mm512_storeu_ps(out.add(index * out_stride), *row) };
+        }
+    }
+
+    /// A mask of the first lanes.
+    pub(in super::super) fn first_lanes(count: usize) -> __mmask16 {
+        if count >= LANES { u16::MAX } else { (1 << count) - 1 }
+    }
+
+    /// Rows and columns changed over: pairs of rows, then fours, eights and all.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
+        let (mut pairs, mut fours) = ([_mm512_setzero_pd(); LANES], [_mm512_setzero_ps(); LANES]);
+        let (mut eights, mut all) = (fours, fours);
+        for index in (0..LANES).step_by(2) {
+            let (a, b) = (rows[index], rows[index + 1]);
+            pairs[index] = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+            pairs[index + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+        }
+        for group in (0..LANES).step_by(4) {
+            for half in 0..2 {
+                // of four rows, columns 4 * lane + 2 * half and the next
+                let (a, b) = (pairs[group + half], pairs[group + half + 2]);
+                fours[group + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                fours[group + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+            }
+        }
+        for group in (0..LANES).step_by(8) {
+            for column in 0..4 {
+                // of eight rows, lanes 0 and 2, then 1 and 3
+                let (a, b) = (fours[group + column], fours[group + 4 + column]);
+                eights[group + column] = _mm512_shuffle_f32x4::<0x88>(a, b);
+                eights[group + 4 + column] = _mm512_shuffle_f32x4::<0xdd>(a, b);
+            }
+        }
+        for odd in 0..2 {
+            for column in 0..4 {
+                let (a, b) = (eights[4 * odd + column], eights[8 + 4 * odd + column]);
+                all[4 * odd + column] = _mm512_shuffle_f32x4::<0x88>(a, b);
+                all[8 + 4 * odd + column] = _mm512_shuffle_f32x4::<0xdd>(a, b);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::matrix::tests::assert_product;
+    use super::*;
+
+    #[test]
+    fn small_products_agree_with_exact_ones() {
+        if !takes(1, 1, 1) {
+            eprintln!("not run: this processor has no AVX-512");
+            return;
+        }
+        for size in
+            [[1, 1, 1], [65, 64, 65], [65, 65, 64], [7, 20, 100], [49, 32, 49], [3, 5, 33], [12, 64, 16]]
+        {
+            assert!(takes(size[0], size[1], size[2]));
+            assert_product(size, multiply);
+        }
+    }
+}

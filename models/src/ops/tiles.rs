@@ -1,0 +1,130 @@
+//! Products of float32 matrices on the processor's matrix unit, AMX, which multiplies bfloat16 and adds up in float32.
+//!
+//! A float32 has 24 significant bits, a bfloat16 has 8: cut off in three steps, every float32 is exactly the sum of three bfloat16,
+//! `x = x1 + x2 + x3`, each at most 2^-8 of the one before. The product is computed as
+//! `x1 y1 + (x1 y2 + x2 y1) + (x1 y3 + x2 y2 + x3 y1)`; what is left out is at most 2^-23 of it, below what float32 rounds away.
+//! Six products of bfloat16 on this unit take less than half the time of one of float32 on the vector unit, and their sum is as close
+//! to the exact product. (The splitting is that of Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype
+//! For Higher-Precision Computations", ARITH 2019, section 3.)
+//!
+//! Factors are packed into panels of two tiles, 16 rows of 16 pairs of bfloat16 each. Inner element `i` of a tile is paired with
+//! element `i + 16`, in both factors, so that packing needs no shuffles where memory runs along the right dimension.
+//!
+//! An infinity times a finite number is NaN here, as the parts of an infinity are not all infinite: what is not finite stays so.
+
+use super::matrix::{Existing, Matrix, MatrixMut};
+
+/// Whether products run on the matrix unit: the processor has one, the system lets the program use it, and the environment variable
+/// `VITRINE_MATRIX_UNIT` is not `off`.
+pub(super) fn available() -> bool {
+    use std::sync::LazyLock;
+    static AVAILABLE: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var_os("VITRINE_MATRIX_UNIT").is_none_or(|value| value != "off") && unit::request()
+    });
+    *AVAILABLE
+}
+
+/// Whether a product is one for the matrix unit: smaller ones would fill a small part of its tiles.
+pub(super) fn worthwhile(rows: usize, inner: usize, columns: usize) -> bool {
+    rows >= 8 && columns >= 8 && inner >= 16 && rows * inner * columns >= 32 * 32 * 32
+}
+
+pub(super) use unit::{Panels, multiply};
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod unit {
+    //! Elsewhere there is no such unit, or no known way to ask for it.
+
+    use super::{Existing, Matrix, MatrixMut};
+
+    pub(in super::super) fn request() -> bool {
+        false
+    }
+
+    #[derive(Debug)]
+    pub(in super::super) enum Panels {}
+
+    impl Panels {
+        pub(in super::super) fn new(_right: Matrix<'_>) -> Option<Self> {
+            None
+        }
+
+        pub(in super::super) fn multiply(
+            &self,
+            _out: MatrixMut<'_>,
+            _existing: Existing<'_>,
+            _scale: f32,
+            _left: Matrix<'_>,
+        ) {
+            match *self {}
+        }
+    }
+
+    pub(in super::super) fn multiply(
+        _out: MatrixMut<'_>,
+        _existing: Existing<'_>,
+        _scale: f32,
+        _left: Matrix<'_>,
+        _right: Matrix<'_>,
+    ) {
+        unreachable!("there is no matrix unit")
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod unit;
+
+#[cfg(test)]
+mod tests {
+    use super::super::matrix::tests::assert_product;
+    use super::*;
+    use crate::testing::numbers;
+
+    /// Rows, inner elements and columns: whole panels, single tiles, edges of every kind, several slabs of inner elements.
+    const SIZES: [[usize; 3]; 10] = [
+        [64, 64, 64],
+        [32, 32, 32],
+        [16, 16, 128],
+        [65, 64, 65],
+        [65, 65, 64],
+        [17, 40, 100],
+        [100, 33, 49],
+        [8, 600, 9],
+        [300, 513, 33],
+        [33, 1030, 70],
+    ];
+
+    #[test]
+    fn products_are_as_exact_as_float32() {
+        if !available() {
+            eprintln!("not run: this processor has no matrix unit");
+            return;
+        }
+        for size in SIZES {
+            assert_product(size, multiply);
+            assert_product(size, |out, existing, scale, left, right| {
+                let panels = Panels::new(right).expect("a matrix with a unit stride");
+                panels.multiply(out, existing, scale, left);
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so_and_spreads_no_further() {
+        if !available() {
+            eprintln!("not run: this processor has no matrix unit");
+            return;
+        }
+        let [rows, inner, columns] = [40, 50, 60];
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::from_bits(0x7f80_0001)] {
+            let (mut a, b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
+            a[20 * inner + 30] = special;
+            let mut out = vec![0.0; rows * columns];
+            let (left, right) = (Matrix::row_major(&a, inner), Matrix::row_major(&b, columns));
+            multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
+            for (index, value) in out.iter().enumerate() {
+                assert_eq!(value.is_finite(), index / columns != 20, "element {index} is {value}");
+            }
+        }
+    }
+}
