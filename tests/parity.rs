@@ -160,7 +160,7 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
     let mut model: VisionTransformer = weights.model(&device.clone().autodiff()).unwrap();
     let recipe = Recipe { learning_rate: 1e-3, weight_decay: 0.05, ..Recipe::default() };
     // PyTorch's reference decays every parameter, so no group is spared here.
-    let mut optimiser = optimiser::base(&recipe).init();
+    let mut optimiser = optimiser::uniform(&recipe);
     let inputs = tensor::<5>(&io["inputs"], &device.clone().autodiff());
     let targets = &io["targets"];
     for step in 0..3 {

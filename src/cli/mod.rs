@@ -80,14 +80,14 @@ struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Sets the size of the thread pool that the CPU backends and image decoding share.
+    /// Sets up the thread pool that the CPU backends and image decoding share. This thread is one of its threads: it works on what it
+    /// asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
-        if let Some(threads) = self.threads {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(usize::from(threads))
-                .build_global()
-                .context("--threads: the thread pool is already running")?;
-        }
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(self.threads.map_or(0, usize::from))
+            .use_current_thread()
+            .build_global()
+            .context("the thread pool cannot be set up")?;
         Ok(rayon::current_num_threads())
     }
 }

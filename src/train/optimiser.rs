@@ -1,8 +1,11 @@
 //! AdamW as Vision Transformers are trained: no decay where it does not belong, gradients clipped together.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
-use burn::tensor::Tensor;
+use burn::optim::{
+    AdamWState, AdaptiveMomentumState, GradientsParams, LearningRate, ModuleOptimizer, Optimizer,
+};
+use burn::tensor::{Device, Tensor};
+use vitrine_models::ops;
 
 use crate::recipe::Recipe;
 
@@ -16,19 +19,63 @@ const NO_DECAY: [&str; 4] = [
 
 /// AdamW (Loshchilov & Hutter 2019) with the recipe's numbers, as `torch.optim.AdamW` computes it.
 pub fn adamw(recipe: &Recipe) -> ModuleOptimizer {
-    let base = base(recipe);
     let spared =
         ParamGroup::from_any_regexes(NO_DECAY.to_vec()).expect("the patterns of this file are valid");
-    base.init().with_group(spared, base.clone().with_weight_decay(0.0).build(), None)
+    uniform(recipe).with_group(spared, AdamW { weight_decay: 0.0, ..AdamW::new(recipe) }, None)
 }
 
-/// The recipe's numbers, before any parameter is spared from decay.
-pub fn base(recipe: &Recipe) -> AdamWConfig {
-    AdamWConfig::new()
-        .with_beta_1(recipe.betas[0] as f32)
-        .with_beta_2(recipe.betas[1] as f32)
-        .with_epsilon(recipe.epsilon as f32)
-        .with_weight_decay(recipe.weight_decay as f32)
+/// [`adamw`] with the same decay for every parameter.
+pub fn uniform(recipe: &Recipe) -> ModuleOptimizer {
+    ModuleOptimizer::from(AdamW::new(recipe))
+}
+
+/// AdamW in one pass over each parameter; its state is that of burn's AdamW.
+#[derive(Clone, Debug)]
+struct AdamW {
+    betas: [f32; 2],
+    epsilon: f32,
+    weight_decay: f32,
+}
+
+impl AdamW {
+    fn new(recipe: &Recipe) -> Self {
+        Self {
+            betas: recipe.betas.map(|beta| beta as f32),
+            epsilon: recipe.epsilon as f32,
+            weight_decay: recipe.weight_decay as f32,
+        }
+    }
+}
+
+impl Optimizer for AdamW {
+    type State<const D: usize> = AdamWState<D>;
+
+    fn step<const D: usize>(
+        &self,
+        learning_rate: LearningRate,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        state: Option<Self::State<D>>,
+    ) -> (Tensor<D>, Option<Self::State<D>>) {
+        let (time, averages) = match state {
+            Some(AdamWState { momentum }) => (momentum.time + 1, [momentum.moment_1, momentum.moment_2]),
+            None => (1, [parameter.zeros_like(), parameter.zeros_like()]),
+        };
+        let update = ops::AdamW {
+            learning_rate,
+            betas: self.betas,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            time,
+        };
+        let (parameter, [moment_1, moment_2]) = ops::adamw(update, parameter, gradient, averages);
+        let momentum = AdaptiveMomentumState::new(time, moment_1, moment_2);
+        (parameter, Some(AdamWState { momentum }))
+    }
+
+    fn to_device<const D: usize>(state: Self::State<D>, device: &Device) -> Self::State<D> {
+        AdamWState { momentum: state.momentum.to_device(device) }
+    }
 }
 
 /// Scales all gradients so that their norm over all parameters together is at most `max_norm`, as
@@ -68,7 +115,7 @@ struct SumOfSquares<'a> {
 impl ModuleVisitor for SumOfSquares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(grad) = self.grads.get::<D>(param.id) {
-            let sum = grad.square().sum();
+            let sum = ops::sum_of_squares(grad);
             self.total = Some(match self.total.take() {
                 Some(total) => total + sum,
                 None => sum,
@@ -85,7 +132,7 @@ struct Scale {
 impl ModuleVisitor for Scale {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(grad) = self.grads.remove::<D>(param.id) {
-            self.grads.register(param.id, grad * self.factor.clone().unsqueeze::<D>());
+            self.grads.register(param.id, ops::scaled(grad, self.factor.clone()));
         }
     }
 }

@@ -49,6 +49,22 @@ pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
         }
 }
 
+/// Whether it is a float32 tensor on flex that autodiff does not follow.
+pub(super) fn takes_untracked<const D: usize>(tensor: &Tensor<D>) -> bool {
+    takes(tensor) && !tensor.device().is_autodiff()
+}
+
+/// The flex tensor in one that [`takes_untracked`] accepts.
+pub(super) fn untracked<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+    plain(tensor.into_dispatch())
+}
+
+/// A tensor without autodiff.
+pub(super) fn wrap<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
+    let kind = DispatchTensorKind::Flex(BackendTensor::Float(tensor));
+    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+}
+
 /// [`takes`] for an input that may be absent.
 pub(super) fn takes_option<const D: usize>(tensor: &Option<Tensor<D>>) -> bool {
     tensor.as_ref().is_none_or(takes)

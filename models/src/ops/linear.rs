@@ -66,7 +66,7 @@ mod fused {
     //! Rows are cut into chunks; a chunk's product, bias and activation are done while it lies in the cache.
 
     use super::super::flex::{self, Operation, contiguous, sizes};
-    use super::super::matrix::{Existing, Factor, Matrix, MatrixMut, product};
+    use super::super::matrix::{Existing, Factor, Matrix, MatrixMut, product, product_of_few_rows};
     use super::super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
     use super::super::{gelu, math};
     use burn::backend::{TensorMetadata, flex::FlexTensor};
@@ -235,38 +235,62 @@ mod fused {
 
             let bias = bias.map(contiguous);
             let existing = bias.as_ref().map_or(Existing::Overwrite, |bias| Existing::Bias(bias.storage()));
-            let weight = Factor::new(flex::matrix(weight).expect("positive strides"), rows);
+            let weight = flex::matrix(weight).expect("positive strides");
             let mut data = buffer(rows * out_features);
             let (outputs, derivative, x) =
                 (Shared::new(&mut data), derivative.map(Shared::new), x.storage::<f32>());
+            let all = Matrix::new(&x[..rows * in_features], [rows, in_features], [in_features, 1]);
+            if product_of_few_rows(outputs, existing, all, weight) {
+                parallel_elements(rows * out_features, |range| {
+                    // SAFETY: the ranges are disjoint.
+                    unsafe { self.activate(outputs, derivative, range) };
+                });
+                return flex::tensor(data, shape);
+            }
+            let weight = Factor::new(weight, rows);
             let chunks = Chunks::new(rows, 32);
             parallel(chunks.count(), |index| {
                 for range in pieces(chunks.range(index), weight.rows_at_a_time()) {
                     let elements = range.start * out_features..range.end * out_features;
-                    // SAFETY: the chunks are disjoint.
-                    let (outputs, derivative) = unsafe {
-                        (
-                            outputs.slice(elements.clone()),
-                            derivative.as_ref().map(|derivative| derivative.slice(elements)),
-                        )
-                    };
                     let x = &x[range.start * in_features..range.end * in_features];
-                    weight.multiply(
-                        MatrixMut::row_major(outputs, out_features),
-                        existing,
-                        Matrix::new(x, [range.len(), in_features], [in_features, 1]),
-                        chunks.count() == 1,
-                    );
-                    match (self.activation, derivative) {
-                        (Activation::None, _) => (),
-                        (Activation::Gelu, None) => gelu::in_place(outputs),
-                        (Activation::Gelu, Some(derivative)) => {
-                            gelu::in_place_with_derivative(outputs, derivative)
-                        }
+                    // SAFETY: the chunks are disjoint.
+                    unsafe {
+                        weight.multiply(
+                            MatrixMut::row_major(outputs.slice(elements.clone()), out_features),
+                            existing,
+                            Matrix::new(x, [range.len(), in_features], [in_features, 1]),
+                            chunks.count() == 1,
+                        );
+                        self.activate(outputs, derivative, elements);
                     }
                 }
             });
             flex::tensor(data, shape)
+        }
+
+        /// Puts some outputs through the activation.
+        ///
+        /// # Safety
+        ///
+        /// No other task may work on these elements.
+        unsafe fn activate(
+            &self,
+            outputs: Shared<'_>,
+            derivative: Option<Shared<'_>>,
+            elements: Range<usize>,
+        ) {
+            if self.activation == Activation::None {
+                return;
+            }
+            // SAFETY: by the caller's word.
+            let outputs = unsafe { outputs.slice(elements.clone()) };
+            match derivative {
+                None => gelu::in_place(outputs),
+                // SAFETY: by the caller's word.
+                Some(derivative) => {
+                    gelu::in_place_with_derivative(outputs, unsafe { derivative.slice(elements) })
+                }
+            }
         }
     }
 

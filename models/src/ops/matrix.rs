@@ -1,8 +1,9 @@
 //! Matrix products: small ones without packing, large ones on the processor's matrix unit; on the gemm crate where there is neither.
 
-use super::parallel::Shared;
+use super::parallel::{Shared, parallel};
 use super::{small, tiles};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A matrix to read: any strides.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,18 @@ impl<'a> Matrix<'a> {
     pub(super) fn row_major(data: &'a [f32], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         Self::new(data, [rows, columns], [columns, 1])
+    }
+
+    /// Some columns.
+    fn columns(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.columns);
+        let offset = (range.start * self.column_stride).min(self.data.len());
+        Self { data: &self.data[offset..], columns: range.len(), ..self }
+    }
+
+    /// Whether its elements lie side by side along a dimension.
+    fn compact(&self) -> bool {
+        self.row_stride == 1 || self.column_stride == 1
     }
 
     /// The address of the first element.
@@ -132,7 +145,7 @@ impl<'a> Factor<'a> {
     /// For products with `rows` rows in all.
     pub(super) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
         let on_tiles = tiles::available() && tiles::worthwhile(rows, matrix.rows, matrix.columns);
-        Self { matrix, panels: if on_tiles { tiles::Panels::new(matrix) } else { None } }
+        Self { matrix, panels: if on_tiles { tiles::Panels::right(matrix) } else { None } }
     }
 
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
@@ -154,10 +167,39 @@ impl<'a> Factor<'a> {
         threads: bool,
     ) {
         match &self.panels {
-            Some(panels) => panels.multiply(out, existing, 1.0, left),
+            Some(panels) => panels.after(left, out, existing, 1.0),
             None => on_vectors(out, existing, 1.0, left, self.matrix, threads),
         }
     }
+}
+
+/// `out = left * right` after what `existing` says, on the pool, for few rows: whether that was the way to go. If not, nothing is done.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
+pub(super) fn product_of_few_rows(
+    out: Shared<'_>,
+    existing: Existing<'_>,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) -> bool {
+    let (rows, columns) = (left.rows, right.columns);
+    if !tiles::few_rows(rows, left.columns, columns) || !right.compact() {
+        return false;
+    }
+    let Some(left) = tiles::Panels::left(left) else { return false };
+    parallel(columns.div_ceil(tiles::PANEL), |index| {
+        let range = index * tiles::PANEL..((index + 1) * tiles::PANEL).min(columns);
+        // SAFETY: each task has columns of its own.
+        let out = unsafe { MatrixMut::shared(out, range.start, [rows, range.len()], columns) };
+        let existing = match existing {
+            Existing::Bias(bias) => Existing::Bias(&bias[range.clone()]),
+            other => other,
+        };
+        left.before(right.columns(range), out, existing, 1.0);
+    });
+    true
 }
 
 /// `out = scale * left * right` after what `existing` says, on the calling thread.
@@ -172,11 +214,13 @@ pub(super) fn product(
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    let compact = |matrix: Matrix<'_>| matrix.row_stride == 1 || matrix.column_stride == 1;
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
-    if small::takes(rows, inner, columns) && compact(right) {
+    if small::takes(rows, inner, columns) && right.compact() {
         small::multiply(out, existing, scale, left, right);
-    } else if tiles::available() && tiles::worthwhile(rows, inner, columns) && compact(left) && compact(right)
+    } else if tiles::available()
+        && tiles::worthwhile(rows, inner, columns)
+        && left.compact()
+        && right.compact()
     {
         tiles::multiply(out, existing, scale, left, right);
     } else {

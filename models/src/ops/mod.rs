@@ -22,6 +22,7 @@
 //! Write the public function and its composed definition, implement `flex::Operation` in a private module `fused`, and
 //! compare the two in the tests with `testing::assert_same`.
 
+mod adamw;
 mod attention;
 #[cfg(feature = "flex")]
 mod attention_fused;
@@ -51,6 +52,7 @@ mod testing;
 #[cfg(feature = "flex")]
 mod tiles;
 
+pub use adamw::{AdamW, adamw, adamw_composed, scaled, sum_of_squares};
 pub(crate) use attention::bias_of_batch;
 pub use attention::{attention, attention_composed, self_attention, self_attention_composed};
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};

@@ -243,10 +243,17 @@ pub(super) mod avx512 {
         out_stride: usize,
     ) {
         let mut rows = [_mm512_setzero_ps(); LANES];
-        for (index, row) in rows.iter_mut().enumerate() {
-            let mask = if index < count { mask } else { 0 };
-            // SAFETY: by the caller's word, and what the mask leaves out is not read.
-            *row = unsafe { _mm512_maskz_loadu_ps(mask, start.wrapping_add(index * stride)) };
+        if count >= LANES && mask == u16::MAX {
+            for (index, row) in rows.iter_mut().enumerate() {
+                // SAFETY: by the caller's word.
+                *row = unsafe { _mm512_loadu_ps(start.add(index * stride)) };
+            }
+        } else {
+            for (index, row) in rows.iter_mut().enumerate() {
+                let mask = if index < count { mask } else { 0 };
+                // SAFETY: by the caller's word, and what the mask leaves out is not read.
+                *row = unsafe { _mm512_maskz_loadu_ps(mask, start.wrapping_add(index * stride)) };
+            }
         }
         let rows = transposed(rows);
         for (index, row) in rows.iter().enumerate() {

@@ -29,6 +29,17 @@ pub(super) fn worthwhile(rows: usize, inner: usize, columns: usize) -> bool {
     rows >= 8 && columns >= 8 && inner >= 16 && rows * inner * columns >= 32 * 32 * 32
 }
 
+/// Whether a left factor of these rows is better packed once, and the right one by each task for the columns that it computes: a few
+/// rows do not make up for a right factor that is packed to memory and read back.
+pub(super) fn few_rows(rows: usize, inner: usize, columns: usize) -> bool {
+    const LARGEST: usize = 256 * 1024;
+    available() && worthwhile(rows, inner, columns) && rows * inner <= LARGEST
+}
+
+/// Rows of a left factor or columns of a right one that are packed together: two tiles, as two by two tiles of sums make the best use of the
+/// unit's eight registers.
+pub(super) const PANEL: usize = 32;
+
 pub(super) use unit::{Panels, multiply};
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -45,17 +56,19 @@ mod unit {
     pub(in super::super) enum Panels {}
 
     impl Panels {
-        pub(in super::super) fn new(_right: Matrix<'_>) -> Option<Self> {
+        pub(in super::super) fn left(_: Matrix<'_>) -> Option<Self> {
             None
         }
 
-        pub(in super::super) fn multiply(
-            &self,
-            _out: MatrixMut<'_>,
-            _existing: Existing<'_>,
-            _scale: f32,
-            _left: Matrix<'_>,
-        ) {
+        pub(in super::super) fn right(_: Matrix<'_>) -> Option<Self> {
+            None
+        }
+
+        pub(in super::super) fn after(&self, _: Matrix<'_>, _: MatrixMut<'_>, _: Existing<'_>, _: f32) {
+            match *self {}
+        }
+
+        pub(in super::super) fn before(&self, _: Matrix<'_>, _: MatrixMut<'_>, _: Existing<'_>, _: f32) {
             match *self {}
         }
     }
@@ -103,8 +116,12 @@ mod tests {
         for size in SIZES {
             assert_product(size, multiply);
             assert_product(size, |out, existing, scale, left, right| {
-                let panels = Panels::new(right).expect("a matrix with a unit stride");
-                panels.multiply(out, existing, scale, left);
+                let right = Panels::right(right).expect("a matrix with a unit stride");
+                right.after(left, out, existing, scale);
+            });
+            assert_product(size, |out, existing, scale, left, right| {
+                let left = Panels::left(left).expect("a matrix with a unit stride");
+                left.before(right, out, existing, scale);
             });
         }
     }

@@ -1,7 +1,8 @@
 //! The matrix unit of x86 processors (Intel's AMX-BF16), on Linux, which asks programs to say that they use it.
 
+use super::super::parallel::parallel;
 use super::super::small::avx512::{first_lanes, turn};
-use super::{Existing, Matrix, MatrixMut};
+use super::{Existing, Matrix, MatrixMut, PANEL};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
@@ -11,8 +12,7 @@ use std::mem::MaybeUninit;
 const SIDE: usize = 16;
 /// Inner elements of a tile.
 const DEPTH: usize = 2 * SIDE;
-/// Rows or columns of a panel: two tiles, as two by two tiles of sums make the best use of the eight registers.
-const PANEL: usize = 2 * SIDE;
+const _: () = assert!(PANEL == 2 * SIDE);
 /// The bfloat16 that a float32 is cut into.
 const PARTS: usize = 3;
 const TILE_BYTES: usize = 1024;
@@ -62,11 +62,12 @@ thread_local! {
     static RIGHT: RefCell<Room> = RefCell::default();
 }
 
-/// A right factor, packed: for each panel of columns, for each block of inner elements, the parts of the panel's one or two tiles.
+/// A factor, packed: for each panel of rows of a left one or columns of a right one, for each block of inner elements, the parts of the
+/// panel's one or two tiles.
 pub(in super::super) struct Panels {
     lines: Vec<Line>,
+    outer: usize,
     inner: usize,
-    columns: usize,
 }
 
 /// The bytes of a packed factor.
@@ -75,47 +76,74 @@ fn packed_bytes(outer: usize, inner: usize) -> usize {
 }
 
 impl Panels {
-    /// Packs on the thread pool. `None` if the elements lie side by side along neither dimension.
-    pub(in super::super) fn new(right: Matrix<'_>) -> Option<Self> {
-        use super::super::parallel::parallel;
-        let source = Source::of(right.transposed())?;
-        let lines = packed_bytes(right.columns, right.rows) / size_of::<Line>();
+    /// Packs a left factor on the thread pool. `None` if its elements lie side by side along neither dimension.
+    pub(in super::super) fn left(left: Matrix<'_>) -> Option<Self> {
+        Some(Self::new(Source::of(left)?, [left.rows, left.columns], Form::Left))
+    }
+
+    /// Packs a right factor on the thread pool. `None` if its elements lie side by side along neither dimension.
+    pub(in super::super) fn right(right: Matrix<'_>) -> Option<Self> {
+        Some(Self::new(Source::of(right.transposed())?, [right.columns, right.rows], Form::Right))
+    }
+
+    fn new(source: Source, [outer, inner]: [usize; 2], form: Form) -> Self {
+        let lines = packed_bytes(outer, inner) / size_of::<Line>();
         let mut packed: Vec<Line> = Vec::with_capacity(lines);
-        let panel = packed_bytes(PANEL, right.rows);
+        let panel = packed_bytes(PANEL, inner);
         let start = Address(packed.as_mut_ptr().cast::<u8>());
-        parallel(right.columns.div_ceil(PANEL), |index| {
-            let columns = PANEL.min(right.columns - index * PANEL);
+        parallel(outer.div_ceil(PANEL), |index| {
+            let first = index * PANEL;
             // SAFETY: each task packs a panel of its own.
             unsafe {
-                let source = source.from(index * PANEL, 0);
-                pack(source, [columns, right.rows], Form::Right, start.at(index * panel));
+                pack(source.from(first, 0), [PANEL.min(outer - first), inner], form, start.at(index * panel));
             }
         });
         // SAFETY: `pack` wrote every tile.
         unsafe { packed.set_len(lines) };
-        Some(Self { lines: packed, inner: right.rows, columns: right.columns })
+        Self { lines: packed, outer, inner }
     }
 
     /// [`multiply`] with this right factor.
-    pub(in super::super) fn multiply(
+    pub(in super::super) fn after(
         &self,
+        left: Matrix<'_>,
         out: MatrixMut<'_>,
         existing: Existing<'_>,
         scale: f32,
-        left: Matrix<'_>,
     ) {
         assert_eq!(
             (out.rows, out.columns, left.columns),
-            (left.rows, self.columns, self.inner),
+            (left.rows, self.outer, self.inner),
             "sizes of a matrix product"
         );
         let source = Source::of(left).expect("a left factor with a unit stride");
         let panels = self.lines.as_ptr().cast();
         LEFT.with_borrow_mut(|room| {
+            let (left, right) = (Factor::Plain(source, room), Factor::Packed(panels));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before anything was packed.
-            unsafe {
-                Unit::new().multiply(out, existing, scale, source, Right::Packed(panels), self.inner, room)
-            };
+            unsafe { Unit::new().multiply(out, existing, scale, left, right, self.inner) };
+        });
+    }
+
+    /// [`multiply`] with this left factor.
+    pub(in super::super) fn before(
+        &self,
+        right: Matrix<'_>,
+        out: MatrixMut<'_>,
+        existing: Existing<'_>,
+        scale: f32,
+    ) {
+        assert_eq!(
+            (out.rows, out.columns, right.rows),
+            (self.outer, right.columns, self.inner),
+            "sizes of a matrix product"
+        );
+        let source = Source::of(right.transposed()).expect("a right factor with a unit stride");
+        let panels = self.lines.as_ptr().cast();
+        RIGHT.with_borrow_mut(|room| {
+            let (left, right) = (Factor::Packed(panels), Factor::Plain(source, room));
+            // SAFETY: as in `after`.
+            unsafe { Unit::new().multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 }
@@ -156,19 +184,62 @@ pub(in super::super) fn multiply(
     let (left, right) = (left.expect("a left factor"), right.expect("a right factor"));
     LEFT.with_borrow_mut(|left_room| {
         RIGHT.with_borrow_mut(|right_room| {
-            let right = Right::Plain(right, right_room);
+            let (left, right) = (Factor::Plain(left, left_room), Factor::Plain(right, right_room));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before.
-            unsafe { Unit::new().multiply(out, existing, scale, left, right, inner, left_room) };
+            unsafe { Unit::new().multiply(out, existing, scale, left, right, inner) };
         });
     });
 }
 
-/// The right factor of a product.
-enum Right<'a> {
+/// A factor of a product.
+enum Factor<'a> {
     /// All of its panels.
     Packed(*const u8),
-    /// To be packed, panel by panel, into this room.
+    /// To be packed, some of it at a time, into this room.
     Plain(Source, &'a mut Room),
+}
+
+impl Factor<'_> {
+    /// The panels of `outers` elements from `outer` on, a whole number of panels, and of `inners` inner elements of all `inner`, from
+    /// `first` on.
+    ///
+    /// # Safety
+    ///
+    /// The factor has these elements.
+    unsafe fn take(
+        &mut self,
+        [outer, outers]: [usize; 2],
+        [first, inners]: [usize; 2],
+        inner: usize,
+        form: Form,
+    ) -> Taken {
+        match self {
+            Self::Packed(panels) => {
+                Taken { start: panels.wrapping_add(packed_bytes(outer, inner)), inner, first }
+            }
+            Self::Plain(source, room) => {
+                let start = room.of(packed_bytes(outers, inners));
+                // SAFETY: by the caller's word.
+                unsafe { pack(source.from(outer, first), [outers, inners], form, start) };
+                Taken { start, inner: inners, first: 0 }
+            }
+        }
+    }
+}
+
+/// Some panels, which may hold inner elements before and after those that were asked for.
+#[derive(Clone, Copy)]
+struct Taken {
+    start: *const u8,
+    inner: usize,
+    first: usize,
+}
+
+impl Taken {
+    /// The panel of `outers` elements from `outer` on.
+    fn panel(self, outer: usize, outers: usize) -> *const u8 {
+        self.start.wrapping_add(packed_bytes(outer, self.inner) + packed_bytes(outers, self.first))
+    }
 }
 
 /// A factor seen from the product: `outer` elements that stay, `inner` ones that are summed over.
@@ -231,15 +302,21 @@ unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form, packed: *
             Form::Left if along_inner => {
                 // row by row, as they lie in memory
                 for row in 0..all_tiles * SIDE {
-                    let from = source.from(row, 0).start;
-                    let there = if row < outer { inner } else { 0 };
-                    for block in 0..blocks {
-                        let (to, distance) = place(row / SIDE, block);
-                        let masks = halves(there.saturating_sub(block * DEPTH));
-                        let from = from.wrapping_add(block * DEPTH);
-                        let low = _mm512_maskz_loadu_ps(masks[0], from);
-                        let high = _mm512_maskz_loadu_ps(masks[1], from.wrapping_add(SIDE));
-                        store_parts(low, high, to.add(row % SIDE * 64), distance);
+                    let (start, there) = (source.from(row, 0).start, if row < outer { inner } else { 0 });
+                    let (first, distance) = place(row / SIDE, 0);
+                    let first = first.add(row % SIDE * 64);
+                    let whole = there / DEPTH;
+                    for block in 0..whole {
+                        let from = start.add(block * DEPTH);
+                        let (low, high) = (_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(SIDE)));
+                        store_parts(low, high, first.add(block * PARTS * distance), distance);
+                    }
+                    for block in whole..blocks {
+                        let [low, high] = halves(there.saturating_sub(block * DEPTH));
+                        let from = start.wrapping_add(block * DEPTH);
+                        let low = _mm512_maskz_loadu_ps(low, from);
+                        let high = _mm512_maskz_loadu_ps(high, from.wrapping_add(SIDE));
+                        store_parts(low, high, first.add(block * PARTS * distance), distance);
                     }
                 }
             }
@@ -247,14 +324,27 @@ unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form, packed: *
                 for block in 0..blocks {
                     for pair in 0..SIDE {
                         let first = block * DEPTH + pair;
+                        let (first_there, second_there) = (first < inner, first + SIDE < inner);
                         for tile in 0..all_tiles {
                             let (to, distance) = place(tile, block);
-                            let mask = first_lanes(outer - tile * SIDE);
                             let from = source.from(tile * SIDE, first).start;
                             let second = from.wrapping_add(SIDE * source.inner_stride);
-                            let low = _mm512_maskz_loadu_ps(if first < inner { mask } else { 0 }, from);
-                            let high =
-                                _mm512_maskz_loadu_ps(if first + SIDE < inner { mask } else { 0 }, second);
+                            // the next block's rows lie too far apart for the processor to foresee
+                            _mm_prefetch::<_MM_HINT_T0>(
+                                from.wrapping_add(DEPTH * source.inner_stride).cast(),
+                            );
+                            _mm_prefetch::<_MM_HINT_T0>(
+                                second.wrapping_add(DEPTH * source.inner_stride).cast(),
+                            );
+                            let (low, high) = if second_there && (tile + 1) * SIDE <= outer {
+                                (_mm512_loadu_ps(from), _mm512_loadu_ps(second))
+                            } else {
+                                let mask = first_lanes(outer - tile * SIDE);
+                                (
+                                    _mm512_maskz_loadu_ps(if first_there { mask } else { 0 }, from),
+                                    _mm512_maskz_loadu_ps(if second_there { mask } else { 0 }, second),
+                                )
+                            };
                             store_parts(low, high, to.add(pair * 64), distance);
                         }
                     }
@@ -360,51 +450,37 @@ impl Unit {
         Self(())
     }
 
-    /// The product of a left factor, packed here, and a right one.
+    /// The product of two factors.
     ///
     /// # Safety
     ///
     /// The left factor has `out.rows` outer and `inner` inner elements, the right one `out.columns` and `inner`.
-    #[allow(clippy::too_many_arguments)]
     unsafe fn multiply(
         &self,
         out: MatrixMut<'_>,
         existing: Existing<'_>,
         scale: f32,
-        left: Source,
-        mut right: Right<'_>,
+        mut left: Factor<'_>,
+        mut right: Factor<'_>,
         inner: usize,
-        room: &mut Room,
     ) {
         let (group, slab) = match right {
-            Right::Packed(_) if packed_bytes(out.columns, inner) <= CACHED_BYTES => (PANEL, SLAB),
-            Right::Packed(_) => (8 * PANEL, SLAB),
-            Right::Plain(..) if inner <= SLAB => (ROWS_OF_BOTH, SLAB),
-            Right::Plain(..) => (ROWS_OF_BOTH, SLAB_OF_BOTH),
+            Factor::Packed(_) if packed_bytes(out.columns, inner) <= CACHED_BYTES => (PANEL, SLAB),
+            Factor::Packed(_) => (8 * PANEL, SLAB),
+            Factor::Plain(..) if inner <= SLAB => (ROWS_OF_BOTH, SLAB),
+            Factor::Plain(..) => (ROWS_OF_BOTH, SLAB_OF_BOTH),
         };
         for first_row in (0..out.rows).step_by(group) {
             let rows = group.min(out.rows - first_row);
             for first in (0..inner).step_by(slab) {
                 let depth = slab.min(inner - first);
-                let packed = room.of(packed_bytes(rows, depth));
                 // SAFETY: by the caller's word.
-                unsafe { pack(left.from(first_row, first), [rows, depth], Form::Left, packed) };
-                for (panel, column) in (0..out.columns).step_by(PANEL).enumerate() {
+                let left = unsafe { left.take([first_row, rows], [first, depth], inner, Form::Left) };
+                for column in (0..out.columns).step_by(PANEL) {
                     let columns = PANEL.min(out.columns - column);
-                    let right: *const u8 = match &mut right {
-                        Right::Packed(panels) => {
-                            let offset = panel * packed_bytes(PANEL, inner) + packed_bytes(columns, first);
-                            panels.wrapping_add(offset)
-                        }
-                        Right::Plain(source, room) => {
-                            let packed = room.of(packed_bytes(columns, depth));
-                            // SAFETY: by the caller's word.
-                            unsafe {
-                                pack(source.from(column, first), [columns, depth], Form::Right, packed)
-                            };
-                            packed
-                        }
-                    };
+                    // SAFETY: by the caller's word.
+                    let right = unsafe { right.take([column, columns], [first, depth], inner, Form::Right) };
+                    let right = right.panel(0, columns);
                     for row in (0..rows).step_by(PANEL) {
                         let block = Block {
                             start: out.start.wrapping_add((first_row + row) * out.row_stride + column),
@@ -418,7 +494,7 @@ impl Unit {
                                 other => other,
                             },
                         };
-                        let left = packed.wrapping_add(row / PANEL * packed_bytes(PANEL, depth));
+                        let left = left.panel(row, PANEL.min(rows - row));
                         // SAFETY: by the caller's word.
                         unsafe { self.block(block, left, right, depth.div_ceil(DEPTH)) };
                     }

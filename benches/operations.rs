@@ -1,0 +1,135 @@
+//! Each fused operation beside its definition in burn's operations, at the sizes of a ViT of dim 192 on 64 pictures of 32 pixels:
+//! `cargo bench --bench operations`. `forward` is inference, `training` the forward and the backward pass.
+//!
+//! `VITRINE_MATRIX_UNIT=off` takes the matrix unit away.
+
+use std::hint::black_box;
+
+use burn::tensor::{Device, Distribution, Tensor};
+use criterion::{Criterion, criterion_group, criterion_main};
+use vitrine_models::ops;
+
+const BATCH: usize = 64;
+const TOKENS: usize = 65;
+const DIM: usize = 192;
+const HEADS: usize = 3;
+
+/// An operation on flat leaves, which shapes them itself.
+type Operation = fn(&[Tensor<1>]) -> Tensor<1>;
+
+struct Case {
+    name: &'static str,
+    lengths: Vec<usize>,
+    fused: Operation,
+    composed: Operation,
+}
+
+/// An operation written once for its fused and its composed function.
+macro_rules! case {
+    ($name:literal, [$($length:expr),*], $operation:ident / $composed:ident, |$leaves:ident, $run:ident| $body:expr) => {
+        Case {
+            name: $name,
+            lengths: vec![$($length),*],
+            fused: |$leaves| {
+                let $run = ops::$operation;
+                flat($body)
+            },
+            composed: |$leaves| {
+                let $run = ops::$composed;
+                flat($body)
+            },
+        }
+    };
+}
+
+fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    tensor.flatten(0, D - 1)
+}
+
+fn tokens(leaf: &Tensor<1>, dim: usize) -> Tensor<3> {
+    leaf.clone().reshape([BATCH, TOKENS, dim])
+}
+
+fn weight(leaf: &Tensor<1>, inputs: usize) -> Tensor<2> {
+    leaf.clone().reshape([inputs as i64, -1])
+}
+
+fn cases() -> Vec<Case> {
+    const ALL: usize = BATCH * TOKENS * DIM;
+    vec![
+        case!("linear", [ALL, DIM * 3 * DIM, 3 * DIM], linear / linear_composed, |leaves, run| run(
+            tokens(&leaves[0], DIM),
+            weight(&leaves[1], DIM),
+            Some(leaves[2].clone())
+        )),
+        case!(
+            "linear_gelu",
+            [ALL, DIM * 4 * DIM, 4 * DIM],
+            linear_gelu / linear_gelu_composed,
+            |leaves, run| run(tokens(&leaves[0], DIM), weight(&leaves[1], DIM), Some(leaves[2].clone()))
+        ),
+        case!("self_attention", [3 * ALL], self_attention / self_attention_composed, |leaves, run| run(
+            tokens(&leaves[0], 3 * DIM),
+            HEADS,
+            0.125,
+            None
+        )),
+        case!("layer_norm", [ALL, DIM, DIM], layer_norm / layer_norm_composed, |leaves, run| run(
+            tokens(&leaves[0], DIM),
+            leaves[1].clone(),
+            leaves[2].clone(),
+            1e-6
+        )),
+        case!("gelu", [4 * ALL], gelu / gelu_composed, |leaves, run| run(tokens(&leaves[0], 4 * DIM))),
+        case!("residual", [ALL, ALL, DIM], residual / residual_composed, |leaves, run| run(
+            tokens(&leaves[0], DIM),
+            tokens(&leaves[1], DIM),
+            Some(leaves[2].clone()),
+            None
+        )),
+    ]
+}
+
+fn by_operation(c: &mut Criterion) {
+    vitrine::allocator::keep_pages();
+    let device = Device::default();
+    for case in cases() {
+        let leaves: Vec<Tensor<1>> = (case.lengths.iter())
+            .map(|&length| Tensor::random([length], Distribution::Normal(0.0, 1.0), &device))
+            .collect();
+        let mut group = c.benchmark_group(case.name);
+        group.sample_size(20);
+        for (kind, operation) in [("fused", case.fused), ("composed", case.composed)] {
+            group.bench_function(format!("forward/{kind}"), |b| b.iter(|| black_box(operation(&leaves))));
+            let tracked: Vec<Tensor<1>> =
+                leaves.iter().map(|leaf| leaf.clone().autodiff().require_grad()).collect();
+            group.bench_function(format!("training/{kind}"), |b| {
+                b.iter(|| black_box(operation(&tracked).sum().backward()));
+            });
+        }
+        group.finish();
+    }
+}
+
+/// AdamW on the parameters of a block's MLP.
+fn optimiser(c: &mut Criterion) {
+    let device = Device::default();
+    let update =
+        ops::AdamW { learning_rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.05, time: 10 };
+    let random = || Tensor::<1>::random([8 * DIM * DIM], Distribution::Normal(0.0, 1.0), &device);
+    let (parameter, gradient, averages) = (random(), random(), [random(), random().square()]);
+    let mut group = c.benchmark_group("adamw");
+    for (kind, step) in [("fused", ops::adamw as fn(_, _, _, _) -> _), ("composed", ops::adamw_composed)] {
+        group.bench_function(kind, |b| {
+            let mut state: (Tensor<1>, [Tensor<1>; 2]) = (parameter.clone(), averages.clone());
+            b.iter(|| {
+                let (parameter, averages) = state.clone();
+                state = step(update, parameter, gradient.clone(), averages);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, by_operation, optimiser);
+criterion_main!(benches);

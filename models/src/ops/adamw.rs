@@ -1,0 +1,247 @@
+//! AdamW's update of one parameter, and the passes over gradients before it.
+
+#[cfg(feature = "flex")]
+use super::flex;
+use burn::tensor::Tensor;
+
+/// The numbers of an AdamW update (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Of this update.
+    pub learning_rate: f64,
+    /// How much of the averages of the gradients and of their squares is kept.
+    pub betas: [f32; 2],
+    /// Added to the root of the second average.
+    pub epsilon: f32,
+    /// Decoupled: the parameter shrinks by this times the learning rate.
+    pub weight_decay: f32,
+    /// The number of this update, from 1 on.
+    pub time: usize,
+}
+
+impl AdamW {
+    /// What the averages are divided by: they start at 0.
+    fn corrections(&self) -> [f32; 2] {
+        self.betas.map(|beta| 1.0 - beta.powi(i32::try_from(self.time).unwrap_or(i32::MAX)))
+    }
+
+    /// What is left of the parameter after decay.
+    fn kept(&self) -> f64 {
+        1.0 - self.learning_rate * f64::from(self.weight_decay)
+    }
+}
+
+/// The updated parameter and averages. All tensors have the same shape and are not followed by autodiff; works in the memory of
+/// those that nobody else holds.
+pub fn adamw<const D: usize>(
+    update: AdamW,
+    parameter: Tensor<D>,
+    gradient: Tensor<D>,
+    averages: [Tensor<D>; 2],
+) -> (Tensor<D>, [Tensor<D>; 2]) {
+    #[cfg(feature = "flex")]
+    if flex::takes_untracked(&parameter)
+        && flex::takes_untracked(&gradient)
+        && averages.iter().all(flex::takes_untracked)
+    {
+        return fused::adamw(update, parameter, gradient, averages);
+    }
+    adamw_composed(update, parameter, gradient, averages)
+}
+
+/// The definition of [`adamw`], in burn's own operations.
+pub fn adamw_composed<const D: usize>(
+    update: AdamW,
+    parameter: Tensor<D>,
+    gradient: Tensor<D>,
+    [mean, square]: [Tensor<D>; 2],
+) -> (Tensor<D>, [Tensor<D>; 2]) {
+    let ([beta_1, beta_2], [correction_1, correction_2]) = (update.betas, update.corrections());
+    let mean = mean.mul_scalar(beta_1) + gradient.clone().mul_scalar(1.0 - beta_1);
+    let square = square.mul_scalar(beta_2) + gradient.square().mul_scalar(1.0 - beta_2);
+    let root = square.clone().div_scalar(correction_2).sqrt().add_scalar(update.epsilon);
+    let step = mean.clone().div_scalar(correction_1) / root;
+    (parameter.mul_scalar(update.kept()) - step.mul_scalar(update.learning_rate), [mean, square])
+}
+
+/// The sum of the squares of all elements, `[1]`.
+pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
+    #[cfg(feature = "flex")]
+    if flex::takes_untracked(&x) {
+        return fused::sum_of_squares(x);
+    }
+    x.square().sum()
+}
+
+/// `x * factor`, in place where nobody else holds `x`. `factor` is `[1]`; neither is followed by autodiff.
+pub fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
+    #[cfg(feature = "flex")]
+    if flex::takes_untracked(&x) && flex::takes_untracked(&factor) {
+        return fused::scaled(x, factor);
+    }
+    x * factor.unsqueeze::<D>()
+}
+
+#[cfg(feature = "flex")]
+mod fused {
+    use super::super::flex::{self, contiguous};
+    use super::super::math::{sum, vectorized};
+    use super::super::parallel::{Chunks, Shared, parallel, parallel_elements};
+    use super::AdamW;
+    use burn::backend::TensorMetadata;
+    use burn::tensor::Tensor;
+
+    pub(super) fn adamw<const D: usize>(
+        update: AdamW,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        averages: [Tensor<D>; 2],
+    ) -> (Tensor<D>, [Tensor<D>; 2]) {
+        let shape = parameter.dims();
+        assert!(
+            gradient.dims() == shape && averages.iter().all(|average| average.dims() == shape),
+            "adamw: shapes of a parameter, its gradient and its averages"
+        );
+        let [mut parameter, gradient] =
+            [parameter, gradient].map(|tensor| contiguous(flex::untracked(tensor)));
+        let [mut mean, mut square] = averages.map(|tensor| contiguous(flex::untracked(tensor)));
+        {
+            let [parameter, mean, square] =
+                [&mut parameter, &mut mean, &mut square].map(|tensor| Shared::new(tensor.storage_mut()));
+            let gradient = gradient.storage::<f32>();
+            let [correction_1, correction_2] = update.corrections();
+            let numbers = Numbers {
+                betas: update.betas,
+                epsilon: update.epsilon,
+                kept: update.kept() as f32,
+                rate: (update.learning_rate / f64::from(correction_1)) as f32,
+                square_rate: 1.0 / correction_2,
+            };
+            parallel_elements(gradient.len(), |range| {
+                // SAFETY: the ranges are disjoint.
+                let [parameter, mean, square] =
+                    [parameter, mean, square].map(|data| unsafe { data.slice(range.clone()) });
+                step(numbers, parameter, &gradient[range], mean, square);
+            });
+        }
+        (flex::wrap(parameter), [flex::wrap(mean), flex::wrap(square)])
+    }
+
+    #[derive(Clone, Copy)]
+    struct Numbers {
+        betas: [f32; 2],
+        epsilon: f32,
+        kept: f32,
+        rate: f32,
+        square_rate: f32,
+    }
+
+    vectorized! {
+        fn step(numbers: Numbers, parameter: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32]) {
+            let [beta_1, beta_2] = numbers.betas;
+            for (((parameter, gradient), mean), square) in parameter.iter_mut().zip(gradient).zip(mean).zip(square) {
+                *mean = *mean * beta_1 + gradient * (1.0 - beta_1);
+                *square = *square * beta_2 + gradient * gradient * (1.0 - beta_2);
+                let root = (*square * numbers.square_rate).sqrt() + numbers.epsilon;
+                *parameter = *parameter * numbers.kept - numbers.rate * *mean / root;
+            }
+        }
+
+        fn square(values: &[f32]) -> f32 {
+            sum(values, values, |left, right| left * right)
+        }
+
+        fn scale(values: &mut [f32], factor: f32) {
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
+    }
+
+    pub(super) fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
+        let x = contiguous(flex::untracked(x));
+        let data = x.storage::<f32>();
+        let chunks = Chunks::new(data.len().div_ceil(64), 128);
+        let mut sums = vec![0.0; chunks.count()];
+        let shared = Shared::new(&mut sums);
+        parallel(chunks.count(), |index| {
+            let range = chunks.range(index);
+            let range = range.start * 64..(range.end * 64).min(data.len());
+            // SAFETY: each task writes a sum of its own.
+            let sums = unsafe { shared.slice(index..index + 1) };
+            sums[0] = square(&data[range]);
+        });
+        flex::wrap(flex::tensor(vec![sums.iter().sum()], [1]))
+    }
+
+    pub(super) fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
+        let mut x = contiguous(flex::untracked(x));
+        let factor = contiguous(flex::untracked(factor)).storage::<f32>()[0];
+        let length = x.shape().num_elements();
+        let data = Shared::new(x.storage_mut());
+        parallel_elements(length, |range| {
+            // SAFETY: the ranges are disjoint.
+            scale(unsafe { data.slice(range) }, factor);
+        });
+        flex::wrap(x)
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::testing::numbers;
+    use burn::tensor::Device;
+
+    fn tensor(length: usize, seed: u64) -> Tensor<1> {
+        Tensor::from_floats(numbers(length, seed).as_slice(), &Device::flex())
+    }
+
+    fn data(tensor: Tensor<1>) -> Vec<f32> {
+        tensor.into_data().try_into_vec_as::<f32>().expect("float32")
+    }
+
+    fn assert_close(found: Tensor<1>, expected: Tensor<1>) {
+        for (found, expected) in data(found).into_iter().zip(data(expected)) {
+            assert!((found - expected).abs() <= 1e-6 * expected.abs().max(1.0), "{found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn adamw_agrees_with_its_definition_and_leaves_what_others_hold_alone() {
+        for length in [0, 1, 63, 20_000] {
+            let mut found =
+                (tensor(length, 1), [Tensor::zeros([length], &Device::flex()), tensor(length, 9).square()]);
+            let mut expected = found.clone();
+            let before = data(found.0.clone());
+            let held = found.0.clone();
+            for time in 1..5 {
+                let update = AdamW {
+                    learning_rate: 0.01,
+                    betas: [0.9, 0.99],
+                    epsilon: 1e-8,
+                    weight_decay: 0.05,
+                    time,
+                };
+                let gradient = tensor(length, 10 + time as u64);
+                found = adamw(update, found.0, gradient.clone(), found.1);
+                expected = adamw_composed(update, expected.0, gradient, expected.1);
+            }
+            assert_eq!(data(held), before);
+            assert_close(found.0, expected.0);
+            let ([mean, square], [expected_mean, expected_square]) = (found.1, expected.1);
+            assert_close(mean, expected_mean);
+            assert_close(square, expected_square);
+        }
+    }
+
+    #[test]
+    fn sums_of_squares_and_scaling_agree_with_their_definitions() {
+        for length in [0, 1, 100, 50_000] {
+            let x = tensor(length, 3);
+            let expected = data(x.clone()).iter().map(|value| f64::from(value * value)).sum::<f64>();
+            let found = f64::from(data(sum_of_squares(x.clone()))[0]);
+            assert!((found - expected).abs() <= 1e-5 * expected, "{found}, not {expected}");
+            let factor = Tensor::from_floats([0.25], &Device::flex());
+            assert_eq!(data(scaled(x.clone(), factor)), data(x * 0.25));
+        }
+    }
+}
