@@ -338,8 +338,17 @@ mod tests {
     use super::super::testing::{assert_derivative, assert_same, assert_same_special};
     use super::*;
 
-    const SHAPES: [[usize; 4]; 6] =
-        [[2, 5, 7, 3], [1, 1, 8, 10], [64, 65, 24, 40], [3, 17, 192, 1], [0, 4, 5, 6], [1, 100, 16, 33]];
+    /// Batch, tokens, inputs and outputs; the last two are for a matrix unit where there is one, with few rows and with many.
+    const SHAPES: [[usize; 4]; 8] = [
+        [2, 5, 7, 3],
+        [1, 1, 8, 10],
+        [64, 65, 24, 40],
+        [3, 17, 192, 1],
+        [0, 4, 5, 6],
+        [1, 100, 16, 33],
+        [3, 70, 80, 100],
+        [64, 65, 72, 100],
+    ];
 
     #[test]
     fn linear_agrees_with_its_definition() {

@@ -24,9 +24,9 @@ pub(super) fn available() -> bool {
     *AVAILABLE
 }
 
-/// Whether a product is one for the matrix unit: smaller ones would fill a small part of its tiles.
+/// Whether a product is one for the matrix unit: an element that is used in fewer products takes longer to pack than the unit saves.
 pub(super) fn worthwhile(rows: usize, inner: usize, columns: usize) -> bool {
-    rows >= 8 && columns >= 8 && inner >= 16 && rows * inner * columns >= 32 * 32 * 32
+    rows >= 96 && inner >= 64 && columns >= 64
 }
 
 /// Whether a left factor of these rows is better packed once, and the right one by each task for the columns that it computes: a few
