@@ -121,10 +121,10 @@ fn optimiser(c: &mut Criterion) {
     let mut group = c.benchmark_group("adamw");
     for (kind, step) in [("fused", ops::adamw as fn(_, _, _, _) -> _), ("composed", ops::adamw_composed)] {
         group.bench_function(kind, |b| {
-            let mut state: (Tensor<1>, [Tensor<1>; 2]) = (parameter.clone(), averages.clone());
+            let mut state: Option<(Tensor<1>, [Tensor<1>; 2])> = Some((parameter.clone(), averages.clone()));
             b.iter(|| {
-                let (parameter, averages) = state.clone();
-                state = step(update, parameter, gradient.clone(), averages);
+                let Some((parameter, averages)) = state.take() else { unreachable!("put back each time") };
+                state = Some(step(update, parameter, gradient.clone(), averages));
             });
         });
     }

@@ -80,8 +80,8 @@ struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Sets up the thread pool that the CPU backends and image decoding share. This thread is one of its threads: it works on what it
-    /// asks for, where another would have to be woken for each operation.
+    /// Sets up the thread pool of the CPU backends. This thread is one of its threads: it works on what it asks for, where another would
+    /// have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
         rayon::ThreadPoolBuilder::new()
             .num_threads(self.threads.map_or(0, usize::from))

@@ -84,8 +84,8 @@ pub fn clip_global_norm<M: Module>(model: &M, grads: GradientsParams, max_norm: 
     mean_clipped(model, grads, 1, max_norm)
 }
 
-/// Gradients summed over `samples` pictures become their mean, clipped as by [`clip_global_norm`] where `max_norm` is above 0,
-/// in one pass.
+/// Gradients summed over `samples` pictures become their mean, clipped as by [`clip_global_norm`] where `max_norm` is above 0:
+/// one pass for the norm, one for both factors.
 pub fn mean_clipped<M: Module>(
     model: &M,
     grads: GradientsParams,
@@ -93,16 +93,16 @@ pub fn mean_clipped<M: Module>(
     max_norm: f64,
 ) -> GradientsParams {
     let mean = 1.0 / samples as f64;
-    let mut squares = SumOfSquares { grads: &grads, total: None };
-    model.visit(&mut squares);
-    let Some(total) = squares.total else { return grads };
     let factor = if max_norm > 0.0 {
+        let mut squares = SumOfSquares { grads: &grads, total: None };
+        model.visit(&mut squares);
+        let Some(total) = squares.total else { return grads };
         let norm = total.sqrt().mul_scalar(mean) + 1e-6;
-        norm.recip().mul_scalar(max_norm).clamp_max(1.0).mul_scalar(mean)
+        Some(norm.recip().mul_scalar(max_norm).clamp_max(1.0).mul_scalar(mean))
     } else {
-        total.full_like(mean)
+        None
     };
-    let mut scaling = Scale { grads, factor };
+    let mut scaling = Scale { grads, mean, factor };
     model.visit(&mut scaling);
     scaling.grads
 }
@@ -126,13 +126,19 @@ impl ModuleVisitor for SumOfSquares<'_> {
 
 struct Scale {
     grads: GradientsParams,
-    factor: Tensor<1>,
+    mean: f64,
+    /// Instead of the mean, where the norm decides.
+    factor: Option<Tensor<1>>,
 }
 
 impl ModuleVisitor for Scale {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(grad) = self.grads.remove::<D>(param.id) {
-            self.grads.register(param.id, ops::scaled(grad, self.factor.clone()));
+            let scaled = match &self.factor {
+                Some(factor) => ops::scaled(grad, factor.clone()),
+                None => grad.mul_scalar(self.mean),
+            };
+            self.grads.register(param.id, scaled);
         }
     }
 }

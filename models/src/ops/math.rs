@@ -72,6 +72,21 @@ vectorized! {
         values.iter_mut().zip(others).for_each(|(value, other)| *value += other);
     }
 
+    /// `values *= factors`, then adds every row of the products to `sums`, in order, unless `sums` is empty.
+    pub(super) fn multiply_and_add_rows(values: &mut [f32], factors: &[f32], sums: &mut [f32]) {
+        if sums.is_empty() {
+            values.iter_mut().zip(factors).for_each(|(value, factor)| *value *= factor);
+            return;
+        }
+        let width = sums.len();
+        for (values, factors) in values.chunks_exact_mut(width).zip(factors.chunks_exact(width)) {
+            for ((value, factor), sum) in values.iter_mut().zip(factors).zip(sums.iter_mut()) {
+                *value *= factor;
+                *sum += *value;
+            }
+        }
+    }
+
     /// Adds every row of `data` to `sums`, in order.
     pub(super) fn add_rows(sums: &mut [f32], data: &[f32]) {
         if !sums.is_empty() {

@@ -1,6 +1,6 @@
 //! Matrix products: small ones without packing, large ones on the processor's matrix unit; on the gemm crate where there is neither.
 
-use super::parallel::{Shared, parallel};
+use super::parallel::{Shared, buffer, parallel};
 use super::{small, tiles};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,11 +35,10 @@ impl<'a> Matrix<'a> {
         Self::new(data, [rows, columns], [columns, 1])
     }
 
-    /// Some columns.
-    fn columns(self, range: Range<usize>) -> Self {
-        assert!(range.start <= range.end && range.end <= self.columns);
-        let offset = (range.start * self.column_stride).min(self.data.len());
-        Self { data: &self.data[offset..], columns: range.len(), ..self }
+    /// Some rows and columns.
+    fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let offset = (rows.start * self.row_stride + columns.start * self.column_stride).min(self.data.len());
+        Self::new(&self.data[offset..], [rows.len(), columns.len()], [self.row_stride, self.column_stride])
     }
 
     /// Whether its elements lie side by side along a dimension.
@@ -48,11 +47,13 @@ impl<'a> Matrix<'a> {
     }
 
     /// The address of the first element.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) fn start(&self) -> *const f32 {
         self.data.as_ptr()
     }
 
     /// The distances between rows and between columns.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) fn strides(&self) -> (usize, usize) {
         (self.row_stride, self.column_stride)
     }
@@ -197,9 +198,36 @@ pub(super) fn product_of_few_rows(
             Existing::Bias(bias) => Existing::Bias(&bias[range.clone()]),
             other => other,
         };
-        left.before(right.columns(range), out, existing, 1.0);
+        left.before(right.block(0..right.rows, range), out, existing, 1.0);
     });
     true
+}
+
+/// `left * right` as a row-major buffer, in blocks on the pool: for the gradient of a weight over few rows, whose outputs are more than
+/// what is summed.
+pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
+    const SMALLEST: usize = 64;
+    let (rows, columns) = (left.rows, right.columns);
+    let wanted = 2 * rayon::current_num_threads();
+    let parts = |length: usize, wanted: usize| wanted.min(length / SMALLEST).max(1);
+    let column_parts = parts(columns, wanted);
+    let row_parts = parts(rows, wanted.div_ceil(column_parts));
+    let sizes = [rows.div_ceil(row_parts), columns.div_ceil(column_parts)];
+    let part = |index: usize, size: usize, length: usize| {
+        (index * size).min(length)..((index + 1) * size).min(length)
+    };
+    let mut data = buffer(rows * columns);
+    let out = Shared::new(&mut data);
+    parallel(row_parts * column_parts, |task| {
+        let row_range = part(task / column_parts, sizes[0], rows);
+        let column_range = part(task % column_parts, sizes[1], columns);
+        let offset = row_range.start * columns + column_range.start;
+        // SAFETY: the blocks are disjoint.
+        let out = unsafe { MatrixMut::shared(out, offset, [row_range.len(), column_range.len()], columns) };
+        let left = left.block(row_range, 0..left.columns);
+        product(out, Existing::Overwrite, 1.0, left, right.block(0..right.rows, column_range));
+    });
+    data
 }
 
 /// `out = scale * left * right` after what `existing` says, on the calling thread.

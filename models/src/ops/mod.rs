@@ -38,6 +38,8 @@ mod gelu;
 mod layer_norm;
 mod linear;
 #[cfg(feature = "flex")]
+mod linear_fused;
+#[cfg(feature = "flex")]
 mod math;
 #[cfg(feature = "flex")]
 mod matrix;

@@ -50,7 +50,7 @@ impl Chunks {
         Self { length, size }
     }
 
-    /// As few ranges as keep all threads busy, of at least `smallest` rows: for what is summed over the rows, one sum a range.
+    /// Two ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
     pub(super) fn few(length: usize, smallest: usize) -> Self {
         Self { length, size: length.div_ceil(2 * rayon::current_num_threads()).max(smallest) }
     }

@@ -1,10 +1,11 @@
 //! Products of float32 matrices on the processor's matrix unit, AMX, which multiplies bfloat16 and adds up in float32.
 //!
-//! A float32 has 24 significant bits, a bfloat16 has 8: cut off in three steps, every float32 is exactly the sum of three bfloat16,
-//! `x = x1 + x2 + x3`, each at most 2^-8 of the one before. The product is computed as
-//! `x1 y1 + (x1 y2 + x2 y1) + (x1 y3 + x2 y2 + x3 y1)`; what is left out is at most 2^-23 of it, below what float32 rounds away.
-//! Six products of bfloat16 on this unit take less than half the time of one of float32 on the vector unit, and their sum is as close
-//! to the exact product. (The splitting is that of Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype
+//! A float32 has 24 significant bits, a bfloat16 has 8: cut off in three steps, a float32 is the sum of three bfloat16, `x = x1 + x2 + x3`,
+//! each less than 2^-7 of the one before; exactly, but for numbers so small (2^-103) that a part is no normal number, which the unit takes
+//! as 0. The product is computed as `x1 y1 + (x1 y2 + x2 y1) + (x1 y3 + x2 y2 + x3 y1)`; what is left out is less than 2^-21 of a product,
+//! 2^-24 on average, where rounding a sum to float32 is off by up to 2^-24 of the sum each time. Measured over whole matrices the error is
+//! no larger than that of sums in float32.
+//! Six products of bfloat16 on this unit take about half the time of one of float32 on the vector unit. (The splitting is that of Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype
 //! For Higher-Precision Computations", ARITH 2019, section 3.)
 //!
 //! Factors are packed into panels of two tiles, 16 rows of 16 pairs of bfloat16 each. Inner element `i` of a tile is paired with

@@ -34,7 +34,8 @@ pub(in super::super) fn request() -> bool {
     let features = __cpuid_count(7, 0).edx;
     features & (TILE | BFLOAT16) == TILE | BFLOAT16
         && is_x86_feature_detected!("avx512f")
-        // SAFETY: the call has no effect but the permission, for this thread and those that it starts or that run already.
+        // SAFETY: the call changes nothing but what all threads of the program may use, and what stacks for signals they may ask for next:
+        // ones too small for the tiles are refused. Where a thread has such a stack already, the call is.
         && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
 }
 
@@ -615,8 +616,8 @@ macro_rules! add {
     };
 }
 
-/// A function that sums the products of two panels' blocks into four tiles. Two products for the same sums never follow each other closely:
-/// each takes several times as long to finish as to start.
+/// A function that sums the products of two panels' blocks into four tiles. Products for the same sums are kept apart: each takes several
+/// times as long to finish as to start.
 macro_rules! kernel {
     ($(#[$attribute:meta])* $name:ident, $left_bytes:literal, $right_bytes:literal, $($step:expr),* $(,)?) => {
         $(#[$attribute])*

@@ -1,0 +1,302 @@
+//! The linear layer on flex. Rows are cut into chunks; what follows a chunk's product is done while it lies in the cache.
+
+use super::flex::{self, Operation, contiguous, sizes};
+use super::matrix::{Existing, Factor, Matrix, MatrixMut, blocked_product, product, product_of_few_rows};
+use super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
+use super::{gelu, math};
+use burn::backend::{TensorMetadata, flex::FlexTensor};
+use burn::tensor::{Shape, Tensor};
+use std::ops::Range;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Activation {
+    None,
+    Gelu,
+}
+
+pub(super) fn apply<const D: usize>(
+    activation: Activation,
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<D> {
+    assert_eq!(x.dims()[D - 1], weight.dims()[0], "linear: in_features of the input and of the weight");
+    assert!(
+        bias.as_ref().is_none_or(|bias| bias.dims()[0] == weight.dims()[1]),
+        "linear: out_features of the weight and of the bias"
+    );
+    let inputs = [Some(x.into_dispatch()), Some(weight.into_dispatch()), bias.map(Tensor::into_dispatch)];
+    flex::apply(Linear { activation }, inputs)
+}
+
+#[derive(Clone, Debug)]
+struct Linear {
+    activation: Activation,
+}
+
+#[derive(Clone, Debug)]
+struct Saved {
+    /// For the weight's gradient.
+    x: Option<FlexTensor>,
+    /// For the input's gradient.
+    weight: Option<FlexTensor>,
+    /// Of GELU, at each output.
+    derivative: Option<FlexTensor>,
+    input_shape: Shape,
+    features: [usize; 2],
+}
+
+impl Operation<3> for Linear {
+    type Saved = Saved;
+
+    fn forward(&self, inputs: [Option<FlexTensor>; 3]) -> FlexTensor {
+        let [Some(x), Some(weight), bias] = inputs else { unreachable!("both factors are given") };
+        let (x, weight) = (contiguous(x), positive(weight));
+        self.outputs(&x, &weight, bias, None)
+    }
+
+    fn forward_saving(
+        &self,
+        inputs: [Option<FlexTensor>; 3],
+        [_, weight_wanted, _]: [bool; 3],
+    ) -> (FlexTensor, Saved) {
+        let [Some(x), Some(weight), bias] = inputs else { unreachable!("both factors are given") };
+        let (x, weight) = (contiguous(x), positive(weight));
+        let [in_features, out_features] = sizes(&weight);
+        let rows = rows(&x, in_features);
+        let mut derivative = (self.activation == Activation::Gelu).then(|| buffer(rows * out_features));
+        let output = self.outputs(&x, &weight, bias, derivative.as_deref_mut());
+        let saved = Saved {
+            input_shape: x.shape(),
+            features: [in_features, out_features],
+            derivative: derivative.map(|data| flex::tensor(data, [rows, out_features])),
+            x: weight_wanted.then_some(x),
+            weight: Some(weight),
+        };
+        (output, saved)
+    }
+
+    fn backward(self, saved: Saved, gradient: FlexTensor, wanted: [bool; 3]) -> [Option<FlexTensor>; 3] {
+        let [in_features, out_features] = saved.features;
+        let gradient = contiguous(gradient);
+        let rows = rows(&gradient, out_features);
+        let size = in_features * out_features;
+        // sums over a chunk then take no more memory than the chunk's own inputs and outputs
+        let smallest = SMALLEST_CHUNK.max(size / (in_features + out_features).max(1));
+        let sum_in_chunks = rows >= smallest * rayon::current_num_threads();
+        let chunks = if sum_in_chunks { Chunks::few(rows, smallest) } else { Chunks::new(rows, 32) };
+        let weight = saved.weight.as_ref().filter(|_| wanted[0]);
+        let weight = weight
+            .map(|weight| Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows));
+        let x = saved.x.as_ref().filter(|_| wanted[1]).map(|x| x.storage::<f32>());
+        let mut dx = buffer(if wanted[0] { rows * in_features } else { 0 });
+        let mut dweight = Sums::new(if x.is_some() && sum_in_chunks { size } else { 0 }, chunks.count());
+        let mut dbias = Sums::new(if wanted[2] { out_features } else { 0 }, chunks.count());
+        let mut derivative = saved.derivative;
+        {
+            let slopes = derivative.as_mut().map(|derivative| Shared::new(derivative.storage_mut()));
+            let (dx, dweight, dbias) = (Shared::new(&mut dx), dweight.shared(), dbias.shared());
+            let dy = gradient.storage::<f32>();
+            parallel(chunks.count(), |index| {
+                let chunk = chunks.range(index);
+                // SAFETY: each task has sums of its own.
+                let (dweight, dbias) = unsafe { (dweight.part(index), dbias.part(index)) };
+                dbias.fill(0.0);
+                for range in pieces(chunk.clone(), PIECE) {
+                    let inputs = range.start * in_features..range.end * in_features;
+                    let outputs = range.start * out_features..range.end * out_features;
+                    let mut dy = &dy[outputs.clone()];
+                    if let Some(slopes) = &slopes {
+                        // SAFETY: the chunks are disjoint.
+                        let slopes = unsafe { slopes.slice(outputs) };
+                        math::multiply_and_add_rows(slopes, dy, dbias);
+                        dy = slopes;
+                    } else {
+                        math::add_rows(dbias, dy);
+                    }
+                    let dy = Matrix::new(dy, [range.len(), out_features], [out_features, 1]);
+                    if let Some(weight) = &weight {
+                        // SAFETY: the chunks are disjoint.
+                        let dx = unsafe { dx.slice(inputs.clone()) };
+                        let dx = MatrixMut::row_major(dx, in_features);
+                        weight.multiply(dx, Existing::Overwrite, dy, chunks.count() == 1);
+                    }
+                    if let Some(x) = x.filter(|_| sum_in_chunks) {
+                        let existing =
+                            if range.start == chunk.start { Existing::Overwrite } else { Existing::Add };
+                        let x = Matrix::new(&x[inputs], [range.len(), in_features], [in_features, 1]);
+                        let dweight = MatrixMut::with_gaps(dweight, in_features, out_features, out_features);
+                        product(dweight, existing, 1.0, x.transposed(), dy);
+                    }
+                }
+            });
+        }
+        let dweight = x.map(|x| {
+            let dweight = if sum_in_chunks {
+                dweight.total()
+            } else {
+                let dy = derivative.as_ref().unwrap_or(&gradient).storage::<f32>();
+                let x = Matrix::new(x, [rows, in_features], [in_features, 1]).transposed();
+                blocked_product(x, Matrix::new(dy, [rows, out_features], [out_features, 1]))
+            };
+            flex::tensor(dweight, [in_features, out_features])
+        });
+        let dbias = wanted[2].then(|| flex::tensor(dbias.total(), [out_features]));
+        [wanted[0].then(|| flex::tensor(dx, saved.input_shape)), dweight, dbias]
+    }
+}
+
+impl Linear {
+    /// The outputs and, for the backward pass, the activation's `derivative`.
+    fn outputs(
+        &self,
+        x: &FlexTensor,
+        weight: &FlexTensor,
+        bias: Option<FlexTensor>,
+        derivative: Option<&mut [f32]>,
+    ) -> FlexTensor {
+        let [in_features, out_features] = sizes(weight);
+        let rows = rows(x, in_features);
+        let mut shape = x.shape();
+        let last = shape.num_dims() - 1;
+        shape[last] = out_features;
+
+        let bias = bias.map(contiguous);
+        let existing = bias.as_ref().map_or(Existing::Overwrite, |bias| Existing::Bias(bias.storage()));
+        let weight = flex::matrix(weight).expect("positive strides");
+        let mut data = buffer(rows * out_features);
+        let (outputs, derivative, x) =
+            (Shared::new(&mut data), derivative.map(Shared::new), x.storage::<f32>());
+        let all = Matrix::new(&x[..rows * in_features], [rows, in_features], [in_features, 1]);
+        if product_of_few_rows(outputs, existing, all, weight) {
+            parallel_elements(rows * out_features, |range| {
+                // SAFETY: the ranges are disjoint.
+                unsafe { self.activate(outputs, derivative, range) };
+            });
+            return flex::tensor(data, shape);
+        }
+        let weight = Factor::new(weight, rows);
+        let chunks = Chunks::new(rows, 32);
+        parallel(chunks.count(), |index| {
+            for range in pieces(chunks.range(index), weight.rows_at_a_time()) {
+                let elements = range.start * out_features..range.end * out_features;
+                let x = &x[range.start * in_features..range.end * in_features];
+                // SAFETY: the chunks are disjoint.
+                unsafe {
+                    weight.multiply(
+                        MatrixMut::row_major(outputs.slice(elements.clone()), out_features),
+                        existing,
+                        Matrix::new(x, [range.len(), in_features], [in_features, 1]),
+                        chunks.count() == 1,
+                    );
+                    self.activate(outputs, derivative, elements);
+                }
+            }
+        });
+        flex::tensor(data, shape)
+    }
+
+    /// Puts some outputs through the activation.
+    ///
+    /// # Safety
+    ///
+    /// No other task may work on these elements.
+    unsafe fn activate(&self, outputs: Shared<'_>, derivative: Option<Shared<'_>>, elements: Range<usize>) {
+        if self.activation == Activation::None {
+            return;
+        }
+        // SAFETY: by the caller's word.
+        let outputs = unsafe { outputs.slice(elements.clone()) };
+        match derivative {
+            None => gelu::in_place(outputs),
+            // SAFETY: by the caller's word.
+            Some(derivative) => {
+                gelu::in_place_with_derivative(outputs, unsafe { derivative.slice(elements) })
+            }
+        }
+    }
+}
+
+/// Fewer rows are not worth a sum of their own.
+const SMALLEST_CHUNK: usize = 128;
+
+/// Rows whose gradients are worked on at a time: their products find them in the cache.
+const PIECE: usize = 256;
+
+/// The range in pieces of `length`, the last one shorter.
+fn pieces(range: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(length).map(move |start| start..start.saturating_add(length).min(end))
+}
+
+/// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
+/// optimiser's step and the others need not.
+struct Sums {
+    first: Vec<f32>,
+    others: Vec<f32>,
+}
+
+impl Sums {
+    /// `size` sums for each chunk, to be written before they are read; 0 if there is no chunk.
+    fn new(size: usize, chunks: usize) -> Self {
+        let first = if chunks == 0 { vec![0.0; size] } else { buffer(size) };
+        Self { first, others: buffer(chunks.saturating_sub(1) * size) }
+    }
+
+    fn shared(&mut self) -> SharedSums<'_> {
+        SharedSums { first: Shared::new(&mut self.first), others: Shared::new(&mut self.others) }
+    }
+
+    /// The sums over all chunks, added up in order.
+    fn total(mut self) -> Vec<f32> {
+        let size = self.first.len();
+        if !self.others.is_empty() {
+            let first = Shared::new(&mut self.first);
+            parallel_elements(size, |range| {
+                // SAFETY: the ranges are disjoint.
+                let sums = unsafe { first.slice(range.clone()) };
+                for other in self.others.chunks_exact(size) {
+                    math::add(sums, &other[range.clone()]);
+                }
+            });
+        }
+        self.first
+    }
+}
+
+/// [`Sums`] that tasks write, each its chunk's.
+struct SharedSums<'a> {
+    first: Shared<'a>,
+    others: Shared<'a>,
+}
+
+impl<'a> SharedSums<'a> {
+    /// The sums of a chunk.
+    ///
+    /// # Safety
+    ///
+    /// No other task may have the same chunk.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn part(&self, chunk: usize) -> &'a mut [f32] {
+        let size = self.first.len();
+        // SAFETY: by the caller's word.
+        unsafe {
+            match chunk {
+                0 => self.first.slice(0..size),
+                _ => self.others.slice((chunk - 1) * size..chunk * size),
+            }
+        }
+    }
+}
+
+/// The product of all sizes but the last.
+fn rows(tensor: &FlexTensor, features: usize) -> usize {
+    let shape = tensor.shape();
+    debug_assert_eq!(shape[shape.num_dims() - 1], features);
+    shape[..shape.num_dims() - 1].iter().product()
+}
+
+/// A tensor that [`flex::matrix`] can read: only a flipped one is copied.
+fn positive(tensor: FlexTensor) -> FlexTensor {
+    if flex::matrix(&tensor).is_some() { tensor } else { contiguous(tensor) }
+}
