@@ -28,8 +28,8 @@ impl<'a> Matrix<'a> {
         Self { data, rows, columns, row_stride, column_stride }
     }
 
-    #[cfg(test)]
     /// A row-major matrix.
+    #[cfg(test)]
     pub(super) fn row_major(data: &'a [f32], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         Self::new(data, [rows, columns], [columns, 1])
@@ -42,7 +42,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Whether its elements lie side by side along a dimension.
-    fn compact(&self) -> bool {
+    pub(super) fn compact(&self) -> bool {
         self.row_stride == 1 || self.column_stride == 1
     }
 
@@ -114,6 +114,19 @@ impl<'a> MatrixMut<'a> {
         Self { start, rows, columns, row_stride, marker: PhantomData }
     }
 
+    /// Checks that it has the size of a product of factors of these rows and columns.
+    ///
+    /// # Panics
+    ///
+    /// If it has not, or there is no such product.
+    pub(super) fn assert_product_of(&self, left: [usize; 2], right: [usize; 2]) {
+        assert_eq!(
+            (self.rows, self.columns, left[1]),
+            (left[0], right[1], right[0]),
+            "sizes of a matrix product"
+        );
+    }
+
     fn fill_rows(&mut self, row: &[f32]) {
         assert_eq!(row.len(), self.columns);
         for index in 0..self.rows {
@@ -136,6 +149,16 @@ pub(super) enum Existing<'a> {
     Bias(&'a [f32]),
 }
 
+impl Existing<'_> {
+    /// For some columns of the output.
+    pub(super) fn columns(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Bias(bias) => Self::Bias(&bias[range]),
+            other => other,
+        }
+    }
+}
+
 /// The right factor of several products, made ready once.
 pub(super) struct Factor<'a> {
     matrix: Matrix<'a>,
@@ -145,8 +168,8 @@ pub(super) struct Factor<'a> {
 impl<'a> Factor<'a> {
     /// For products with `rows` rows in all.
     pub(super) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
-        let on_tiles = tiles::available() && tiles::worthwhile(rows, matrix.rows, matrix.columns);
-        Self { matrix, panels: if on_tiles { tiles::Panels::right(matrix) } else { None } }
+        let on_tiles = tiles::takes(rows, matrix.rows, matrix.columns) && matrix.compact();
+        Self { matrix, panels: on_tiles.then(|| tiles::Panels::right(matrix)) }
     }
 
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
@@ -169,7 +192,7 @@ impl<'a> Factor<'a> {
     ) {
         match &self.panels {
             Some(panels) => panels.after(left, out, existing, 1.0),
-            None => on_vectors(out, existing, 1.0, left, self.matrix, threads),
+            None => gemm(out, existing, 1.0, left, self.matrix, threads),
         }
     }
 }
@@ -186,18 +209,15 @@ pub(super) fn product_of_few_rows(
     right: Matrix<'_>,
 ) -> bool {
     let (rows, columns) = (left.rows, right.columns);
-    if !tiles::few_rows(rows, left.columns, columns) || !right.compact() {
+    if !tiles::few_rows(rows, left.columns, columns) || !left.compact() || !right.compact() {
         return false;
     }
-    let Some(left) = tiles::Panels::left(left) else { return false };
+    let left = tiles::Panels::left(left);
     parallel(columns.div_ceil(tiles::PANEL), |index| {
         let range = index * tiles::PANEL..((index + 1) * tiles::PANEL).min(columns);
         // SAFETY: each task has columns of its own.
         let out = unsafe { MatrixMut::shared(out, range.start, [rows, range.len()], columns) };
-        let existing = match existing {
-            Existing::Bias(bias) => Existing::Bias(&bias[range.clone()]),
-            other => other,
-        };
+        let existing = existing.columns(range.clone());
         left.before(right.block(0..right.rows, range), out, existing, 1.0);
     });
     true
@@ -245,19 +265,26 @@ pub(super) fn product(
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
     if small::takes(rows, inner, columns) && right.compact() {
         small::multiply(out, existing, scale, left, right);
-    } else if tiles::available()
-        && tiles::worthwhile(rows, inner, columns)
-        && left.compact()
-        && right.compact()
-    {
+    } else if tiles::takes(rows, inner, columns) && left.compact() && right.compact() {
         tiles::multiply(out, existing, scale, left, right);
     } else {
-        on_vectors(out, existing, scale, left, right, false);
+        on_vectors(out, existing, scale, left, right);
     }
 }
 
 /// [`product`] on the gemm crate, which packs what it reads and so takes any strides.
-fn on_vectors(
+pub(super) fn on_vectors(
+    out: MatrixMut<'_>,
+    existing: Existing<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    gemm(out, existing, scale, left, right, false);
+}
+
+/// [`on_vectors`], on the pool for a large product and `threads`.
+fn gemm(
     mut out: MatrixMut<'_>,
     existing: Existing<'_>,
     scale: f32,
@@ -265,11 +292,7 @@ fn on_vectors(
     right: Matrix<'_>,
     threads: bool,
 ) {
-    assert_eq!(
-        (out.rows, out.columns, left.columns),
-        (left.rows, right.columns, right.rows),
-        "sizes of a matrix product"
-    );
+    out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     if let Existing::Bias(bias) = existing {
         out.fill_rows(bias);
     }
@@ -361,9 +384,7 @@ pub(super) mod tests {
     #[test]
     fn products_of_the_gemm_crate_agree_with_exact_ones() {
         for size in [[1, 1, 1], [65, 64, 65], [7, 20, 100], [100, 300, 33]] {
-            assert_product(size, |out, existing, scale, left, right| {
-                on_vectors(out, existing, scale, left, right, false);
-            });
+            assert_product(size, on_vectors);
         }
     }
 }

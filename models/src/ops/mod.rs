@@ -28,6 +28,8 @@ mod attention;
 mod attention_fused;
 #[cfg(feature = "flex")]
 mod attention_kernel;
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+mod avx512;
 #[cfg(test)]
 pub(crate) mod counting;
 mod cross_entropy;

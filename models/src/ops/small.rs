@@ -26,13 +26,9 @@ pub(super) fn multiply(
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    assert_eq!(
-        (out.rows, out.columns, left.columns),
-        (left.rows, right.columns, right.rows),
-        "sizes of a matrix product"
-    );
+    out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     // SAFETY: `takes` asked the processor; the sizes fit, and each matrix lies in its buffer.
-    unsafe { avx512::multiply(out, existing, scale, left, right) };
+    unsafe { kernel::multiply(out, existing, scale, left, right) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -41,13 +37,11 @@ pub(super) fn multiply(_: MatrixMut<'_>, _: Existing<'_>, _: f32, _: Matrix<'_>,
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod avx512 {
+mod kernel {
+    use super::super::avx512::{LANES, first_lanes, turn, write};
     use super::{Existing, Matrix, MatrixMut};
     use std::arch::x86_64::*;
     use std::cell::RefCell;
-
-    /// Elements of a vector.
-    const LANES: usize = 16;
 
     thread_local! {
         /// A right factor with rows and columns changed over.
@@ -114,10 +108,7 @@ pub(super) mod avx512 {
                 // of the last vector; the others are whole
                 mask: first_lanes(out.columns - column - (vectors - 1) * LANES),
                 scale,
-                existing: match existing {
-                    Existing::Bias(bias) => Existing::Bias(&bias[column..]),
-                    other => other,
-                },
+                existing: existing.columns(column..(column + vectors * LANES).min(out.columns)),
             };
             // SAFETY: by the caller's word.
             unsafe {
@@ -212,96 +203,11 @@ pub(super) mod avx512 {
                     for (index, sum) in sums.iter().enumerate() {
                         let mask = if index + 1 < VECTORS { u16::MAX } else { self.mask };
                         let to = out.add(row * out_stride + index * LANES);
-                        let value = match self.existing {
-                            Existing::Overwrite => _mm512_mul_ps(*sum, scale),
-                            Existing::Add => _mm512_fmadd_ps(*sum, scale, _mm512_maskz_loadu_ps(mask, to)),
-                            Existing::Bias(bias) => {
-                                let bias = bias.as_ptr().add(index * LANES);
-                                _mm512_fmadd_ps(*sum, scale, _mm512_maskz_loadu_ps(mask, bias))
-                            }
-                        };
-                        _mm512_mask_storeu_ps(to, mask, value);
+                        write(*sum, scale, self.existing, index * LANES, to, mask);
                     }
                 }
             }
         }
-    }
-
-    /// Reads up to 16 vectors through a mask, takes the others as 0, and writes them with rows and columns changed over.
-    ///
-    /// # Safety
-    ///
-    /// They can be read; `out` has room for 16 vectors, `out_stride` elements apart.
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    pub(in super::super) unsafe fn turn(
-        start: *const f32,
-        stride: usize,
-        count: usize,
-        mask: __mmask16,
-        out: *mut f32,
-        out_stride: usize,
-    ) {
-        let mut rows = [_mm512_setzero_ps(); LANES];
-        if count >= LANES && mask == u16::MAX {
-            for (index, row) in rows.iter_mut().enumerate() {
-                // SAFETY: by the caller's word.
-                *row = unsafe { _mm512_loadu_ps(start.add(index * stride)) };
-            }
-        } else {
-            for (index, row) in rows.iter_mut().enumerate() {
-                let mask = if index < count { mask } else { 0 };
-                // SAFETY: by the caller's word, and what the mask leaves out is not read.
-                *row = unsafe { _mm512_maskz_loadu_ps(mask, start.wrapping_add(index * stride)) };
-            }
-        }
-        let rows = transposed(rows);
-        for (index, row) in rows.iter().enumerate() {
-            // SAFETY: by the caller's word.
-            unsafe { _mm512_storeu_ps(out.add(index * out_stride), *row) };
-        }
-    }
-
-    /// A mask of the first lanes.
-    pub(in super::super) fn first_lanes(count: usize) -> __mmask16 {
-        if count >= LANES { u16::MAX } else { (1 << count) - 1 }
-    }
-
-    /// Rows and columns changed over: pairs of rows, then fours, eights and all.
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
-        let (mut pairs, mut fours) = ([_mm512_setzero_pd(); LANES], [_mm512_setzero_ps(); LANES]);
-        let (mut eights, mut all) = (fours, fours);
-        for index in (0..LANES).step_by(2) {
-            let (a, b) = (rows[index], rows[index + 1]);
-            pairs[index] = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
-            pairs[index + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
-        }
-        for group in (0..LANES).step_by(4) {
-            for half in 0..2 {
-                // of four rows, columns 4 * lane + 2 * half and the next
-                let (a, b) = (pairs[group + half], pairs[group + half + 2]);
-                fours[group + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-                fours[group + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-            }
-        }
-        for group in (0..LANES).step_by(8) {
-            for column in 0..4 {
-                // of eight rows, lanes 0 and 2, then 1 and 3
-                let (a, b) = (fours[group + column], fours[group + 4 + column]);
-                eights[group + column] = _mm512_shuffle_f32x4::<0x88>(a, b);
-                eights[group + 4 + column] = _mm512_shuffle_f32x4::<0xdd>(a, b);
-            }
-        }
-        for odd in 0..2 {
-            for column in 0..4 {
-                let (a, b) = (eights[4 * odd + column], eights[8 + 4 * odd + column]);
-                all[4 * odd + column] = _mm512_shuffle_f32x4::<0x88>(a, b);
-                all[8 + 4 * odd + column] = _mm512_shuffle_f32x4::<0xdd>(a, b);
-            }
-        }
-        all
     }
 }
 

@@ -1,21 +1,16 @@
 //! The matrix unit of x86 processors (Intel's AMX-BF16), on Linux, which asks programs to say that they use it.
 
+use super::super::avx512::{first_lanes, write};
 use super::super::parallel::parallel;
-use super::super::small::avx512::{first_lanes, turn};
+use super::kernel::{one_by_one, one_by_two, two_by_one, two_by_two};
+use super::pack::{DEPTH, Form, Line, Room, SIDE, Source, pack, packed_bytes};
 use super::{Existing, Matrix, MatrixMut, PANEL};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
-/// Rows of a tile, and pairs in a row.
-const SIDE: usize = 16;
-/// Inner elements of a tile.
-const DEPTH: usize = 2 * SIDE;
 const _: () = assert!(PANEL == 2 * SIDE);
-/// The bfloat16 that a float32 is cut into.
-const PARTS: usize = 3;
-const TILE_BYTES: usize = 1024;
 /// Inner elements that are packed at a time beside a packed right factor: a panel of them fits the nearest cache.
 const SLAB: usize = 256;
 /// Inner elements that are packed at a time where neither factor is packed yet.
@@ -39,25 +34,6 @@ pub(in super::super) fn request() -> bool {
         && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
 }
 
-/// A cache line of packed elements.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-/// Room for packed elements, kept from product to product.
-#[derive(Default)]
-struct Room(Vec<Line>);
-
-impl Room {
-    fn of(&mut self, bytes: usize) -> *mut u8 {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if self.0.len() < lines {
-            self.0.resize(lines, Line([0; 64]));
-        }
-        self.0.as_mut_ptr().cast()
-    }
-}
-
 thread_local! {
     static LEFT: RefCell<Room> = RefCell::default();
     static RIGHT: RefCell<Room> = RefCell::default();
@@ -71,20 +47,23 @@ pub(in super::super) struct Panels {
     inner: usize,
 }
 
-/// The bytes of a packed factor.
-fn packed_bytes(outer: usize, inner: usize) -> usize {
-    outer.div_ceil(SIDE) * inner.div_ceil(DEPTH) * PARTS * TILE_BYTES
-}
-
 impl Panels {
-    /// Packs a left factor on the thread pool. `None` if its elements lie side by side along neither dimension.
-    pub(in super::super) fn left(left: Matrix<'_>) -> Option<Self> {
-        Some(Self::new(Source::of(left)?, [left.rows, left.columns], Form::Left))
+    /// Packs a left factor on the thread pool.
+    ///
+    /// # Panics
+    ///
+    /// If its elements lie side by side along neither dimension.
+    pub(in super::super) fn left(left: Matrix<'_>) -> Self {
+        Self::new(Source::of(left), [left.rows, left.columns], Form::Left)
     }
 
-    /// Packs a right factor on the thread pool. `None` if its elements lie side by side along neither dimension.
-    pub(in super::super) fn right(right: Matrix<'_>) -> Option<Self> {
-        Some(Self::new(Source::of(right.transposed())?, [right.columns, right.rows], Form::Right))
+    /// Packs a right factor on the thread pool.
+    ///
+    /// # Panics
+    ///
+    /// If its elements lie side by side along neither dimension.
+    pub(in super::super) fn right(right: Matrix<'_>) -> Self {
+        Self::new(Source::of(right.transposed()), [right.columns, right.rows], Form::Right)
     }
 
     fn new(source: Source, [outer, inner]: [usize; 2], form: Form) -> Self {
@@ -112,12 +91,8 @@ impl Panels {
         existing: Existing<'_>,
         scale: f32,
     ) {
-        assert_eq!(
-            (out.rows, out.columns, left.columns),
-            (left.rows, self.outer, self.inner),
-            "sizes of a matrix product"
-        );
-        let source = Source::of(left).expect("a left factor with a unit stride");
+        out.assert_product_of([left.rows, left.columns], [self.inner, self.outer]);
+        let source = Source::of(left);
         let panels = self.lines.as_ptr().cast();
         LEFT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Plain(source, room), Factor::Packed(panels));
@@ -134,12 +109,8 @@ impl Panels {
         existing: Existing<'_>,
         scale: f32,
     ) {
-        assert_eq!(
-            (out.rows, out.columns, right.rows),
-            (self.outer, right.columns, self.inner),
-            "sizes of a matrix product"
-        );
-        let source = Source::of(right.transposed()).expect("a right factor with a unit stride");
+        out.assert_product_of([self.outer, self.inner], [right.rows, right.columns]);
+        let source = Source::of(right.transposed());
         let panels = self.lines.as_ptr().cast();
         RIGHT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Packed(panels), Factor::Plain(source, room));
@@ -175,14 +146,9 @@ pub(in super::super) fn multiply(
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    assert_eq!(
-        (out.rows, out.columns, left.columns),
-        (left.rows, right.columns, right.rows),
-        "sizes of a matrix product"
-    );
+    out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     let inner = right.rows;
     let (left, right) = (Source::of(left), Source::of(right.transposed()));
-    let (left, right) = (left.expect("a left factor"), right.expect("a right factor"));
     LEFT.with_borrow_mut(|left_room| {
         RIGHT.with_borrow_mut(|right_room| {
             let (left, right) = (Factor::Plain(left, left_room), Factor::Plain(right, right_room));
@@ -240,186 +206,6 @@ impl Taken {
     /// The panel of `outers` elements from `outer` on.
     fn panel(self, outer: usize, outers: usize) -> *const u8 {
         self.start.wrapping_add(packed_bytes(outer, self.inner) + packed_bytes(outers, self.first))
-    }
-}
-
-/// A factor seen from the product: `outer` elements that stay, `inner` ones that are summed over.
-#[derive(Clone, Copy)]
-struct Source {
-    start: *const f32,
-    outer_stride: usize,
-    inner_stride: usize,
-}
-
-// SAFETY: it is only read, and what it points to is borrowed where it is used.
-unsafe impl Send for Source {}
-unsafe impl Sync for Source {}
-
-impl Source {
-    /// Rows outside, columns inside. `None` if neither stride is 1.
-    fn of(matrix: Matrix<'_>) -> Option<Self> {
-        let (outer_stride, inner_stride) = matrix.strides();
-        (outer_stride == 1 || inner_stride == 1).then_some(Self {
-            start: matrix.start(),
-            outer_stride,
-            inner_stride,
-        })
-    }
-
-    fn from(self, outer: usize, inner: usize) -> Self {
-        let start = self.start.wrapping_add(outer * self.outer_stride + inner * self.inner_stride);
-        Self { start, ..self }
-    }
-}
-
-/// How a tile lies in its register.
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    /// A row for each outer element, along which the pairs run.
-    Left,
-    /// A row for each pair, along which the outer elements run.
-    Right,
-}
-
-/// Packs `[outer, inner]` elements into panels; what is missing in the last tiles is 0.
-///
-/// # Safety
-///
-/// The source has these elements, and `packed` room for them.
-#[target_feature(enable = "avx512f")]
-unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form, packed: *mut u8) {
-    let (all_tiles, blocks) = (outer.div_ceil(SIDE), inner.div_ceil(DEPTH));
-    // where a tile's first part goes, and how far apart its parts are
-    let place = |tile: usize, block: usize| {
-        let panel = tile / 2 * 2;
-        let tiles = (all_tiles - panel).min(2);
-        let offset = (panel * blocks + block * tiles) * PARTS + tile % 2;
-        (packed.wrapping_add(offset * TILE_BYTES), tiles * TILE_BYTES)
-    };
-    let along_inner = source.inner_stride == 1;
-    // SAFETY: every address lies in the source or is masked, and in `packed`, by the caller's word.
-    unsafe {
-        match form {
-            Form::Left if along_inner => {
-                // row by row, as they lie in memory
-                for row in 0..all_tiles * SIDE {
-                    let (start, there) = (source.from(row, 0).start, if row < outer { inner } else { 0 });
-                    let (first, distance) = place(row / SIDE, 0);
-                    let first = first.add(row % SIDE * 64);
-                    let whole = there / DEPTH;
-                    for block in 0..whole {
-                        let from = start.add(block * DEPTH);
-                        let (low, high) = (_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(SIDE)));
-                        store_parts(low, high, first.add(block * PARTS * distance), distance);
-                    }
-                    for block in whole..blocks {
-                        let [low, high] = halves(there.saturating_sub(block * DEPTH));
-                        let from = start.wrapping_add(block * DEPTH);
-                        let low = _mm512_maskz_loadu_ps(low, from);
-                        let high = _mm512_maskz_loadu_ps(high, from.wrapping_add(SIDE));
-                        store_parts(low, high, first.add(block * PARTS * distance), distance);
-                    }
-                }
-            }
-            Form::Right if !along_inner => {
-                for block in 0..blocks {
-                    for pair in 0..SIDE {
-                        let first = block * DEPTH + pair;
-                        let (first_there, second_there) = (first < inner, first + SIDE < inner);
-                        for tile in 0..all_tiles {
-                            let (to, distance) = place(tile, block);
-                            let from = source.from(tile * SIDE, first).start;
-                            let second = from.wrapping_add(SIDE * source.inner_stride);
-                            // the next block's rows lie too far apart for the processor to foresee
-                            _mm_prefetch::<_MM_HINT_T0>(
-                                from.wrapping_add(DEPTH * source.inner_stride).cast(),
-                            );
-                            _mm_prefetch::<_MM_HINT_T0>(
-                                second.wrapping_add(DEPTH * source.inner_stride).cast(),
-                            );
-                            let (low, high) = if second_there && (tile + 1) * SIDE <= outer {
-                                (_mm512_loadu_ps(from), _mm512_loadu_ps(second))
-                            } else {
-                                let mask = first_lanes(outer - tile * SIDE);
-                                (
-                                    _mm512_maskz_loadu_ps(if first_there { mask } else { 0 }, from),
-                                    _mm512_maskz_loadu_ps(if second_there { mask } else { 0 }, second),
-                                )
-                            };
-                            store_parts(low, high, to.add(pair * 64), distance);
-                        }
-                    }
-                }
-            }
-            _ => {
-                // both tiles change rows and columns over; block by block, as rows lie in memory, for the left factor
-                let mut turned = Turned([0.0; 2 * SIDE * SIDE]);
-                for step in 0..blocks * all_tiles {
-                    let (tile, block) = if along_inner {
-                        (step / blocks, step % blocks)
-                    } else {
-                        (step % all_tiles, step / all_tiles)
-                    };
-                    let (outers, inners) = (outer - tile * SIDE, inner - block * DEPTH);
-                    let from = source.from(tile * SIDE, block * DEPTH);
-                    let first = turned.0.as_mut_ptr();
-                    let second = first.add(SIDE * SIDE);
-                    if along_inner {
-                        let [low, high] = halves(inners);
-                        turn(from.start, from.outer_stride, outers, low, first, SIDE);
-                        turn(from.start.wrapping_add(SIDE), from.outer_stride, outers, high, second, SIDE);
-                    } else {
-                        let (mask, stride) = (first_lanes(outers), from.inner_stride);
-                        turn(from.start, stride, inners, mask, first, SIDE);
-                        let from = from.start.wrapping_add(SIDE * stride);
-                        turn(from, stride, inners.saturating_sub(SIDE), mask, second, SIDE);
-                    }
-                    let (to, distance) = place(tile, block);
-                    for row in 0..SIDE {
-                        let low = _mm512_load_ps(turned.0.as_ptr().add(row * SIDE));
-                        let high = _mm512_load_ps(turned.0.as_ptr().add((SIDE + row) * SIDE));
-                        store_parts(low, high, to.add(row * 64), distance);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Two halves of a tile with rows and columns changed over.
-#[repr(C, align(64))]
-struct Turned([f32; 2 * SIDE * SIDE]);
-
-/// The lanes of the two halves of a block of which `count` elements are there.
-fn halves(count: usize) -> [__mmask16; 2] {
-    [first_lanes(count), first_lanes(count.saturating_sub(SIDE))]
-}
-
-/// Cuts two vectors into three parts and stores them as pairs of bfloat16.
-///
-/// # Safety
-///
-/// `packed` and the two addresses `distance` bytes further each have room for 64 bytes.
-#[target_feature(enable = "avx512f")]
-#[inline]
-unsafe fn store_parts(low: __m512, high: __m512, packed: *mut u8, distance: usize) {
-    let kept = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-    let bits = |value: __m512| _mm512_castps_si512(value);
-    // what is left of a float32 when its upper half, a bfloat16, is taken away: exact
-    let rest = |value: __m512| {
-        _mm512_sub_ps(value, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(value), kept)))
-    };
-    // the lower half of a pair is the upper half of `low`, the other that of `high`
-    const OR_MASKED: i32 = 0xf8;
-    let pair = |low: __m512, high: __m512| {
-        _mm512_ternarylogic_epi32::<OR_MASKED>(_mm512_srli_epi32::<16>(bits(low)), bits(high), kept)
-    };
-    let (low_rest, high_rest) = (rest(low), rest(high));
-    // SAFETY: by the caller's word.
-    unsafe {
-        _mm512_store_si512(packed.cast(), pair(low, high));
-        _mm512_store_si512(packed.add(distance).cast(), pair(low_rest, high_rest));
-        _mm512_store_si512(packed.add(2 * distance).cast(), pair(rest(low_rest), rest(high_rest)));
     }
 }
 
@@ -489,10 +275,10 @@ impl Unit {
                             rows: PANEL.min(rows - row),
                             columns,
                             scale,
-                            existing: match existing {
-                                _ if first > 0 => Existing::Add,
-                                Existing::Bias(bias) => Existing::Bias(&bias[column..column + columns]),
-                                other => other,
+                            existing: if first > 0 {
+                                Existing::Add
+                            } else {
+                                existing.columns(column..column + columns)
                             },
                         };
                         let left = left.panel(row, PANEL.min(rows - row));
@@ -571,10 +357,6 @@ impl Block<'_> {
             let mask = first_lanes(self.columns - column);
             // SAFETY: masked; the sums have four tiles; the output has these rows and columns by the caller's word.
             unsafe {
-                let bias = match self.existing {
-                    Existing::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().add(column)),
-                    _ => _mm512_setzero_ps(),
-                };
                 for row in 0..self.rows {
                     let tile = row / SIDE * COLUMNS + column_tile;
                     let mut from = sums.0.as_ptr().add((tile * SIDE + row % SIDE) * SIDE);
@@ -584,117 +366,9 @@ impl Block<'_> {
                         sum = _mm512_add_ps(sum, _mm512_load_ps(from));
                     }
                     let to = self.start.add(row * self.row_stride + column);
-                    let sum = match self.existing {
-                        Existing::Overwrite => _mm512_mul_ps(sum, scale),
-                        Existing::Add => _mm512_fmadd_ps(sum, scale, _mm512_maskz_loadu_ps(mask, to)),
-                        Existing::Bias(_) => _mm512_fmadd_ps(sum, scale, bias),
-                    };
-                    _mm512_mask_storeu_ps(to, mask, sum);
+                    write(sum, scale, self.existing, column, to, mask);
                 }
             }
         }
     }
-}
-
-/// `load!(register, factor, part, tiles of the factor's panel, tile)`
-macro_rules! load {
-    ($register:literal, left, 2, $part:literal, $tile:literal) => { load!(@ $register, "left", $part, "2048", $tile) };
-    ($register:literal, right, 2, $part:literal, $tile:literal) => { load!(@ $register, "right", $part, "2048", $tile) };
-    ($register:literal, left, 1, $part:literal, $tile:literal) => { load!(@ $register, "left", $part, "1024", $tile) };
-    ($register:literal, right, 1, $part:literal, $tile:literal) => { load!(@ $register, "right", $part, "1024", $tile) };
-    (@ $register:literal, $factor:literal, $part:literal, $distance:literal, $tile:literal) => {
-        concat!(
-            "tileloadd tmm", $register, ", [{", $factor, "} + {stride} + (", $part, " - 1) * ", $distance, " + ", $tile, " * 1024]"
-        )
-    };
-}
-
-/// `add!(sums, left, right)`: adds the products of two registers to a third.
-macro_rules! add {
-    ($sums:literal, $left:literal, $right:literal) => {
-        concat!("tdpbf16ps tmm", $sums, ", tmm", $left, ", tmm", $right)
-    };
-}
-
-/// A function that sums the products of two panels' blocks into four tiles. Products for the same sums are kept apart: each takes several
-/// times as long to finish as to start.
-macro_rules! kernel {
-    ($(#[$attribute:meta])* $name:ident, $left_bytes:literal, $right_bytes:literal, $($step:expr),* $(,)?) => {
-        $(#[$attribute])*
-        ///
-        /// # Safety
-        ///
-        /// The unit is set up, the panels have `blocks` (more than 0) blocks, and `sums` room for four tiles.
-        #[inline]
-        unsafe fn $name(left: *const u8, right: *const u8, blocks: usize, sums: *mut f32) {
-            debug_assert!(blocks > 0);
-            // SAFETY: by the caller's word.
-            unsafe {
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3",
-                    "2:",
-                    $($step,)*
-                    concat!("add {left}, ", $left_bytes),
-                    concat!("add {right}, ", $right_bytes),
-                    "dec {blocks}",
-                    "jnz 2b",
-                    "tilestored [{sums} + {stride}], tmm0",
-                    "tilestored [{sums} + {stride} + 1024], tmm1",
-                    "tilestored [{sums} + {stride} + 2048], tmm2",
-                    "tilestored [{sums} + {stride} + 3072], tmm3",
-                    left = inout(reg) left => _,
-                    right = inout(reg) right => _,
-                    blocks = inout(reg) blocks => _,
-                    sums = in(reg) sums,
-                    stride = in(reg) 64usize,
-                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                    options(nostack),
-                );
-            }
-        }
-    };
-}
-
-kernel! {
-    /// Two tiles of rows by two of columns. The left panel, which stays in the nearest cache, is read more often than the right one.
-    two_by_two, "6144", "6144",
-    load!("6", right, 2, "1", "0"), load!("4", left, 2, "3", "0"), load!("7", right, 2, "1", "1"), load!("5", left, 2, "3", "1"),
-    add!("0", "4", "6"), add!("1", "4", "7"), load!("4", left, 2, "1", "0"), add!("2", "5", "6"), add!("3", "5", "7"), load!("5", left, 2, "1", "1"),
-    add!("0", "4", "6"), add!("1", "4", "7"), load!("4", left, 2, "2", "0"), add!("2", "5", "6"), add!("3", "5", "7"), load!("5", left, 2, "2", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), load!("6", right, 2, "2", "0"), add!("1", "4", "7"), add!("3", "5", "7"), load!("7", right, 2, "2", "1"),
-    add!("0", "4", "6"), add!("1", "4", "7"), load!("4", left, 2, "1", "0"), add!("2", "5", "6"), add!("3", "5", "7"), load!("5", left, 2, "1", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), load!("6", right, 2, "3", "0"), add!("1", "4", "7"), add!("3", "5", "7"), load!("7", right, 2, "3", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), add!("1", "4", "7"), add!("3", "5", "7"),
-}
-
-kernel! {
-    /// One tile of rows by two of columns; registers 2 and 3 hold half of the sums.
-    one_by_two, "3072", "6144",
-    load!("6", right, 2, "1", "0"), load!("4", left, 1, "1", "0"), load!("7", right, 2, "1", "1"), load!("5", left, 1, "3", "0"),
-    add!("0", "4", "6"), add!("1", "4", "7"), add!("2", "5", "6"), add!("3", "5", "7"), load!("5", left, 1, "2", "0"),
-    add!("0", "5", "6"), load!("6", right, 2, "2", "0"), add!("1", "5", "7"), load!("7", right, 2, "2", "1"),
-    add!("2", "4", "6"), add!("3", "4", "7"), add!("0", "5", "6"), load!("6", right, 2, "3", "0"), add!("1", "5", "7"), load!("7", right, 2, "3", "1"),
-    add!("2", "4", "6"), add!("3", "4", "7"),
-}
-
-kernel! {
-    /// Two tiles of rows by one of columns; registers 2 and 3 hold half of the sums.
-    two_by_one, "6144", "3072",
-    load!("4", left, 2, "1", "0"), load!("6", right, 1, "1", "0"), load!("5", left, 2, "1", "1"), load!("7", right, 1, "3", "0"),
-    add!("0", "4", "6"), add!("1", "5", "6"), add!("2", "4", "7"), add!("3", "5", "7"), load!("7", right, 1, "2", "0"),
-    add!("0", "4", "7"), load!("4", left, 2, "2", "0"), add!("1", "5", "7"), load!("5", left, 2, "2", "1"),
-    add!("2", "4", "6"), add!("3", "5", "6"), add!("0", "4", "7"), load!("4", left, 2, "3", "0"), add!("1", "5", "7"), load!("5", left, 2, "3", "1"),
-    add!("2", "4", "6"), add!("3", "5", "6"),
-}
-
-kernel! {
-    /// One tile; all four registers hold parts of its sums.
-    one_by_one, "3072", "3072",
-    load!("4", left, 1, "1", "0"), load!("6", right, 1, "1", "0"), load!("5", left, 1, "2", "0"), load!("7", right, 1, "2", "0"),
-    add!("0", "4", "6"), add!("1", "4", "7"), add!("2", "5", "6"), load!("6", right, 1, "3", "0"), add!("3", "5", "7"), load!("5", left, 1, "3", "0"),
-    load!("7", right, 1, "1", "0"), add!("0", "4", "6"), add!("1", "5", "7"),
 }
