@@ -293,6 +293,16 @@ fn every_command_shows_an_example() {
 }
 
 #[test]
+fn a_matrix_unit_is_on_or_off() {
+    vitrine(&Pictures::new())
+        .args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "1", "--steps", "1"])
+        .env("VITRINE_MATRIX_UNIT", "0")
+        .assert()
+        .code(1)
+        .stderr(contains("VITRINE_MATRIX_UNIT is \"0\"").and(contains("off")));
+}
+
+#[test]
 fn bench_reports_every_figure() {
     let pictures = Pictures::new();
     let output = vitrine(&pictures)

@@ -14,7 +14,7 @@ mod train;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use crate::device::{self, FoundDevice};
@@ -80,9 +80,15 @@ struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Sets up the thread pool of the CPU backends. This thread is one of its threads: it works on what it asks for, where another would
-    /// have to be woken for each operation.
+    /// Checks what the environment says about computing, and sets up the thread pool of the CPU backends. This thread is one of its
+    /// threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
+        let unit = std::env::var_os("VITRINE_MATRIX_UNIT");
+        ensure!(
+            unit.as_ref().is_none_or(|value| value == "off"),
+            "VITRINE_MATRIX_UNIT is {:?}: unset it, or set it to off to compute without the matrix unit",
+            unit.unwrap_or_default()
+        );
         rayon::ThreadPoolBuilder::new()
             .num_threads(self.threads.map_or(0, usize::from))
             .use_current_thread()
