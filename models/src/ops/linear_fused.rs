@@ -1,7 +1,9 @@
 //! The linear layer on flex. Rows are cut into chunks; what follows a chunk's product is done while it lies in the cache.
 
 use super::flex::{self, Operation, contiguous, sizes};
-use super::matrix::{Existing, Factor, Matrix, MatrixMut, blocked_product, product, product_of_few_rows};
+use super::matrix::{
+    Existing, Factor, Matrix, MatrixMut, Precision, blocked_product, product, product_of_few_rows,
+};
 use super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
 use super::{gelu, math};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
@@ -86,8 +88,13 @@ impl Operation<3> for Linear {
         let sum_in_chunks = rows >= smallest * rayon::current_num_threads();
         let chunks = if sum_in_chunks { Chunks::few(rows, smallest) } else { Chunks::new(rows, 32) };
         let weight = saved.weight.as_ref().filter(|_| wanted[0]);
-        let weight = weight
-            .map(|weight| Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows));
+        let weight = weight.map(|weight| {
+            Factor::new(
+                flex::matrix(weight).expect("positive strides").transposed(),
+                rows,
+                Precision::Highest,
+            )
+        });
         let x = saved.x.as_ref().filter(|_| wanted[1]).map(|x| x.storage::<f32>());
         let mut dx = buffer(if wanted[0] { rows * in_features } else { 0 });
         let mut dweight = Sums::new(if x.is_some() && sum_in_chunks { size } else { 0 }, chunks.count());
@@ -126,7 +133,7 @@ impl Operation<3> for Linear {
                             if range.start == chunk.start { Existing::Overwrite } else { Existing::Add };
                         let x = Matrix::new(&x[inputs], [range.len(), in_features], [in_features, 1]);
                         let dweight = MatrixMut::with_gaps(dweight, in_features, out_features, out_features);
-                        product(dweight, existing, 1.0, x.transposed(), dy);
+                        product(dweight, existing, 1.0, x.transposed(), dy, Precision::High);
                     }
                 }
             });
@@ -137,7 +144,8 @@ impl Operation<3> for Linear {
             } else {
                 let dy = derivative.as_ref().unwrap_or(&gradient).storage::<f32>();
                 let x = Matrix::new(x, [rows, in_features], [in_features, 1]).transposed();
-                blocked_product(x, Matrix::new(dy, [rows, out_features], [out_features, 1]))
+                let dy = Matrix::new(dy, [rows, out_features], [out_features, 1]);
+                blocked_product(x, dy, Precision::High)
             };
             flex::tensor(dweight, [in_features, out_features])
         });
@@ -175,7 +183,7 @@ impl Linear {
             });
             return flex::tensor(data, shape);
         }
-        let weight = Factor::new(weight, rows);
+        let weight = Factor::new(weight, rows, Precision::Highest);
         let chunks = Chunks::new(rows, 32);
         parallel(chunks.count(), |index| {
             for range in pieces(chunks.range(index), weight.rows_at_a_time()) {

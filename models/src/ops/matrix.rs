@@ -159,6 +159,15 @@ impl Existing<'_> {
     }
 }
 
+/// How exact a product is, in the words of PyTorch's `set_float32_matmul_precision`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Precision {
+    /// Elements may be read with 16 of their 24 significant bits: for the gradients of weights.
+    High,
+    /// That of float32.
+    Highest,
+}
+
 /// The right factor of several products, made ready once.
 pub(super) struct Factor<'a> {
     matrix: Matrix<'a>,
@@ -167,9 +176,9 @@ pub(super) struct Factor<'a> {
 
 impl<'a> Factor<'a> {
     /// For products with `rows` rows in all.
-    pub(super) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
+    pub(super) fn new(matrix: Matrix<'a>, rows: usize, precision: Precision) -> Self {
         let on_tiles = tiles::takes(rows, matrix.rows, matrix.columns) && matrix.compact();
-        Self { matrix, panels: on_tiles.then(|| tiles::Panels::right(matrix)) }
+        Self { matrix, panels: on_tiles.then(|| tiles::Panels::right(matrix, precision)) }
     }
 
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
@@ -212,7 +221,7 @@ pub(super) fn product_of_few_rows(
     if !tiles::few_rows(rows, left.columns, columns) || !left.compact() || !right.compact() {
         return false;
     }
-    let left = tiles::Panels::left(left);
+    let left = tiles::Panels::left(left, Precision::Highest);
     parallel(columns.div_ceil(tiles::PANEL), |index| {
         let range = index * tiles::PANEL..((index + 1) * tiles::PANEL).min(columns);
         // SAFETY: each task has columns of its own.
@@ -225,7 +234,7 @@ pub(super) fn product_of_few_rows(
 
 /// `left * right` as a row-major buffer, in blocks on the pool: for the gradient of a weight over few rows, whose outputs are more than
 /// what is summed.
-pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
+pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>, precision: Precision) -> Vec<f32> {
     const SMALLEST: usize = 64;
     let (rows, columns) = (left.rows, right.columns);
     let wanted = 2 * rayon::current_num_threads();
@@ -245,7 +254,8 @@ pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
         // SAFETY: the blocks are disjoint.
         let out = unsafe { MatrixMut::shared(out, offset, [row_range.len(), column_range.len()], columns) };
         let left = left.block(row_range, 0..left.columns);
-        product(out, Existing::Overwrite, 1.0, left, right.block(0..right.rows, column_range));
+        let right = right.block(0..right.rows, column_range);
+        product(out, Existing::Overwrite, 1.0, left, right, precision);
     });
     data
 }
@@ -261,12 +271,13 @@ pub(super) fn product(
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
+    precision: Precision,
 ) {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
     if small::takes(rows, inner, columns) && right.compact() {
         small::multiply(out, existing, scale, left, right);
     } else if tiles::takes(rows, inner, columns) && left.compact() && right.compact() {
-        tiles::multiply(out, existing, scale, left, right);
+        tiles::multiply(out, existing, scale, left, right, precision);
     } else {
         on_vectors(out, existing, scale, left, right);
     }
@@ -338,9 +349,10 @@ pub(super) mod tests {
     ///
     /// # Panics
     ///
-    /// If an element is off by more than float32 rounds, or a gap is written to.
+    /// If an element is off by more than `bound` times the sum of its terms' sizes, or a gap is written to.
     pub(in super::super) fn assert_product(
         [rows, inner, columns]: [usize; 3],
+        bound: f64,
         multiply: impl Fn(MatrixMut<'_>, Existing<'_>, f32, Matrix<'_>, Matrix<'_>),
     ) {
         let (a, b, bias) = (numbers(rows * inner, 1), numbers(inner * columns, 2), numbers(columns, 3));
@@ -372,7 +384,7 @@ pub(super) mod tests {
                             size += term.abs();
                         }
                         assert!(
-                            (f64::from(found) - sum).abs() <= 1e-6 * size,
+                            (f64::from(found) - sum).abs() <= bound * size,
                             "{rows}x{inner}x{columns} {existing:?}: row {row}, column {column} is {found}, not {sum}"
                         );
                     }
@@ -384,7 +396,7 @@ pub(super) mod tests {
     #[test]
     fn products_of_the_gemm_crate_agree_with_exact_ones() {
         for size in [[1, 1, 1], [65, 64, 65], [7, 20, 100], [100, 300, 33]] {
-            assert_product(size, on_vectors);
+            assert_product(size, 1e-6, on_vectors);
         }
     }
 }

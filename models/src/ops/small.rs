@@ -226,7 +226,7 @@ mod tests {
             [[1, 1, 1], [65, 64, 65], [65, 65, 64], [7, 20, 100], [49, 32, 49], [3, 5, 33], [12, 64, 16]]
         {
             assert!(takes(size[0], size[1], size[2]));
-            assert_product(size, multiply);
+            assert_product(size, 1e-6, multiply);
         }
     }
 }

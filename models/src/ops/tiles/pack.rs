@@ -1,15 +1,13 @@
-//! Factors as the unit wants them: each float32 in three bfloat16, in panels of tiles.
+//! Factors as the unit wants them: each float32 in two or three bfloat16, in panels of tiles.
 
 use super::super::avx512::{first_lanes, turn};
-use super::super::matrix::Matrix;
+use super::super::matrix::{Matrix, Precision};
 use std::arch::x86_64::*;
 
 /// Rows of a tile, and pairs in a row.
 pub(super) const SIDE: usize = 16;
 /// Inner elements of a tile.
 pub(super) const DEPTH: usize = 2 * SIDE;
-/// The bfloat16 that a float32 is cut into.
-const PARTS: usize = 3;
 const TILE_BYTES: usize = 1024;
 
 /// A cache line of packed elements.
@@ -31,9 +29,17 @@ impl Room {
     }
 }
 
+/// The bfloat16 that a float32 is cut into.
+const fn parts(precision: Precision) -> usize {
+    match precision {
+        Precision::High => 2,
+        Precision::Highest => 3,
+    }
+}
+
 /// The bytes of a packed factor.
-pub(super) fn packed_bytes(outer: usize, inner: usize) -> usize {
-    outer.div_ceil(SIDE) * inner.div_ceil(DEPTH) * PARTS * TILE_BYTES
+pub(super) fn packed_bytes(outer: usize, inner: usize, precision: Precision) -> usize {
+    outer.div_ceil(SIDE) * inner.div_ceil(DEPTH) * parts(precision) * TILE_BYTES
 }
 
 /// A factor seen from the product: `outer` elements that stay, `inner` ones that are summed over.
@@ -81,7 +87,36 @@ pub(super) enum Form {
 ///
 /// The source has these elements, and `packed` room for them.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form, packed: *mut u8) {
+pub(super) unsafe fn pack(
+    source: Source,
+    sizes: [usize; 2],
+    form: Form,
+    precision: Precision,
+    packed: *mut u8,
+) {
+    const HIGH: usize = parts(Precision::High);
+    const HIGHEST: usize = parts(Precision::Highest);
+    // SAFETY: by the caller's word.
+    unsafe {
+        match precision {
+            Precision::High => pack_parts::<HIGH>(source, sizes, form, packed),
+            Precision::Highest => pack_parts::<HIGHEST>(source, sizes, form, packed),
+        }
+    }
+}
+
+/// [`pack`] in so many parts.
+///
+/// # Safety
+///
+/// As for [`pack`].
+#[target_feature(enable = "avx512f")]
+unsafe fn pack_parts<const PARTS: usize>(
+    source: Source,
+    [outer, inner]: [usize; 2],
+    form: Form,
+    packed: *mut u8,
+) {
     let (all_tiles, blocks) = (outer.div_ceil(SIDE), inner.div_ceil(DEPTH));
     // where a tile's first part goes, and how far apart its parts are
     let place = |tile: usize, block: usize| {
@@ -104,14 +139,14 @@ pub(super) unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form
                     for block in 0..whole {
                         let from = start.add(block * DEPTH);
                         let (low, high) = (_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(SIDE)));
-                        store_parts(low, high, first.add(block * PARTS * distance), distance);
+                        store_parts::<PARTS>(low, high, first.add(block * PARTS * distance), distance);
                     }
                     for block in whole..blocks {
                         let [low, high] = halves(there.saturating_sub(block * DEPTH));
                         let from = start.wrapping_add(block * DEPTH);
                         let low = _mm512_maskz_loadu_ps(low, from);
                         let high = _mm512_maskz_loadu_ps(high, from.wrapping_add(SIDE));
-                        store_parts(low, high, first.add(block * PARTS * distance), distance);
+                        store_parts::<PARTS>(low, high, first.add(block * PARTS * distance), distance);
                     }
                 }
             }
@@ -140,7 +175,7 @@ pub(super) unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form
                                     _mm512_maskz_loadu_ps(if second_there { mask } else { 0 }, second),
                                 )
                             };
-                            store_parts(low, high, to.add(pair * 64), distance);
+                            store_parts::<PARTS>(low, high, to.add(pair * 64), distance);
                         }
                     }
                 }
@@ -172,7 +207,7 @@ pub(super) unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form
                     for row in 0..SIDE {
                         let low = _mm512_load_ps(turned.0.as_ptr().add(row * SIDE));
                         let high = _mm512_load_ps(turned.0.as_ptr().add((SIDE + row) * SIDE));
-                        store_parts(low, high, to.add(row * 64), distance);
+                        store_parts::<PARTS>(low, high, to.add(row * 64), distance);
                     }
                 }
             }
@@ -189,30 +224,52 @@ fn halves(count: usize) -> [__mmask16; 2] {
     [first_lanes(count), first_lanes(count.saturating_sub(SIDE))]
 }
 
-/// Cuts two vectors into three parts and stores them as pairs of bfloat16.
+/// Cuts two vectors into parts and stores them as pairs of bfloat16.
+///
+/// Of three parts each is the upper half of what is left, which is exact. Of two each is rounded, so that what is left out is as often too
+/// much as too little.
 ///
 /// # Safety
 ///
-/// `packed` and the two addresses `distance` bytes further each have room for 64 bytes.
+/// `packed` and the `PARTS - 1` addresses `distance` bytes apart after it each have room for 64 bytes.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn store_parts(low: __m512, high: __m512, packed: *mut u8, distance: usize) {
-    let kept = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-    let bits = |value: __m512| _mm512_castps_si512(value);
-    // what is left of a float32 when its upper half, a bfloat16, is taken away: exact
-    let rest = |value: __m512| {
-        _mm512_sub_ps(value, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(value), kept)))
-    };
-    // the lower half of a pair is the upper half of `low`, the other that of `high`
-    const OR_MASKED: i32 = 0xf8;
-    let pair = |low: __m512, high: __m512| {
-        _mm512_ternarylogic_epi32::<OR_MASKED>(_mm512_srli_epi32::<16>(bits(low)), bits(high), kept)
-    };
-    let (low_rest, high_rest) = (rest(low), rest(high));
-    // SAFETY: by the caller's word.
-    unsafe {
-        _mm512_store_si512(packed.cast(), pair(low, high));
-        _mm512_store_si512(packed.add(distance).cast(), pair(low_rest, high_rest));
-        _mm512_store_si512(packed.add(2 * distance).cast(), pair(rest(low_rest), rest(high_rest)));
+unsafe fn store_parts<const PARTS: usize>(low: __m512, high: __m512, packed: *mut u8, distance: usize) {
+    let (mut low, mut high) = (low, high);
+    for part in 0..PARTS {
+        let (low_part, high_part) = if PARTS == 2 { (rounded(low), rounded(high)) } else { (low, high) };
+        // SAFETY: by the caller's word.
+        unsafe { _mm512_store_si512(packed.add(part * distance).cast(), pair(low_part, high_part)) };
+        (low, high) = (_mm512_sub_ps(low, upper_half(low_part)), _mm512_sub_ps(high, upper_half(high_part)));
     }
+}
+
+const UPPER_HALF: i32 = 0xffff_0000_u32.cast_signed();
+
+/// The bfloat16 that a float32 begins with.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn upper_half(value: __m512) -> __m512 {
+    _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(value), _mm512_set1_epi32(UPPER_HALF)))
+}
+
+/// A float32 that begins with the bfloat16 nearest to `value`, the one further from zero of two: half of a last place more.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn rounded(value: __m512) -> __m512 {
+    const SIGN_AND_EXPONENT: i32 = 0xff80_0000_u32.cast_signed();
+    let power = _mm512_and_si512(_mm512_castps_si512(value), _mm512_set1_epi32(SIGN_AND_EXPONENT));
+    _mm512_fmadd_ps(_mm512_castsi512_ps(power), _mm512_set1_ps(1.0 / 256.0), value)
+}
+
+/// Pairs of the bfloat16 that two vectors begin with, that of `low` first.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn pair(low: __m512, high: __m512) -> __m512i {
+    const OR_MASKED: i32 = 0xf8;
+    _mm512_ternarylogic_epi32::<OR_MASKED>(
+        _mm512_srli_epi32::<16>(_mm512_castps_si512(low)),
+        _mm512_castps_si512(high),
+        _mm512_set1_epi32(UPPER_HALF),
+    )
 }

@@ -2,9 +2,9 @@
 
 use super::super::avx512::{first_lanes, write};
 use super::super::parallel::parallel;
-use super::kernel::{one_by_one, one_by_two, two_by_one, two_by_two};
+use super::kernel::{high, highest};
 use super::pack::{DEPTH, Form, Line, Room, SIDE, Source, pack, packed_bytes};
-use super::{Existing, Matrix, MatrixMut, PANEL};
+use super::{Existing, Matrix, MatrixMut, PANEL, Precision};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
@@ -45,6 +45,7 @@ pub(in super::super) struct Panels {
     lines: Vec<Line>,
     outer: usize,
     inner: usize,
+    precision: Precision,
 }
 
 impl Panels {
@@ -53,8 +54,8 @@ impl Panels {
     /// # Panics
     ///
     /// If its elements lie side by side along neither dimension.
-    pub(in super::super) fn left(left: Matrix<'_>) -> Self {
-        Self::new(Source::of(left), [left.rows, left.columns], Form::Left)
+    pub(in super::super) fn left(left: Matrix<'_>, precision: Precision) -> Self {
+        Self::new(Source::of(left), [left.rows, left.columns], Form::Left, precision)
     }
 
     /// Packs a right factor on the thread pool.
@@ -62,25 +63,27 @@ impl Panels {
     /// # Panics
     ///
     /// If its elements lie side by side along neither dimension.
-    pub(in super::super) fn right(right: Matrix<'_>) -> Self {
-        Self::new(Source::of(right.transposed()), [right.columns, right.rows], Form::Right)
+    pub(in super::super) fn right(right: Matrix<'_>, precision: Precision) -> Self {
+        Self::new(Source::of(right.transposed()), [right.columns, right.rows], Form::Right, precision)
     }
 
-    fn new(source: Source, [outer, inner]: [usize; 2], form: Form) -> Self {
-        let lines = packed_bytes(outer, inner) / size_of::<Line>();
+    fn new(source: Source, [outer, inner]: [usize; 2], form: Form, precision: Precision) -> Self {
+        let precision = precision.allowed();
+        let lines = packed_bytes(outer, inner, precision) / size_of::<Line>();
         let mut packed: Vec<Line> = Vec::with_capacity(lines);
-        let panel = packed_bytes(PANEL, inner);
+        let panel = packed_bytes(PANEL, inner, precision);
         let start = Address(packed.as_mut_ptr().cast::<u8>());
         parallel(outer.div_ceil(PANEL), |index| {
             let first = index * PANEL;
             // SAFETY: each task packs a panel of its own.
             unsafe {
-                pack(source.from(first, 0), [PANEL.min(outer - first), inner], form, start.at(index * panel));
+                let sizes = [PANEL.min(outer - first), inner];
+                pack(source.from(first, 0), sizes, form, precision, start.at(index * panel));
             }
         });
         // SAFETY: `pack` wrote every tile.
         unsafe { packed.set_len(lines) };
-        Self { lines: packed, outer, inner }
+        Self { lines: packed, outer, inner, precision }
     }
 
     /// [`multiply`] with this right factor.
@@ -97,7 +100,7 @@ impl Panels {
         LEFT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Plain(source, room), Factor::Packed(panels));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before anything was packed.
-            unsafe { Unit::new().multiply(out, existing, scale, left, right, self.inner) };
+            unsafe { Unit::new(self.precision).multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 
@@ -115,7 +118,7 @@ impl Panels {
         RIGHT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Packed(panels), Factor::Plain(source, room));
             // SAFETY: as in `after`.
-            unsafe { Unit::new().multiply(out, existing, scale, left, right, self.inner) };
+            unsafe { Unit::new(self.precision).multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 }
@@ -145,6 +148,7 @@ pub(in super::super) fn multiply(
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
+    precision: Precision,
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     let inner = right.rows;
@@ -153,7 +157,9 @@ pub(in super::super) fn multiply(
         RIGHT.with_borrow_mut(|right_room| {
             let (left, right) = (Factor::Plain(left, left_room), Factor::Plain(right, right_room));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before.
-            unsafe { Unit::new().multiply(out, existing, scale, left, right, inner) };
+            unsafe {
+                Unit::new(precision.allowed()).multiply(out, existing, scale, left, right, inner);
+            };
         });
     });
 }
@@ -179,16 +185,18 @@ impl Factor<'_> {
         [first, inners]: [usize; 2],
         inner: usize,
         form: Form,
+        precision: Precision,
     ) -> Taken {
         match self {
             Self::Packed(panels) => {
-                Taken { start: panels.wrapping_add(packed_bytes(outer, inner)), inner, first }
+                let start = panels.wrapping_add(packed_bytes(outer, inner, precision));
+                Taken { start, inner, first, precision }
             }
             Self::Plain(source, room) => {
-                let start = room.of(packed_bytes(outers, inners));
+                let start = room.of(packed_bytes(outers, inners, precision));
                 // SAFETY: by the caller's word.
-                unsafe { pack(source.from(outer, first), [outers, inners], form, start) };
-                Taken { start, inner: inners, first: 0 }
+                unsafe { pack(source.from(outer, first), [outers, inners], form, precision, start) };
+                Taken { start, inner: inners, first: 0, precision }
             }
         }
     }
@@ -200,20 +208,24 @@ struct Taken {
     start: *const u8,
     inner: usize,
     first: usize,
+    precision: Precision,
 }
 
 impl Taken {
     /// The panel of `outers` elements from `outer` on.
     fn panel(self, outer: usize, outers: usize) -> *const u8 {
-        self.start.wrapping_add(packed_bytes(outer, self.inner) + packed_bytes(outers, self.first))
+        let bytes = |outer, inner| packed_bytes(outer, inner, self.precision);
+        self.start.wrapping_add(bytes(outer, self.inner) + bytes(outers, self.first))
     }
 }
 
 /// The unit, set up on this thread for full tiles; given back when dropped, so that a change of threads has no tiles to save.
-struct Unit(());
+struct Unit {
+    precision: Precision,
+}
 
 impl Unit {
-    fn new() -> Self {
+    fn new(precision: Precision) -> Self {
         #[repr(C, align(64))]
         struct Configuration {
             palette: u8,
@@ -234,7 +246,7 @@ impl Unit {
         };
         // SAFETY: a valid configuration; `available` is asked before anything here runs.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly)) };
-        Self(())
+        Self { precision }
     }
 
     /// The product of two factors.
@@ -251,8 +263,9 @@ impl Unit {
         mut right: Factor<'_>,
         inner: usize,
     ) {
+        let precision = self.precision;
         let (group, slab) = match right {
-            Factor::Packed(_) if packed_bytes(out.columns, inner) <= CACHED_BYTES => (PANEL, SLAB),
+            Factor::Packed(_) if packed_bytes(out.columns, inner, precision) <= CACHED_BYTES => (PANEL, SLAB),
             Factor::Packed(_) => (8 * PANEL, SLAB),
             Factor::Plain(..) if inner <= SLAB => (ROWS_OF_BOTH, SLAB),
             Factor::Plain(..) => (ROWS_OF_BOTH, SLAB_OF_BOTH),
@@ -262,11 +275,14 @@ impl Unit {
             for first in (0..inner).step_by(slab) {
                 let depth = slab.min(inner - first);
                 // SAFETY: by the caller's word.
-                let left = unsafe { left.take([first_row, rows], [first, depth], inner, Form::Left) };
+                let left =
+                    unsafe { left.take([first_row, rows], [first, depth], inner, Form::Left, precision) };
                 for column in (0..out.columns).step_by(PANEL) {
                     let columns = PANEL.min(out.columns - column);
                     // SAFETY: by the caller's word.
-                    let right = unsafe { right.take([column, columns], [first, depth], inner, Form::Right) };
+                    let right = unsafe {
+                        right.take([column, columns], [first, depth], inner, Form::Right, precision)
+                    };
                     let right = right.panel(0, columns);
                     for row in (0..rows).step_by(PANEL) {
                         let block = Block {
@@ -282,6 +298,7 @@ impl Unit {
                             },
                         };
                         let left = left.panel(row, PANEL.min(rows - row));
+                        block.prefetch();
                         // SAFETY: by the caller's word.
                         unsafe { self.block(block, left, right, depth.div_ceil(DEPTH)) };
                     }
@@ -302,19 +319,31 @@ impl Unit {
         unsafe {
             match (block.rows > SIDE, block.columns > SIDE) {
                 (true, true) => {
-                    two_by_two(left, right, blocks, to);
+                    match self.precision {
+                        Precision::High => high::two_by_two(left, right, blocks, to),
+                        Precision::Highest => highest::two_by_two(left, right, blocks, to),
+                    }
                     block.finish::<2, 2>(sums.assume_init_ref());
                 }
                 (true, false) => {
-                    two_by_one(left, right, blocks, to);
+                    match self.precision {
+                        Precision::High => high::two_by_one(left, right, blocks, to),
+                        Precision::Highest => highest::two_by_one(left, right, blocks, to),
+                    }
                     block.finish::<2, 1>(sums.assume_init_ref());
                 }
                 (false, true) => {
-                    one_by_two(left, right, blocks, to);
+                    match self.precision {
+                        Precision::High => high::one_by_two(left, right, blocks, to),
+                        Precision::Highest => highest::one_by_two(left, right, blocks, to),
+                    }
                     block.finish::<1, 2>(sums.assume_init_ref());
                 }
                 (false, false) => {
-                    one_by_one(left, right, blocks, to);
+                    match self.precision {
+                        Precision::High => high::one_by_one(left, right, blocks, to),
+                        Precision::Highest => highest::one_by_one(left, right, blocks, to),
+                    }
                     block.finish::<1, 1>(sums.assume_init_ref());
                 }
             }
@@ -344,6 +373,22 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
+    /// Asks for the lines that will be written: they come while the sums are computed.
+    fn prefetch(&self) {
+        for row in 0..self.rows {
+            let from = self.start.wrapping_add(row * self.row_stride);
+            // SAFETY: no address is followed.
+            unsafe {
+                asm!(
+                    "prefetchw [{from}]",
+                    "prefetchw [{from} + 64]",
+                    from = in(reg) from,
+                    options(nostack, readonly, preserves_flags),
+                );
+            }
+        }
+    }
+
     /// Writes the sums.
     ///
     /// # Safety
