@@ -48,6 +48,21 @@ impl Stage {
         self.blocks.iter().fold(self.enter(tokens), |tokens, block| block.forward(tokens, &context))
     }
 
+    /// Blocks in the stage.
+    pub fn depth(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// One block's part of [`Self::forward`], for the first one with what comes before it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block.
+    pub fn forward_block(&self, block: usize, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
+        let tokens = if block == 0 { self.enter(tokens) } else { tokens };
+        self.blocks[block].forward(tokens, &self.context(position))
+    }
+
     /// [`Self::forward`] that also adds each block's attention weights to `maps`.
     pub fn forward_with_weights(
         &self,

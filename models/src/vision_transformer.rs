@@ -1,5 +1,7 @@
 //! The whole model: tokeniser, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
 
+mod checkpointing;
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};

@@ -71,6 +71,9 @@ pub(super) struct Train {
     /// Share of unreadable training pictures above which the run fails.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     bad_file_limit: Option<f64>,
+    /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
+    #[arg(long)]
+    gradient_checkpointing: bool,
     /// Share of the training pictures kept for validation, where the data set has no validation split.
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
     val_fraction: f64,
@@ -83,7 +86,7 @@ pub(super) struct Train {
     /// Go on with an interrupted run; --epochs lengthens it.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "data", "model", "pretrained", "freeze", "layer_decay", "recipe", "time", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
-        "bad_file_limit", "val_fraction", "seed", "output",
+        "bad_file_limit", "gradient_checkpointing", "val_fraction", "seed", "output",
     ])]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -205,6 +208,7 @@ impl Train {
             weight_decay: self.weight_decay,
             patience: self.patience,
             bad_file_limit: self.bad_file_limit,
+            gradient_checkpointing: self.gradient_checkpointing,
         }
     }
 

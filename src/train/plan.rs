@@ -39,6 +39,8 @@ pub struct Wishes {
     pub patience: Option<usize>,
     /// Share of unreadable pictures that is put up with.
     pub bad_file_limit: Option<f64>,
+    /// Memory saved by computing blocks twice, whatever the recipe says.
+    pub gradient_checkpointing: bool,
 }
 
 /// What will be trained and how.
@@ -335,6 +337,7 @@ fn overrule(recipe: &mut Recipe, wishes: &Wishes) {
     let set = |target: &mut f64, wish: Option<f64>| *target = wish.unwrap_or(*target);
     set(&mut recipe.weight_decay, wishes.weight_decay);
     set(&mut recipe.bad_file_limit, wishes.bad_file_limit);
+    recipe.gradient_checkpointing |= wishes.gradient_checkpointing;
     recipe.freeze = wishes.freeze.or(recipe.freeze);
     let is_own = wishes.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
     if recipe.freeze == Some(Freeze::Backbone) && !is_own {

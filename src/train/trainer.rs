@@ -189,8 +189,7 @@ impl Trainer {
             let last = self.state.progress.batch >= batches;
             if batch.size > 0 {
                 waiting_samples += batch.size;
-                let grads = self.backward(batch, &mut pending);
-                accumulator.accumulate(&self.state.model, grads);
+                self.backward(batch, &mut accumulator, &mut pending);
             }
             waiting_batches += 1;
             if !last && waiting_batches < self.config.recipe.accumulate {
@@ -229,24 +228,37 @@ impl Trainer {
         Ok(!stop)
     }
 
-    /// The gradients of one batch, as a sum over its pictures.
-    fn backward(&mut self, mut batch: Batch, pending: &mut Pending) -> GradientsParams {
+    /// Adds the gradients of one batch, as a sum over its pictures.
+    fn backward(
+        &mut self,
+        mut batch: Batch,
+        sums: &mut GradientsAccumulator<VisionTransformer>,
+        pending: &mut Pending,
+    ) {
         let progress = &self.state.progress;
         let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
-        self.device.seed(stream(self.config.seed, Stream::Dropout, moment));
+        let seed = stream(self.config.seed, Stream::Dropout, moment);
         let device = self.device.clone().autodiff();
         let images = evaluate::images(&mut batch, &self.config.preprocessing, &device);
         let classes = self.config.classes.len();
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
-        let logits = self.state.model.forward(images);
-        let right = logits.clone().inner().argmax(1).equal(targets.clone().inner().argmax(1)).int().sum();
-        let loss = ops::cross_entropy(logits, targets);
-        pending.losses.push(loss.clone().inner());
-        pending.correct.push(right);
         pending.sizes.push(batch.size);
         self.sitting.epoch_samples += batch.size as u64;
-        let grads = loss.mul_scalar(batch.size as f64).backward();
-        GradientsParams::from_grads(grads, &self.state.model)
+        let model = &self.state.model;
+        let loss = |logits: Tensor<2>| {
+            let right = logits.clone().inner().argmax(1).equal(targets.clone().inner().argmax(1)).int().sum();
+            let loss = ops::cross_entropy(logits, targets);
+            pending.losses.push(loss.clone().inner());
+            pending.correct.push(right);
+            loss.mul_scalar(batch.size as f64)
+        };
+        let mut add = |grads| sums.accumulate(model, GradientsParams::from_grads(grads, model));
+        if self.config.recipe.gradient_checkpointing {
+            model.checkpointed_gradients(images, seed, loss, add);
+        } else {
+            self.device.seed(seed);
+            add(loss(model.forward(images)).backward());
+        }
     }
 
     /// One optimiser update with gradients summed over `samples` pictures.

@@ -5,7 +5,7 @@ use super::matrix::{
     Existing, Factor, Matrix, MatrixMut, Precision, blocked_product, product, product_of_few_rows,
 };
 use super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
-use super::{gelu, math};
+use super::{gelu, math, tiles};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
 use burn::tensor::{Shape, Tensor};
 use std::ops::Range;
@@ -86,7 +86,8 @@ impl Operation<3> for Linear {
         // sums over a chunk then take no more memory than the chunk's own inputs and outputs
         let smallest = SMALLEST_CHUNK.max(size / (in_features + out_features).max(1));
         let sum_in_chunks = rows >= smallest * rayon::current_num_threads();
-        let chunks = if sum_in_chunks { Chunks::few(rows, smallest) } else { Chunks::new(rows, 32) };
+        let chunks = if sum_in_chunks { Chunks::few(rows, smallest) } else { Chunks::new(rows, GROUP) };
+        let chunks = chunks.in_groups(GROUP);
         let weight = saved.weight.as_ref().filter(|_| wanted[0]);
         let weight = weight.map(|weight| {
             Factor::new(
@@ -109,7 +110,7 @@ impl Operation<3> for Linear {
                 // SAFETY: each task has sums of its own.
                 let (dweight, dbias) = unsafe { (dweight.part(index), dbias.part(index)) };
                 dbias.fill(0.0);
-                for range in pieces(chunk.clone(), PIECE) {
+                for range in Chunks::of(chunk.len(), PIECE).in_groups(GROUP).ranges_after(chunk.start) {
                     let inputs = range.start * in_features..range.end * in_features;
                     let outputs = range.start * out_features..range.end * out_features;
                     let mut dy = &dy[outputs.clone()];
@@ -184,9 +185,11 @@ impl Linear {
             return flex::tensor(data, shape);
         }
         let weight = Factor::new(weight, rows, Precision::Highest);
-        let chunks = Chunks::new(rows, 32);
+        let chunks = Chunks::new(rows, GROUP).in_groups(GROUP);
+        let piece = weight.rows_at_a_time();
         parallel(chunks.count(), |index| {
-            for range in pieces(chunks.range(index), weight.rows_at_a_time()) {
+            let chunk = chunks.range(index);
+            for range in Chunks::of(chunk.len(), piece).in_groups(GROUP).ranges_after(chunk.start) {
                 let elements = range.start * out_features..range.end * out_features;
                 let x = &x[range.start * in_features..range.end * in_features];
                 // SAFETY: the chunks are disjoint.
@@ -229,13 +232,10 @@ impl Linear {
 const SMALLEST_CHUNK: usize = 128;
 
 /// Rows whose gradients are worked on at a time: their products find them in the cache.
-const PIECE: usize = 256;
+const PIECE: usize = 288;
 
-/// The range in pieces of `length`, the last one shorter.
-fn pieces(range: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = range.end;
-    range.step_by(length).map(move |start| start..start.saturating_add(length).min(end))
-}
+/// Rows that the matrix unit multiplies at a time: other numbers leave some of it idle.
+const GROUP: usize = tiles::PANEL;
 
 /// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
 /// optimiser's step and the others need not.

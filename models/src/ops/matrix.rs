@@ -184,7 +184,7 @@ impl<'a> Factor<'a> {
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
     /// factor for each product and wants more.
     pub(super) fn rows_at_a_time(&self) -> usize {
-        if self.panels.is_some() { 128 } else { usize::MAX }
+        if self.panels.is_some() { 160 } else { usize::MAX }
     }
 
     /// `out = left * self` after what `existing` says, on the calling thread or, for a large product and `threads`, on the pool.

@@ -35,32 +35,55 @@ pub(super) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Sen
 /// More rows would not make a product faster, but leave the cache.
 const LARGEST_CHUNK: usize = 768;
 
-/// `length` rows cut into equal ranges, several for each thread so that a late thread does not hold up the others.
+/// `length` rows cut into ranges of about the same size, several for each thread so that a late thread does not hold up the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     length: usize,
-    size: usize,
+    count: usize,
+    /// The ranges begin at multiples of this.
+    group: usize,
 }
 
 impl Chunks {
-    /// Ranges of at least `smallest` rows and at most [`LARGEST_CHUNK`].
+    /// Ranges of at least `smallest` rows and about [`LARGEST_CHUNK`] at the most.
     pub(super) fn new(length: usize, smallest: usize) -> Self {
         let size =
             length.div_ceil(4 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
-        Self { length, size }
+        Self { length, count: length.div_ceil(size), group: 1 }
     }
 
     /// Two ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
     pub(super) fn few(length: usize, smallest: usize) -> Self {
-        Self { length, size: length.div_ceil(2 * rayon::current_num_threads()).max(smallest) }
+        let size = length.div_ceil(2 * rayon::current_num_threads()).max(smallest);
+        Self { length, count: length.div_ceil(size), group: 1 }
+    }
+
+    /// Ranges of about `size` rows at the most.
+    pub(super) fn of(length: usize, size: usize) -> Self {
+        Self { length, count: length.div_ceil(size), group: 1 }
+    }
+
+    /// The ranges begin and end between groups of so many rows: those that an operation takes at a time.
+    pub(super) fn in_groups(self, group: usize) -> Self {
+        Self { count: self.count.min(self.length.div_ceil(group)), group, ..self }
     }
 
     pub(super) fn count(self) -> usize {
-        self.length.div_ceil(self.size)
+        self.count
     }
 
     pub(super) fn range(self, index: usize) -> Range<usize> {
-        index * self.size..((index + 1) * self.size).min(self.length)
+        let groups = self.length.div_ceil(self.group);
+        let start = |index: usize| (index * groups / self.count * self.group).min(self.length);
+        start(index)..start(index + 1)
+    }
+
+    /// All ranges, `offset` rows further on.
+    pub(super) fn ranges_after(self, offset: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..self.count).map(move |index| {
+            let range = self.range(index);
+            offset + range.start..offset + range.end
+        })
     }
 }
 
@@ -106,5 +129,31 @@ impl<'a> Shared<'a> {
         assert!(range.start <= range.end && range.end <= self.length);
         // SAFETY: in bounds by the assertion, unaliased by the caller's word.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_all_rows_once_in_whole_groups() {
+        for length in [0, 1, 31, 32, 33, 520, 1040, 4160, 5000] {
+            for (chunks, group) in [
+                (Chunks::new(length, 16), 1),
+                (Chunks::few(length, 128), 1),
+                (Chunks::new(length, 32).in_groups(32), 32),
+                (Chunks::of(length, 288).in_groups(32), 32),
+                (Chunks::of(length, usize::MAX), 1),
+            ] {
+                let mut end = 0;
+                for range in chunks.ranges_after(0) {
+                    assert_eq!(range.start, end, "{chunks:?}");
+                    assert!(range.start % group == 0 && range.end > range.start, "{chunks:?}: {range:?}");
+                    end = range.end;
+                }
+                assert_eq!(end, length, "{chunks:?}");
+            }
+        }
     }
 }
