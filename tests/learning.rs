@@ -145,6 +145,40 @@ fn the_seed_decides_everything() {
 }
 
 #[test]
+fn gradient_checkpointing_changes_nothing_that_is_learned() {
+    let pictures = prepared();
+    let tiny = TINY.replace("depth = 1", "depth = 3");
+    pictures.write("model.toml", &tiny);
+    let train = |output: &str, more: &[&str]| {
+        vitrine(&pictures)
+            .args(["train", "data", "--model", "model.toml", "--recipe", "recipe.toml", "--epochs", "3"])
+            .args(["--threads", "2", "--output", output])
+            .args(more)
+            .assert()
+            .success();
+        std::fs::read_to_string(pictures.path(output).join("metrics.csv")).unwrap()
+    };
+    let columns = |metrics: String| -> Vec<f64> {
+        // Losses and shares, without the columns that tell the time.
+        metrics
+            .lines()
+            .skip(1)
+            .flat_map(|line| {
+                line.split(',').skip(4).take(4).map(|v| v.parse().unwrap()).collect::<Vec<f64>>()
+            })
+            .collect()
+    };
+    let whole = columns(train("whole", &[]));
+    let blocks = columns(train("blocks", &["--gradient-checkpointing"]));
+    assert_eq!(whole.len(), 12);
+    for (whole, blocks) in whole.iter().zip(&blocks) {
+        assert!((whole - blocks).abs() < 1e-3, "{whole} {blocks}");
+    }
+    let config = std::fs::read_to_string(pictures.path("blocks/config.toml")).unwrap();
+    assert!(config.contains("gradient_checkpointing = true"));
+}
+
+#[test]
 fn a_time_budget_ends_the_run_and_fewer_pictures_than_a_batch_are_enough() {
     let pictures = Pictures::new();
     pictures.fill("data/red", [200, 30, 30], 3);

@@ -362,6 +362,10 @@ fn training_begins_with_weights_of_other_classes_and_sizes() {
     for (arguments, part) in [
         (&["--freeze", "backbone"][..], "--pretrained"),
         (&["--freeze", "9", "--pretrained", run.to_str().unwrap()], "2 blocks"),
+        (
+            &["--freeze", "backbone", "--gradient-checkpointing", "--pretrained", run.to_str().unwrap()],
+            "--gradient-checkpointing",
+        ),
         (&["--pretrained", "nowhere.safetensors"], "nowhere.safetensors"),
         (&["--pretrained", "hf:nobody"], "OWNER/NAME"),
     ] {

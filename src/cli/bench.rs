@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use burn::optim::GradientsParams;
+use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
@@ -27,6 +27,9 @@ pub(super) struct Bench {
     /// Steps that are timed, after warm-up; the median counts.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
+    /// Train with gradient checkpointing, to see what it saves.
+    #[arg(long)]
+    gradient_checkpointing: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -99,8 +102,15 @@ impl Bench {
         let classes = config.num_classes;
         let targets = Tensor::<2>::full([self.batch_size as usize, classes], 1.0 / classes as f64, &tracked);
         let mut step = || -> Result<()> {
-            let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
-            let grads = GradientsParams::from_grads(loss.backward(), &model);
+            let loss = |logits| ops::cross_entropy(logits, targets.clone());
+            let grads = if self.gradient_checkpointing {
+                let mut all = GradientsAccumulator::new();
+                let add = |grads| all.accumulate(&model, GradientsParams::from_grads(grads, &model));
+                model.checkpointed_gradients(images.clone(), 0, loss, add);
+                all.grads()
+            } else {
+                GradientsParams::from_grads(loss(model.forward(images.clone())).backward(), &model)
+            };
             let grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
             model = optimiser.step(recipe.learning_rate, model.clone(), grads);
             device.sync().context("the device failed")

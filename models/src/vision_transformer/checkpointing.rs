@@ -4,14 +4,16 @@
 //! record, and again, with one, when the backward pass comes to it. Memory then grows with the width of the model and one block, no
 //! longer with all that is inside the blocks, for a third more work.
 
+use burn::module::Module;
 use burn::tensor::{Gradients, Tensor};
 
 use super::VisionTransformer;
+use crate::stage::Stage;
 
 impl VisionTransformer {
     /// The gradients of `loss(self.forward(images))`, given to `found` part by part, the last block first; each parameter's is in
-    /// exactly one of them. They are those of one backward pass to the last bit, but for what dropout and drop path leave out: that is
-    /// drawn anew from `seed` and the number of the part.
+    /// exactly one of them. They are those of one backward pass, but for what dropout and drop path leave out: that is drawn from `seed`
+    /// and the number of the part.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
@@ -25,34 +27,33 @@ impl VisionTransformer {
     ) {
         let device = images.device();
         let draw_for = |part: usize| device.seed(seed.wrapping_add(part as u64));
-        let blocks: Vec<_> = self
-            .stages
-            .iter()
-            .flat_map(|stage| (0..stage.depth()).map(move |block| (stage, block)))
-            .collect();
+        self.materialise();
+        let unrecorded = self.clone().no_grad();
 
         draw_for(0);
-        let (tokens, position) = self.embed(images.clone());
+        let (tokens, position) = unrecorded.embed(images.clone());
         let position = position.map(Tensor::inner);
         let constant = position.clone().map(Tensor::from_inner);
         let mut tokens = tokens.inner();
-        let mut inputs = Vec::with_capacity(blocks.len());
-        for (part, (stage, block)) in blocks.iter().enumerate() {
-            draw_for(part + 1);
+        let mut inputs = Vec::new();
+        for (stage, block) in unrecorded.blocks() {
             inputs.push(tokens.clone());
-            tokens = stage.forward_block(*block, Tensor::from_inner(tokens), &constant).inner();
+            draw_for(inputs.len());
+            tokens = stage.forward_block(block, Tensor::from_inner(tokens), &constant).inner();
         }
+        drop(unrecorded);
 
-        draw_for(blocks.len() + 1);
+        draw_for(inputs.len() + 1);
         let input = leaf(tokens);
         let grads = loss(self.classify(self.finish(input.clone()))).backward();
         let mut slope = slope_of(&input, &grads);
         found(grads);
         let mut position_slope: Option<Tensor<3>> = None;
-        for (part, ((stage, block), input)) in blocks.iter().zip(inputs).enumerate().rev() {
-            draw_for(part + 1);
+        for (stage, block) in self.blocks().rev() {
+            draw_for(inputs.len());
+            let Some(input) = inputs.pop() else { unreachable!("as many as blocks") };
             let (input, position) = (leaf(input), position.clone().map(leaf));
-            let output = stage.forward_block(*block, input.clone(), &position);
+            let output = stage.forward_block(block, input.clone(), &position);
             let grads = along(output, slope).backward();
             slope = slope_of(&input, &grads);
             if let Some(more) = position.and_then(|position| position.grad(&grads)) {
@@ -72,6 +73,11 @@ impl VisionTransformer {
             total = total + along(position, slope);
         }
         found(total.backward());
+    }
+
+    /// The blocks of all stages, in order.
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = (&Stage, usize)> {
+        self.stages.iter().flat_map(|stage| (0..stage.depth()).map(move |block| (stage, block)))
     }
 }
 
@@ -95,7 +101,7 @@ mod tests {
     use super::*;
     use crate::ModelConfig;
     use crate::testing::{self, base};
-    use burn::module::{Module, ModuleVisitor, Param};
+    use burn::module::{ModuleVisitor, Param};
     use burn::tensor::{Device, TensorData};
 
     /// Each parameter's gradient in each of some parts.
