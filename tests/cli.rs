@@ -293,9 +293,15 @@ fn every_command_shows_an_example() {
 }
 
 #[test]
-fn a_matrix_unit_is_on_or_off() {
-    vitrine(&Pictures::new())
-        .args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "1", "--steps", "1"])
+fn what_the_matrix_unit_may_do_is_checked() {
+    let pictures = Pictures::new();
+    let bench = || {
+        let mut command = vitrine(&pictures);
+        command.args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "1", "--steps", "1"]);
+        command
+    };
+    bench().env("VITRINE_MATRIX_UNIT", "highest").assert().success();
+    bench()
         .env("VITRINE_MATRIX_UNIT", "0")
         .assert()
         .code(1)

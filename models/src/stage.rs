@@ -9,6 +9,7 @@ use crate::linear::Linear;
 use crate::norm::LayerNorm;
 use crate::ops::{RowMap, gather_rows};
 use crate::rotary::Rotary;
+use crate::vision_transformer::learns;
 use crate::{BlockStyle, ModelConfig, Position, Tokeniser};
 
 /// Blocks on one grid. A plain model is a single stage.
@@ -44,8 +45,7 @@ impl Stage {
     /// - tokens: `[batch, tokens of the last stage, dim of the last stage]`
     /// - output: `[batch, tokens, dim]`
     pub fn forward(&self, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
-        let context = self.context(position);
-        self.blocks.iter().fold(self.enter(tokens), |tokens, block| block.forward(tokens, &context))
+        (0..self.depth()).fold(tokens, |tokens, block| self.forward_block(block, tokens, position))
     }
 
     /// Blocks in the stage.
@@ -61,6 +61,18 @@ impl Stage {
     pub fn forward_block(&self, block: usize, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
         let tokens = if block == 0 { self.enter(tokens) } else { tokens };
         self.blocks[block].forward(tokens, &self.context(position))
+    }
+
+    /// Whether a block, or what comes before it, has a parameter that gets a gradient.
+    pub(crate) fn learns(&self, block: usize) -> bool {
+        learns(&self.blocks[block]) || (block == 0 && learns(&self.downsample))
+    }
+
+    /// The stage with its first blocks frozen.
+    #[cfg(test)]
+    pub(crate) fn no_grad_before(self, count: usize) -> Self {
+        let freeze = |(index, block): (usize, Block)| if index < count { block.no_grad() } else { block };
+        Self { blocks: self.blocks.into_iter().enumerate().map(freeze).collect(), ..self }
     }
 
     /// [`Self::forward`] that also adds each block's attention weights to `maps`.

@@ -39,7 +39,7 @@ pub struct Wishes {
     pub patience: Option<usize>,
     /// Share of unreadable pictures that is put up with.
     pub bad_file_limit: Option<f64>,
-    /// Memory saved by computing blocks twice, whatever the recipe says.
+    /// Memory saved by computing blocks twice, if the recipe does not say so already.
     pub gradient_checkpointing: bool,
 }
 
@@ -124,6 +124,11 @@ fn check_freeze(recipe: &Recipe, model: &ModelConfig, facts: &Facts<'_>) -> Resu
         }
         Some(Freeze::Blocks(count)) if count > blocks => {
             bail!("--freeze {count}: the model has {blocks} blocks")
+        }
+        Some(Freeze::Blocks(count)) if recipe.gradient_checkpointing && count >= model.depth.sum() => {
+            bail!(
+                "--gradient-checkpointing saves nothing with --freeze {count}, as nothing of frozen blocks is kept: leave it out"
+            )
         }
         _ => Ok(()),
     }

@@ -89,13 +89,8 @@ impl Operation<3> for Linear {
         let chunks = if sum_in_chunks { Chunks::few(rows, smallest) } else { Chunks::new(rows, GROUP) };
         let chunks = chunks.in_groups(GROUP);
         let weight = saved.weight.as_ref().filter(|_| wanted[0]);
-        let weight = weight.map(|weight| {
-            Factor::new(
-                flex::matrix(weight).expect("positive strides").transposed(),
-                rows,
-                Precision::Highest,
-            )
-        });
+        let weight = weight
+            .map(|weight| Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows));
         let x = saved.x.as_ref().filter(|_| wanted[1]).map(|x| x.storage::<f32>());
         let mut dx = buffer(if wanted[0] { rows * in_features } else { 0 });
         let mut dweight = Sums::new(if x.is_some() && sum_in_chunks { size } else { 0 }, chunks.count());
@@ -184,7 +179,7 @@ impl Linear {
             });
             return flex::tensor(data, shape);
         }
-        let weight = Factor::new(weight, rows, Precision::Highest);
+        let weight = Factor::new(weight, rows);
         let chunks = Chunks::new(rows, GROUP).in_groups(GROUP);
         let piece = weight.rows_at_a_time();
         parallel(chunks.count(), |index| {

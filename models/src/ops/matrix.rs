@@ -176,9 +176,9 @@ pub(super) struct Factor<'a> {
 
 impl<'a> Factor<'a> {
     /// For products with `rows` rows in all.
-    pub(super) fn new(matrix: Matrix<'a>, rows: usize, precision: Precision) -> Self {
+    pub(super) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
         let on_tiles = tiles::takes(rows, matrix.rows, matrix.columns) && matrix.compact();
-        Self { matrix, panels: on_tiles.then(|| tiles::Panels::right(matrix, precision)) }
+        Self { matrix, panels: on_tiles.then(|| tiles::Panels::right(matrix)) }
     }
 
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
@@ -221,7 +221,7 @@ pub(super) fn product_of_few_rows(
     if !tiles::few_rows(rows, left.columns, columns) || !left.compact() || !right.compact() {
         return false;
     }
-    let left = tiles::Panels::left(left, Precision::Highest);
+    let left = tiles::Panels::left(left);
     parallel(columns.div_ceil(tiles::PANEL), |index| {
         let range = index * tiles::PANEL..((index + 1) * tiles::PANEL).min(columns);
         // SAFETY: each task has columns of its own.

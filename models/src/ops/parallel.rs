@@ -45,7 +45,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Ranges of at least `smallest` rows and about [`LARGEST_CHUNK`] at the most.
+    /// Ranges of about `smallest` rows or more, and of at most [`LARGEST_CHUNK`].
     pub(super) fn new(length: usize, smallest: usize) -> Self {
         let size =
             length.div_ceil(4 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
@@ -54,11 +54,11 @@ impl Chunks {
 
     /// Two ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
     pub(super) fn few(length: usize, smallest: usize) -> Self {
-        let size = length.div_ceil(2 * rayon::current_num_threads()).max(smallest);
-        Self { length, count: length.div_ceil(size), group: 1 }
+        let count = (length / smallest.max(1)).clamp(1, 2 * rayon::current_num_threads());
+        Self { length, count: count.min(length), group: 1 }
     }
 
-    /// Ranges of about `size` rows at the most.
+    /// Ranges of at most `size` rows; with groups, of less than a group more.
     pub(super) fn of(length: usize, size: usize) -> Self {
         Self { length, count: length.div_ceil(size), group: 1 }
     }
@@ -146,14 +146,19 @@ mod tests {
                 (Chunks::of(length, 288).in_groups(32), 32),
                 (Chunks::of(length, usize::MAX), 1),
             ] {
-                let mut end = 0;
+                let (mut end, mut shortest, mut longest) = (0, usize::MAX, 0);
                 for range in chunks.ranges_after(0) {
                     assert_eq!(range.start, end, "{chunks:?}");
                     assert!(range.start % group == 0 && range.end > range.start, "{chunks:?}: {range:?}");
+                    (shortest, longest) = (shortest.min(range.len()), longest.max(range.len()));
                     end = range.end;
                 }
                 assert_eq!(end, length, "{chunks:?}");
+                // The last group may be a part of one.
+                assert!(longest < shortest.saturating_add(2 * group), "{chunks:?}");
             }
+            assert!(Chunks::of(length, 288).ranges_after(0).all(|range| range.len() <= 288));
+            assert!(length < 128 || Chunks::few(length, 128).ranges_after(0).all(|range| range.len() >= 128));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 4).
 //!
-//! The backward pass needs what every block has computed. Kept here is each block's input alone: a block's forward pass runs once without
-//! record, and again, with one, when the backward pass comes to it. Memory then grows with the width of the model and one block, no
-//! longer with all that is inside the blocks, for a third more work.
+//! The backward pass needs what every block has computed. Of the blocks of stages the inputs alone are kept here: their forward pass runs
+//! once without record, and again, with one, when the backward pass comes to them. Memory grows with depth by a block's input, no longer
+//! by all that is inside it, for a third more work. What comes before the first block that learns is not run again.
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
 use super::VisionTransformer;
@@ -13,7 +13,7 @@ use crate::stage::Stage;
 impl VisionTransformer {
     /// The gradients of `loss(self.forward(images))`, given to `found` part by part, the last block first; each parameter's is in
     /// exactly one of them. They are those of one backward pass, but for what dropout and drop path leave out: that is drawn from `seed`
-    /// and the number of the part.
+    /// and the number of the part, from the device's own generator. Nothing else may draw from it in the meantime.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
@@ -25,10 +25,17 @@ impl VisionTransformer {
         loss: impl FnOnce(Tensor<2>) -> Tensor<1>,
         mut found: impl FnMut(Gradients),
     ) {
-        let device = images.device();
-        let draw_for = |part: usize| device.seed(seed.wrapping_add(part as u64));
         self.materialise();
         let unrecorded = self.clone().no_grad();
+        let device = images.device();
+        let is_random =
+            [self.config.dropout, self.config.attention_dropout, self.config.drop_path] != [0.0; 3];
+        let draw_for = |part: usize| {
+            if is_random {
+                device.seed(seed.wrapping_add(part as u64));
+            }
+        };
+        let first = self.first_part_that_learns();
 
         draw_for(0);
         let (tokens, position) = unrecorded.embed(images.clone());
@@ -36,22 +43,27 @@ impl VisionTransformer {
         let constant = position.clone().map(Tensor::from_inner);
         let mut tokens = tokens.inner();
         let mut inputs = Vec::new();
-        for (stage, block) in unrecorded.blocks() {
-            inputs.push(tokens.clone());
-            draw_for(inputs.len());
+        let blocks = unrecorded.blocks();
+        for (part, &(stage, block)) in (1..).zip(&blocks) {
+            if part >= first {
+                inputs.push(tokens.clone());
+            }
+            draw_for(part);
             tokens = stage.forward_block(block, Tensor::from_inner(tokens), &constant).inner();
         }
+        draw_for(blocks.len() + 1);
+        drop(blocks);
         drop(unrecorded);
 
-        draw_for(inputs.len() + 1);
         let input = leaf(tokens);
         let grads = loss(self.classify(self.finish(input.clone()))).backward();
         let mut slope = slope_of(&input, &grads);
         found(grads);
         let mut position_slope: Option<Tensor<3>> = None;
-        for (stage, block) in self.blocks().rev() {
-            draw_for(inputs.len());
-            let Some(input) = inputs.pop() else { unreachable!("as many as blocks") };
+        let blocks = self.blocks();
+        for (part, input) in (first.max(1)..).zip(inputs).collect::<Vec<_>>().into_iter().rev() {
+            draw_for(part);
+            let (stage, block) = blocks[part - 1];
             let (input, position) = (leaf(input), position.clone().map(leaf));
             let output = stage.forward_block(block, input.clone(), &position);
             let grads = along(output, slope).backward();
@@ -65,20 +77,48 @@ impl VisionTransformer {
             found(grads);
         }
 
-        draw_for(0);
-        let (tokens, position) = self.embed(images);
-        // the leaf is for embeddings that do not learn: without one there would be nothing to differentiate
-        let mut total = along(tokens, slope) + Tensor::zeros([1], &device).require_grad();
-        if let (Some(position), Some(slope)) = (position, position_slope) {
-            total = total + along(position, slope);
+        if first == 0 {
+            draw_for(0);
+            let (tokens, position) = self.embed(images);
+            let mut total = along(tokens, slope);
+            if let (Some(position), Some(slope)) = (position, position_slope) {
+                total = total + along(position, slope);
+            }
+            found(total.backward());
         }
-        found(total.backward());
+    }
+
+    /// 0 for what makes the first tokens, then a number for each block; one more if none of them has a parameter that learns.
+    fn first_part_that_learns(&self) -> usize {
+        let embedding = learns(&self.patch_embed)
+            || learns(&self.class_token)
+            || learns(&self.distillation_token)
+            || learns(&self.registers)
+            || learns(&self.position);
+        if embedding {
+            return 0;
+        }
+        let blocks = self.blocks();
+        1 + blocks.iter().position(|(stage, block)| stage.learns(*block)).unwrap_or(blocks.len())
     }
 
     /// The blocks of all stages, in order.
-    fn blocks(&self) -> impl DoubleEndedIterator<Item = (&Stage, usize)> {
-        self.stages.iter().flat_map(|stage| (0..stage.depth()).map(move |block| (stage, block)))
+    fn blocks(&self) -> Vec<(&Stage, usize)> {
+        self.stages.iter().flat_map(|stage| (0..stage.depth()).map(move |block| (stage, block))).collect()
     }
+}
+
+/// Whether a parameter of `module` gets a gradient.
+pub(crate) fn learns<M: Module>(module: &M) -> bool {
+    struct Learns(bool);
+    impl ModuleVisitor for Learns {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 |= param.val().is_require_grad();
+        }
+    }
+    let mut found = Learns(false);
+    module.visit(&mut found);
+    found.0
 }
 
 /// The start of a record.
@@ -87,7 +127,7 @@ fn leaf(tokens: Tensor<3>) -> Tensor<3> {
 }
 
 fn slope_of(input: &Tensor<3>, grads: &Gradients) -> Tensor<3> {
-    input.grad(grads).unwrap_or_else(|| input.clone().inner().zeros_like())
+    input.grad(grads).expect("every part's output depends on its input")
 }
 
 /// A number whose gradient by `output` is `slope`.
@@ -101,8 +141,7 @@ mod tests {
     use super::*;
     use crate::ModelConfig;
     use crate::testing::{self, base};
-    use burn::module::{ModuleVisitor, Param};
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::{Device, TensorData, Tolerance};
 
     /// Each parameter's gradient in each of some parts.
     struct Found<'a> {
@@ -124,13 +163,6 @@ mod tests {
         found.gradients
     }
 
-    fn checkpointed(model: &VisionTransformer, images: &Tensor<4>, seed: u64) -> Vec<Vec<TensorData>> {
-        let mut parts = Vec::new();
-        model.checkpointed_gradients(images.clone(), seed, loss, |grads| parts.push(grads));
-        assert_eq!(parts.len(), model.config().depth.sum() + 2);
-        found(model, &parts)
-    }
-
     fn loss(logits: Tensor<2>) -> Tensor<1> {
         let shape = logits.dims();
         let weights = TensorData::new(testing::numbers(shape.iter().product(), 5), shape);
@@ -138,66 +170,50 @@ mod tests {
         (logits * Tensor::from_data(weights, &device)).sum()
     }
 
-    fn images(config: &ModelConfig, device: &Device) -> Tensor<4> {
+    /// Checks the gradients against those of one backward pass, and that they come in so many parts.
+    fn assert_same(model: &VisionTransformer, parts: usize) {
+        let config = model.config();
         let shape = [3, config.channels, config.image_size.height, config.image_size.width];
-        Tensor::from_data(TensorData::new(testing::numbers(shape.iter().product(), 6), shape), device)
-    }
-
-    #[test]
-    fn gradients_are_those_of_one_backward_pass() {
-        let device = Device::default().autodiff();
-        for config in testing::variants() {
-            let config = ModelConfig { dropout: 0.0, attention_dropout: 0.0, drop_path: 0.0, ..config };
-            let model = config.init(&device).unwrap();
-            let images = images(&config, &device);
-            let whole = found(&model, &[loss(model.forward(images.clone())).backward()]);
-            let parts = checkpointed(&model, &images, 0);
-            for (index, (whole, parts)) in whole.iter().zip(&parts).enumerate() {
-                assert_eq!(parts.len(), 1, "parameter {index} of {config:?}");
-                whole[0].assert_approx_eq::<f32>(&parts[0], burn::tensor::Tolerance::rel_abs(1e-5, 1e-6));
+        let images = TensorData::new(testing::numbers(shape.iter().product(), 6), shape);
+        let images = Tensor::<4>::from_data(images, &Device::default().autodiff());
+        let whole = found(model, &[loss(model.forward(images.clone())).backward()]);
+        let mut all = Vec::new();
+        model.checkpointed_gradients(images, 0, loss, |grads| all.push(grads));
+        assert_eq!(all.len(), parts, "{config:?}");
+        for (index, (whole, parts)) in whole.iter().zip(found(model, &all)).enumerate() {
+            assert_eq!(parts.len(), whole.len(), "parameter {index} of {config:?}");
+            for (whole, part) in whole.iter().zip(&parts) {
+                whole.assert_approx_eq::<f32>(part, Tolerance::rel_abs(1e-5, 1e-6));
             }
         }
     }
 
     #[test]
-    fn the_second_forward_pass_drops_what_the_first_one_dropped() {
-        let device = Device::default().autodiff();
-        let config =
-            ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, depth: 3.into(), ..base() };
-        let model = config.init(&device).unwrap();
-        model.materialise();
-        let images = images(&config, &device);
-        let stage = &model.stages[0];
-        device.seed(9);
-        let (tokens, position) = model.embed(images.clone());
-        let tokens = (0..stage.depth()).fold(tokens, |tokens, block| {
-            device.seed(9 + block as u64 + 1);
-            stage.forward_block(block, tokens, &position)
-        });
-        device.seed(9 + stage.depth() as u64 + 1);
-        let whole = found(&model, &[loss(model.classify(model.finish(tokens))).backward()]);
-        let same = checkpointed(&model, &images, 9);
-        for (whole, parts) in whole.iter().zip(&same) {
-            whole[0].assert_approx_eq::<f32>(&parts[0], burn::tensor::Tolerance::rel_abs(1e-5, 1e-6));
+    fn gradients_are_those_of_one_backward_pass() {
+        for config in testing::variants() {
+            let config = ModelConfig { dropout: 0.0, attention_dropout: 0.0, drop_path: 0.0, ..config };
+            let model = config.init(&Device::default().autodiff()).unwrap();
+            model.materialise();
+            assert_same(&model, config.depth.sum() + 2);
         }
-        assert_ne!(same, checkpointed(&model, &images, 10));
     }
 
     #[test]
-    fn what_does_not_learn_gets_no_gradient() {
+    fn what_does_not_learn_is_not_run_again() {
         let device = Device::default().autodiff();
-        let model = base().init(&device).unwrap();
-        let frozen = VisionTransformer { patch_embed: model.patch_embed.clone().no_grad(), ..model };
-        let frozen = VisionTransformer {
-            class_token: frozen.class_token.map(Module::no_grad),
-            position: frozen.position.clone().no_grad(),
-            ..frozen
+        let model = ModelConfig { depth: 3.into(), ..base() }.init(&device).unwrap();
+        model.materialise();
+        let embedding_frozen = VisionTransformer {
+            patch_embed: model.patch_embed.clone().no_grad(),
+            class_token: model.class_token.clone().map(Module::no_grad),
+            position: model.position.clone().no_grad(),
+            ..model
         };
-        let images = images(frozen.config(), &device);
-        let whole = found(&frozen, &[loss(frozen.forward(images.clone())).backward()]);
-        let parts = checkpointed(&frozen, &images, 0);
-        let counts = |found: &[Vec<TensorData>]| found.iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(counts(&whole), counts(&parts));
-        assert!(counts(&parts).contains(&0));
+        assert_same(&embedding_frozen, 4);
+        let stages = embedding_frozen.stages.clone();
+        let stages = stages.into_iter().map(|stage| stage.no_grad_before(2)).collect();
+        assert_same(&VisionTransformer { stages, ..embedding_frozen.clone() }, 2);
+        let stages = embedding_frozen.stages.clone().into_iter().map(Module::no_grad).collect();
+        assert_same(&VisionTransformer { stages, ..embedding_frozen }, 1);
     }
 }

@@ -1,5 +1,8 @@
 //! The innermost loops: sums of the products of parts over the blocks of two panels, in the unit's eight registers.
 
+/// From a left panel, a right panel, the number of their blocks, and where the sums go.
+pub(super) type Kernel = unsafe fn(*const u8, *const u8, usize, *mut f32);
+
 /// `load!(register, factor, tiles of the factor's panel, part, tile)`
 macro_rules! load {
     ($register:literal, $factor:ident, $tiles:literal, $part:literal, $tile:literal) => {
@@ -35,8 +38,7 @@ macro_rules! kernel {
         /// # Safety
         ///
         /// The unit is set up, the panels have `blocks` (more than 0) blocks of these parts, and `sums` room for four tiles.
-        #[inline]
-        pub(in super::super) unsafe fn $name(left: *const u8, right: *const u8, blocks: usize, sums: *mut f32) {
+        unsafe fn $name(left: *const u8, right: *const u8, blocks: usize, sums: *mut f32) {
             debug_assert!(blocks > 0);
             // SAFETY: by the caller's word.
             unsafe {
@@ -79,9 +81,14 @@ macro_rules! add_in_order {
     };
 }
 
-/// [`super::super::Precision::Highest`]: three parts, six products.
+/// [`Highest`](super::Precision::Highest): three parts, six products.
 pub(super) mod highest {
+    use super::Kernel;
     use std::arch::asm;
+
+    /// By whether the left panel has two tiles, then the right one.
+    pub(in super::super) const KERNELS: [[Kernel; 2]; 2] =
+        [[one_by_one, one_by_two], [two_by_one, two_by_two]];
 
     kernel! {
         /// Two tiles of rows by two of columns. The left panel, which stays in the nearest cache, is read more often than the right one.
@@ -131,9 +138,14 @@ pub(super) mod highest {
     }
 }
 
-/// [`super::super::Precision::High`]: two parts, three products.
+/// [`High`](super::Precision::High): two parts, three products.
 pub(super) mod high {
+    use super::Kernel;
     use std::arch::asm;
+
+    /// By whether the left panel has two tiles, then the right one.
+    pub(in super::super) const KERNELS: [[Kernel; 2]; 2] =
+        [[one_by_one, one_by_two], [two_by_one, two_by_two]];
 
     kernel! {
         /// Two tiles of rows by two of columns.

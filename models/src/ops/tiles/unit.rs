@@ -12,7 +12,11 @@ use std::mem::MaybeUninit;
 
 const _: () = assert!(PANEL == 2 * SIDE);
 /// Inner elements that are packed at a time beside a packed right factor: a panel of them fits the nearest cache.
-const SLAB: usize = 256;
+fn slab(precision: Precision) -> usize {
+    const NEAREST_CACHE: usize = 48 * 1024;
+    NEAREST_CACHE / packed_bytes(PANEL, DEPTH, precision) * DEPTH
+}
+
 /// Inner elements that are packed at a time where neither factor is packed yet.
 const SLAB_OF_BOTH: usize = 128;
 /// Rows that are packed at a time where neither factor is: they stay in the second-level cache.
@@ -45,7 +49,6 @@ pub(in super::super) struct Panels {
     lines: Vec<Line>,
     outer: usize,
     inner: usize,
-    precision: Precision,
 }
 
 impl Panels {
@@ -54,8 +57,8 @@ impl Panels {
     /// # Panics
     ///
     /// If its elements lie side by side along neither dimension.
-    pub(in super::super) fn left(left: Matrix<'_>, precision: Precision) -> Self {
-        Self::new(Source::of(left), [left.rows, left.columns], Form::Left, precision)
+    pub(in super::super) fn left(left: Matrix<'_>) -> Self {
+        Self::new(Source::of(left), [left.rows, left.columns], Form::Left)
     }
 
     /// Packs a right factor on the thread pool.
@@ -63,12 +66,12 @@ impl Panels {
     /// # Panics
     ///
     /// If its elements lie side by side along neither dimension.
-    pub(in super::super) fn right(right: Matrix<'_>, precision: Precision) -> Self {
-        Self::new(Source::of(right.transposed()), [right.columns, right.rows], Form::Right, precision)
+    pub(in super::super) fn right(right: Matrix<'_>) -> Self {
+        Self::new(Source::of(right.transposed()), [right.columns, right.rows], Form::Right)
     }
 
-    fn new(source: Source, [outer, inner]: [usize; 2], form: Form, precision: Precision) -> Self {
-        let precision = precision.allowed();
+    fn new(source: Source, [outer, inner]: [usize; 2], form: Form) -> Self {
+        let precision = Precision::Highest;
         let lines = packed_bytes(outer, inner, precision) / size_of::<Line>();
         let mut packed: Vec<Line> = Vec::with_capacity(lines);
         let panel = packed_bytes(PANEL, inner, precision);
@@ -83,7 +86,7 @@ impl Panels {
         });
         // SAFETY: `pack` wrote every tile.
         unsafe { packed.set_len(lines) };
-        Self { lines: packed, outer, inner, precision }
+        Self { lines: packed, outer, inner }
     }
 
     /// [`multiply`] with this right factor.
@@ -100,7 +103,7 @@ impl Panels {
         LEFT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Plain(source, room), Factor::Packed(panels));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before anything was packed.
-            unsafe { Unit::new(self.precision).multiply(out, existing, scale, left, right, self.inner) };
+            unsafe { Unit::new(Precision::Highest).multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 
@@ -118,7 +121,7 @@ impl Panels {
         RIGHT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Packed(panels), Factor::Plain(source, room));
             // SAFETY: as in `after`.
-            unsafe { Unit::new(self.precision).multiply(out, existing, scale, left, right, self.inner) };
+            unsafe { Unit::new(Precision::Highest).multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 }
@@ -158,7 +161,7 @@ pub(in super::super) fn multiply(
             let (left, right) = (Factor::Plain(left, left_room), Factor::Plain(right, right_room));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before.
             unsafe {
-                Unit::new(precision.allowed()).multiply(out, existing, scale, left, right, inner);
+                Unit::new(precision.in_effect()).multiply(out, existing, scale, left, right, inner);
             };
         });
     });
@@ -264,10 +267,11 @@ impl Unit {
         inner: usize,
     ) {
         let precision = self.precision;
+        let slab = slab(precision);
         let (group, slab) = match right {
-            Factor::Packed(_) if packed_bytes(out.columns, inner, precision) <= CACHED_BYTES => (PANEL, SLAB),
-            Factor::Packed(_) => (8 * PANEL, SLAB),
-            Factor::Plain(..) if inner <= SLAB => (ROWS_OF_BOTH, SLAB),
+            Factor::Packed(_) if packed_bytes(out.columns, inner, precision) <= CACHED_BYTES => (PANEL, slab),
+            Factor::Packed(_) => (8 * PANEL, slab),
+            Factor::Plain(..) if inner <= slab => (ROWS_OF_BOTH, slab),
             Factor::Plain(..) => (ROWS_OF_BOTH, SLAB_OF_BOTH),
         };
         for first_row in (0..out.rows).step_by(group) {
@@ -314,38 +318,21 @@ impl Unit {
     /// The panels have `blocks` blocks of inner elements, and as many tiles as the output asks for.
     unsafe fn block(&self, block: Block<'_>, left: *const u8, right: *const u8, blocks: usize) {
         let mut sums = MaybeUninit::<Sums>::uninit();
-        let to = sums.as_mut_ptr().cast::<f32>();
-        // SAFETY: by the caller's word; the sums have room for four tiles.
+        let two = (block.rows > SIDE, block.columns > SIDE);
+        let kernels = match self.precision {
+            Precision::High => &high::KERNELS,
+            Precision::Highest => &highest::KERNELS,
+        };
+        let kernel = kernels[usize::from(two.0)][usize::from(two.1)];
+        // SAFETY: by the caller's word; the sums have room for four tiles, which every kernel writes.
         unsafe {
-            match (block.rows > SIDE, block.columns > SIDE) {
-                (true, true) => {
-                    match self.precision {
-                        Precision::High => high::two_by_two(left, right, blocks, to),
-                        Precision::Highest => highest::two_by_two(left, right, blocks, to),
-                    }
-                    block.finish::<2, 2>(sums.assume_init_ref());
-                }
-                (true, false) => {
-                    match self.precision {
-                        Precision::High => high::two_by_one(left, right, blocks, to),
-                        Precision::Highest => highest::two_by_one(left, right, blocks, to),
-                    }
-                    block.finish::<2, 1>(sums.assume_init_ref());
-                }
-                (false, true) => {
-                    match self.precision {
-                        Precision::High => high::one_by_two(left, right, blocks, to),
-                        Precision::Highest => highest::one_by_two(left, right, blocks, to),
-                    }
-                    block.finish::<1, 2>(sums.assume_init_ref());
-                }
-                (false, false) => {
-                    match self.precision {
-                        Precision::High => high::one_by_one(left, right, blocks, to),
-                        Precision::Highest => highest::one_by_one(left, right, blocks, to),
-                    }
-                    block.finish::<1, 1>(sums.assume_init_ref());
-                }
+            kernel(left, right, blocks, sums.as_mut_ptr().cast());
+            let sums = sums.assume_init_ref();
+            match two {
+                (true, true) => block.finish::<2, 2>(sums),
+                (true, false) => block.finish::<2, 1>(sums),
+                (false, true) => block.finish::<1, 2>(sums),
+                (false, false) => block.finish::<1, 1>(sums),
             }
         }
     }
@@ -379,12 +366,13 @@ impl Block<'_> {
             let from = self.start.wrapping_add(row * self.row_stride);
             // SAFETY: no address is followed.
             unsafe {
-                asm!(
-                    "prefetchw [{from}]",
-                    "prefetchw [{from} + 64]",
-                    from = in(reg) from,
-                    options(nostack, readonly, preserves_flags),
-                );
+                asm!("prefetchw [{}]", in(reg) from, options(nostack, readonly, preserves_flags));
+            }
+            if self.columns > SIDE {
+                // SAFETY: as above.
+                unsafe {
+                    asm!("prefetchw [{} + 64]", in(reg) from, options(nostack, readonly, preserves_flags))
+                };
             }
         }
     }
