@@ -1,6 +1,6 @@
 //! A stage: blocks on one grid, after a merge of the last stage's patches (Liu et al. 2021, section 3.1).
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 
 use crate::attention::Context;
@@ -9,7 +9,6 @@ use crate::linear::Linear;
 use crate::norm::LayerNorm;
 use crate::ops::{RowMap, gather_rows};
 use crate::rotary::Rotary;
-use crate::vision_transformer::learns;
 use crate::{BlockStyle, ModelConfig, Position, Tokeniser};
 
 /// Blocks on one grid. A plain model is a single stage.
@@ -106,6 +105,19 @@ impl Stage {
             prefix: self.prefix,
         }
     }
+}
+
+/// Whether a parameter of `module` gets a gradient.
+pub(crate) fn learns<M: Module>(module: &M) -> bool {
+    struct Learns(bool);
+    impl ModuleVisitor for Learns {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 |= param.val().is_require_grad();
+        }
+    }
+    let mut found = Learns(false);
+    module.visit(&mut found);
+    found.0
 }
 
 /// Every two by two tokens become one of twice the width; odd grids are padded with zeros.

@@ -2,8 +2,6 @@
 
 mod checkpointing;
 
-pub(crate) use checkpointing::learns;
-
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};

@@ -279,23 +279,12 @@ pub(super) fn product(
     } else if tiles::takes(rows, inner, columns) && left.compact() && right.compact() {
         tiles::multiply(out, existing, scale, left, right, precision);
     } else {
-        on_vectors(out, existing, scale, left, right);
+        gemm(out, existing, scale, left, right, false);
     }
 }
 
-/// [`product`] on the gemm crate, which packs what it reads and so takes any strides.
-pub(super) fn on_vectors(
-    out: MatrixMut<'_>,
-    existing: Existing<'_>,
-    scale: f32,
-    left: Matrix<'_>,
-    right: Matrix<'_>,
-) {
-    gemm(out, existing, scale, left, right, false);
-}
-
-/// [`on_vectors`], on the pool for a large product and `threads`.
-fn gemm(
+/// [`product`] on the gemm crate, which packs what it reads and so takes any strides; on the pool for a large product and `threads`.
+pub(super) fn gemm(
     mut out: MatrixMut<'_>,
     existing: Existing<'_>,
     scale: f32,
@@ -396,7 +385,9 @@ pub(super) mod tests {
     #[test]
     fn products_of_the_gemm_crate_agree_with_exact_ones() {
         for size in [[1, 1, 1], [65, 64, 65], [7, 20, 100], [100, 300, 33]] {
-            assert_product(size, 1e-6, on_vectors);
+            assert_product(size, 1e-6, |out, existing, scale, left, right| {
+                gemm(out, existing, scale, left, right, false);
+            });
         }
     }
 }

@@ -128,7 +128,7 @@ mod unit;
 
 #[cfg(test)]
 mod tests {
-    use super::super::matrix::{on_vectors, tests::assert_product};
+    use super::super::matrix::{gemm, tests::assert_product};
     use super::*;
     use crate::testing::numbers;
 
@@ -197,7 +197,7 @@ mod tests {
             let on_unit = |precision| {
                 relative_error(&|out| multiply(out, Existing::Overwrite, 1.0, left, right, precision))
             };
-            let float32 = relative_error(&|out| on_vectors(out, Existing::Overwrite, 1.0, left, right));
+            let float32 = relative_error(&|out| gemm(out, Existing::Overwrite, 1.0, left, right, false));
             let (high, highest) = (on_unit(Precision::High), on_unit(Precision::Highest));
             let size = format!("{rows}x{inner}x{columns}");
             assert!(highest <= float32, "{size}: {highest:e}, in float32 {float32:e}");

@@ -4,11 +4,11 @@
 //! once without record, and again, with one, when the backward pass comes to them. Memory grows with depth by a block's input, no longer
 //! by all that is inside it, for a third more work. What comes before the first block that learns is not run again.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::tensor::{Gradients, Tensor};
 
 use super::VisionTransformer;
-use crate::stage::Stage;
+use crate::stage::{Stage, learns};
 
 impl VisionTransformer {
     /// The gradients of `loss(self.forward(images))`, given to `found` part by part, the last block first; each parameter's is in
@@ -61,7 +61,8 @@ impl VisionTransformer {
         found(grads);
         let mut position_slope: Option<Tensor<3>> = None;
         let blocks = self.blocks();
-        for (part, input) in (first.max(1)..).zip(inputs).collect::<Vec<_>>().into_iter().rev() {
+        while let Some(input) = inputs.pop() {
+            let part = first.max(1) + inputs.len();
             draw_for(part);
             let (stage, block) = blocks[part - 1];
             let (input, position) = (leaf(input), position.clone().map(leaf));
@@ -108,19 +109,6 @@ impl VisionTransformer {
     }
 }
 
-/// Whether a parameter of `module` gets a gradient.
-pub(crate) fn learns<M: Module>(module: &M) -> bool {
-    struct Learns(bool);
-    impl ModuleVisitor for Learns {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0 |= param.val().is_require_grad();
-        }
-    }
-    let mut found = Learns(false);
-    module.visit(&mut found);
-    found.0
-}
-
 /// The start of a record.
 fn leaf(tokens: Tensor<3>) -> Tensor<3> {
     Tensor::from_inner(tokens).require_grad()
@@ -141,6 +129,7 @@ mod tests {
     use super::*;
     use crate::ModelConfig;
     use crate::testing::{self, base};
+    use burn::module::{ModuleVisitor, Param};
     use burn::tensor::{Device, TensorData, Tolerance};
 
     /// Each parameter's gradient in each of some parts.
