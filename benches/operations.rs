@@ -1,7 +1,7 @@
 //! Each fused operation beside its definition in burn's operations, at the sizes of a ViT of dim 192 on 64 pictures of 32 pixels:
 //! `cargo bench --bench operations`. `forward` is inference, `training` the forward and the backward pass.
 //!
-//! `VITRINE_MATRIX_UNIT=off` takes the matrix unit away, `highest` has it compute gradients of weights like all else.
+//! `VITRINE_MATRIX_UNIT=off` takes the matrix unit away.
 
 use std::hint::black_box;
 

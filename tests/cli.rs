@@ -300,7 +300,7 @@ fn what_the_matrix_unit_may_do_is_checked() {
         command.args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "1", "--steps", "1"]);
         command
     };
-    bench().env("VITRINE_MATRIX_UNIT", "highest").assert().success();
+    bench().env("VITRINE_MATRIX_UNIT", "off").assert().success();
     bench()
         .env("VITRINE_MATRIX_UNIT", "0")
         .assert()

@@ -85,9 +85,8 @@ impl ThreadArgs {
     fn apply(&self) -> Result<usize> {
         let unit = std::env::var_os("VITRINE_MATRIX_UNIT");
         ensure!(
-            unit.as_ref().is_none_or(|value| value == "off" || value == "highest"),
-            "VITRINE_MATRIX_UNIT is {:?}: set it to off to compute without the matrix unit, to highest for float32's precision in \
-             gradients of weights too, or unset it",
+            unit.as_ref().is_none_or(|value| value == "off"),
+            "VITRINE_MATRIX_UNIT is {:?}: set it to off to compute without the matrix unit, or unset it",
             unit.unwrap_or_default()
         );
         rayon::ThreadPoolBuilder::new()

@@ -4,7 +4,7 @@
 
 use super::flex::{self, sizes};
 use super::math::{LANES, add, exp, fold, sum, vectorized};
-use super::matrix::{Existing, Matrix, MatrixMut, Precision, product};
+use super::matrix::{Existing, Matrix, MatrixMut, product};
 use super::parallel::{Shared, buffer, parallel};
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
@@ -133,7 +133,6 @@ impl Problem {
                     1.0,
                     scores,
                     v.rows(sample, head, 0..self.keys, self.head_dim),
-                    Precision::Highest,
                 );
             },
         );
@@ -162,7 +161,6 @@ impl Problem {
             self.scale,
             q.rows(sample, head, rows.clone(), self.head_dim),
             keys,
-            Precision::Highest,
         );
         let bias = bias.map(|bias| {
             let [bias_batch, bias_heads, _, _] = sizes(bias);
@@ -227,7 +225,7 @@ impl Problem {
         let (q, k, v) = (rows(q, self.queries), rows(k, self.keys), rows(v, self.keys));
         let dy = rows(dy, self.queries);
         let target = MatrixMut::with_gaps(dscores, self.queries, self.keys, width);
-        product(target, Existing::Overwrite, 1.0, dy, v.transposed(), Precision::Highest);
+        product(target, Existing::Overwrite, 1.0, dy, v.transposed());
         softmax_backward(probabilities, dscores, self.keys);
 
         let [probabilities, dscores] =
@@ -236,7 +234,7 @@ impl Problem {
             if let Some(target) = target {
                 // SAFETY: every task has its own pair.
                 let target = unsafe { target.rows(sample, head, 0..left.rows, self.head_dim) };
-                product(target, Existing::Overwrite, scale, left, right, Precision::Highest);
+                product(target, Existing::Overwrite, scale, left, right);
             }
         };
         write(dv, 1.0, probabilities.transposed(), dy);

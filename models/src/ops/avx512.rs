@@ -49,7 +49,7 @@ pub(super) fn first_lanes(count: usize) -> __mmask16 {
 /// Rows and columns changed over: pairs of rows, then fours, eights and all.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
+pub(super) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     let (mut pairs, mut fours) = ([_mm512_setzero_pd(); LANES], [_mm512_setzero_ps(); LANES]);
     let (mut eights, mut all) = (fours, fours);
     for index in (0..LANES).step_by(2) {

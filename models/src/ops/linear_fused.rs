@@ -1,9 +1,7 @@
 //! The linear layer on flex. Rows are cut into chunks; what follows a chunk's product is done while it lies in the cache.
 
 use super::flex::{self, Operation, contiguous, sizes};
-use super::matrix::{
-    Existing, Factor, Matrix, MatrixMut, Precision, blocked_product, product, product_of_few_rows,
-};
+use super::matrix::{Existing, Factor, Matrix, MatrixMut, blocked_product, product, product_of_few_rows};
 use super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
 use super::{gelu, math, tiles};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
@@ -129,7 +127,7 @@ impl Operation<3> for Linear {
                             if range.start == chunk.start { Existing::Overwrite } else { Existing::Add };
                         let x = Matrix::new(&x[inputs], [range.len(), in_features], [in_features, 1]);
                         let dweight = MatrixMut::with_gaps(dweight, in_features, out_features, out_features);
-                        product(dweight, existing, 1.0, x.transposed(), dy, Precision::High);
+                        product(dweight, existing, 1.0, x.transposed(), dy);
                     }
                 }
             });
@@ -141,7 +139,7 @@ impl Operation<3> for Linear {
                 let dy = derivative.as_ref().unwrap_or(&gradient).storage::<f32>();
                 let x = Matrix::new(x, [rows, in_features], [in_features, 1]).transposed();
                 let dy = Matrix::new(dy, [rows, out_features], [out_features, 1]);
-                blocked_product(x, dy, Precision::High)
+                blocked_product(x, dy)
             };
             flex::tensor(dweight, [in_features, out_features])
         });
@@ -227,10 +225,10 @@ impl Linear {
 const SMALLEST_CHUNK: usize = 128;
 
 /// Rows whose gradients are worked on at a time: their products find them in the cache.
-const PIECE: usize = 288;
+const PIECE: usize = 256;
 
-/// Rows that the matrix unit multiplies at a time: other numbers leave some of it idle.
-const GROUP: usize = tiles::PANEL;
+/// Rows that the matrix unit multiplies or sums over at a time: other numbers leave some of it idle.
+const GROUP: usize = tiles::GROUP;
 
 /// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
 /// optimiser's step and the others need not.

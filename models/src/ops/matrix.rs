@@ -159,15 +159,6 @@ impl Existing<'_> {
     }
 }
 
-/// How exact a product is, in the words of PyTorch's `set_float32_matmul_precision`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Precision {
-    /// Elements may be read with 16 of their 24 significant bits: for the gradients of weights.
-    High,
-    /// That of float32.
-    Highest,
-}
-
 /// The right factor of several products, made ready once.
 pub(super) struct Factor<'a> {
     matrix: Matrix<'a>,
@@ -184,7 +175,7 @@ impl<'a> Factor<'a> {
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
     /// factor for each product and wants more.
     pub(super) fn rows_at_a_time(&self) -> usize {
-        if self.panels.is_some() { 160 } else { usize::MAX }
+        if self.panels.is_some() { 192 } else { usize::MAX }
     }
 
     /// `out = left * self` after what `existing` says, on the calling thread or, for a large product and `threads`, on the pool.
@@ -234,7 +225,7 @@ pub(super) fn product_of_few_rows(
 
 /// `left * right` as a row-major buffer, in blocks on the pool: for the gradient of a weight over few rows, whose outputs are more than
 /// what is summed.
-pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>, precision: Precision) -> Vec<f32> {
+pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     const SMALLEST: usize = 64;
     let (rows, columns) = (left.rows, right.columns);
     let wanted = 2 * rayon::current_num_threads();
@@ -255,7 +246,7 @@ pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>, precision: Pr
         let out = unsafe { MatrixMut::shared(out, offset, [row_range.len(), column_range.len()], columns) };
         let left = left.block(row_range, 0..left.columns);
         let right = right.block(0..right.rows, column_range);
-        product(out, Existing::Overwrite, 1.0, left, right, precision);
+        product(out, Existing::Overwrite, 1.0, left, right);
     });
     data
 }
@@ -271,13 +262,12 @@ pub(super) fn product(
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
-    precision: Precision,
 ) {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
     if small::takes(rows, inner, columns) && right.compact() {
         small::multiply(out, existing, scale, left, right);
     } else if tiles::takes(rows, inner, columns) && left.compact() && right.compact() {
-        tiles::multiply(out, existing, scale, left, right, precision);
+        tiles::multiply(out, existing, scale, left, right);
     } else {
         gemm(out, existing, scale, left, right, false);
     }

@@ -1,61 +1,27 @@
-//! Products of float32 matrices on the processor's matrix unit, AMX, which multiplies bfloat16 and adds up in float32.
+//! Products of float32 matrices on the processor's matrix unit, AMX, which multiplies bytes and adds up in 32 bits, exactly.
 //!
-//! A float32 has 24 significant bits, a bfloat16 has 8: cut off in three steps, a float32 is the sum of three bfloat16, `x = x1 + x2 + x3`,
-//! each less than 2^-7 of the one before; exactly, but for numbers so small (2^-103) that a part is no normal number, which the unit takes
-//! as 0. The product is computed as `x1 y1 + (x1 y2 + x2 y1) + (x1 y3 + x2 y2 + x3 y1)`; what is left out is less than 2^-21 of a product,
-//! 2^-24 on average, where rounding a sum to float32 is off by up to 2^-24 of the sum each time. Measured over whole matrices the error is
-//! no larger than that of sums in float32. (The splitting is that of Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
-//! Intelligence Datatype For Higher-Precision Computations", ARITH 2019, section 3.)
+//! The elements of a row of the left factor, or of a column of the right one, share a power of two that makes integers of 24 bits of them:
+//! each is three digits of a signed byte, `x = x1 2^16 + x2 2^8 + x3`. The product is computed as
+//! `x1 y1 2^32 + (x1 y2 + x2 y1) 2^24 + (x1 y3 + x2 y2 + x3 y1) 2^16`; what is left out is less than 2^-23 of the product of the two largest
+//! elements, as is what rounding to the integers takes. Measured over whole matrices the error is no larger than that of sums in float32,
+//! but it is relative to a row's largest element: an element is read to 2^-23 of that, where float32 would hold it to 2^-24 of itself.
+//! (The scheme is that of Ootomo, Ozaki and Yokota, "DGEMM on Integer Matrix Multiplication Unit", arXiv:2306.11975, section 3.)
 //!
-//! The gradient of a weight is a sum over all tokens of a batch that no other gradient is computed from. Its factors are read with two
-//! parts of 8 bits, rounded: `x1 y1 + x1 y2 + x2 y1`, half the work; measured, it is about 5e-6 of its norm off. PyTorch calls the two
-//! precisions `highest` and `high` (`torch.set_float32_matmul_precision`) and uses the first unless told otherwise;
-//! `VITRINE_MATRIX_UNIT=highest` asks for it in all products here too.
+//! Factors are packed into panels of two tiles, 16 lines of 16 words of four digits each. Inner elements `i`, `i + 16`, `i + 32` and
+//! `i + 48` of a tile share a word, in both factors, so that packing needs few shuffles.
 //!
-//! Factors are packed into panels of two tiles, 16 rows of 16 pairs of bfloat16 each. Inner element `i` of a tile is paired with
-//! element `i + 16`, in both factors, so that packing needs no shuffles where memory runs along the right dimension.
-//!
-//! An infinity times a finite number is NaN here, as the parts of an infinity are not all infinite (nor are those of a number that rounds to
-//! one): what is not finite stays so.
+//! A row with an element that is not finite (or that rounds to what is not) is NaN. Rows whose largest element is less than 2^-105 lose
+//! precision.
 
-use super::matrix::{Existing, Matrix, MatrixMut, Precision};
+use super::matrix::{Existing, Matrix, MatrixMut};
 
-/// What the environment variable `VITRINE_MATRIX_UNIT` and the processor allow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Use {
-    /// Nothing: the variable is `off`, the processor has no such unit, or the system does not let the program use it.
-    Off,
-    /// Products as exact as float32's, as the variable is `highest`.
-    Highest,
-    /// Products as exact as their caller asks.
-    AsAsked,
-}
-
-fn allowed() -> Use {
-    use std::sync::LazyLock;
-    static ALLOWED: LazyLock<Use> = LazyLock::new(|| {
-        let asked = std::env::var_os("VITRINE_MATRIX_UNIT").unwrap_or_default();
-        if asked == "off" || !unit::request() {
-            Use::Off
-        } else if asked == "highest" {
-            Use::Highest
-        } else {
-            Use::AsAsked
-        }
-    });
-    *ALLOWED
-}
-
+/// Whether the processor has such a unit, the system lets the program use it, and the environment does too.
 fn available() -> bool {
-    allowed() != Use::Off
-}
-
-impl Precision {
-    /// The precision that is computed with where this one is asked for.
-    #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
-    fn in_effect(self) -> Self {
-        if allowed() == Use::Highest { Self::Highest } else { self }
-    }
+    use std::sync::LazyLock;
+    static AVAILABLE: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var_os("VITRINE_MATRIX_UNIT").is_none_or(|value| value != "off") && unit::request()
+    });
+    *AVAILABLE
 }
 
 /// Whether a product is one for the matrix unit: an element that is used in fewer products takes longer to pack than the unit saves.
@@ -73,6 +39,9 @@ pub(super) fn few_rows(rows: usize, inner: usize, columns: usize) -> bool {
 /// Rows of a left factor or columns of a right one that are packed together: two tiles, as two by two tiles of sums make the best use of the
 /// unit's eight registers.
 pub(super) const PANEL: usize = 32;
+
+/// Rows that fill the unit, as outer elements (whole panels) and as inner ones (a whole tile).
+pub(super) const GROUP: usize = 64;
 
 pub(super) use unit::{Panels, multiply};
 
@@ -113,7 +82,6 @@ mod unit {
         _scale: f32,
         _left: Matrix<'_>,
         _right: Matrix<'_>,
-        _precision: Precision,
     ) {
         unreachable!("there is no matrix unit")
     }
@@ -146,8 +114,6 @@ mod tests {
         [33, 1030, 70],
     ];
 
-    const PRECISIONS: [Precision; 2] = [Precision::High, Precision::Highest];
-
     #[test]
     fn products_agree_with_exact_ones() {
         if !available() {
@@ -156,12 +122,7 @@ mod tests {
         }
         const FLOAT32: f64 = 1e-6;
         for size in SIZES {
-            for precision in PRECISIONS {
-                let bound = if precision.in_effect() == Precision::Highest { FLOAT32 } else { 2e-5 };
-                assert_product(size, bound, |out, existing, scale, left, right| {
-                    multiply(out, existing, scale, left, right, precision);
-                });
-            }
+            assert_product(size, FLOAT32, multiply);
             assert_product(size, FLOAT32, |out, existing, scale, left, right| {
                 Panels::right(right).after(left, out, existing, scale);
             });
@@ -172,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_over_a_whole_matrix_are_those_that_the_precision_allows() {
+    fn errors_over_a_whole_matrix_are_no_larger_than_those_of_float32() {
         if !available() {
             eprintln!("not run: this processor has no matrix unit");
             return;
@@ -194,14 +155,9 @@ mod tests {
                 }
                 (error / norm).sqrt()
             };
-            let on_unit = |precision| {
-                relative_error(&|out| multiply(out, Existing::Overwrite, 1.0, left, right, precision))
-            };
+            let on_unit = relative_error(&|out| multiply(out, Existing::Overwrite, 1.0, left, right));
             let float32 = relative_error(&|out| gemm(out, Existing::Overwrite, 1.0, left, right, false));
-            let (high, highest) = (on_unit(Precision::High), on_unit(Precision::Highest));
-            let size = format!("{rows}x{inner}x{columns}");
-            assert!(highest <= float32, "{size}: {highest:e}, in float32 {float32:e}");
-            assert!(high <= 5e-6, "{size}: {high:e}");
+            assert!(on_unit <= float32, "{rows}x{inner}x{columns}: {on_unit:e}, in float32 {float32:e}");
         }
     }
 
@@ -222,13 +178,10 @@ mod tests {
             let (mut a, b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
             a[20 * inner + 30] = special;
             let (left, right) = (Matrix::row_major(&a, inner), Matrix::row_major(&b, columns));
-            for precision in PRECISIONS {
-                let mut out = vec![0.0; rows * columns];
-                let target = MatrixMut::row_major(&mut out, columns);
-                multiply(target, Existing::Overwrite, 1.0, left, right, precision);
-                for (index, value) in out.iter().enumerate() {
-                    assert_eq!(value.is_finite(), index / columns != 20, "element {index} is {value}");
-                }
+            let mut out = vec![0.0; rows * columns];
+            multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
+            for (index, value) in out.iter().enumerate() {
+                assert_eq!(value.is_finite(), index / columns != 20, "element {index} is {value}");
             }
         }
     }

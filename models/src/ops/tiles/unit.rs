@@ -1,24 +1,19 @@
-//! The matrix unit of x86 processors (Intel's AMX-BF16), on Linux, which asks programs to say that they use it.
+//! The matrix unit of x86 processors (Intel's AMX-INT8), on Linux, which asks programs to say that they use it.
 
 use super::super::avx512::{first_lanes, write};
 use super::super::parallel::parallel;
-use super::kernel::{high, highest};
-use super::pack::{DEPTH, Form, Line, Room, SIDE, Source, pack, packed_bytes};
-use super::{Existing, Matrix, MatrixMut, PANEL, Precision};
+use super::kernel::{TILE_SUMS, one_by_two, two_by_two};
+use super::pack::{DEPTH, DIGITS, Form, Line, Panel, Room, SIDE, Source, pack};
+use super::{Existing, Matrix, MatrixMut, PANEL};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 const _: () = assert!(PANEL == 2 * SIDE);
-/// Inner elements that are packed at a time beside a packed right factor: a panel of them fits the nearest cache.
-fn slab(precision: Precision) -> usize {
-    const NEAREST_CACHE: usize = 48 * 1024;
-    NEAREST_CACHE / packed_bytes(PANEL, DEPTH, precision) * DEPTH
-}
-
-/// Inner elements that are packed at a time where neither factor is packed yet.
-const SLAB_OF_BOTH: usize = 128;
+/// Inner elements of a slab, which are multiplied at a time: a panel of them fits the nearest cache, and the sums of their products are
+/// exact in float32.
+const LARGEST_SLAB: usize = 512;
 /// Rows that are packed at a time where neither factor is: they stay in the second-level cache.
 const ROWS_OF_BOTH: usize = 1024;
 /// Packed right factors of more bytes do not stay in the second-level cache while all rows pass by: more rows are packed at a time.
@@ -27,12 +22,14 @@ const CACHED_BYTES: usize = 3 << 19;
 /// Asks the processor and the system for the use of the unit.
 pub(in super::super) fn request() -> bool {
     const TILE: u32 = 1 << 24;
-    const BFLOAT16: u32 = 1 << 22;
+    const INT8: u32 = 1 << 25;
     const ARCH_REQ_XCOMP_PERM: libc::c_int = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_ulong = 18;
     let features = __cpuid_count(7, 0).edx;
-    features & (TILE | BFLOAT16) == TILE | BFLOAT16
+    features & (TILE | INT8) == TILE | INT8
         && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi")
         // SAFETY: the call changes nothing but what all threads of the program may use, and what stacks for signals they may ask for next:
         // ones too small for the tiles are refused. Where a thread has such a stack already, the call is.
         && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
@@ -43,8 +40,7 @@ thread_local! {
     static RIGHT: RefCell<Room> = RefCell::default();
 }
 
-/// A factor, packed: for each panel of rows of a left one or columns of a right one, for each block of inner elements, the parts of the
-/// panel's one or two tiles.
+/// A factor, packed: panels of rows of a left one or columns of a right one.
 pub(in super::super) struct Panels {
     lines: Vec<Line>,
     outer: usize,
@@ -71,20 +67,19 @@ impl Panels {
     }
 
     fn new(source: Source, [outer, inner]: [usize; 2], form: Form) -> Self {
-        let precision = Precision::Highest;
-        let lines = packed_bytes(outer, inner, precision) / size_of::<Line>();
+        let lines = form.bytes(outer, inner) / size_of::<Line>();
         let mut packed: Vec<Line> = Vec::with_capacity(lines);
-        let panel = packed_bytes(PANEL, inner, precision);
+        let panel = form.bytes(PANEL, inner);
         let start = Address(packed.as_mut_ptr().cast::<u8>());
         parallel(outer.div_ceil(PANEL), |index| {
             let first = index * PANEL;
             // SAFETY: each task packs a panel of its own.
             unsafe {
                 let sizes = [PANEL.min(outer - first), inner];
-                pack(source.from(first, 0), sizes, form, precision, start.at(index * panel));
+                pack(source.from(first, 0), sizes, form, start.at(index * panel));
             }
         });
-        // SAFETY: `pack` wrote every tile.
+        // SAFETY: `pack` wrote every panel.
         unsafe { packed.set_len(lines) };
         Self { lines: packed, outer, inner }
     }
@@ -103,7 +98,7 @@ impl Panels {
         LEFT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Plain(source, room), Factor::Packed(panels));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before anything was packed.
-            unsafe { Unit::new(Precision::Highest).multiply(out, existing, scale, left, right, self.inner) };
+            unsafe { Unit::new().multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 
@@ -121,7 +116,7 @@ impl Panels {
         RIGHT.with_borrow_mut(|room| {
             let (left, right) = (Factor::Packed(panels), Factor::Plain(source, room));
             // SAFETY: as in `after`.
-            unsafe { Unit::new(Precision::Highest).multiply(out, existing, scale, left, right, self.inner) };
+            unsafe { Unit::new().multiply(out, existing, scale, left, right, self.inner) };
         });
     }
 }
@@ -151,7 +146,6 @@ pub(in super::super) fn multiply(
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
-    precision: Precision,
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     let inner = right.rows;
@@ -160,9 +154,7 @@ pub(in super::super) fn multiply(
         RIGHT.with_borrow_mut(|right_room| {
             let (left, right) = (Factor::Plain(left, left_room), Factor::Plain(right, right_room));
             // SAFETY: the factors have the sizes that the output asks for; `available` was asked before.
-            unsafe {
-                Unit::new(precision.in_effect()).multiply(out, existing, scale, left, right, inner);
-            };
+            unsafe { Unit::new().multiply(out, existing, scale, left, right, inner) };
         });
     });
 }
@@ -188,18 +180,17 @@ impl Factor<'_> {
         [first, inners]: [usize; 2],
         inner: usize,
         form: Form,
-        precision: Precision,
     ) -> Taken {
         match self {
             Self::Packed(panels) => {
-                let start = panels.wrapping_add(packed_bytes(outer, inner, precision));
-                Taken { start, inner, first, precision }
+                let start = panels.wrapping_add(form.bytes(outer, inner)).cast_mut();
+                Taken { start, inner, first, form }
             }
             Self::Plain(source, room) => {
-                let start = room.of(packed_bytes(outers, inners, precision));
+                let start = room.of(form.bytes(outers, inners));
                 // SAFETY: by the caller's word.
-                unsafe { pack(source.from(outer, first), [outers, inners], form, precision, start) };
-                Taken { start, inner: inners, first: 0, precision }
+                unsafe { pack(source.from(outer, first), [outers, inners], form, start) };
+                Taken { start, inner: inners, first: 0, form }
             }
         }
     }
@@ -208,27 +199,26 @@ impl Factor<'_> {
 /// Some panels, which may hold inner elements before and after those that were asked for.
 #[derive(Clone, Copy)]
 struct Taken {
-    start: *const u8,
+    start: *mut u8,
     inner: usize,
     first: usize,
-    precision: Precision,
+    form: Form,
 }
 
 impl Taken {
-    /// The panel of `outers` elements from `outer` on.
-    fn panel(self, outer: usize, outers: usize) -> *const u8 {
-        let bytes = |outer, inner| packed_bytes(outer, inner, self.precision);
-        self.start.wrapping_add(bytes(outer, self.inner) + bytes(outers, self.first))
+    /// The tiles and the units of the panel of `outers` elements from `outer` on.
+    fn panel(self, outer: usize, outers: usize) -> (*const u8, *const f32) {
+        let start = self.start.wrapping_add(self.form.bytes(outer, self.inner));
+        let panel = Panel::new(start, [outers, self.inner], self.form);
+        (panel.block(self.first / DEPTH), panel.units())
     }
 }
 
 /// The unit, set up on this thread for full tiles; given back when dropped, so that a change of threads has no tiles to save.
-struct Unit {
-    precision: Precision,
-}
+struct Unit;
 
 impl Unit {
-    fn new(precision: Precision) -> Self {
+    fn new() -> Self {
         #[repr(C, align(64))]
         struct Configuration {
             palette: u8,
@@ -249,7 +239,7 @@ impl Unit {
         };
         // SAFETY: a valid configuration; `available` is asked before anything here runs.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly)) };
-        Self { precision }
+        Self
     }
 
     /// The product of two factors.
@@ -266,27 +256,22 @@ impl Unit {
         mut right: Factor<'_>,
         inner: usize,
     ) {
-        let precision = self.precision;
-        let slab = slab(precision);
-        let (group, slab) = match right {
-            Factor::Packed(_) if packed_bytes(out.columns, inner, precision) <= CACHED_BYTES => (PANEL, slab),
-            Factor::Packed(_) => (8 * PANEL, slab),
-            Factor::Plain(..) if inner <= slab => (ROWS_OF_BOTH, slab),
-            Factor::Plain(..) => (ROWS_OF_BOTH, SLAB_OF_BOTH),
+        let slab = inner.div_ceil(inner.div_ceil(LARGEST_SLAB).max(1)).next_multiple_of(DEPTH);
+        let group = match right {
+            Factor::Packed(_) if Form::Right.bytes(out.columns, inner) <= CACHED_BYTES => PANEL,
+            Factor::Packed(_) => 8 * PANEL,
+            Factor::Plain(..) => ROWS_OF_BOTH,
         };
         for first_row in (0..out.rows).step_by(group) {
             let rows = group.min(out.rows - first_row);
             for first in (0..inner).step_by(slab) {
                 let depth = slab.min(inner - first);
                 // SAFETY: by the caller's word.
-                let left =
-                    unsafe { left.take([first_row, rows], [first, depth], inner, Form::Left, precision) };
+                let left = unsafe { left.take([first_row, rows], [first, depth], inner, Form::Left) };
                 for column in (0..out.columns).step_by(PANEL) {
                     let columns = PANEL.min(out.columns - column);
                     // SAFETY: by the caller's word.
-                    let right = unsafe {
-                        right.take([column, columns], [first, depth], inner, Form::Right, precision)
-                    };
+                    let right = unsafe { right.take([column, columns], [first, depth], inner, Form::Right) };
                     let right = right.panel(0, columns);
                     for row in (0..rows).step_by(PANEL) {
                         let block = Block {
@@ -316,23 +301,23 @@ impl Unit {
     /// # Safety
     ///
     /// The panels have `blocks` blocks of inner elements, and as many tiles as the output asks for.
-    unsafe fn block(&self, block: Block<'_>, left: *const u8, right: *const u8, blocks: usize) {
+    unsafe fn block(
+        &self,
+        block: Block<'_>,
+        (left, left_units): (*const u8, *const f32),
+        (right, right_units): (*const u8, *const f32),
+        blocks: usize,
+    ) {
         let mut sums = MaybeUninit::<Sums>::uninit();
-        let two = (block.rows > SIDE, block.columns > SIDE);
-        let kernels = match self.precision {
-            Precision::High => &high::KERNELS,
-            Precision::Highest => &highest::KERNELS,
-        };
-        let kernel = kernels[usize::from(two.0)][usize::from(two.1)];
-        // SAFETY: by the caller's word; the sums have room for four tiles, which every kernel writes.
+        let start = sums.as_mut_ptr().cast();
+        // SAFETY: by the caller's word; the sums have room for all tiles, and those that are read are written.
         unsafe {
-            kernel(left, right, blocks, sums.as_mut_ptr().cast());
-            let sums = sums.assume_init_ref();
-            match two {
-                (true, true) => block.finish::<2, 2>(sums),
-                (true, false) => block.finish::<2, 1>(sums),
-                (false, true) => block.finish::<1, 2>(sums),
-                (false, false) => block.finish::<1, 1>(sums),
+            if block.rows > SIDE {
+                two_by_two(left, right, blocks, start);
+                block.finish::<2>(start, left_units, right_units);
+            } else {
+                one_by_two(left, right, blocks, start);
+                block.finish::<1>(start, left_units, right_units);
             }
         }
     }
@@ -345,9 +330,9 @@ impl Drop for Unit {
     }
 }
 
-/// The four tiles of sums. Where the output has fewer tiles, the others hold further parts of the same sums.
+/// The sums of two by two tiles of products, for each order of digits.
 #[repr(C, align(64))]
-struct Sums([f32; 4 * SIDE * SIDE]);
+struct Sums([i32; DIGITS * 4 * TILE_SUMS]);
 
 /// Up to two by two tiles of the output.
 struct Block<'a> {
@@ -377,29 +362,38 @@ impl Block<'_> {
         }
     }
 
-    /// Writes the sums.
+    /// Writes what `ROWS` by two tiles of sums come to.
     ///
     /// # Safety
     ///
-    /// The output has these rows and columns.
+    /// The output has these rows and columns, each has a unit, and the sums are there.
     #[target_feature(enable = "avx512f")]
-    unsafe fn finish<const ROWS: usize, const COLUMNS: usize>(&self, sums: &Sums) {
-        let scale = _mm512_set1_ps(self.scale);
-        for column_tile in 0..COLUMNS {
+    unsafe fn finish<const ROWS: usize>(
+        &self,
+        sums: *const i32,
+        row_units: *const f32,
+        column_units: *const f32,
+    ) {
+        // of the products of two first digits, in products of units, which are 64 of each; a digit further is a byte less
+        const ORDERS: [f32; DIGITS] = [1.0 / 4096.0, 1.0 / 4096.0 / 256.0, 1.0 / 4096.0 / 65536.0];
+        let [first, second, third] = ORDERS.map(|order| _mm512_set1_ps(order));
+        for column_tile in 0..self.columns.div_ceil(SIDE) {
             let column = column_tile * SIDE;
             let mask = first_lanes(self.columns - column);
-            // SAFETY: masked; the sums have four tiles; the output has these rows and columns by the caller's word.
+            // SAFETY: masked; by the caller's word.
             unsafe {
+                let units =
+                    _mm512_mul_ps(_mm512_loadu_ps(column_units.add(column)), _mm512_set1_ps(self.scale));
                 for row in 0..self.rows {
-                    let tile = row / SIDE * COLUMNS + column_tile;
-                    let mut from = sums.0.as_ptr().add((tile * SIDE + row % SIDE) * SIDE);
-                    let mut sum = _mm512_load_ps(from);
-                    for _ in 1..4 / (ROWS * COLUMNS) {
-                        from = from.add(ROWS * COLUMNS * SIDE * SIDE);
-                        sum = _mm512_add_ps(sum, _mm512_load_ps(from));
-                    }
+                    let tile = row / SIDE * 2 + column_tile;
+                    let from = sums.add(tile * TILE_SUMS + row % SIDE * SIDE);
+                    let [a, b, c] = [0, 1, 2].map(|order| {
+                        _mm512_cvtepi32_ps(_mm512_load_si512(from.add(order * ROWS * 2 * TILE_SUMS).cast()))
+                    });
+                    let sum = _mm512_fmadd_ps(a, first, _mm512_fmadd_ps(b, second, _mm512_mul_ps(c, third)));
+                    let units = _mm512_mul_ps(units, _mm512_set1_ps(*row_units.add(row)));
                     let to = self.start.add(row * self.row_stride + column);
-                    write(sum, scale, self.existing, column, to, mask);
+                    write(sum, units, self.existing, column, to, mask);
                 }
             }
         }
