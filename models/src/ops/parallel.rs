@@ -13,12 +13,13 @@ pub(super) fn buffer(length: usize) -> Vec<f32> {
     data
 }
 
-/// Runs `task` for every index on the thread pool. What a task computes must not depend on which thread runs it.
+/// Runs `task` for every index on the thread pool, which hands them out one by one: cores may differ in speed. What a task computes must
+/// not depend on which thread runs it.
 pub(super) fn parallel(tasks: usize, task: impl Fn(usize) + Send + Sync) {
     match tasks {
         0 => (),
         1 => task(0),
-        _ => (0..tasks).into_par_iter().for_each(task),
+        _ => (0..tasks).into_par_iter().with_max_len(1).for_each(task),
     }
 }
 
