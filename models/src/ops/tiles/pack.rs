@@ -4,6 +4,7 @@ use super::super::avx512::{first_lanes, transposed};
 use super::super::matrix::Matrix;
 use super::PANEL;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Bytes that an element is cut into.
 pub(super) const DIGITS: usize = 3;
@@ -21,15 +22,43 @@ pub(super) struct Line([u8; 64]);
 
 /// Room for packed elements, kept from product to product.
 #[derive(Default)]
-pub(super) struct Room(Vec<Line>);
+pub(super) struct Room {
+    lines: Vec<Line>,
+    largest: Vec<u32>,
+}
 
 impl Room {
-    pub(super) fn of(&mut self, bytes: usize) -> *mut u8 {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if self.0.len() < lines {
-            self.0.resize(lines, Line([0; 64]));
+    /// Finds the largest of the `inner` elements of each outer one, for what is packed next.
+    ///
+    /// # Safety
+    ///
+    /// The source has these elements.
+    pub(super) unsafe fn measure(&mut self, source: Source, [outer, inner]: [usize; 2]) {
+        self.largest.resize(outer.next_multiple_of(PANEL), 0);
+        // SAFETY: by the caller's word.
+        unsafe { measure(source, [outer, inner], &mut self.largest) };
+    }
+
+    /// Packs the outer elements of `range`, which begins with a panel, of those that were measured.
+    ///
+    /// # Safety
+    ///
+    /// The source has these elements, the first of them first.
+    pub(super) unsafe fn pack(
+        &mut self,
+        source: Source,
+        range: Range<usize>,
+        inner: usize,
+        form: Form,
+    ) -> *mut u8 {
+        let lines = form.bytes(range.len(), inner).div_ceil(size_of::<Line>());
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0; 64]));
         }
-        self.0.as_mut_ptr().cast()
+        let packed = self.lines.as_mut_ptr().cast();
+        // SAFETY: by the caller's word; there is room.
+        unsafe { pack_measured(source, [range.len(), inner], form, &self.largest[range.start..], packed) };
+        packed
     }
 }
 
@@ -116,76 +145,215 @@ impl Panel {
     }
 }
 
-/// Packs `[outer, inner]` elements into panels; what is missing in the last tiles is 0.
+/// Packs a panel; what is missing in its last tiles is 0.
 ///
 /// # Safety
 ///
-/// The source has these elements, and `packed` room for them.
+/// The source has these elements, [`PANEL`] outer ones or less, and `packed` room for them.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) unsafe fn pack(source: Source, [outer, inner]: [usize; 2], form: Form, packed: *mut u8) {
-    let mut start = packed;
-    for first in (0..outer).step_by(PANEL) {
-        let sizes = [PANEL.min(outer - first), inner];
-        let (source, panel) = (source.from(first, 0), Panel::new(start, sizes, form));
-        // SAFETY: by the caller's word.
-        unsafe {
-            if source.inner_stride == 1 {
-                pack_along_inner(source, sizes, panel);
-                if form == Form::Right {
-                    turn(panel);
-                }
-            } else {
-                pack_along_outer(source, sizes, panel, form);
-            }
-        }
-        start = start.wrapping_add(form.bytes(sizes[0], inner));
+pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], form: Form, packed: *mut u8) {
+    let mut largest = [0; PANEL];
+    // SAFETY: by the caller's word.
+    unsafe {
+        measure(source, sizes, &mut largest);
+        pack_measured(source, sizes, form, &largest, packed);
     }
 }
 
-/// Packs a panel whose inner elements lie side by side, as for a left factor.
+/// Packs panels of elements whose sizes were measured.
 ///
 /// # Safety
 ///
 /// As for [`pack`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-unsafe fn pack_along_inner(source: Source, [outer, inner]: [usize; 2], panel: Panel) {
+unsafe fn pack_measured(
+    source: Source,
+    [outer, inner]: [usize; 2],
+    form: Form,
+    largest: &[u32],
+    packed: *mut u8,
+) {
+    let mut start = packed;
+    for first in (0..outer).step_by(PANEL) {
+        let sizes = [PANEL.min(outer - first), inner];
+        let (source, panel) = (source.from(first, 0), Panel::new(start, sizes, form));
+        for tile in 0..panel.tiles {
+            let largest = &largest[first + tile * SIDE..][..SIDE];
+            // SAFETY: by the caller's word.
+            unsafe {
+                let (factors, units) = scales(_mm512_loadu_si512(largest.as_ptr().cast()));
+                _mm512_storeu_ps(panel.units().add(tile * SIDE), units);
+                let (source, outers) = (source.from(tile * SIDE, 0), sizes[0].saturating_sub(tile * SIDE));
+                if source.inner_stride == 1 {
+                    pack_along_inner(source, [outers.min(SIDE), inner], factors, panel, tile);
+                } else {
+                    pack_along_outer(source, [outers, inner], factors, panel, tile);
+                }
+            }
+        }
+        let form_of_lines = if source.inner_stride == 1 { Form::Left } else { Form::Right };
+        if form != form_of_lines {
+            // SAFETY: all tiles are written.
+            unsafe { turn(panel) };
+        }
+        start = start.wrapping_add(form.bytes(sizes[0], inner));
+    }
+}
+
+/// Packs the tiles of up to 16 outer elements whose inner ones lie side by side, with a line for each outer element.
+///
+/// # Safety
+///
+/// As for [`pack`]; the panel has this tile.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn pack_along_inner(
+    source: Source,
+    [outer, inner]: [usize; 2],
+    factors: __m512,
+    panel: Panel,
+    tile: usize,
+) {
     // SAFETY: every address lies in the source or is masked, and in the panel, by the caller's word.
     unsafe {
-        for tile in 0..panel.tiles {
-            let rows = outer.saturating_sub(tile * SIDE).min(SIDE);
-            let row = |row: usize| source.from(tile * SIDE + row, 0).start;
-            let mut largest = [0; SIDE];
-            for (index, largest) in largest.iter_mut().enumerate().take(rows) {
-                let from = row(index);
-                let mut sizes = [_mm512_setzero_si512(); 4];
-                for block in 0..inner / DEPTH {
-                    for (part, sizes) in sizes.iter_mut().enumerate() {
-                        let values = _mm512_loadu_ps(from.add(block * DEPTH + part * SIDE));
-                        *sizes = _mm512_max_epu32(*sizes, size(values));
-                    }
-                }
-                for (values, sizes) in rest_of_row(from, inner / DEPTH, inner).into_iter().zip(&mut sizes) {
-                    *sizes = _mm512_max_epu32(*sizes, size(values));
-                }
-                let [a, b, c, d] = sizes;
-                *largest =
-                    _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d)));
+        let mut each = [0.0; SIDE];
+        _mm512_storeu_ps(each.as_mut_ptr(), factors);
+        for (line, factor) in each.into_iter().enumerate() {
+            let (from, factor) = (source.from(line, 0).start, _mm512_set1_ps(factor));
+            let there = if line < outer { inner } else { 0 };
+            for block in 0..there / DEPTH {
+                let from = from.add(block * DEPTH);
+                let values = [0, 1, 2, 3].map(|part| _mm512_loadu_ps(from.add(part * SIDE)));
+                store_digits(values, factor, panel, block, tile, line);
             }
-            let (factors, units) = scales(_mm512_loadu_si512(largest.as_ptr().cast()));
-            _mm512_storeu_ps(panel.units().add(tile * SIDE), units);
-            let mut each = [0.0; SIDE];
-            _mm512_storeu_ps(each.as_mut_ptr(), factors);
-            for (index, factor) in each.into_iter().enumerate() {
-                let (from, factor) = (row(index), _mm512_set1_ps(factor));
-                let there = if index < rows { inner } else { 0 };
-                for block in 0..there / DEPTH {
-                    let from = from.add(block * DEPTH);
-                    let values = [0, 1, 2, 3].map(|part| _mm512_loadu_ps(from.add(part * SIDE)));
-                    store_digits(values, factor, panel, block, tile, index);
+            for block in there / DEPTH..panel.blocks {
+                store_digits(rest_of_row(from, block, there), factor, panel, block, tile, line);
+            }
+        }
+    }
+}
+
+/// Packs the tiles of up to 16 outer elements that lie side by side, with a line for each word.
+///
+/// # Safety
+///
+/// As for [`pack`]; the panel has this tile.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn pack_along_outer(
+    source: Source,
+    [outer, inner]: [usize; 2],
+    factors: __m512,
+    panel: Panel,
+    tile: usize,
+) {
+    let lanes = first_lanes(outer);
+    let values = |row: usize| {
+        // SAFETY: what is not in the source is masked.
+        unsafe { _mm512_maskz_loadu_ps(if row < inner { lanes } else { 0 }, source.from(0, row).start) }
+    };
+    for block in 0..panel.blocks {
+        for line in 0..SIDE {
+            let rows = [0, 1, 2, 3].map(|part| values(block * DEPTH + part * SIDE + line));
+            // SAFETY: by the caller's word.
+            unsafe { store_digits(rows, factors, panel, block, tile, line) };
+        }
+    }
+}
+
+/// Writes the [`size`] of the largest of the `inner` elements of each of the `outer`, 0 for what is missing to whole vectors.
+///
+/// # Safety
+///
+/// The source has these elements.
+#[target_feature(enable = "avx512f")]
+unsafe fn measure(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
+    largest.fill(0);
+    // SAFETY: by the caller's word.
+    unsafe {
+        if source.inner_stride == 1 {
+            for first in (0..outer).step_by(SIDE) {
+                let mut rows = [_mm512_setzero_si512(); SIDE];
+                for (row, largest) in rows.iter_mut().enumerate().take(outer - first) {
+                    *largest = largest_lanes(source.from(first + row, 0).start, inner);
                 }
-                for block in there / DEPTH..panel.blocks {
-                    store_digits(rest_of_row(from, block, there), factor, panel, block, tile, index);
+                _mm512_storeu_si512(largest[first..][..SIDE].as_mut_ptr().cast(), largest_of_each(rows));
+            }
+        } else {
+            measure_along_outer(source, [outer, inner], largest);
+        }
+    }
+}
+
+/// The [`size`] of the largest elements of a row, lane by lane.
+///
+/// # Safety
+///
+/// The elements can be read.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn largest_lanes(row: *const f32, count: usize) -> __m512i {
+    let mut sizes = [_mm512_setzero_si512(); 4];
+    // SAFETY: by the caller's word.
+    unsafe {
+        for block in 0..count / DEPTH {
+            for (part, sizes) in sizes.iter_mut().enumerate() {
+                *sizes =
+                    _mm512_max_epu32(*sizes, size(_mm512_loadu_ps(row.add(block * DEPTH + part * SIDE))));
+            }
+        }
+        if !count.is_multiple_of(DEPTH) {
+            for (values, sizes) in rest_of_row(row, count / DEPTH, count).into_iter().zip(&mut sizes) {
+                *sizes = _mm512_max_epu32(*sizes, size(values));
+            }
+        }
+    }
+    let [a, b, c, d] = sizes;
+    _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d))
+}
+
+/// The largest lane of each of 16 vectors: two vectors become one of half as many lanes each, four times.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn largest_of_each(rows: [__m512i; SIDE]) -> __m512i {
+    let [mut twos, mut fours] = [[_mm512_setzero_si512(); 8]; 2];
+    for (to, [a, b]) in twos.iter_mut().zip(rows.as_chunks().0) {
+        *to = _mm512_max_epu32(_mm512_unpacklo_epi32(*a, *b), _mm512_unpackhi_epi32(*a, *b));
+    }
+    for (to, [a, b]) in fours.iter_mut().zip(twos.as_chunks().0) {
+        *to = _mm512_max_epu32(_mm512_unpacklo_epi64(*a, *b), _mm512_unpackhi_epi64(*a, *b));
+    }
+    let quarters =
+        |a, b| _mm512_max_epu32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+    quarters(quarters(fours[0], fours[1]), quarters(fours[2], fours[3]))
+}
+
+/// [`measure`] where outer elements lie side by side: row by row as memory runs.
+///
+/// # Safety
+///
+/// As for [`measure`].
+#[target_feature(enable = "avx512f")]
+unsafe fn measure_along_outer(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
+    /// Rows at a time.
+    const ROWS: usize = 4;
+    /// Rows that are asked for ahead where few elements are taken from each: they lie too far apart for the processor to foresee.
+    const AHEAD: usize = 16;
+    for first in (0..inner).step_by(ROWS) {
+        // the last row again where there are fewer
+        let rows = [0, 1, 2, 3].map(|row| source.from(0, (first + row).min(inner - 1)).start);
+        for (tile, largest) in largest.as_chunks_mut::<SIDE>().0.iter_mut().enumerate() {
+            let column = tile * SIDE;
+            let lanes = first_lanes(outer.saturating_sub(column));
+            // SAFETY: by the caller's word; what the mask leaves out is not read.
+            unsafe {
+                let mut sizes = _mm512_loadu_si512(largest.as_ptr().cast());
+                for row in rows {
+                    let from = row.wrapping_add(column);
+                    if outer <= PANEL {
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD * source.inner_stride).cast());
+                    }
+                    sizes = _mm512_max_epu32(sizes, size(_mm512_maskz_loadu_ps(lanes, from)));
                 }
+                _mm512_storeu_si512(largest.as_mut_ptr().cast(), sizes);
             }
         }
     }
@@ -208,45 +376,6 @@ unsafe fn rest_of_row(row: *const f32, block: usize, there: usize) -> [__m512; 4
         };
     }
     values
-}
-
-/// Packs a panel whose outer elements lie side by side, as for a right factor.
-///
-/// # Safety
-///
-/// As for [`pack`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-unsafe fn pack_along_outer(source: Source, [outer, inner]: [usize; 2], panel: Panel, form: Form) {
-    /// Rows that are asked for ahead: they lie too far apart for the processor to foresee.
-    const AHEAD: usize = 16;
-    let lanes = [0, 1].map(|tile| first_lanes(outer.saturating_sub(tile * SIDE)));
-    let mut largest = [_mm512_setzero_si512(); 2];
-    // SAFETY: every address lies in the source or is masked, and in the panel, by the caller's word.
-    unsafe {
-        let values = |tile: usize, row: usize| {
-            let lanes = if row < inner { lanes[tile] } else { 0 };
-            _mm512_maskz_loadu_ps(lanes, source.from(tile * SIDE, row).start)
-        };
-        for row in 0..inner {
-            for (tile, largest) in largest.iter_mut().enumerate().take(panel.tiles) {
-                _mm_prefetch::<_MM_HINT_T0>(source.from(tile * SIDE, row + AHEAD).start.cast());
-                *largest = _mm512_max_epu32(*largest, size(values(tile, row)));
-            }
-        }
-        for (tile, largest) in largest.into_iter().enumerate().take(panel.tiles) {
-            let (factors, units) = scales(largest);
-            _mm512_storeu_ps(panel.units().add(tile * SIDE), units);
-            for block in 0..panel.blocks {
-                for word in 0..SIDE {
-                    let rows = [0, 1, 2, 3].map(|part| values(tile, block * DEPTH + part * SIDE + word));
-                    store_digits(rows, factors, panel, block, tile, word);
-                }
-            }
-        }
-        if form == Form::Left {
-            turn(panel);
-        }
-    }
 }
 
 /// Changes lines and words of a panel's tiles over.
@@ -308,7 +437,9 @@ const fn places(byte: u8, upper_half: bool) -> [u8; LINE_BYTES] {
     places
 }
 
-const LOWER_HALVES: __mmask64 = 0x3333_3333_3333_3333;
+const LOWER_HALVES: i32 = 0xffff;
+/// The second of three words where the first has a bit set, the third elsewhere.
+const CHOOSE: i32 = 0xca;
 
 /// Cuts four vectors into digits and stores each in a line of its tile: word by word an element of each vector.
 ///
@@ -340,11 +471,10 @@ unsafe fn store_digits(
         unsafe {
             let lower = _mm512_loadu_si512(lower.as_ptr().cast());
             let upper = _mm512_loadu_si512(upper.as_ptr().cast());
-            let lower = _mm512_maskz_permutex2var_epi8(LOWER_HALVES, a, lower, b);
-            let upper = _mm512_maskz_permutex2var_epi8(!LOWER_HALVES, c, upper, d);
-            let bias = _mm512_set1_epi8(if digit == 0 { 0 } else { i8::MIN });
-            const EITHER_OR: i32 = 0x96;
-            let bytes = _mm512_ternarylogic_epi32::<EITHER_OR>(lower, upper, bias);
+            let lower = _mm512_permutex2var_epi8(a, lower, b);
+            let upper = _mm512_permutex2var_epi8(c, upper, d);
+            let bytes = _mm512_ternarylogic_epi32::<CHOOSE>(_mm512_set1_epi32(LOWER_HALVES), lower, upper);
+            let bytes = if digit == 0 { bytes } else { _mm512_xor_si512(bytes, _mm512_set1_epi8(i8::MIN)) };
             _mm512_store_si512(panel.tile(block, digit, tile).add(line * LINE_BYTES).cast(), bytes);
         }
     }

@@ -9,6 +9,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 const _: () = assert!(PANEL == 2 * SIDE);
 /// Inner elements of a slab, which are multiplied at a time: a panel of them fits the nearest cache, and the sums of their products are
@@ -168,29 +169,46 @@ enum Factor<'a> {
 }
 
 impl Factor<'_> {
-    /// The panels of `outers` elements from `outer` on, a whole number of panels, and of `inners` inner elements of all `inner`, from
-    /// `first` on.
+    /// Makes `inners` inner elements from `first` on ready to be taken for `outers` outer ones from `outer` on.
+    ///
+    /// # Safety
+    ///
+    /// The factor has these elements.
+    unsafe fn select(&mut self, [outer, outers]: [usize; 2], [first, inners]: [usize; 2]) {
+        if let Self::Plain(source, room) = self {
+            // SAFETY: by the caller's word.
+            unsafe { room.measure(source.from(outer, first), [outers, inners]) };
+        }
+    }
+
+    /// The panels of `range` outer elements, a whole number of panels, of those selected, which begin at `outer`; and of `inners` inner
+    /// elements of all `inner`, from `first` on.
     ///
     /// # Safety
     ///
     /// The factor has these elements.
     unsafe fn take(
         &mut self,
-        [outer, outers]: [usize; 2],
+        outer: usize,
+        range: Range<usize>,
         [first, inners]: [usize; 2],
         inner: usize,
         form: Form,
     ) -> Taken {
         match self {
             Self::Packed(panels) => {
-                let start = panels.wrapping_add(form.bytes(outer, inner)).cast_mut();
+                let start = panels.wrapping_add(form.bytes(outer + range.start, inner)).cast_mut();
                 Taken { start, inner, first, form }
             }
             Self::Plain(source, room) => {
-                let start = room.of(form.bytes(outers, inners));
+                let source = source.from(outer + range.start, first);
                 // SAFETY: by the caller's word.
-                unsafe { pack(source.from(outer, first), [outers, inners], form, start) };
-                Taken { start, inner: inners, first: 0, form }
+                Taken {
+                    start: unsafe { room.pack(source, range, inners, form) },
+                    inner: inners,
+                    first: 0,
+                    form,
+                }
             }
         }
     }
@@ -267,11 +285,17 @@ impl Unit {
             for first in (0..inner).step_by(slab) {
                 let depth = slab.min(inner - first);
                 // SAFETY: by the caller's word.
-                let left = unsafe { left.take([first_row, rows], [first, depth], inner, Form::Left) };
+                let left = unsafe {
+                    left.select([first_row, rows], [first, depth]);
+                    right.select([0, out.columns], [first, depth]);
+                    left.take(first_row, 0..rows, [first, depth], inner, Form::Left)
+                };
                 for column in (0..out.columns).step_by(PANEL) {
                     let columns = PANEL.min(out.columns - column);
                     // SAFETY: by the caller's word.
-                    let right = unsafe { right.take([column, columns], [first, depth], inner, Form::Right) };
+                    let right = unsafe {
+                        right.take(0, column..column + columns, [first, depth], inner, Form::Right)
+                    };
                     let right = right.panel(0, columns);
                     for row in (0..rows).step_by(PANEL) {
                         let block = Block {
