@@ -53,9 +53,9 @@ impl Chunks {
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
-    /// Two ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
+    /// Four ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
     pub(super) fn few(length: usize, smallest: usize) -> Self {
-        let count = (length / smallest.max(1)).clamp(1, 2 * rayon::current_num_threads());
+        let count = (length / smallest.max(1)).clamp(1, 4 * rayon::current_num_threads());
         Self { length, count: count.min(length), group: 1 }
     }
 
