@@ -10,8 +10,7 @@
 //! Factors are packed into panels of two tiles, 16 lines of 16 words of four digits each. Inner elements `i`, `i + 16`, `i + 32` and
 //! `i + 48` of a tile share a word, in both factors, so that packing needs few shuffles.
 //!
-//! A row with an element that is not finite (or that rounds to what is not) is NaN. Rows whose largest element is less than 2^-105 lose
-//! precision.
+//! A row or column with an element that is not finite gives nothing that is. One whose largest element is less than 2^-105 loses precision.
 
 use super::matrix::{Existing, Matrix, MatrixMut};
 
@@ -162,6 +161,35 @@ mod tests {
     }
 
     #[test]
+    fn rows_and_columns_of_any_size_keep_their_precision() {
+        if !available() {
+            eprintln!("not run: this processor has no matrix unit");
+            return;
+        }
+        let [rows, inner, columns] = [48, 100, 40];
+        let power = |index: usize, step: i32| 2.0f32.powi(step * (index as i32 - 20));
+        let (mut a, mut b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
+        let exact = |row: usize, column: usize| -> f64 {
+            (0..inner)
+                .map(|step| f64::from(a[row * inner + step]) * f64::from(b[step * columns + column]))
+                .sum()
+        };
+        let exact: Vec<f64> =
+            (0..rows * columns).map(|index| exact(index / columns, index % columns)).collect();
+        a.iter_mut().enumerate().for_each(|(index, value)| *value *= power(index / inner, 2));
+        b.iter_mut().enumerate().for_each(|(index, value)| *value *= power(index % columns, -2));
+        let mut out = vec![0.0; rows * columns];
+        let (left, right) = (Matrix::row_major(&a, inner), Matrix::row_major(&b, columns));
+        multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
+        for (index, (&found, &exact)) in out.iter().zip(&exact).enumerate() {
+            let (row, column) = (index / columns, index % columns);
+            let found = f64::from(found / power(row, 2) / power(column, -2));
+            // 100 terms of at most 1
+            assert!((found - exact).abs() < 2e-5, "row {row}, column {column}: {found}, not {exact}");
+        }
+    }
+
+    #[test]
     fn what_is_not_finite_stays_so_and_spreads_no_further() {
         if !available() {
             eprintln!("not run: this processor has no matrix unit");
@@ -182,6 +210,12 @@ mod tests {
             multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
             for (index, value) in out.iter().enumerate() {
                 assert_eq!(value.is_finite(), index / columns != 20, "element {index} is {value}");
+            }
+            let mut out = vec![0.0; columns * rows];
+            let (left, right) = (right.transposed(), left.transposed());
+            multiply(MatrixMut::row_major(&mut out, rows), Existing::Overwrite, 1.0, left, right);
+            for (index, value) in out.iter().enumerate() {
+                assert_eq!(value.is_finite(), index % rows != 20, "element {index} is {value}");
             }
         }
     }
