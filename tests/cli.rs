@@ -293,7 +293,7 @@ fn every_command_shows_an_example() {
 }
 
 #[test]
-fn what_the_matrix_unit_may_do_is_checked() {
+fn the_variable_of_the_matrix_unit_is_checked() {
     let pictures = Pictures::new();
     let bench = || {
         let mut command = vitrine(&pictures);

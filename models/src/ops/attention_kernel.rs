@@ -112,7 +112,7 @@ impl Problem {
         let blocks = if pairs >= 4 * rayon::current_num_threads() { 1 } else { self.queries.div_ceil(64) };
         let block = self.queries.div_ceil(blocks.max(1));
         let kept = probabilities.map(Shared::new);
-        (0..pairs * blocks).into_par_iter().for_each_init(
+        tasks(pairs * blocks).for_each_init(
             || buffer(if kept.is_some() { 0 } else { block * self.width() }),
             |scratch, task| {
                 let (sample, head) = (task / blocks / self.heads, task / blocks % self.heads);
@@ -186,7 +186,7 @@ impl Problem {
         let mut all = buffer(if bias_wanted { pairs * size } else { 0 });
         let dscores = bias_wanted.then(|| Shared::new(&mut all));
         let scratch = |needed: bool| buffer(if needed { size } else { 0 });
-        (0..pairs).into_par_iter().for_each_init(
+        tasks(pairs).for_each_init(
             || (scratch(kept.is_none()), scratch(dscores.is_none())),
             |(own_probabilities, own_dscores), pair| {
                 let [sample, head] = [pair / self.heads, pair % self.heads];
@@ -265,6 +265,11 @@ impl Problem {
         });
         flex::tensor(data, shape)
     }
+}
+
+/// Indices in groups small enough that a late thread does not hold up the others; a group shares its scratch memory.
+fn tasks(count: usize) -> impl IndexedParallelIterator<Item = usize> {
+    (0..count).into_par_iter().with_max_len((count / (16 * rayon::current_num_threads())).max(1))
 }
 
 vectorized! {

@@ -84,8 +84,12 @@ impl Operation<3> for Linear {
         // sums over a chunk then take no more memory than the chunk's own inputs and outputs
         let smallest = SMALLEST_CHUNK.max(size / (in_features + out_features).max(1));
         let sum_in_chunks = rows >= smallest * rayon::current_num_threads();
-        let chunks = if sum_in_chunks { Chunks::few(rows, smallest) } else { Chunks::new(rows, GROUP) };
-        let chunks = chunks.in_groups(GROUP);
+        let (chunks, group) = if sum_in_chunks {
+            (Chunks::few(rows, smallest), tiles::GROUP)
+        } else {
+            (Chunks::new(rows, tiles::PANEL), tiles::PANEL)
+        };
+        let chunks = chunks.in_groups(group);
         let weight = saved.weight.as_ref().filter(|_| wanted[0]);
         let weight = weight
             .map(|weight| Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows));
@@ -103,7 +107,7 @@ impl Operation<3> for Linear {
                 // SAFETY: each task has sums of its own.
                 let (dweight, dbias) = unsafe { (dweight.part(index), dbias.part(index)) };
                 dbias.fill(0.0);
-                for range in Chunks::of(chunk.len(), PIECE).in_groups(GROUP).ranges_after(chunk.start) {
+                for range in Chunks::of(chunk.len(), PIECE).in_groups(group).ranges_after(chunk.start) {
                     let inputs = range.start * in_features..range.end * in_features;
                     let outputs = range.start * out_features..range.end * out_features;
                     let mut dy = &dy[outputs.clone()];
@@ -178,11 +182,11 @@ impl Linear {
             return flex::tensor(data, shape);
         }
         let weight = Factor::new(weight, rows);
-        let chunks = Chunks::new(rows, GROUP).in_groups(GROUP);
+        let chunks = Chunks::new(rows, tiles::PANEL).in_groups(tiles::PANEL);
         let piece = weight.rows_at_a_time();
         parallel(chunks.count(), |index| {
             let chunk = chunks.range(index);
-            for range in Chunks::of(chunk.len(), piece).in_groups(GROUP).ranges_after(chunk.start) {
+            for range in Chunks::of(chunk.len(), piece).in_groups(tiles::PANEL).ranges_after(chunk.start) {
                 let elements = range.start * out_features..range.end * out_features;
                 let x = &x[range.start * in_features..range.end * in_features];
                 // SAFETY: the chunks are disjoint.
@@ -226,9 +230,6 @@ const SMALLEST_CHUNK: usize = 128;
 
 /// Rows whose gradients are worked on at a time: their products find them in the cache.
 const PIECE: usize = 256;
-
-/// Rows that the matrix unit multiplies or sums over at a time: other numbers leave some of it idle.
-const GROUP: usize = tiles::GROUP;
 
 /// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
 /// optimiser's step and the others need not.

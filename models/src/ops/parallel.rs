@@ -13,8 +13,8 @@ pub(super) fn buffer(length: usize) -> Vec<f32> {
     data
 }
 
-/// Runs `task` for every index on the thread pool, which hands them out one by one: cores may differ in speed. What a task computes must
-/// not depend on which thread runs it.
+/// Runs `task` for every index on the thread pool, each by itself: a thread takes over what a slower one has not begun. What a task computes
+/// must not depend on which thread runs it.
 pub(super) fn parallel(tasks: usize, task: impl Fn(usize) + Send + Sync) {
     match tasks {
         0 => (),
@@ -49,7 +49,7 @@ impl Chunks {
     /// Ranges of about `smallest` rows or more, and of at most [`LARGEST_CHUNK`].
     pub(super) fn new(length: usize, smallest: usize) -> Self {
         let size =
-            length.div_ceil(4 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
+            length.div_ceil(8 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
@@ -143,8 +143,8 @@ mod tests {
             for (chunks, group) in [
                 (Chunks::new(length, 16), 1),
                 (Chunks::few(length, 128), 1),
-                (Chunks::new(length, 32).in_groups(32), 32),
-                (Chunks::of(length, 288).in_groups(32), 32),
+                (Chunks::new(length, 64).in_groups(64), 64),
+                (Chunks::of(length, 256).in_groups(64), 64),
                 (Chunks::of(length, usize::MAX), 1),
             ] {
                 let (mut end, mut shortest, mut longest) = (0, usize::MAX, 0);
@@ -158,7 +158,7 @@ mod tests {
                 // The last group may be a part of one.
                 assert!(longest < shortest.saturating_add(2 * group), "{chunks:?}");
             }
-            assert!(Chunks::of(length, 288).ranges_after(0).all(|range| range.len() <= 288));
+            assert!(Chunks::of(length, 256).ranges_after(0).all(|range| range.len() <= 256));
             assert!(length < 128 || Chunks::few(length, 128).ranges_after(0).all(|range| range.len() >= 128));
         }
     }

@@ -1,16 +1,17 @@
 //! Products of float32 matrices on the processor's matrix unit, AMX, which multiplies bytes and adds up in 32 bits, exactly.
 //!
-//! The elements of a row of the left factor, or of a column of the right one, share a power of two that makes integers of 24 bits of them:
-//! each is three digits of a signed byte, `x = x1 2^16 + x2 2^8 + x3`. The product is computed as
-//! `x1 y1 2^32 + (x1 y2 + x2 y1) 2^24 + (x1 y3 + x2 y2 + x3 y1) 2^16`; what is left out is less than 2^-23 of the product of the two largest
-//! elements, as is what rounding to the integers takes. Measured over whole matrices the error is no larger than that of sums in float32,
-//! but it is relative to a row's largest element: an element is read to 2^-23 of that, where float32 would hold it to 2^-24 of itself.
-//! (The scheme is that of Ootomo, Ozaki and Yokota, "DGEMM on Integer Matrix Multiplication Unit", arXiv:2306.11975, section 3.)
+//! The elements of a row of the left factor, or of a column of the right one, are divided by a common unit and rounded to integers of 24
+//! bits. An integer is three digits, each a signed byte: `x = x1 2^16 + x2 2^8 + x3`. The product is computed as
+//! `x1 y1 2^32 + (x1 y2 + x2 y1) 2^24 + (x1 y3 + x2 y2 + x3 y1) 2^16`. What is left out and what rounding takes are together less than 2^-21
+//! of the product of the row's and the column's largest elements, for each term: where sizes are alike, the error over a whole matrix is no
+//! larger than that of sums in float32, but unlike there, small elements lose bits beside large ones. (The scheme is that of Ootomo, Ozaki
+//! and Yokota, "DGEMM on Integer Matrix Multiplication Unit", arXiv:2306.11975, section 3.)
 //!
 //! Factors are packed into panels of two tiles, 16 lines of 16 words of four digits each. Inner elements `i`, `i + 16`, `i + 32` and
 //! `i + 48` of a tile share a word, in both factors, so that packing needs few shuffles.
 //!
-//! A row or column with an element that is not finite gives nothing that is. One whose largest element is less than 2^-105 loses precision.
+//! A row or column with an element that is not finite gives nothing that is. One whose largest element is less than 2^-105 loses precision,
+//! as do products whose largest elements' product is no normal float32.
 
 use super::matrix::{Existing, Matrix, MatrixMut};
 
@@ -44,47 +45,12 @@ pub(super) const GROUP: usize = 64;
 
 pub(super) use unit::{Panels, multiply};
 
+// Elsewhere `elsewhere` is the unit; tests compile it everywhere.
+#[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
+#[cfg_attr(all(target_arch = "x86_64", target_os = "linux"), allow(dead_code))]
+mod elsewhere;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-mod unit {
-    //! Elsewhere there is no such unit, or no known way to ask for it.
-
-    use super::{Existing, Matrix, MatrixMut, Precision};
-
-    pub(in super::super) fn request() -> bool {
-        false
-    }
-
-    #[derive(Debug)]
-    pub(in super::super) enum Panels {}
-
-    impl Panels {
-        pub(in super::super) fn left(_: Matrix<'_>) -> Self {
-            unreachable!("there is no matrix unit")
-        }
-
-        pub(in super::super) fn right(_: Matrix<'_>) -> Self {
-            unreachable!("there is no matrix unit")
-        }
-
-        pub(in super::super) fn after(&self, _: Matrix<'_>, _: MatrixMut<'_>, _: Existing<'_>, _: f32) {
-            match *self {}
-        }
-
-        pub(in super::super) fn before(&self, _: Matrix<'_>, _: MatrixMut<'_>, _: Existing<'_>, _: f32) {
-            match *self {}
-        }
-    }
-
-    pub(in super::super) fn multiply(
-        _out: MatrixMut<'_>,
-        _existing: Existing<'_>,
-        _scale: f32,
-        _left: Matrix<'_>,
-        _right: Matrix<'_>,
-    ) {
-        unreachable!("there is no matrix unit")
-    }
-}
+use elsewhere as unit;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod kernel;
@@ -99,8 +65,9 @@ mod tests {
     use super::*;
     use crate::testing::numbers;
 
-    /// Rows, inner elements and columns: whole panels, single tiles, edges of every kind, several slabs of inner elements.
-    const SIZES: [[usize; 3]; 10] = [
+    /// Rows, inner elements and columns: whole panels, single tiles, edges of every kind, several slabs of inner elements, more than the
+    /// caches hold.
+    const SIZES: [[usize; 3]; 12] = [
         [64, 64, 64],
         [32, 32, 32],
         [16, 16, 128],
@@ -111,6 +78,8 @@ mod tests {
         [8, 600, 9],
         [300, 513, 33],
         [33, 1030, 70],
+        [33, 1030, 500],
+        [1100, 65, 33],
     ];
 
     #[test]
@@ -190,12 +159,65 @@ mod tests {
     }
 
     #[test]
+    fn errors_are_relative_to_the_largest_elements() {
+        if !available() {
+            eprintln!("not run: this processor has no matrix unit");
+            return;
+        }
+        let [rows, inner, columns] = [33, 200, 40];
+        let (mut a, mut b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
+        // a large element of each row meets small ones of the columns
+        a.chunks_exact_mut(inner).for_each(|row| row[7] *= 1024.0);
+        b[7 * columns..8 * columns].iter_mut().for_each(|value| *value /= 1024.0);
+        assert_near(&a, &b, [rows, inner, columns]);
+    }
+
+    #[test]
+    fn the_largest_digits_and_sums_fit() {
+        if !available() {
+            eprintln!("not run: this processor has no matrix unit");
+            return;
+        }
+        for largest in [1.0, -1.0, f32::MAX.sqrt() / 64.0, 1e-15] {
+            for inner in [512, 1030] {
+                assert_near(&vec![largest; 40 * inner], &vec![largest.abs(); inner * 40], [40, inner, 40]);
+            }
+        }
+        // zeros, and elements at the ends of the range beside a factor that brings them back
+        for (left, right) in [(0.0, 1.0), (f32::MAX, 1e-30), (-f32::MAX, 3e-32), (1e-31, 1e30)] {
+            assert_near(&vec![left; 40 * 64], &vec![right; 64 * 40], [40, 64, 40]);
+        }
+    }
+
+    /// Checks products against sums in float64: an error of 2^-21 of the product of the largest elements for each term.
+    fn assert_near(a: &[f32], b: &[f32], [rows, inner, columns]: [usize; 3]) {
+        let (left, right) = (Matrix::row_major(a, inner), Matrix::row_major(b, columns));
+        let mut out = vec![0.0; rows * columns];
+        multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
+        for (index, &found) in out.iter().enumerate() {
+            let (row, column) = (index / columns, index % columns);
+            let terms =
+                (0..inner).map(|step| (f64::from(left.get(row, step)), f64::from(right.get(step, column))));
+            let largest = |value: f64, other: f64| value.max(other.abs());
+            let (sum, row_largest, column_largest) = terms
+                .fold((0.0, 0.0, 0.0), |(sum, x, y), (left, right)| {
+                    (sum + left * right, largest(x, left), largest(y, right))
+                });
+            let bound = inner as f64 * row_largest * column_largest / f64::from(1 << 21);
+            assert!(
+                (f64::from(found) - sum).abs() <= bound,
+                "row {row}, column {column}: {found:e}, not {sum:e}"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_not_finite_stays_so_and_spreads_no_further() {
         if !available() {
             eprintln!("not run: this processor has no matrix unit");
             return;
         }
-        let [rows, inner, columns] = [40, 50, 60];
+        let [rows, inner, columns] = [40, 600, 60];
         for special in [
             f32::NAN,
             f32::INFINITY,
@@ -204,7 +226,7 @@ mod tests {
             f32::from_bits(u32::MAX),
         ] {
             let (mut a, b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
-            a[20 * inner + 30] = special;
+            a[20 * inner + 530] = special;
             let (left, right) = (Matrix::row_major(&a, inner), Matrix::row_major(&b, columns));
             let mut out = vec![0.0; rows * columns];
             multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
@@ -216,6 +238,10 @@ mod tests {
             multiply(MatrixMut::row_major(&mut out, rows), Existing::Overwrite, 1.0, left, right);
             for (index, value) in out.iter().enumerate() {
                 assert_eq!(value.is_finite(), index % rows != 20, "element {index} is {value}");
+            }
+            Panels::right(right).after(left, MatrixMut::row_major(&mut out, rows), Existing::Overwrite, 1.0);
+            for (index, value) in out.iter().enumerate() {
+                assert_eq!(value.is_finite(), index % rows != 20, "packed, element {index} is {value}");
             }
         }
     }

@@ -20,44 +20,49 @@ const TILE_BYTES: usize = SIDE * LINE_BYTES;
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Room for packed elements, kept from product to product.
+/// Room for packed elements and the sizes that they are packed by, kept from product to product.
 #[derive(Default)]
 pub(super) struct Room {
     lines: Vec<Line>,
+    /// Of outer elements from `first` on.
     largest: Vec<u32>,
+    first: usize,
 }
 
 impl Room {
-    /// Finds the largest of the `inner` elements of each outer one, for what is packed next.
+    /// Finds the largest of the inner elements in `slab` of each outer one.
     ///
     /// # Safety
     ///
     /// The source has these elements.
-    pub(super) unsafe fn measure(&mut self, source: Source, [outer, inner]: [usize; 2]) {
-        self.largest.resize(outer.next_multiple_of(PANEL), 0);
+    pub(super) unsafe fn measure(&mut self, source: Source, outers: Range<usize>, slab: Range<usize>) {
+        self.first = outers.start;
+        self.largest.resize(outers.len().next_multiple_of(PANEL), 0);
+        let sizes = [outers.len(), slab.len()];
         // SAFETY: by the caller's word.
-        unsafe { measure(source, [outer, inner], &mut self.largest) };
+        unsafe { measure(source.from(outers.start, slab.start), sizes, &mut self.largest) };
     }
 
-    /// Packs the outer elements of `range`, which begins with a panel, of those that were measured.
+    /// Packs some of the outer elements that were measured last.
     ///
     /// # Safety
     ///
-    /// The source has these elements, the first of them first.
+    /// Source and slab are those that were measured.
     pub(super) unsafe fn pack(
         &mut self,
         source: Source,
-        range: Range<usize>,
-        inner: usize,
+        outers: Range<usize>,
+        slab: Range<usize>,
         form: Form,
     ) -> *mut u8 {
-        let lines = form.bytes(range.len(), inner).div_ceil(size_of::<Line>());
+        let lines = form.bytes(outers.len(), slab.len()) / size_of::<Line>();
         if self.lines.len() < lines {
             self.lines.resize(lines, Line([0; 64]));
         }
-        let packed = self.lines.as_mut_ptr().cast();
+        let (packed, largest) = (self.lines.as_mut_ptr().cast(), &self.largest[outers.start - self.first..]);
+        let sizes = [outers.len(), slab.len()];
         // SAFETY: by the caller's word; there is room.
-        unsafe { pack_measured(source, [range.len(), inner], form, &self.largest[range.start..], packed) };
+        unsafe { pack_measured(source.from(outers.start, slab.start), sizes, form, largest, packed) };
         packed
     }
 }
@@ -139,7 +144,7 @@ impl Panel {
         self.block(block).wrapping_add((digit * self.tiles + tile) * TILE_BYTES)
     }
 
-    /// What a 1 in the first digit stands for, times 64, for each outer element.
+    /// What a 1 in the first digit stands for, times 64 so that it is about as large as the elements, for each outer element.
     pub(super) fn units(self) -> *mut f32 {
         self.block(self.blocks).cast()
     }
@@ -150,7 +155,7 @@ impl Panel {
 /// # Safety
 ///
 /// The source has these elements, [`PANEL`] outer ones or less, and `packed` room for them.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512bw,avx512vbmi")]
 pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], form: Form, packed: *mut u8) {
     let mut largest = [0; PANEL];
     // SAFETY: by the caller's word.
@@ -165,7 +170,7 @@ pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], form: Form, packed:
 /// # Safety
 ///
 /// As for [`pack`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512bw,avx512vbmi")]
 unsafe fn pack_measured(
     source: Source,
     [outer, inner]: [usize; 2],
@@ -185,7 +190,7 @@ unsafe fn pack_measured(
                 _mm512_storeu_ps(panel.units().add(tile * SIDE), units);
                 let (source, outers) = (source.from(tile * SIDE, 0), sizes[0].saturating_sub(tile * SIDE));
                 if source.inner_stride == 1 {
-                    pack_along_inner(source, [outers.min(SIDE), inner], factors, panel, tile);
+                    pack_along_inner(source, [outers, inner], factors, panel, tile);
                 } else {
                     pack_along_outer(source, [outers, inner], factors, panel, tile);
                 }
@@ -205,7 +210,7 @@ unsafe fn pack_measured(
 /// # Safety
 ///
 /// As for [`pack`]; the panel has this tile.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512bw,avx512vbmi")]
 unsafe fn pack_along_inner(
     source: Source,
     [outer, inner]: [usize; 2],
@@ -237,7 +242,7 @@ unsafe fn pack_along_inner(
 /// # Safety
 ///
 /// As for [`pack`]; the panel has this tile.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512bw,avx512vbmi")]
 unsafe fn pack_along_outer(
     source: Source,
     [outer, inner]: [usize; 2],
@@ -437,16 +442,14 @@ const fn places(byte: u8, upper_half: bool) -> [u8; LINE_BYTES] {
     places
 }
 
-const LOWER_HALVES: i32 = 0xffff;
-/// The second of three words where the first has a bit set, the third elsewhere.
-const CHOOSE: i32 = 0xca;
+const UPPER_HALVES: __mmask32 = 0xaaaa_aaaa;
 
 /// Cuts four vectors into digits and stores each in a line of its tile: word by word an element of each vector.
 ///
 /// # Safety
 ///
 /// The panel has this block, tile and line.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512bw,avx512vbmi")]
 #[inline]
 unsafe fn store_digits(
     values: [__m512; 4],
@@ -473,7 +476,7 @@ unsafe fn store_digits(
             let upper = _mm512_loadu_si512(upper.as_ptr().cast());
             let lower = _mm512_permutex2var_epi8(a, lower, b);
             let upper = _mm512_permutex2var_epi8(c, upper, d);
-            let bytes = _mm512_ternarylogic_epi32::<CHOOSE>(_mm512_set1_epi32(LOWER_HALVES), lower, upper);
+            let bytes = _mm512_mask_blend_epi16(UPPER_HALVES, lower, upper);
             let bytes = if digit == 0 { bytes } else { _mm512_xor_si512(bytes, _mm512_set1_epi8(i8::MIN)) };
             _mm512_store_si512(panel.tile(block, digit, tile).add(line * LINE_BYTES).cast(), bytes);
         }

@@ -4,16 +4,16 @@ use super::super::avx512::{first_lanes, write};
 use super::super::parallel::parallel;
 use super::kernel::{TILE_SUMS, one_by_two, two_by_two};
 use super::pack::{DEPTH, DIGITS, Form, Line, Panel, Room, SIDE, Source, pack};
-use super::{Existing, Matrix, MatrixMut, PANEL};
+use super::{Existing, GROUP, Matrix, MatrixMut, PANEL};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-const _: () = assert!(PANEL == 2 * SIDE);
-/// Inner elements of a slab, which are multiplied at a time: a panel of them fits the nearest cache, and the sums of their products are
-/// exact in float32.
+const _: () = assert!(PANEL == 2 * SIDE && GROUP == DEPTH && GROUP.is_multiple_of(PANEL));
+/// Inner elements of a slab, which are multiplied at a time: a panel of them is as large as the nearest cache, and all sums but those of the
+/// last order are exact in float32.
 const LARGEST_SLAB: usize = 512;
 /// Rows that are packed at a time where neither factor is: they stay in the second-level cache.
 const ROWS_OF_BOTH: usize = 1024;
@@ -169,46 +169,34 @@ enum Factor<'a> {
 }
 
 impl Factor<'_> {
-    /// Makes `inners` inner elements from `first` on ready to be taken for `outers` outer ones from `outer` on.
+    /// Makes some outer elements ready for [`Factor::take`].
     ///
     /// # Safety
     ///
     /// The factor has these elements.
-    unsafe fn select(&mut self, [outer, outers]: [usize; 2], [first, inners]: [usize; 2]) {
+    unsafe fn select(&mut self, outers: Range<usize>, slab: Range<usize>) {
         if let Self::Plain(source, room) = self {
             // SAFETY: by the caller's word.
-            unsafe { room.measure(source.from(outer, first), [outers, inners]) };
+            unsafe { room.measure(*source, outers, slab) };
         }
     }
 
-    /// The panels of `range` outer elements, a whole number of panels, of those selected, which begin at `outer`; and of `inners` inner
-    /// elements of all `inner`, from `first` on.
+    /// The panels of some of the outer elements that were selected, for the same slab of all `inner` inner elements.
     ///
     /// # Safety
     ///
-    /// The factor has these elements.
-    unsafe fn take(
-        &mut self,
-        outer: usize,
-        range: Range<usize>,
-        [first, inners]: [usize; 2],
-        inner: usize,
-        form: Form,
-    ) -> Taken {
+    /// The factor has these elements, and `outers` begins with a panel.
+    unsafe fn take(&mut self, outers: Range<usize>, slab: Range<usize>, inner: usize, form: Form) -> Taken {
         match self {
             Self::Packed(panels) => {
-                let start = panels.wrapping_add(form.bytes(outer + range.start, inner)).cast_mut();
-                Taken { start, inner, first, form }
+                let start = panels.wrapping_add(form.bytes(outers.start, inner)).cast_mut();
+                Taken { start, inner, first: slab.start, form }
             }
             Self::Plain(source, room) => {
-                let source = source.from(outer + range.start, first);
+                let inner = slab.len();
                 // SAFETY: by the caller's word.
-                Taken {
-                    start: unsafe { room.pack(source, range, inners, form) },
-                    inner: inners,
-                    first: 0,
-                    form,
-                }
+                let start = unsafe { room.pack(*source, outers, slab, form) };
+                Taken { start, inner, first: 0, form }
             }
         }
     }
@@ -274,7 +262,8 @@ impl Unit {
         mut right: Factor<'_>,
         inner: usize,
     ) {
-        let slab = inner.div_ceil(inner.div_ceil(LARGEST_SLAB).max(1)).next_multiple_of(DEPTH);
+        debug_assert!(inner > 0);
+        let slab = inner.div_ceil(inner.div_ceil(LARGEST_SLAB)).next_multiple_of(DEPTH);
         let group = match right {
             Factor::Packed(_) if Form::Right.bytes(out.columns, inner) <= CACHED_BYTES => PANEL,
             Factor::Packed(_) => 8 * PANEL,
@@ -283,19 +272,18 @@ impl Unit {
         for first_row in (0..out.rows).step_by(group) {
             let rows = group.min(out.rows - first_row);
             for first in (0..inner).step_by(slab) {
-                let depth = slab.min(inner - first);
+                let slab = first..(first + slab).min(inner);
                 // SAFETY: by the caller's word.
                 let left = unsafe {
-                    left.select([first_row, rows], [first, depth]);
-                    right.select([0, out.columns], [first, depth]);
-                    left.take(first_row, 0..rows, [first, depth], inner, Form::Left)
+                    left.select(first_row..first_row + rows, slab.clone());
+                    right.select(0..out.columns, slab.clone());
+                    left.take(first_row..first_row + rows, slab.clone(), inner, Form::Left)
                 };
                 for column in (0..out.columns).step_by(PANEL) {
                     let columns = PANEL.min(out.columns - column);
                     // SAFETY: by the caller's word.
-                    let right = unsafe {
-                        right.take(0, column..column + columns, [first, depth], inner, Form::Right)
-                    };
+                    let right =
+                        unsafe { right.take(column..column + columns, slab.clone(), inner, Form::Right) };
                     let right = right.panel(0, columns);
                     for row in (0..rows).step_by(PANEL) {
                         let block = Block {
@@ -313,7 +301,7 @@ impl Unit {
                         let left = left.panel(row, PANEL.min(rows - row));
                         block.prefetch();
                         // SAFETY: by the caller's word.
-                        unsafe { self.block(block, left, right, depth.div_ceil(DEPTH)) };
+                        unsafe { self.block(block, left, right, slab.len().div_ceil(DEPTH)) };
                     }
                 }
             }
