@@ -17,19 +17,20 @@ def parser(description):
     return parser
 
 
-def median_seconds(steps, step):
+def times(steps, step):
+    """Milliseconds of each step."""
     for _ in range(WARM_UP):
         step()
-    seconds = []
+    milliseconds = []
     for _ in range(steps):
         start = time.perf_counter()
         step()
-        seconds.append(time.perf_counter() - start)
-    return sorted(seconds)[steps // 2]
+        milliseconds.append(1e3 * (time.perf_counter() - start))
+    return milliseconds
 
 
-def report(args, **figures):
-    """Prints the JSON object of `vitrine bench`. Linux counts the peak of memory in kilobytes."""
+def report(args, **step_ms):
+    """Prints what `compare.py` reads of the JSON object of `vitrine bench`. Linux counts the peak of memory in kilobytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     what = {"model": args.model, "device": "cpu", "batch_size": args.batch_size}
-    print(json.dumps({**what, **figures, "peak_rss_mb": peak}))
+    print(json.dumps({**what, "step_ms": step_ms, "peak_rss_mb": peak}))

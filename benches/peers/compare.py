@@ -1,21 +1,24 @@
 """Runs vitrine and its Python peers alternately on the processor and prints a Markdown table.
 
 Every measurement is a fresh process. Ratios above 1: ours is faster (of times, theirs / ours); of memory, below 1: ours
-needs less.
+needs less. A median is over all steps of all rounds; beside it stand the medians of each round and the fastest steps,
+which neighbours on the same machine disturb least.
 
 Run:  python compare.py --vitrine target/release/vitrine [--compile]
 """
 import argparse
+import csv
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections import namedtuple
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 # This process imports no torch: a child's peak of memory would begin with ours.
 
@@ -24,16 +27,18 @@ MAKE_MODEL = HERE.parents[1] / "tests" / "reference" / "make_full_size.py"
 SCRIPTS = {"torch": ["torch_peer.py"], "torch.compile": ["torch_peer.py", "--compile", "--training-only"],
            "ONNX Runtime": ["onnx_peer.py"]}
 
-# runs: what is run on each side, (model, batch, threads) or CLASSIFY; value: of those runs' figures.
+# runs: what is run on each side, (model, batch, threads), CLASSIFY or EPOCH. Each gives lists of samples by name; value
+# makes a figure of them with `pick`, which takes a list to a number: the median, or the least.
 Case = namedtuple("Case", "title unit peer runs value")
-CLASSIFY = "classify"
+CLASSIFY, EPOCH = "classify", "epoch"
+PICO, PICO_BATCH, PICTURES_A_CLASS, EPOCHS = "vit_pico_patch4_32", 64, 400, 3
 VIT, SWIN, TINY = "vit_192_6_3", "swin_32", "vit_tiny_patch16_224"
 
 
 def all_cases(threads):
     def train(model, batch, peer):
         return Case(f"training {model}, batch {batch}", "images/s", peer, [(model, batch, threads)],
-                    lambda f: f["train_images_per_second"])
+                    lambda pick, f: 1e3 * batch / pick(f["train"]))
 
     tiny = [(TINY, 16, threads)]
     return {
@@ -44,16 +49,20 @@ def all_cases(threads):
         "train-tiny": train(TINY, 16, "torch"),
         "train-tiny-compile": train(TINY, 16, "torch.compile"),
         "infer-16": Case(f"inference {TINY}, batch 16", "images/s", "ONNX Runtime", tiny,
-                         lambda f: f["infer_images_per_second"]),
-        "infer-1": Case(f"inference {TINY}, batch 1", "ms", "ONNX Runtime", tiny, lambda f: f["latency_ms_batch1"]),
+                         lambda pick, f: 1e3 * 16 / pick(f["infer"])),
+        "infer-1": Case(f"inference {TINY}, batch 1", "ms", "ONNX Runtime", tiny,
+                        lambda pick, f: pick(f["infer_batch1"])),
         "memory-vit": Case(f"peak memory, {VIT}, batch 64", "MB", "torch", [(VIT, 64, threads)],
-                           lambda f: f["peak_rss_mb"]),
-        "memory-tiny": Case(f"peak memory, {TINY}, batch 16", "MB", "torch", tiny, lambda f: f["peak_rss_mb"]),
+                           lambda pick, f: median(f["peak_rss_mb"])),
+        "memory-tiny": Case(f"peak memory, {TINY}, batch 16", "MB", "torch", tiny,
+                            lambda pick, f: median(f["peak_rss_mb"])),
         "threads": Case(f"speed-up of training {VIT}, 1 to {threads} threads", "times", "torch",
                         [(VIT, 64, 1), (VIT, 64, threads)],
-                        lambda one, all: all["train_images_per_second"] / one["train_images_per_second"]),
+                        lambda pick, one, all: pick(one["train"]) / pick(all["train"])),
         "classify": Case(f"classify one photo, {TINY}, start to exit", "ms", "torch", [CLASSIFY],
-                         lambda f: f["wall_ms"]),
+                         lambda pick, f: pick(f["wall_ms"])),
+        "epoch": Case(f"training {PICO} on CIFAR-10, default augmentation", "images/s", "bare steps", [EPOCH],
+                      lambda pick, f: 1e3 / pick(f["ms_a_picture"])),
     }
 
 
@@ -75,46 +84,91 @@ def make_classifier(args, folder):
             "torch": [sys.executable, HERE / "classify_peer.py", theirs, photo, args.threads]}
 
 
-def measure(args, who, run, classifiers):
+def extract_pictures(archive, folder):
+    """The first pictures of each class of CIFAR-10's training split, as CLASS/*."""
+    taken = {}
+    with tarfile.open(archive) as members:
+        for member in members:
+            *_, split, label, name = ["", "", ""] + member.name.split("/")
+            if member.isfile() and split == "train" and taken.get(label, 0) < PICTURES_A_CLASS:
+                taken[label] = taken.get(label, 0) + 1
+                path = Path(folder, label, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(members.extractfile(member).read())
+    if not taken:
+        sys.exit(f"{archive}: no train/CLASS/PICTURE in it")
+
+
+def epochs(args, pictures):
+    """Milliseconds a picture of each epoch of the training loop but the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        output(args.vitrine, "train", pictures, "--model", PICO, "--batch-size", PICO_BATCH, "--epochs", EPOCHS,
+               "--threads", args.threads, "--device", "cpu", "--output", run)
+        with open(run / "metrics.csv") as file:
+            return [1e3 / float(row["images_per_second"]) for row in csv.DictReader(file)][1:]
+
+
+def bare_epoch(args):
+    """Milliseconds a picture of as many steps as an epoch has, without the loop around them."""
+    steps = PICTURES_A_CLASS * 10 // PICO_BATCH
+    bench = json.loads(output(args.vitrine, "bench", "--model", PICO, "--batch-size", PICO_BATCH, "--steps", steps,
+                              "--threads", args.threads, "--device", "cpu", "--json"))
+    return [mean(bench["step_ms"]["train"]) / PICO_BATCH]
+
+
+def measure(args, who, run, prepared):
+    """Lists of samples by name."""
     if run == CLASSIFY:
         start = time.perf_counter()
-        answer = output(*classifiers[who])
+        answer = output(*prepared[who])
         wall_ms = 1e3 * (time.perf_counter() - start)
-        return {"wall_ms": wall_ms, "best": json.loads(answer)["predictions"][0]["index"]}
+        return {"wall_ms": [wall_ms], "best": [json.loads(answer)["predictions"][0]["index"]]}
+    if run == EPOCH:
+        return {"ms_a_picture": epochs(args, prepared["pictures"]) if who == "vitrine" else bare_epoch(args)}
     model, batch, threads = run
     options = ["--batch-size", batch, "--steps", args.steps, "--threads", threads]
     if who != "vitrine":
         script, *more = SCRIPTS[who]
-        return json.loads(output(sys.executable, HERE / script, "--model", model, *options, *more))
-    file = HERE / f"{model}.toml"
-    name = file if file.exists() else model
-    return json.loads(output(args.vitrine, "bench", "--model", name, *options, "--device", "cpu", "--json"))
+        answer = json.loads(output(sys.executable, HERE / script, "--model", model, *options, *more))
+    else:
+        file = HERE / f"{model}.toml"
+        name = file if file.exists() else model
+        answer = json.loads(output(args.vitrine, "bench", "--model", name, *options, "--device", "cpu", "--json"))
+    return {**answer["step_ms"], "peak_rss_mb": [answer["peak_rss_mb"]]}
 
 
-def one_round(args, cases, number, classifiers):
-    """(ours, theirs) of every case. What serves several cases runs once; every second round goes backwards."""
+def one_round(args, cases, number, prepared):
+    """The samples of everything that the cases need, by who and run. What serves several cases runs once; every second
+    round goes backwards."""
     wanted = [(who, run) for case in cases.values() for run in case.runs for who in ("vitrine", case.peer)]
     wanted = list(dict.fromkeys(wanted))
     figures = {}
     for who, run in wanted[::-1] if number % 2 else wanted:
-        figures[who, run] = measure(args, who, run, classifiers)
-        print(f"round {number + 1}: {who} {run}: {figures[who, run]}", file=sys.stderr, flush=True)
-    best = {f["best"] for f in figures.values() if "best" in f}
+        figures[who, run] = measure(args, who, run, prepared)
+        shown = {name: " ".join(f"{sample:.4g}" for sample in samples) for name, samples in figures[who, run].items()}
+        print(f"round {number + 1}: {who} {run}: {shown}", file=sys.stderr, flush=True)
+    best = {f["best"][0] for f in figures.values() if "best" in f}
     if len(best) > 1:
         sys.exit(f"the two classifiers disagree: {best}")
-    return {name: [case.value(*(figures[who, run] for run in case.runs)) for who in ("vitrine", case.peer)]
-            for name, case in cases.items()}
+    return figures
 
 
-def row(case, pairs):
+def row(case, rounds):
+    def pair(figures, pick):
+        """(ours, theirs)"""
+        return [case.value(pick, *(figures[who, run] for run in case.runs)) for who in ("vitrine", case.peer)]
+
     def ratio(ours, theirs):
         return theirs / ours if case.unit == "ms" else ours / theirs
 
-    ours, theirs = map(median, zip(*pairs))
-    ratios = [ratio(*pair) for pair in pairs]
+    together = {key: {name: [sample for figures in rounds for sample in figures[key][name]] for name in rounds[0][key]}
+                for key in rounds[0]}
+    ours, theirs = pair(together, median)
+    ratios = [ratio(*pair(figures, median)) for figures in rounds]
     unit = " ×" if case.unit == "times" else f" {case.unit}"
     return (f"| {case.title} | {ours:.4g}{unit} | {theirs:.4g}{unit} ({case.peer}) | {ratio(ours, theirs):.2f} "
-            f"| {min(ratios):.2f}–{max(ratios):.2f} |")
+            f"| {min(ratios):.2f}–{max(ratios):.2f} | {ratio(*pair(together, min)):.2f} |")
 
 
 def main():
@@ -126,19 +180,26 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=names, help=", ".join(names))
     parser.add_argument("--compile", action="store_true", help="the cases of torch.compile too")
+    parser.add_argument("--cifar10", metavar="TAR.GZ", help="CIFAR-10 as {train,test}/CLASS/*, for the case epoch")
     args = parser.parse_args()
     args.vitrine = os.path.abspath(args.vitrine)
-    chosen = args.only or [name for name in names if args.compile or not name.endswith("-compile")]
+    if "epoch" in (args.only or []) and not args.cifar10:
+        parser.error("the case epoch needs --cifar10")
+    left_out = {name for name in names if name.endswith("-compile") and not args.compile}
+    chosen = args.only or [name for name in names if name not in left_out and (name != "epoch" or args.cifar10)]
     cases = {name: case for name, case in all_cases(args.threads).items() if name in chosen}
 
     with tempfile.TemporaryDirectory() as folder:
-        classifiers = make_classifier(args, folder) if "classify" in cases else {}
-        rounds = [one_round(args, cases, number, classifiers) for number in range(args.rounds)]
+        prepared = make_classifier(args, folder) if "classify" in cases else {}
+        if "epoch" in cases:
+            prepared["pictures"] = Path(folder, "pictures")
+            extract_pictures(args.cifar10, prepared["pictures"])
+        rounds = [one_round(args, cases, number, prepared) for number in range(args.rounds)]
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "timm", "onnxruntime"))
     print(f"{args.threads} threads, {args.rounds} rounds, {versions}\n")
-    print("| case | vitrine | peer | ratio of medians | per round |\n|---|---|---|---|---|")
-    for name, case in cases.items():
-        print(row(case, [figures[name] for figures in rounds]))
+    print("| case | vitrine | peer | ratio of medians | per round | fastest |\n|---|---|---|---|---|---|")
+    for case in cases.values():
+        print(row(case, rounds))
 
 
 if __name__ == "__main__":

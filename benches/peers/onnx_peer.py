@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 import onnxruntime
 
-from common import median_seconds, parser, report
+from common import parser, report, times
 
 
 def exported(name, batch):
@@ -28,20 +28,19 @@ def exported(name, batch):
 
 
 def infer(args, batch):
-    """Seconds a forward pass takes."""
+    """Times of forward passes."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = args.threads
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = onnxruntime.InferenceSession(exported(args.model, batch), options, providers=["CPUExecutionProvider"])
     feed = session.get_inputs()[0]
     x = np.random.default_rng(0).standard_normal(feed.shape, dtype=np.float32)
-    return median_seconds(args.steps, lambda: session.run(None, {feed.name: x}))
+    return times(args.steps, lambda: session.run(None, {feed.name: x}))
 
 
 def main():
     args = parser(__doc__).parse_args()
-    report(args, infer_images_per_second=args.batch_size / infer(args, args.batch_size),
-           latency_ms_batch1=1e3 * infer(args, 1))
+    report(args, infer=infer(args, args.batch_size), infer_batch1=infer(args, 1))
 
 
 if __name__ == "__main__":

@@ -47,8 +47,18 @@ struct Figures {
     train_images_per_second: f64,
     infer_images_per_second: f64,
     latency_ms_batch1: f64,
+    /// Every timed step, in order: what a busy machine does to the medians shows here.
+    step_ms: StepTimes,
     /// Missing where the system does not tell.
     peak_rss_mb: Option<f64>,
+}
+
+/// Milliseconds of each step.
+#[derive(Serialize)]
+struct StepTimes {
+    train: Vec<f64>,
+    infer: Vec<f64>,
+    infer_batch1: Vec<f64>,
 }
 
 /// Steps before the clock counts.
@@ -69,9 +79,10 @@ impl Bench {
             model: name,
             device: found.name,
             batch_size,
-            train_images_per_second: batch_size as f64 / train,
-            infer_images_per_second: batch_size as f64 / infer,
-            latency_ms_batch1: 1e3 * single,
+            train_images_per_second: 1e3 * batch_size as f64 / median(&train),
+            infer_images_per_second: 1e3 * batch_size as f64 / median(&infer),
+            latency_ms_batch1: median(&single),
+            step_ms: StepTimes { train, infer, infer_batch1: single },
             peak_rss_mb: peak_rss_mb(),
         };
         self.print(&figures)
@@ -83,17 +94,18 @@ impl Bench {
             return Ok(Status::Done);
         }
         println!("{} on {}, batch {}", figures.model, figures.device, figures.batch_size);
-        println!("training   {:10.1} images/s", figures.train_images_per_second);
-        println!("inference  {:10.1} images/s", figures.infer_images_per_second);
-        println!("one image  {:10.2} ms", figures.latency_ms_batch1);
+        let StepTimes { train, infer, infer_batch1 } = &figures.step_ms;
+        println!("training   {:10.1} images/s  ({})", figures.train_images_per_second, range(train));
+        println!("inference  {:10.1} images/s  ({})", figures.infer_images_per_second, range(infer));
+        println!("one image  {:10.2} ms        ({})", figures.latency_ms_batch1, range(infer_batch1));
         if let Some(memory) = figures.peak_rss_mb {
             println!("memory     {memory:10.1} MB at the most");
         }
         Ok(Status::Done)
     }
 
-    /// Seconds a training step takes: forward, loss, backward, clipping, AdamW.
-    fn train(&self, config: &ModelConfig, device: &Device) -> Result<f64> {
+    /// Times of training steps: forward, loss, backward, clipping, AdamW.
+    fn train(&self, config: &ModelConfig, device: &Device) -> Result<Vec<f64>> {
         let tracked = device.clone().autodiff();
         let mut model = config.init(&tracked)?;
         let recipe = Recipe::default();
@@ -115,19 +127,19 @@ impl Bench {
             model = optimiser.step(recipe.learning_rate, model.clone(), grads);
             device.sync().context("the device failed")
         };
-        median(self.steps as usize, &mut step)
+        times(self.steps as usize, &mut step)
     }
 
-    /// Seconds a forward pass takes, until the logits are here.
+    /// Times of forward passes, until the logits are here.
     fn infer(
         &self,
         model: &VisionTransformer,
         config: &ModelConfig,
         batch: usize,
         device: &Device,
-    ) -> Result<f64> {
+    ) -> Result<Vec<f64>> {
         let images = images(config, batch, device);
-        median(self.steps as usize, &mut || {
+        times(self.steps as usize, &mut || {
             let _ = model.forward(images.clone()).into_data();
             Ok(())
         })
@@ -140,18 +152,29 @@ fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
-fn median(steps: usize, step: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+/// Milliseconds of `steps` steps after the warm-up.
+fn times(steps: usize, step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
     for _ in 0..WARM_UP {
         step()?;
     }
-    let mut seconds = Vec::with_capacity(steps);
-    for _ in 0..steps {
+    let timed = |_| {
         let start = Instant::now();
         step()?;
-        seconds.push(start.elapsed().as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[steps / 2])
+        Ok(1e3 * start.elapsed().as_secs_f64())
+    };
+    (0..steps).map(timed).collect()
+}
+
+fn range(times: &[f64]) -> String {
+    let fastest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    format!("{fastest:.1} to {slowest:.1} ms a step")
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 /// The most memory that this process has held, where the system tells.
