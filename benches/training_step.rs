@@ -1,39 +1,139 @@
-//! A whole training step (forward, loss, backward, clipping, AdamW) by preset: `cargo bench --bench training_step`.
+//! A whole training step (forward, loss, backward, clipping, AdamW), by preset and beside its matrix products alone:
+//! `cargo bench --bench training_step`.
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use rayon::prelude::*;
 use vitrine::recipe::Recipe;
 use vitrine::train::optimiser;
-use vitrine_models::{ops, preset};
+use vitrine_models::{ModelConfig, ops, preset};
 
-const BATCH: usize = 32;
-
-fn by_preset(c: &mut Criterion) {
+/// A training step of a new model on random images.
+fn training_step(config: &ModelConfig, batch: usize) -> impl FnMut() {
     vitrine::allocator::keep_pages();
     let device = Device::default().autodiff();
+    let Ok(mut model) = config.init(&device) else { panic!("{config:?} is not valid") };
+    let recipe = Recipe::default();
+    let mut optimiser = optimiser::adamw(&recipe);
+    let side = config.image_size.height;
+    let images = Tensor::<4>::random([batch, 3, side, side], Distribution::Normal(0.0, 1.0), &device);
+    let targets = Tensor::<2>::full([batch, config.num_classes], 1.0 / config.num_classes as f64, &device);
+    move || {
+        let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
+        model = optimiser.step(recipe.learning_rate, model.clone(), grads);
+    }
+}
+
+fn by_preset(c: &mut Criterion) {
+    const BATCH: usize = 32;
     let mut group = c.benchmark_group("training_step");
     group.sample_size(10).throughput(Throughput::Elements(BATCH as u64));
     for name in ["vit_pico_patch4_32", "vit_nano_patch4_32", "vit_lite_7_4", "swin_pico_patch2_window4_32"] {
         let Some(config) = preset::find(name) else { panic!("{name} is not listed") };
-        let Ok(mut model) = config.init(&device) else { panic!("{name} is not valid") };
-        let recipe = Recipe::default();
-        let mut optimiser = optimiser::adamw(&recipe);
-        let side = config.image_size.height;
-        let images = Tensor::<4>::random([BATCH, 3, side, side], Distribution::Normal(0.0, 1.0), &device);
-        let targets =
-            Tensor::<2>::full([BATCH, config.num_classes], 1.0 / config.num_classes as f64, &device);
-        group.bench_function(BenchmarkId::from_parameter(name), |b| {
-            b.iter(|| {
-                let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
-                let grads = GradientsParams::from_grads(loss.backward(), &model);
-                let grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
-                model = optimiser.step(recipe.learning_rate, model.clone(), grads);
-            });
-        });
+        let mut step = training_step(&config, BATCH);
+        group.bench_function(BenchmarkId::from_parameter(name), |b| b.iter(&mut step));
     }
     group.finish();
 }
 
-criterion_group!(benches, by_preset);
+/// `count` products `[rows, inner] * [inner, columns]` of factors that lie in memory as they are or as their transposes.
+struct Products {
+    count: usize,
+    sizes: [usize; 3],
+    transposed: [bool; 2],
+}
+
+impl Products {
+    /// Computes them with the gemm crate on the thread pool: large ones one after another, small ones each on one thread.
+    fn run(&self, left: &[f32], right: &[f32], out: &mut [f32]) {
+        let [rows, inner, columns] = self.sizes;
+        let strides = |transposed, rows, columns| if transposed { (rows, 1) } else { (1, columns) };
+        let (left_columns, left_rows) = strides(self.transposed[0], rows, inner);
+        let (right_columns, right_rows) = strides(self.transposed[1], inner, columns);
+        let all = |size: usize| size * self.count;
+        let (left, right) = (&left[..all(rows * inner)], &right[..all(inner * columns)]);
+        let one = |((out, left), right): ((&mut [f32], &[f32]), &[f32]), parallelism| {
+            // SAFETY: the slices are as long as the sizes and strides ask for.
+            unsafe {
+                gemm::gemm(
+                    rows,
+                    columns,
+                    inner,
+                    out.as_mut_ptr(),
+                    1,
+                    columns as isize,
+                    false,
+                    left.as_ptr(),
+                    left_columns as isize,
+                    left_rows as isize,
+                    right.as_ptr(),
+                    right_columns as isize,
+                    right_rows as isize,
+                    0.0,
+                    1.0,
+                    false,
+                    false,
+                    false,
+                    parallelism,
+                );
+            }
+        };
+        if self.count == 1 {
+            one(((out, left), right), gemm::Parallelism::Rayon(0));
+        } else {
+            out[..all(rows * columns)]
+                .par_chunks_mut(rows * columns)
+                .zip(left.par_chunks(rows * inner))
+                .zip(right.par_chunks(inner * columns))
+                .for_each(|product| one(product, gemm::Parallelism::None));
+        }
+    }
+}
+
+/// How much of a training step the gemm crate would need for its matrix products alone, at the sizes of the model that the peers train.
+fn matrix_product_bound(c: &mut Criterion) {
+    const BATCH: usize = 64;
+    let text = include_str!("peers/vit_192_6_3.toml");
+    let Ok(config) = toml::from_str::<ModelConfig>(text) else { panic!("the peers' model is not valid") };
+    let (dim, depth) = (192, 6);
+    let (patches, tokens, heads, head_dim) = (BATCH * 64, 65, BATCH * 3, 64);
+    let as_they_are = [false, false];
+    let mut products = vec![
+        Products { count: 1, sizes: [patches, 48, dim], transposed: as_they_are },
+        Products { count: 1, sizes: [48, patches, dim], transposed: [true, false] },
+    ];
+    for _ in 0..depth {
+        for [inputs, outputs] in [[dim, 3 * dim], [dim, dim], [dim, 4 * dim], [4 * dim, dim]] {
+            let rows = BATCH * tokens;
+            products.extend([
+                Products { count: 1, sizes: [rows, inputs, outputs], transposed: as_they_are },
+                Products { count: 1, sizes: [rows, outputs, inputs], transposed: [false, true] },
+                Products { count: 1, sizes: [inputs, rows, outputs], transposed: [true, false] },
+            ]);
+        }
+        // scores and the gradient of probabilities; means of values, and the gradients of queries; of keys and of values
+        for (sizes, transposed) in [
+            ([tokens, head_dim, tokens], [false, true]),
+            ([tokens, tokens, head_dim], as_they_are),
+            ([tokens, tokens, head_dim], [true, false]),
+        ] {
+            products.extend([sizes; 2].map(|sizes| Products { count: heads, sizes, transposed }));
+        }
+    }
+    let factor = vec![0.5f32; BATCH * tokens * 4 * dim];
+    let mut out = vec![0.0f32; BATCH * tokens * 4 * dim];
+    let mut group = c.benchmark_group("matrix_product_bound");
+    group.sample_size(20);
+    group.bench_function("products alone, gemm crate", |b| {
+        b.iter(|| products.iter().for_each(|products| products.run(&factor, &factor, &mut out)));
+    });
+    let mut step = training_step(&config, BATCH);
+    group.bench_function("training step", |b| b.iter(&mut step));
+    group.finish();
+}
+
+criterion_group!(benches, by_preset, matrix_product_bound);
 criterion_main!(benches);
