@@ -98,15 +98,18 @@ fn matrix_product_bound(c: &mut Criterion) {
     const BATCH: usize = 64;
     let text = include_str!("peers/vit_192_6_3.toml");
     let Ok(config) = toml::from_str::<ModelConfig>(text) else { panic!("the peers' model is not valid") };
-    let (dim, depth) = (192, 6);
-    let (patches, tokens, heads, head_dim) = (BATCH * 64, 65, BATCH * 3, 64);
+    let (dim, mlp_dim, heads, tokens) =
+        (config.embed_dim, config.mlp_dim(0), config.num_heads[0], config.num_tokens());
+    let head_dim = dim / heads;
+    let patches = BATCH * (tokens - config.num_prefix_tokens());
+    let patch = config.channels * config.patch_size * config.patch_size;
     let as_they_are = [false, false];
     let mut products = vec![
-        Products { count: 1, sizes: [patches, 48, dim], transposed: as_they_are },
-        Products { count: 1, sizes: [48, patches, dim], transposed: [true, false] },
+        Products { count: 1, sizes: [patches, patch, dim], transposed: as_they_are },
+        Products { count: 1, sizes: [patch, patches, dim], transposed: [true, false] },
     ];
-    for _ in 0..depth {
-        for [inputs, outputs] in [[dim, 3 * dim], [dim, dim], [dim, 4 * dim], [4 * dim, dim]] {
+    for _ in 0..config.depth[0] {
+        for [inputs, outputs] in [[dim, 3 * dim], [dim, dim], [dim, mlp_dim], [mlp_dim, dim]] {
             let rows = BATCH * tokens;
             products.extend([
                 Products { count: 1, sizes: [rows, inputs, outputs], transposed: as_they_are },
@@ -120,11 +123,11 @@ fn matrix_product_bound(c: &mut Criterion) {
             ([tokens, tokens, head_dim], as_they_are),
             ([tokens, tokens, head_dim], [true, false]),
         ] {
-            products.extend([sizes; 2].map(|sizes| Products { count: heads, sizes, transposed }));
+            products.extend([sizes; 2].map(|sizes| Products { count: BATCH * heads, sizes, transposed }));
         }
     }
-    let factor = vec![0.5f32; BATCH * tokens * 4 * dim];
-    let mut out = vec![0.0f32; BATCH * tokens * 4 * dim];
+    let largest = BATCH * tokens * mlp_dim;
+    let (factor, mut out) = (vec![0.5f32; largest], vec![0.0f32; largest]);
     let mut group = c.benchmark_group("matrix_product_bound");
     group.sample_size(20);
     group.bench_function("products alone, gemm crate", |b| {

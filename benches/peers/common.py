@@ -30,7 +30,7 @@ def times(steps, step):
 
 
 def report(args, **step_ms):
-    """Prints what `compare.py` reads of the JSON object of `vitrine bench`. Linux counts the peak of memory in kilobytes."""
+    """Prints what `compare.py` reads of `vitrine bench --json`. Linux counts the peak of memory in kilobytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     what = {"model": args.model, "device": "cpu", "batch_size": args.batch_size}
     print(json.dumps({**what, "step_ms": step_ms, "peak_rss_mb": peak}))

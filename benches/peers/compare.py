@@ -110,7 +110,7 @@ def epochs(args, pictures):
 
 
 def bare_epoch(args):
-    """Milliseconds a picture of as many steps as an epoch has, without the loop around them."""
+    """Milliseconds a picture of about as many steps as an epoch has, without the loop around them."""
     steps = PICTURES_A_CLASS * 10 // PICO_BATCH
     bench = json.loads(output(args.vitrine, "bench", "--model", PICO, "--batch-size", PICO_BATCH, "--steps", steps,
                               "--threads", args.threads, "--device", "cpu", "--json"))
