@@ -5,9 +5,8 @@
 use super::flex::{self, sizes};
 use super::math::{LANES, add, exp, fold, sum, vectorized};
 use super::matrix::{Existing, Matrix, MatrixMut, product};
-use super::parallel::{Shared, buffer, parallel};
+use super::parallel::{Shared, buffer, parallel, parallel_with};
 use burn::backend::flex::FlexTensor;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Up to this many keys the probabilities are kept for the backward pass; beyond, they are computed again.
@@ -112,7 +111,8 @@ impl Problem {
         let blocks = if pairs >= 4 * rayon::current_num_threads() { 1 } else { self.queries.div_ceil(64) };
         let block = self.queries.div_ceil(blocks.max(1));
         let kept = probabilities.map(Shared::new);
-        tasks(pairs * blocks).for_each_init(
+        parallel_with(
+            pairs * blocks,
             || buffer(if kept.is_some() { 0 } else { block * self.width() }),
             |scratch, task| {
                 let (sample, head) = (task / blocks / self.heads, task / blocks % self.heads);
@@ -186,7 +186,8 @@ impl Problem {
         let mut all = buffer(if bias_wanted { pairs * size } else { 0 });
         let dscores = bias_wanted.then(|| Shared::new(&mut all));
         let scratch = |needed: bool| buffer(if needed { size } else { 0 });
-        tasks(pairs).for_each_init(
+        parallel_with(
+            pairs,
             || (scratch(kept.is_none()), scratch(dscores.is_none())),
             |(own_probabilities, own_dscores), pair| {
                 let [sample, head] = [pair / self.heads, pair % self.heads];
@@ -265,11 +266,6 @@ impl Problem {
         });
         flex::tensor(data, shape)
     }
-}
-
-/// Indices in groups small enough that a late thread does not hold up the others; a group shares its scratch memory.
-fn tasks(count: usize) -> impl IndexedParallelIterator<Item = usize> {
-    (0..count).into_par_iter().with_max_len((count / (16 * rayon::current_num_threads())).max(1))
 }
 
 vectorized! {

@@ -47,6 +47,8 @@ mod math;
 mod matrix;
 #[cfg(feature = "flex")]
 mod parallel;
+#[cfg(feature = "flex")]
+mod pool;
 mod product;
 mod residual;
 #[cfg(feature = "flex")]

@@ -1,6 +1,6 @@
 //! Work on the thread pool: buffers cut into parts that tasks fill at the same time.
 
-use rayon::prelude::*;
+use super::pool;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -15,16 +15,25 @@ pub(super) fn buffer(length: usize) -> Vec<f32> {
 
 /// Runs `task` for every index on the thread pool, each by itself: a thread takes over what a slower one has not begun. What a task computes
 /// must not depend on which thread runs it.
-pub(super) fn parallel(tasks: usize, task: impl Fn(usize) + Send + Sync) {
-    match tasks {
-        0 => (),
-        1 => task(0),
-        _ => (0..tasks).into_par_iter().with_max_len(1).for_each(task),
-    }
+pub(super) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
+    pool::run(tasks, &task);
+}
+
+/// [`parallel`] in groups that share scratch memory, small enough that a late thread does not hold up the others.
+pub(super) fn parallel_with<S>(
+    tasks: usize,
+    scratch: impl Fn() -> S + Sync,
+    task: impl Fn(&mut S, usize) + Sync,
+) {
+    let groups = Chunks::of(tasks, (tasks / (16 * rayon::current_num_threads())).max(1));
+    parallel(groups.count(), |group| {
+        let mut scratch = scratch();
+        groups.range(group).for_each(|index| task(&mut scratch, index));
+    });
 }
 
 /// Runs `task` on ranges that together cover `length` elements.
-pub(super) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Send + Sync) {
+pub(super) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Sync) {
     const GROUP: usize = 64;
     let chunks = Chunks::new(length.div_ceil(GROUP), 128);
     parallel(chunks.count(), |index| {
