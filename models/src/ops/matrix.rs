@@ -178,7 +178,7 @@ impl<'a> Factor<'a> {
         if self.panels.is_some() { 192 } else { usize::MAX }
     }
 
-    /// `out = left * self` after what `existing` says, on the calling thread or, for a large product and `threads`, on the pool.
+    /// `out = left * self` after what `existing` says, on the calling thread or, for a large product and `threads`, on rayon's pool.
     ///
     /// # Panics
     ///
@@ -197,7 +197,7 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// `out = left * right` after what `existing` says, on the pool, for few rows: whether that was the way to go. If not, nothing is done.
+/// `out = left * right` after what `existing` says, [in parallel](parallel), for few rows: whether that was the way to go. If not, nothing is done.
 ///
 /// # Panics
 ///
@@ -223,7 +223,7 @@ pub(super) fn product_of_few_rows(
     true
 }
 
-/// `left * right` as a row-major buffer, in blocks on the pool: for the gradient of a weight over few rows, whose outputs are more than
+/// `left * right` as a row-major buffer, in blocks [in parallel](parallel): for the gradient of a weight over few rows, whose outputs are more than
 /// what is summed.
 pub(super) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     const SMALLEST: usize = 64;
@@ -273,7 +273,7 @@ pub(super) fn product(
     }
 }
 
-/// [`product`] on the gemm crate, which packs what it reads and so takes any strides; on the pool for a large product and `threads`.
+/// [`product`] on the gemm crate, which packs what it reads and so takes any strides; on rayon's pool for a large product and `threads`.
 pub(super) fn gemm(
     mut out: MatrixMut<'_>,
     existing: Existing<'_>,

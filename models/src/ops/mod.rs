@@ -17,6 +17,12 @@
 //! Work is cut into chunks that depend on the sizes and the number of threads alone, and sums over chunks are taken in order: the same
 //! inputs give the same bits in every run with the same number of threads.
 //!
+//! # Threads
+//!
+//! Fused operations have threads of their own, as many with their caller as rayon has where it calls. They wait awake for some milliseconds
+//! after each operation: a program that computes now and then burns that time. One operation at a time has them; of several
+//! threads that compute at once, all but one do so alone.
+//!
 //! # How to add one
 //!
 //! Write the public function and its composed definition, implement `flex::Operation` in a private module `fused`, and

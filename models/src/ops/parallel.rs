@@ -1,4 +1,4 @@
-//! Work on the thread pool: buffers cut into parts that tasks fill at the same time.
+//! Work on all threads: buffers cut into parts that tasks fill at the same time.
 
 use super::pool;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ pub(super) fn buffer(length: usize) -> Vec<f32> {
     data
 }
 
-/// Runs `task` for every index on the thread pool, each by itself: a thread takes over what a slower one has not begun. What a task computes
+/// Runs `task` for every index on the [pool], each by itself: a thread takes over what a slower one has not begun. What a task computes
 /// must not depend on which thread runs it.
 pub(super) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
     pool::run(tasks, &task);

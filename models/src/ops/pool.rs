@@ -1,11 +1,12 @@
 //! The threads that share an operation's tasks. Between operations they stay awake.
 //!
-//! A training step is hundreds of operations of a millisecond or less, microseconds apart. Threads that sleep in between have to be woken
-//! for each; on a virtual machine they also give up their processors, and share the cores with others when they come back. So a thread
-//! waits awake until nothing has come for [`PATIENCE`], as OpenMP's do; to whatever else is to run there it gives way.
+//! A training step is hundreds of operations of a millisecond or less, most of them microseconds apart. Threads that sleep in between have to
+//! be woken for each; on a virtual machine they also give up their processors, and share the cores with others when they come back. So a
+//! thread waits awake until nothing has come for [`PATIENCE`], as OpenMP's do, and offers its processor to others meanwhile.
 
 use std::any::Any;
 use std::hint::spin_loop;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -13,20 +14,21 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits awake: longer than what lies between two training steps.
+/// How long a thread waits awake: longer than from one training step to the next whose data is there.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How often a waiting thread looks before it gives way.
 const LOOKS: usize = 16;
 
-/// Runs `task` for every index below `tasks` on this thread and on those of the pool; together they are as many as rayon's global pool has.
-/// While the pool works for another thread, or if `task` itself asks for more, all of it runs here.
+/// Runs `task` for every index below `tasks` on this thread and on those of the pool, together as many as rayon has here, or as it had
+/// where this was called first if that was fewer. While the pool works for another thread, or if `task` itself asks for more, all of it
+/// runs here.
 ///
 /// # Panics
 ///
 /// If a task does, once no other is running.
 pub(super) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     static POOL: LazyLock<&Pool> = LazyLock::new(|| Pool::start(rayon::current_num_threads() - 1));
-    POOL.run(tasks, task);
+    POOL.run(tasks, rayon::current_num_threads(), task);
 }
 
 /// What is written often has a pair of cache lines, which are fetched together, to itself.
@@ -37,7 +39,8 @@ struct Apart<T>(T);
 /// The tasks of one call.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
-    /// Each thread begins with one of its own, the same part of the rows in every operation, whose data may still lie in its cache.
+    /// Each thread that takes part begins with one of its own: with enough tasks the same part of the rows in every operation, whose
+    /// data may still lie in its cache.
     shares: Vec<Apart<Share>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -61,17 +64,18 @@ impl<'a> Job<'a> {
         let all = || {
             let (before, own) = self.shares.split_at(thread);
             for Apart(share) in own.iter().chain(before) {
-                loop {
+                while share.next.load(Ordering::Relaxed) < share.end {
                     let index = share.next.fetch_add(1, Ordering::Relaxed);
-                    if index >= share.end {
-                        break;
+                    if index < share.end {
+                        (self.task)(index);
                     }
-                    (self.task)(index);
                 }
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
-            *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+            let earlier = self.panic.lock().unwrap_or_else(PoisonError::into_inner).replace(panic);
+            // To drop it may panic, too.
+            mem::forget(earlier);
         }
     }
 }
@@ -112,14 +116,16 @@ impl Pool {
         pool
     }
 
-    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        if tasks < 2 || self.helpers.is_empty() || self.taken.swap(true, Ordering::Acquire) {
+    /// [`run`] on at most so many threads.
+    fn run(&self, tasks: usize, threads: usize, task: &(dyn Fn(usize) + Sync)) {
+        let threads = threads.min(1 + self.helpers.len()).min(tasks);
+        if threads < 2 || self.taken.swap(true, Ordering::Acquire) {
             return (0..tasks).for_each(task);
         }
-        let job = Job::new(tasks, 1 + self.helpers.len(), task);
+        let job = Job::new(tasks, threads, task);
         self.job.store((&raw const job).cast_mut().cast(), Ordering::SeqCst);
         self.round.0.fetch_add(1, Ordering::SeqCst);
-        for Apart(helper) in self.helpers.iter().take(tasks - 1) {
+        for Apart(helper) in &self.helpers[..threads - 1] {
             if helper.asleep.load(Ordering::SeqCst) {
                 helper.thread.get().expect("a thread that was awake").unpark();
             }
@@ -153,10 +159,10 @@ impl Pool {
             }
             seen = self.round.0.load(Ordering::SeqCst);
             helper.working.store(true, Ordering::SeqCst);
-            let job = self.job.load(Ordering::SeqCst);
-            if !job.is_null() {
-                // SAFETY: the caller keeps the job until this thread does not work any more.
-                unsafe { &*job }.work(1 + index);
+            // SAFETY: the caller keeps the job until this thread does not work any more.
+            let job = unsafe { self.job.load(Ordering::SeqCst).as_ref() };
+            if let Some(job) = job.filter(|job| index + 1 < job.shares.len()) {
+                job.work(index + 1);
             }
             helper.working.store(false, Ordering::SeqCst);
         }
@@ -184,16 +190,19 @@ fn wait(done: impl Fn() -> bool, patience: Option<Duration>) -> bool {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn every_task_runs_once_whoever_asks() {
+        let pool = Pool::start(3);
         thread::scope(|scope| {
             for caller in 0..4 {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let tasks = (caller * 7 + round) % 40;
                         let times: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-                        run(tasks, &|index| {
-                            run(3, &|_| {
+                        pool.run(tasks, 1 + round % 6, &|index| {
+                            pool.run(3, 4, &|_| {
                                 times[index].fetch_add(1, Ordering::Relaxed);
                             });
                         });
@@ -205,29 +214,53 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_works_beside_its_caller_even_after_it_slept() {
-        let pool = Pool::start(1);
-        for pause in [Duration::ZERO, 4 * PATIENCE] {
-            thread::sleep(pause);
+    fn helpers_work_beside_their_caller_even_after_they_slept() {
+        let pool = Pool::start(2);
+        for _ in 0..2 {
             let begun = AtomicUsize::new(0);
-            pool.run(2, &|_| {
+            pool.run(3, 3, &|_| {
                 begun.fetch_add(1, Ordering::Relaxed);
-                let both = || begun.load(Ordering::Relaxed) == 2;
-                assert!(wait(both, Some(Duration::from_secs(60))), "the tasks did not run at the same time");
+                let all = || begun.load(Ordering::Relaxed) == 3;
+                assert!(wait(all, Some(LONG)), "the tasks did not run at the same time");
             });
+            let asleep = || pool.helpers.iter().all(|Apart(helper)| helper.asleep.load(Ordering::SeqCst));
+            assert!(wait(asleep, Some(LONG)), "the helpers stayed awake");
         }
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+    fn no_more_threads_work_than_are_asked_for() {
+        let pool = Pool::start(3);
+        let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        for _ in 0..20 {
+            pool.run(8, 2, &|_| {
+                most.fetch_max(1 + working.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(1));
+                working.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        assert!(most.into_inner() <= 2);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_once_no_task_runs_and_the_pool_goes_on() {
         let pool = Pool::start(1);
         for unlucky in 0..8 {
-            let call = || pool.run(8, &|index| assert!(index != unlucky, "task {index}"));
-            let panic = catch_unwind(call).expect_err("a task panics");
+            let running = AtomicUsize::new(0);
+            let call = || {
+                pool.run(8, 2, &|index| {
+                    running.fetch_add(1, Ordering::SeqCst);
+                    assert!(index != unlucky, "task {index}");
+                    thread::sleep(Duration::from_millis(5));
+                    running.fetch_sub(1, Ordering::SeqCst);
+                });
+            };
+            let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("a task panics");
             assert_eq!(*panic.downcast::<String>().expect("a message"), format!("task {unlucky}"));
+            assert_eq!(running.into_inner(), 1, "tasks other than the one that panicked");
         }
         let done = AtomicUsize::new(0);
-        pool.run(8, &|_| {
+        pool.run(8, 2, &|_| {
             done.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(done.into_inner(), 8);

@@ -49,7 +49,7 @@ pub(in super::super) struct Panels {
 }
 
 impl Panels {
-    /// Packs a left factor on the thread pool.
+    /// Packs a left factor on all threads.
     ///
     /// # Panics
     ///
@@ -58,7 +58,7 @@ impl Panels {
         Self::new(Source::of(left), [left.rows, left.columns], Form::Left)
     }
 
-    /// Packs a right factor on the thread pool.
+    /// Packs a right factor on all threads.
     ///
     /// # Panics
     ///
