@@ -1,5 +1,5 @@
 //! Writes pictures of the drawn data set into a folder, a folder a class inside it:
-//! `cargo run --release --example draw -- drawn --count 2`.
+//! `cargo run --release -p vitrine-datasets --example draw -- drawn --count 2`.
 //!
 //! They are test pictures: no training sees them.
 
