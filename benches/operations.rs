@@ -13,6 +13,7 @@ const BATCH: usize = 64;
 const TOKENS: usize = 65;
 const DIM: usize = 192;
 const HEADS: usize = 3;
+const CLASSES: usize = 1000;
 
 /// An operation on flat leaves, which shapes them itself.
 type Operation = fn(&[Tensor<1>]) -> Tensor<1>;
@@ -50,8 +51,8 @@ fn tokens(leaf: &Tensor<1>, dim: usize) -> Tensor<3> {
     leaf.clone().reshape([BATCH, TOKENS, dim])
 }
 
-fn weight(leaf: &Tensor<1>, inputs: usize) -> Tensor<2> {
-    leaf.clone().reshape([inputs as i64, -1])
+fn rows(leaf: &Tensor<1>, rows: usize) -> Tensor<2> {
+    leaf.clone().reshape([rows as i64, -1])
 }
 
 fn cases() -> Vec<Case> {
@@ -59,14 +60,14 @@ fn cases() -> Vec<Case> {
     vec![
         case!("linear", [ALL, DIM * 3 * DIM, 3 * DIM], linear / linear_composed, |leaves, run| run(
             tokens(&leaves[0], DIM),
-            weight(&leaves[1], DIM),
+            rows(&leaves[1], DIM),
             Some(leaves[2].clone())
         )),
         case!(
             "linear_gelu",
             [ALL, DIM * 4 * DIM, 4 * DIM],
             linear_gelu / linear_gelu_composed,
-            |leaves, run| run(tokens(&leaves[0], DIM), weight(&leaves[1], DIM), Some(leaves[2].clone()))
+            |leaves, run| run(tokens(&leaves[0], DIM), rows(&leaves[1], DIM), Some(leaves[2].clone()))
         ),
         case!("self_attention", [3 * ALL], self_attention / self_attention_composed, |leaves, run| run(
             tokens(&leaves[0], 3 * DIM),
@@ -87,6 +88,12 @@ fn cases() -> Vec<Case> {
             Some(leaves[2].clone()),
             None
         )),
+        case!(
+            "cross_entropy",
+            [BATCH * CLASSES, BATCH * CLASSES],
+            cross_entropy / cross_entropy_composed,
+            |leaves, run| run(rows(&leaves[0], BATCH), rows(&leaves[1], BATCH))
+        ),
     ]
 }
 
