@@ -80,7 +80,7 @@ struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Checks what the environment says about computing, and sets up rayon's thread pool, as large as which that of our own operations is.
+    /// Checks what the environment says about computing, and sets up rayon's thread pool, whose size is that of our own operations', too.
     /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
         let unit = std::env::var_os("VITRINE_MATRIX_UNIT");

@@ -3,7 +3,7 @@
 //! Rows of scores are padded to whole vectors.
 
 use super::flex::{self, sizes};
-use super::math::{LANES, add, exp, fold, sum, vectorized};
+use super::math::{LANES, add, exp, fold, largest, sum, vectorized};
 use super::matrix::{Existing, Matrix, MatrixMut, product};
 use super::parallel::{Shared, buffer, parallel, parallel_with};
 use burn::backend::flex::FlexTensor;
@@ -276,13 +276,7 @@ vectorized! {
                 row.iter_mut().zip(&bias[index * keys..(index + 1) * keys]).for_each(|(score, bias)| *score += bias);
             }
             row[keys..].fill(f32::NEG_INFINITY);
-            let mut largest = [f32::NEG_INFINITY; LANES];
-            for group in row.as_chunks::<LANES>().0 {
-                for lane in 0..LANES {
-                    largest[lane] = if group[lane] > largest[lane] { group[lane] } else { largest[lane] };
-                }
-            }
-            let largest = fold(largest, |left, right| if left > right { left } else { right });
+            let largest = largest(row);
             let mut total = [0.0f32; LANES];
             for group in row.as_chunks_mut::<LANES>().0 {
                 for lane in 0..LANES {

@@ -33,7 +33,7 @@ mod fused {
     //! less the targets. The backward pass is then one product.
 
     use super::super::flex::{self, Operation, contiguous, sizes};
-    use super::super::math::{LANES, exp, fold, sum, vectorized};
+    use super::super::math::{exp, largest, sum, vectorized};
     use super::super::parallel::{Chunks, Shared, buffer, parallel};
     use burn::backend::flex::FlexTensor;
 
@@ -109,20 +109,6 @@ mod fused {
                 }
             }
         }
-    }
-
-    /// The largest value, but for those that are not a number.
-    #[inline(always)]
-    fn largest(values: &[f32]) -> f32 {
-        let join = |left: f32, right: f32| if right > left { right } else { left };
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        let (groups, rest) = values.as_chunks::<LANES>();
-        for group in groups {
-            for lane in 0..LANES {
-                lanes[lane] = join(lanes[lane], group[lane]);
-            }
-        }
-        rest.iter().fold(fold(lanes, join), |largest, &value| join(largest, value))
     }
 }
 

@@ -158,6 +158,20 @@ pub(super) fn sum(left: &[f32], right: &[f32], f: impl Fn(f32, f32) -> f32) -> f
     fold(lanes, |left, right| left + right)
 }
 
+/// The largest value, but for those that are not a number; minus infinity if there is none.
+#[inline(always)]
+pub(super) fn largest(values: &[f32]) -> f32 {
+    let join = |left: f32, right: f32| if right > left { right } else { left };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (groups, rest) = values.as_chunks::<LANES>();
+    for group in groups {
+        for lane in 0..LANES {
+            lanes[lane] = join(lanes[lane], group[lane]);
+        }
+    }
+    rest.iter().fold(fold(lanes, join), |largest, &value| join(largest, value))
+}
+
 /// Joins the lanes in halves.
 #[inline(always)]
 pub(super) fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {

@@ -1,8 +1,8 @@
 //! The threads that share an operation's tasks. Between operations they stay awake.
 //!
 //! A training step is hundreds of operations of a millisecond or less, most of them microseconds apart. Threads that sleep in between have to
-//! be woken for each; on a virtual machine they also give up their processors, and share the cores with others when they come back. So a
-//! thread waits awake until nothing has come for [`PATIENCE`], as OpenMP's do, and offers its processor to others meanwhile.
+//! be woken for each; on a virtual machine their cores may have gone to others by then. So a thread waits awake until nothing has come for
+//! [`PATIENCE`], as OpenMP's do, and offers its processor to others meanwhile.
 
 use std::any::Any;
 use std::hint::spin_loop;
