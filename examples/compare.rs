@@ -3,6 +3,8 @@
 //!
 //! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test pictures.
 
+#![allow(clippy::print_stdout)]
+
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};

@@ -21,6 +21,8 @@ use client::{Client, Listing, Trouble};
 pub use repository::Repository;
 use settings::Settings;
 
+use crate::output::note;
+
 /// How users tell a repository from a path.
 const SCHEME: &str = "hf:";
 
@@ -106,7 +108,7 @@ impl Hub {
                          hand and give their folder"
                     )
                 })?;
-                eprintln!("{endpoint} gives no answer ({reason}): {repository} is taken from the cache");
+                note!("{endpoint} gives no answer ({reason}): {repository} is taken from the cache");
                 Ok(snapshot)
             }
         }

@@ -14,6 +14,7 @@ mod files;
 pub mod hub;
 pub mod import;
 pub mod model_file;
+mod output;
 pub mod pretrained;
 pub mod recipe;
 pub mod report;

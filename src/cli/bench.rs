@@ -10,6 +10,7 @@ use serde::Serialize;
 use vitrine_models::{ModelConfig, VisionTransformer, ops};
 
 use super::{DeviceArgs, Status, ThreadArgs};
+use crate::output::outln;
 use crate::recipe::Recipe;
 use crate::train::optimiser;
 use crate::train::plan::named_model;
@@ -90,16 +91,16 @@ impl Bench {
 
     fn print(&self, figures: &Figures) -> Result<Status> {
         if self.json {
-            println!("{}", serde_json::to_string(figures)?);
+            outln!("{}", serde_json::to_string(figures)?)?;
             return Ok(Status::Done);
         }
-        println!("{} on {}, batch {}", figures.model, figures.device, figures.batch_size);
+        outln!("{} on {}, batch {}", figures.model, figures.device, figures.batch_size)?;
         let StepTimes { train, infer, infer_batch1 } = &figures.step_ms;
-        println!("training   {:10.1} images/s  ({})", figures.train_images_per_second, range(train));
-        println!("inference  {:10.1} images/s  ({})", figures.infer_images_per_second, range(infer));
-        println!("one image  {:10.2} ms        ({})", figures.latency_ms_batch1, range(infer_batch1));
+        outln!("training   {:10.1} images/s  ({})", figures.train_images_per_second, range(train))?;
+        outln!("inference  {:10.1} images/s  ({})", figures.infer_images_per_second, range(infer))?;
+        outln!("one image  {:10.2} ms        ({})", figures.latency_ms_batch1, range(infer_batch1))?;
         if let Some(memory) = figures.peak_rss_mb {
-            println!("memory     {memory:10.1} MB at the most");
+            outln!("memory     {memory:10.1} MB at the most")?;
         }
         Ok(Status::Done)
     }

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vitrine_datasets::{Picture, is_image_name};
@@ -11,6 +11,7 @@ use walkdir::WalkDir;
 
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::Classifier;
+use crate::output::{self, note};
 
 /// Classify pictures.
 ///
@@ -194,12 +195,13 @@ fn worse(a: Status, b: Status) -> Status {
 struct Output<'a> {
     options: &'a Classify,
     classifier: &'a Classifier,
-    out: io::BufWriter<io::StdoutLock<'static>>,
+    /// What waits to be written.
+    out: Vec<u8>,
 }
 
 impl<'a> Output<'a> {
     fn new(options: &'a Classify, classifier: &'a Classifier) -> Result<Self> {
-        let mut out = io::BufWriter::new(io::stdout().lock());
+        let mut out = Vec::new();
         if options.format == Format::Csv {
             writeln!(out, "path,rank,label,index,probability")?;
         }
@@ -278,12 +280,12 @@ impl<'a> Output<'a> {
         if self.options.format == Format::Jsonl {
             writeln!(self.out, "{}", serde_json::to_string(&ErrorLine { path, error: message })?)?;
         }
-        eprintln!("error: {path}: {message}");
+        note!("error: {path}: {message}");
         Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.out.flush().context("standard output")
+        Ok(output::write(&std::mem::take(&mut self.out))?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The arguments that say which data set is meant.
 
+use crate::output::note;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -37,6 +38,6 @@ impl DataArgs {
 
 fn announce(progress: &DownloadProgress<'_>) {
     if progress.received == 0 {
-        eprintln!("downloading {}", progress.url);
+        note!("downloading {}", progress.url);
     }
 }

@@ -5,6 +5,7 @@ use clap::Args;
 
 use super::Status;
 use crate::device;
+use crate::output::outln;
 
 /// List backends and the devices found for them.
 #[derive(Args)]
@@ -16,14 +17,14 @@ impl Devices {
         let default = device::select(None).ok().map(|(device, _)| device.name);
         for (backend, devices) in device::list() {
             if !backend.is_built() {
-                println!("{:10} not built in; build with --features {}", backend.name, backend.name);
+                outln!("{:10} not built in; build with --features {}", backend.name, backend.name)?;
             } else if devices.is_empty() {
-                println!("{:10} no device found", backend.name);
+                outln!("{:10} no device found", backend.name)?;
             }
             for device in devices {
                 let works = if device.works() { "" } else { ", does not compute: is its driver complete?" };
                 let mark = if default.as_ref() == Some(&device.name) { " (default)" } else { "" };
-                println!("{:10} {}{works}{mark}", device.name, device.hardware());
+                outln!("{:10} {}{works}{mark}", device.name, device.hardware())?;
             }
         }
         Ok(Status::Done)

@@ -11,6 +11,7 @@ use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::evaluate::{Metrics, predict, table};
 use crate::model_file::{self, HeldOut, ModelCard};
+use crate::output::{note, outln};
 
 /// Measure a model on a data set.
 #[derive(Args)]
@@ -74,13 +75,13 @@ impl Evaluate {
         let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), &device)?;
         let metrics = Metrics::compute(&predicted.predictions, &card.classes);
         if self.json {
-            println!("{}", serde_json::to_string(&metrics)?);
+            outln!("{}", serde_json::to_string(&metrics)?)?;
         } else {
-            println!("{} split of {}, {} pictures\n", split, self.data, metrics.samples);
-            println!("{}", table(&metrics));
+            outln!("{} split of {}, {} pictures\n", split, self.data, metrics.samples)?;
+            outln!("{}", table(&metrics))?;
         }
         for bad in &predicted.bad {
-            eprintln!("error: {}: {}", bad.name, bad.message);
+            note!("error: {}: {}", bad.name, bad.message);
         }
         Ok(if predicted.bad.is_empty() { Status::Done } else { Status::Partial })
     }

@@ -9,6 +9,7 @@ use vitrine_models::weights::Layout;
 
 use super::Status;
 use super::import::same_file;
+use crate::output::{note, outln};
 use crate::{export, model_file, weights_file::Precision};
 
 /// Write a model for timm, Hugging Face or torchvision, which load it with strict keys.
@@ -64,9 +65,9 @@ impl Export {
         let (card, model) = model_file::load(&self.model, &Device::default())?;
         let exported = export::export(&card, &model, self.layout.into(), &self.output, self.dtype)?;
         for file in &exported.files {
-            println!("wrote {}", file.display());
+            outln!("wrote {}", file.display())?;
         }
-        eprintln!("open it with: {}", exported.usage);
+        note!("open it with: {}", exported.usage);
         Ok(Status::Done)
     }
 }

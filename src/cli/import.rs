@@ -11,6 +11,7 @@ use super::Status;
 use crate::hub;
 use crate::import::{self, Account, Options};
 use crate::model_file;
+use crate::output::{note, outln};
 use crate::weights_file::Precision;
 
 /// Make a model file from the weights of timm, Hugging Face, torchvision or Microsoft.
@@ -99,10 +100,10 @@ impl Import {
             );
         }
         let card = imported.card.clone();
-        eprintln!("{}, {} classes", import::summary(&card.model), card.classes.len());
+        note!("{}, {} classes", import::summary(&card.model), card.classes.len());
         let model = imported.model(&Device::default())?;
         model_file::save(&self.output, &card, &model, self.dtype)?;
-        println!("model: {}", self.output.display());
+        outln!("model: {}", self.output.display())?;
         Ok(Status::Done)
     }
 }
@@ -114,11 +115,11 @@ pub(super) fn same_file(a: &Path, b: &Path) -> bool {
 
 /// What became of every tensor, and what was assumed, on standard error.
 pub(super) fn tell(account: &Account) {
-    eprintln!("layout: {}", account.layout.name());
+    note!("layout: {}", account.layout.name());
     for note in &account.notes {
-        eprintln!("{note}");
+        note!("{note}");
     }
-    eprintln!("tensors: {} used, {} not needed", account.used, account.unused.len());
+    note!("tensors: {} used, {} not needed", account.used, account.unused.len());
     let mut reasons: Vec<&str> = account.unused.iter().map(|(_, reason)| *reason).collect();
     reasons.sort_unstable();
     reasons.dedup();
@@ -127,6 +128,6 @@ pub(super) fn tell(account: &Account) {
             account.unused.iter().filter(|(_, why)| *why == reason).map(|(key, _)| key.as_str()).collect();
         let shown = keys.iter().take(3).copied().collect::<Vec<_>>().join(", ");
         let more = if keys.len() > 3 { format!(" and {} more", keys.len() - 3) } else { String::new() };
-        eprintln!("not needed ({reason}): {shown}{more}");
+        note!("not needed ({reason}): {shown}{more}");
     }
 }

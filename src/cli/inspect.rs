@@ -14,6 +14,7 @@ use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 use super::data::DataArgs;
 use super::{Status, ThreadArgs};
 use crate::model_file::{self, ModelCard};
+use crate::output::{out, outln};
 
 /// Describe a data set (with its faults), a model file, a run folder or a preset.
 #[derive(Args)]
@@ -65,9 +66,9 @@ impl Inspect {
         let dataset = self.data_args.open(&self.what, self.val_fraction, 0)?;
         let inspection = vitrine_datasets::inspect(&dataset, &DecodeLimits::default());
         if self.json {
-            println!("{}", serde_json::to_string(&inspection)?);
+            outln!("{}", serde_json::to_string(&inspection)?)?;
         } else {
-            print_data(&inspection);
+            print_data(&inspection)?;
         }
         Ok(if inspection.corrupt.is_empty() { Status::Done } else { Status::Partial })
     }
@@ -79,10 +80,10 @@ impl Inspect {
         }
         let parameters = config.init(&Device::default())?.num_params();
         if self.json {
-            println!("{}", json!({ "model": config, "parameters": parameters, "cost": cost(&config) }));
+            outln!("{}", json!({ "model": config, "parameters": parameters, "cost": cost(&config) }))?;
         } else {
-            print_summary(&config, parameters);
-            print!("{}", toml::to_string(&config)?);
+            print_summary(&config, parameters)?;
+            out!("{}", toml::to_string(&config)?)?;
         }
         Ok(Status::Done)
     }
@@ -90,10 +91,10 @@ impl Inspect {
     fn model(&self, card: &ModelCard) -> Result<Status> {
         let parameters = card.model.init(&Device::default())?.num_params();
         if self.json {
-            println!("{}", json!({ "card": card, "parameters": parameters, "cost": cost(&card.model) }));
+            outln!("{}", json!({ "card": card, "parameters": parameters, "cost": cost(&card.model) }))?;
         } else {
-            print_summary(&card.model, parameters);
-            print!("{}", toml::to_string(card)?);
+            print_summary(&card.model, parameters)?;
+            out!("{}", toml::to_string(card)?)?;
         }
         Ok(Status::Done)
     }
@@ -110,15 +111,16 @@ fn cost(config: &ModelConfig) -> Value {
     })
 }
 
-fn print_summary(config: &ModelConfig, parameters: usize) {
+fn print_summary(config: &ModelConfig, parameters: usize) -> Result<()> {
     let complexity = Complexity::of(config);
     let total = complexity.total();
-    println!("# {parameters} parameters, {} tokens, image {}", config.num_tokens(), config.image_size);
-    println!("# {:20} {:>12} multiply-adds an image", "all", count(total));
+    outln!("# {parameters} parameters, {} tokens, image {}", config.num_tokens(), config.image_size)?;
+    outln!("# {:20} {:>12} multiply-adds an image", "all", count(total))?;
     for (kind, cost) in complexity.by_kind().into_iter().filter(|(_, cost)| *cost > 0) {
-        println!("# {kind:20} {:>12} {:5.1} %", count(cost), cost as f64 / total as f64 * 100.0);
+        outln!("# {kind:20} {:>12} {:5.1} %", count(cost), cost as f64 / total as f64 * 100.0)?;
     }
-    println!("# {:20} {:>12}B an image, all blocks", "attention maps", count(complexity.attention_bytes()));
+    outln!("# {:20} {:>12}B an image, all blocks", "attention maps", count(complexity.attention_bytes()))?;
+    Ok(())
 }
 
 /// A number with three or four digits and its unit.
@@ -132,60 +134,66 @@ fn count(number: u64) -> String {
     }
 }
 
-fn print_data(inspection: &Inspection) {
+fn print_data(inspection: &Inspection) -> Result<()> {
     let info = &inspection.info;
-    println!("{} ({}), {} classes", info.name, info.source, info.classes.len());
+    outln!("{} ({}), {} classes", info.name, info.source, info.classes.len())?;
     if let Some(sizes) = &inspection.sizes {
         let (w, h) = (sizes.width, sizes.height);
-        println!(
+        outln!(
             "size: {}x{} to {}x{}, median {}x{} (width x height)",
-            w.min, h.min, w.max, h.max, w.median, h.median
-        );
+            w.min,
+            h.min,
+            w.max,
+            h.max,
+            w.median,
+            h.median
+        )?;
     }
-    println!("colour: {} pictures, grey: {}", inspection.colour, inspection.grey);
-    println!("mean {:.4?}, std {:.4?} (of values from 0 to 1)", inspection.mean, inspection.std);
-    println!("largest class / smallest class: {:.2}", inspection.imbalance);
+    outln!("colour: {} pictures, grey: {}", inspection.colour, inspection.grey)?;
+    outln!("mean {:.4?}, std {:.4?} (of values from 0 to 1)", inspection.mean, inspection.std)?;
+    outln!("largest class / smallest class: {:.2}", inspection.imbalance)?;
     let width = info.classes.iter().map(|class| class.chars().count()).max().unwrap_or(0).max(8);
-    print!("\n{:width$}", "class");
+    out!("\n{:width$}", "class")?;
     for counts in &inspection.splits {
-        print!(" {:>9}", counts.split.to_string());
+        out!(" {:>9}", counts.split.to_string())?;
     }
-    println!();
+    outln!()?;
     for (index, class) in info.classes.iter().enumerate() {
-        print!("{class:width$}");
+        out!("{class:width$}")?;
         for counts in &inspection.splits {
-            print!(" {:>9}", counts.classes[index]);
+            out!(" {:>9}", counts.classes[index])?;
         }
-        println!();
+        outln!()?;
     }
-    print!("{:width$}", "all");
+    out!("{:width$}", "all")?;
     for counts in &inspection.splits {
-        print!(" {:>9}", counts.samples);
+        out!(" {:>9}", counts.samples)?;
     }
-    println!();
-    print_faults(inspection);
+    outln!()?;
+    print_faults(inspection)
 }
 
-fn print_faults(inspection: &Inspection) {
+fn print_faults(inspection: &Inspection) -> Result<()> {
     for fault in &inspection.corrupt {
-        println!("\nunreadable ({}): {}: {}", fault.split, fault.picture, fault.reason);
+        outln!("\nunreadable ({}): {}: {}", fault.split, fault.picture, fault.reason)?;
     }
     let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
-    println!(
+    outln!(
         "\nunreadable pictures: {}; pictures that are there more than once: {}, of these {leaks} in several splits, \
          {conflicts} under several classes",
         inspection.corrupt.len(),
         inspection.duplicates.len()
-    );
+    )?;
     for group in inspection.duplicates.iter().filter(|g| g.across_splits || g.conflicting_labels).take(20) {
         let pictures: Vec<String> = group
             .pictures
             .iter()
             .map(|copy| format!("{} ({}, {})", copy.picture, copy.split, copy.class))
             .collect();
-        println!("the same picture: {}", pictures.join(" = "));
+        outln!("the same picture: {}", pictures.join(" = "))?;
     }
     if inspection.splits.iter().all(|counts| counts.split != Split::Test || counts.samples == 0) {
-        println!("there is no test split: `vitrine evaluate` measures on the validation split");
+        outln!("there is no test split: `vitrine evaluate` measures on the validation split")?;
     }
+    Ok(())
 }

@@ -11,13 +11,13 @@ mod inspect;
 mod presets;
 mod train;
 
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use crate::device::{self, FoundDevice};
+use crate::output::{OutputError, note};
 
 /// Train a Vision Transformer on a folder of pictures, measure it honestly, and classify images.
 #[derive(Parser)]
@@ -65,7 +65,7 @@ impl DeviceArgs {
     fn select(&self) -> Result<FoundDevice> {
         let (device, message) = device::select(self.device.as_deref())?;
         if let Some(message) = message {
-            eprintln!("{message}");
+            note!("{message}");
         }
         Ok(device)
     }
@@ -100,8 +100,21 @@ impl ThreadArgs {
 
 /// Runs the program on its arguments: 0 done, 1 failed, 2 wrong usage.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match cli.command {
+    match Cli::try_parse() {
+        Ok(cli) => ended(run(cli.command)),
+        Err(usage) if usage.use_stderr() => {
+            // As with `note!`: it is told by the status too.
+            let _ = usage.print();
+            ExitCode::from(2)
+        }
+        Err(help) => {
+            ended(help.print().map(|()| Status::Done).map_err(|error| OutputError::from(error).into()))
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Status> {
+    match command {
         Command::Train(command) => command.run(),
         Command::Evaluate(command) => command.run(),
         Command::Classify(command) => command.run(),
@@ -111,22 +124,18 @@ pub fn main() -> ExitCode {
         Command::Presets(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),
-    };
-    match result {
-        Ok(Status::Done) => ExitCode::SUCCESS,
-        Ok(Status::Partial) => ExitCode::FAILURE,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }
 
-/// Whether the reader of our output went away, as `head` does.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == ErrorKind::BrokenPipe)
+/// The exit status of a command, and what went wrong on standard error.
+fn ended(result: Result<Status>) -> ExitCode {
+    match result {
+        Ok(Status::Done) => ExitCode::SUCCESS,
+        Ok(Status::Partial) => ExitCode::FAILURE,
+        Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
+        Err(error) => {
+            note!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use vitrine_models::preset;
 
 use super::Status;
+use crate::output::outln;
 use crate::train::plan::RECIPES;
 
 /// List the architectures and recipes that `vitrine train` knows by name.
@@ -16,14 +17,19 @@ pub(super) struct Presets {}
 
 impl Presets {
     pub(super) fn run(&self) -> Result<Status> {
-        println!(
+        outln!(
             "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  about",
-            "model", "parameters", "image", "dim", "depth", "heads"
-        );
+            "model",
+            "parameters",
+            "image",
+            "dim",
+            "depth",
+            "heads"
+        )?;
         for entry in preset::all() {
             let config = entry.config();
             let parameters = config.init(&Device::default())?.num_params();
-            println!(
+            outln!(
                 "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  {}",
                 entry.name,
                 parameters,
@@ -32,11 +38,11 @@ impl Presets {
                 config.depth,
                 config.num_heads,
                 entry.about
-            );
+            )?;
         }
-        println!("\n{:32} about", "recipe");
+        outln!("\n{:32} about", "recipe")?;
         for (name, about) in RECIPES {
-            println!("{name:32} {about}");
+            outln!("{name:32} {about}")?;
         }
         Ok(Status::Done)
     }

@@ -11,6 +11,7 @@ use vitrine_datasets::{Dataset, DecodeLimits, survey};
 use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::device::FoundDevice;
+use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
 use crate::train::{
@@ -150,7 +151,7 @@ impl Train {
             None => Start::Fresh,
         };
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
-        eprintln!(
+        note!(
             "data: {}, {} classes, {} training and {} validation pictures{}",
             dataset.info.name,
             dataset.info.classes.len(),
@@ -163,12 +164,12 @@ impl Train {
             },
         );
         for reason in &plan.reasons {
-            eprintln!("{reason}");
+            note!("{reason}");
         }
         if let Some(freeze) = config.recipe.freeze {
-            eprintln!("{freeze}");
+            note!("{freeze}");
         }
-        eprintln!("run folder: {}", folder.path().display());
+        note!("run folder: {}", folder.path().display());
         Ok((config, folder, dataset, start))
     }
 
@@ -215,18 +216,18 @@ impl Train {
     fn conclude(&self, outcome: Outcome, trainer: &Trainer, run: &Concluded) -> Result<Status> {
         let path = run.folder.path().display();
         if outcome == Outcome::Interrupted {
-            eprintln!("stopped and saved; go on with: vitrine train --resume {path}");
+            note!("stopped and saved; go on with: vitrine train --resume {path}");
             return Ok(Status::Partial);
         }
         if outcome == Outcome::StoppedEarly {
-            eprintln!("stopped early: no better validation result for {} epochs", run.config.recipe.patience);
+            note!("stopped early: no better validation result for {} epochs", run.config.recipe.patience);
         }
         let summary = report::of_run(&run.folder, &run.config, &run.dataset, trainer.progress(), &run.device)
             .context("the report cannot be made")?;
         let seconds = trainer.progress().history.last().map_or(0.0, |row| row.seconds);
-        println!("{summary}, after {}", clock(seconds));
-        println!("model: {}", run.folder.model().display());
-        println!("report: {}", run.folder.report().display());
+        outln!("{summary}, after {}", clock(seconds))?;
+        outln!("model: {}", run.folder.model().display())?;
+        outln!("report: {}", run.folder.report().display())?;
         Ok(Status::Done)
     }
 }
@@ -238,10 +239,10 @@ fn begin_with(weights: Pretrained, config: &RunConfig) -> Result<Start> {
     }
     let adaptation = weights.adapted(&config.model, &config.classes)?;
     for change in &adaptation.changes {
-        eprintln!("{change}");
+        note!("{change}");
     }
     if adaptation.new_head {
-        eprintln!("a new head for {} classes", config.classes.len());
+        note!("a new head for {} classes", config.classes.len());
     }
     Ok(Start::Pretrained(adaptation.tensors))
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use super::repository::{Repository, is_hexadecimal};
 use super::weights;
 use crate::files::write_atomically;
+use crate::output::note;
 
 /// The part of the cache that is one repository's.
 pub(super) struct RepositoryCache {
@@ -84,7 +85,7 @@ impl RepositoryCache {
             .with_context(|| cannot_write(&path))?;
         // Where a drive has no locks, the check of the whole file must do.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            eprintln!("waiting for another process that downloads {label}");
+            note!("waiting for another process that downloads {label}");
             file.lock().with_context(|| format!("{}: cannot be locked", path.display()))?;
         }
         Ok(file)

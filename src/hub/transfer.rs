@@ -14,6 +14,7 @@ use ureq::http::Response;
 
 use super::client::{Client, RemoteFile, header};
 use super::repository::is_hexadecimal;
+use crate::output::note;
 
 /// How often a broken connection is made anew.
 const RETRIES: u32 = 4;
@@ -166,7 +167,7 @@ fn bar(remote: &RemoteFile) -> ProgressBar {
     bar.set_message(remote.label.clone());
     if bar.is_hidden() {
         let size = remote.size.map_or(String::new(), |size| format!(" ({})", HumanBytes(size)));
-        eprintln!("downloading {}{size}", remote.label);
+        note!("downloading {}{size}", remote.label);
     }
     bar
 }

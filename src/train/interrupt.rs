@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
+use crate::output::note;
+
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Starts to listen for the interrupt and termination signals.
@@ -15,7 +17,7 @@ pub fn listen() -> Result<()> {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after this step; press Ctrl-C again to stop at once");
+        note!("\nstopping after this step; press Ctrl-C again to stop at once");
     })
     .context("cannot listen for Ctrl-C")
 }

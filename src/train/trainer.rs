@@ -19,6 +19,7 @@ use super::start::Start;
 use super::{ema, interrupt, optimiser};
 use crate::evaluate::{self, Metrics};
 use crate::model_file::{HeldOut, ModelCard, Validation};
+use crate::output::note;
 use crate::report::EpochRow;
 use crate::seed::{Stream, stream};
 
@@ -357,7 +358,7 @@ impl Trainer {
         let rate = learning_rate(&self.config.recipe, self.done());
         self.state.progress.history.push(EpochRow { learning_rate: rate, ..row });
         if let Some(row) = self.state.progress.history.last() {
-            eprintln!("{}", epoch_line(row, self.config.recipe.epochs, is_best));
+            note!("{}", epoch_line(row, self.config.recipe.epochs, is_best));
         }
         if is_best {
             self.folder.write_model(&self.card(validation), &model)?;
@@ -386,7 +387,7 @@ impl Trainer {
             );
         }
         if self.state.progress.epoch == 0 {
-            eprintln!("warning: {summary}; they are left out");
+            note!("warning: {summary}; they are left out");
         }
         Ok(())
     }
