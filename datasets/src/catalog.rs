@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::download::{DownloadProgress, Downloader};
+use crate::files::DEFAULT_FILE_BYTES;
 use crate::source::published::PUBLISHED;
 use crate::source::{self, Found, shapes};
 use crate::split::split_off;
-use crate::{Dataset, DatasetError, DatasetInfo, SourceKind, Split, ValidationOrigin};
+use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin};
 
 /// The name of the data set that the program draws.
 const SHAPES: &str = "shapes";
@@ -27,6 +28,8 @@ pub struct OpenOptions {
     pub mirror: Option<String>,
     /// Called while a file is downloaded, first with nothing received.
     pub progress: Option<fn(&DownloadProgress<'_>)>,
+    /// The most bytes of an image in an archive; larger ones are left out.
+    pub max_file_bytes: u64,
 }
 
 impl Default for OpenOptions {
@@ -39,6 +42,7 @@ impl Default for OpenOptions {
             download: true,
             mirror: None,
             progress: None,
+            max_file_bytes: DEFAULT_FILE_BYTES,
         }
     }
 }
@@ -50,8 +54,8 @@ pub fn names() -> Vec<&'static str> {
 
 /// Opens a data set by name or path. Pictures are found and labelled, not decoded.
 ///
-/// A known name is the known data set even where a file or folder is called the same: `mnist` is MNIST,
-/// `./mnist` is the folder. Class order is the lexicographic order of names (`"10"` before `"2"`) for
+/// Where a folder in the current directory is called like a known data set, the folder is meant, and a warning says so.
+/// Class order is the lexicographic order of names (`"10"` before `"2"`) for
 /// folders, manifests and archives, the label's own for IDX files and CIFAR batches.
 ///
 /// # Errors
@@ -61,6 +65,9 @@ pub fn names() -> Vec<&'static str> {
 pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> {
     if !(options.val_fraction > 0.0 && options.val_fraction < 1.0) {
         return Err(DatasetError::ValFraction { fraction: options.val_fraction });
+    }
+    if let Some(dataset) = folder_with_a_name(data, options)? {
+        return Ok(dataset);
     }
     if data == SHAPES {
         return Ok(shapes_dataset());
@@ -74,7 +81,25 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     if !path.exists() {
         return Err(DatasetError::UnknownData { data: data.to_owned(), names: names().join(", ") });
     }
-    complete(name_of(path), data, source::read(path)?, options)
+    complete(name_of(path), data, source::read_up_to(path, options.max_file_bytes)?, options)
+}
+
+/// The folder in the current directory that is called like a known data set, unless it is where that is kept.
+fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Dataset>, DatasetError> {
+    let path = Path::new(data);
+    let is_kept_there = || {
+        let (here, kept) = (path.canonicalize(), options.data_dir.join(data).canonicalize());
+        here.is_ok_and(|here| kept.is_ok_and(|kept| here == kept))
+    };
+    if !names().contains(&data) || !path.is_dir() || is_kept_there() {
+        return Ok(None);
+    }
+    let found = source::read_up_to(path, options.max_file_bytes)?;
+    let mut dataset = complete(name_of(path), data, found, options)?;
+    dataset.warnings.push(format!(
+        "{data} is taken as the folder ./{data}: for the data set of this name, rename the folder or work elsewhere"
+    ));
+    Ok(Some(dataset))
 }
 
 fn shapes_dataset() -> Dataset {
@@ -89,12 +114,14 @@ fn shapes_dataset() -> Dataset {
         train: shapes::samples(Split::Train),
         val: shapes::samples(Split::Val),
         test: shapes::samples(Split::Test),
+        left_out: LeftOut::default(),
+        warnings: Vec::new(),
     }
 }
 
 /// A data set with a validation split: the source's own, or a part of its training samples.
 fn complete(name: String, data: &str, found: Found, options: &OpenOptions) -> Result<Dataset, DatasetError> {
-    let Found { classes, train, val, test, source, flip_safe } = found;
+    let Found { classes, train, val, test, source, flip_safe, left_out } = found;
     let (train, val, validation) = if val.is_empty() {
         let (train, val) = split_off(train, options.val_fraction, options.seed);
         let origin = ValidationOrigin::SplitOff { fraction: options.val_fraction, seed: options.seed };
@@ -106,7 +133,21 @@ fn complete(name: String, data: &str, found: Found, options: &OpenOptions) -> Re
         let problem = "has one picture a class, none can be kept for validation: add pictures or a val split";
         return Err(DatasetError::layout(Path::new(data), problem));
     }
-    Ok(Dataset { info: DatasetInfo { name, classes, source, validation, flip_safe }, train, val, test })
+    let warnings = split_names(&classes).into_iter().collect();
+    let info = DatasetInfo { name, classes, source, validation, flip_safe };
+    Ok(Dataset { info, train, val, test, left_out, warnings })
+}
+
+/// A warning where classes have the names of splits: what was meant as a split may have become a class.
+fn split_names(classes: &[String]) -> Option<String> {
+    let names: Vec<&str> =
+        classes.iter().map(String::as_str).filter(|name| Split::is_in_name(name)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "classes with the names of splits: {}; if these are splits, call them train, val and test and put one folder a class into each",
+            names.join(", ")
+        )
+    })
 }
 
 /// A short name for what a path leads to, safe in a file name.
@@ -251,6 +292,18 @@ mod tests {
                 "{message} lacks {part}"
             );
         }
+    }
+
+    #[test]
+    fn classes_with_the_names_of_splits_are_warned_of() {
+        let root = TempDir::new().unwrap();
+        for folder in ["cat", "dog", "train_old"] {
+            fill(root.path(), folder, 2);
+        }
+        let warnings = open_path(root.path()).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].contains("train_old"), "{warnings:?}");
+        fs::remove_dir_all(root.path().join("train_old")).unwrap();
+        assert!(open_path(root.path()).unwrap().warnings.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DatasetError, Sample};
+use crate::{DatasetError, LeftOut, Sample};
 
 /// The part of a data set that a sample belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,14 +32,24 @@ impl Split {
         }
     }
 
-    /// The split that a folder or manifest word stands for: `val` is also written `valid` and `validation`.
+    /// The split that a folder or manifest word stands for, in any case: `training`, `Train_Set`, `valid`, `validation`,
+    /// `dev`, `development`, `testing` and the like.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
-        match word.to_ascii_lowercase().as_str() {
-            "train" => Some(Self::Train),
-            "val" | "valid" | "validation" => Some(Self::Val),
-            "test" => Some(Self::Test),
+        let letters: String = word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
+        let letters = letters.to_lowercase();
+        let stem = ["set", "data", "split", "images"].iter().find_map(|ending| letters.strip_suffix(ending));
+        match stem.unwrap_or(&letters) {
+            "train" | "training" => Some(Self::Train),
+            "val" | "valid" | "validate" | "validation" | "dev" | "devel" | "development" => Some(Self::Val),
+            "test" | "testing" => Some(Self::Test),
             _ => None,
         }
+    }
+
+    /// Whether a name is that of a split with something before or after it, such as `train_old` or `seg_test`.
+    pub(crate) fn is_in_name(name: &str) -> bool {
+        let mut words = name.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+        Self::from_word(name).is_some() || words.any(|word| Self::from_word(word).is_some())
     }
 }
 
@@ -54,7 +64,7 @@ impl FromStr for Split {
 
     /// # Errors
     ///
-    /// [`DatasetError::UnknownSplit`] for any word but `train`, `val` (`valid`, `validation`) and `test`.
+    /// [`DatasetError::UnknownSplit`] for any word but `train`, `val`, `test` and the other usual spellings of them.
     fn from_str(word: &str) -> Result<Self, DatasetError> {
         Self::from_word(word).ok_or_else(|| DatasetError::UnknownSplit { word: word.to_owned() })
     }
@@ -132,6 +142,10 @@ pub struct Dataset {
     pub val: Vec<Sample>,
     /// What is looked at once, at the end; empty where the source has none.
     pub test: Vec<Sample>,
+    /// What was found next to the images and is not used.
+    pub left_out: LeftOut,
+    /// What the user should know of how the data set was understood, a line each.
+    pub warnings: Vec<String>,
 }
 
 impl Dataset {
@@ -155,14 +169,33 @@ mod tests {
             assert_eq!(split.to_string().parse::<Split>().unwrap(), split);
             assert_eq!(serde_json::to_string(&split).unwrap(), format!("\"{split}\""));
         }
-        for word in ["valid", "Validation", "VAL"] {
-            assert_eq!(word.parse::<Split>().unwrap(), Split::Val);
+        for (split, words) in [
+            (
+                Split::Train,
+                &["Training", "TRAIN", "train_set", "training-data", "TrainSet", "train images"][..],
+            ),
+            (Split::Val, &["valid", "Validation", "VAL", "dev", "Development", "val_split"]),
+            (Split::Test, &["Testing", "TestSet", "test-images"]),
+        ] {
+            for word in words {
+                assert_eq!(word.parse::<Split>().unwrap(), split, "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_split_in_it_is_told_from_other_names() {
+        for name in ["train", "train_old", "seg_test", "2-Validation", "Training", "my test set"] {
+            assert!(Split::is_in_name(name), "{name}");
+        }
+        for name in ["trainer", "detest", "values", "contest", "set", "", "device"] {
+            assert!(!Split::is_in_name(name), "{name}");
         }
     }
 
     #[test]
     fn an_unknown_split_word_is_named_with_the_known_ones() {
-        let message = "dev".parse::<Split>().unwrap_err().to_string();
-        assert!(message.contains("dev") && message.contains("train, val or test"), "{message}");
+        let message = "holdout".parse::<Split>().unwrap_err().to_string();
+        assert!(message.contains("holdout") && message.contains("train, val or test"), "{message}");
     }
 }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, Sample, SizeRange, Split};
+use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, SizeRange, Split};
 
 /// What a look at every picture of a data set found.
 #[derive(Clone, Debug, Serialize)]
@@ -31,11 +31,18 @@ pub struct Inspection {
     pub std: Vec<f64>,
     /// Pictures that cannot be decoded.
     pub corrupt: Vec<CorruptPicture>,
+    /// What was found next to the images and is not used.
+    pub left_out: LeftOut,
     /// Pictures that are there more than once, pixel for pixel.
     pub duplicates: Vec<DuplicateGroup>,
 }
 
 impl Inspection {
+    /// Whether any image cannot be read or decoded.
+    pub fn has_faults(&self) -> bool {
+        !self.corrupt.is_empty() || self.left_out.has_faults()
+    }
+
     /// The groups of equal pictures with members in different splits: what is learnt is measured again.
     pub fn leaks(&self) -> impl Iterator<Item = &DuplicateGroup> {
         self.duplicates.iter().filter(|group| group.across_splits)
@@ -168,6 +175,7 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         mean,
         std,
         corrupt,
+        left_out: dataset.left_out.clone(),
         duplicates: duplicates(&dataset.info.classes, &facts),
     }
 }

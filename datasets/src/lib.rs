@@ -16,8 +16,10 @@ mod catalog;
 mod dataset;
 mod download;
 mod error;
+mod files;
 mod inspect;
 mod loader;
+mod memory;
 mod sample;
 mod sampler;
 mod source;
@@ -29,11 +31,13 @@ pub use catalog::{OpenOptions, names, open};
 pub use dataset::{Dataset, DatasetInfo, SourceKind, Split, ValidationOrigin};
 pub use download::DownloadProgress;
 pub use error::DatasetError;
+pub use files::{
+    Entry, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular, read_regular,
+};
 pub use inspect::{CorruptPicture, Duplicate, DuplicateGroup, Inspection, SplitCounts, inspect};
 pub use loader::{BadFile, Batch, Batches, Loader, LoaderConfig};
 pub use sample::{DecodeLimits, Image, Picture, Sample};
 pub use sampler::epoch_order;
-pub use source::is_image_name;
 pub use survey::{Extent, SizeRange, Survey, survey};
 pub use transform::{
     Augmentation, Crop, Interpolation, InvalidAugmentation, InvalidPreprocessing, Preprocessing, RandAugment,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
-use crate::DatasetError;
+use crate::files::{DEFAULT_FILE_BYTES, FileKind, HEAD_BYTES, Place, Spool, is_tga_name, read_regular};
 use crate::source::shapes;
+use crate::{DatasetError, memory};
 
 /// A decoded picture: 8 bits a channel, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,15 @@ pub enum Picture {
         name: String,
         /// The file's bytes.
         bytes: Arc<[u8]>,
+    },
+    /// An encoded image file in a temporary file, as read from a large archive.
+    Spooled {
+        /// What messages call it: the path inside the archive.
+        name: String,
+        /// The temporary file.
+        spool: Arc<Spool>,
+        /// Where the image's bytes are in it.
+        place: Place,
     },
     /// Raw pixels inside a larger buffer, as in IDX files and CIFAR batches.
     Raw {
@@ -67,19 +77,21 @@ pub struct Sample {
     pub picture: Picture,
 }
 
-/// What a picture may cost at most: larger ones are refused before memory is taken for them.
+/// What an image may cost at most: larger ones are refused before memory is taken for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Longest side in pixels.
     pub max_side: u32,
-    /// Bytes of the decoded picture and of what decoding needs beside it.
+    /// Bytes of the decoded image.
     pub max_bytes: u64,
+    /// Bytes of the file.
+    pub max_file_bytes: u64,
 }
 
 impl Default for DecodeLimits {
-    /// 32,768 pixels a side and 1 GiB.
+    /// 32,768 pixels a side, 640 MiB decoded (more than 200 megapixels in color) and 256 MiB of file.
     fn default() -> Self {
-        Self { max_side: 1 << 15, max_bytes: 1 << 30 }
+        Self { max_side: 1 << 15, max_bytes: 640 << 20, max_file_bytes: DEFAULT_FILE_BYTES }
     }
 }
 
@@ -88,8 +100,16 @@ impl Picture {
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
-            Self::Encoded { name, .. } | Self::Raw { name, .. } => name.clone(),
+            Self::Encoded { name, .. } | Self::Spooled { name, .. } | Self::Raw { name, .. } => name.clone(),
             Self::Drawn { class, seed } => format!("{} {seed:016x}", shapes::CLASSES[*class]),
+        }
+    }
+
+    /// The file that it is; nothing for what lies in an archive or a buffer.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Encoded { .. } | Self::Spooled { .. } | Self::Raw { .. } | Self::Drawn { .. } => None,
         }
     }
 
@@ -105,7 +125,11 @@ impl Picture {
         let fail = |reason: String| DatasetError::Picture { picture: self.name(), reason };
         match self {
             Self::File(path) => decode_file(path, limits).map_err(fail),
-            Self::Encoded { bytes, .. } => decode_bytes(bytes, limits).map_err(fail),
+            Self::Encoded { name, bytes } => decode_bytes(name, bytes, limits).map_err(fail),
+            Self::Spooled { name, spool, place } => {
+                let bytes = spool.get(*place).map_err(|error| fail(error.to_string()))?;
+                decode_bytes(name, &bytes, limits).map_err(fail)
+            }
             Self::Raw { buffer, offset, width, height, channels, .. } => {
                 let length = *width as usize * *height as usize * usize::from(*channels);
                 let planes = buffer
@@ -124,20 +148,27 @@ impl Picture {
 }
 
 fn decode_file(path: &Path, limits: &DecodeLimits) -> Result<Image, String> {
-    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > limits.max_bytes {
-        return Err(format!("the file has {size} bytes, and {} are allowed", limits.max_bytes));
-    }
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    decode_bytes(&bytes, limits)
+    let _turn = memory::turn_of_large_file(path);
+    let bytes = read_regular(path, limits.max_file_bytes)?;
+    decode_bytes(&path.to_string_lossy(), &bytes, limits)
 }
 
-fn decode_bytes(bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
-    let mut reader =
-        ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| error.to_string())?;
-    let Some(format) = reader.format() else {
-        return Err("it is no picture of a known format".to_owned());
-    };
+/// The format by the content; TGA, which has no signature, by the name.
+fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
+    if let FileKind::Unsupported(format) = FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]) {
+        return Err(format!("{format} images are not supported: convert it to PNG or JPEG"));
+    }
+    match image::guess_format(bytes) {
+        Ok(format) if format.reading_enabled() => Ok(format),
+        _ if is_tga_name(name) => Ok(ImageFormat::Tga),
+        _ if bytes.is_empty() => Err("the file is empty".to_owned()),
+        _ => Err("it is no picture of a known format".to_owned()),
+    }
+}
+
+fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
+    let format = format_of(name, bytes)?;
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
         return Err("the JPEG file is cut short".to_owned());
     }
@@ -151,21 +182,24 @@ fn decode_bytes(bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
         let (width, height) = decoder.dimensions();
         return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));
     }
+    let _memory = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
     // Broken EXIF data says nothing about the pixels.
     let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
     let colour = decoder.color_type();
-    let mut picture = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
+    let picture = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
+    // Bits first: turning takes a second copy.
+    let (mut picture, channels) = match colour {
+        ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16 => {
+            (DynamicImage::ImageLuma8(picture.into_luma8()), 1)
+        }
+        _ => (DynamicImage::ImageRgb8(picture.into_rgb8()), 3),
+    };
     picture.apply_orientation(orientation);
     let (width, height) = (picture.width(), picture.height());
     if width == 0 || height == 0 {
         return Err("it has no pixels".to_owned());
     }
-    Ok(match colour {
-        ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16 => {
-            Image { width, height, channels: 1, pixels: picture.into_luma8().into_raw() }
-        }
-        _ => Image { width, height, channels: 3, pixels: picture.into_rgb8().into_raw() },
-    })
+    Ok(Image { width, height, channels, pixels: picture.into_bytes() })
 }
 
 /// Whether the end marker is there: decoders fill in what a truncated file lacks.

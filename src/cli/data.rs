@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use vitrine_datasets::{Dataset, DownloadProgress, OpenOptions};
+use vitrine_datasets::{Dataset, DecodeLimits, DownloadProgress, OpenOptions};
 
 /// Where named data sets are.
 #[derive(Args)]
@@ -31,8 +31,13 @@ impl DataArgs {
             download: !self.offline,
             mirror: self.mirror.clone(),
             progress: Some(announce),
+            max_file_bytes: DecodeLimits::default().max_file_bytes,
         };
-        Ok(vitrine_datasets::open(data, &options)?)
+        let dataset = vitrine_datasets::open(data, &options)?;
+        for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
+            note!("warning: {warning}");
+        }
+        Ok(dataset)
     }
 }
 

@@ -70,7 +70,7 @@ impl Inspect {
         } else {
             print_data(&inspection)?;
         }
-        Ok(if inspection.corrupt.is_empty() { Status::Done } else { Status::Partial })
+        Ok(if inspection.has_faults() { Status::Partial } else { Status::Done })
     }
 
     fn preset(&self, mut config: ModelConfig) -> Result<Status> {
@@ -176,6 +176,15 @@ fn print_data(inspection: &Inspection) -> Result<()> {
 fn print_faults(inspection: &Inspection) -> Result<()> {
     for fault in &inspection.corrupt {
         outln!("\nunreadable ({}): {}: {}", fault.split, fault.picture, fault.reason)?;
+    }
+    for fault in &inspection.left_out.unreadable {
+        outln!("\nunreadable: {}: {}", fault.name, fault.message)?;
+    }
+    for (format, group) in &inspection.left_out.unsupported {
+        outln!("\nnot supported: {} {format} ({})", group.count, group.names())?;
+    }
+    for line in inspection.left_out.others() {
+        outln!("\n{line}")?;
     }
     let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
     outln!(

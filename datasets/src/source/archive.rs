@@ -1,17 +1,19 @@
-//! A tar or zip archive of one of the folder layouts, read into memory. Paths inside it only give labels and
-//! names.
+//! A tar or zip archive of one of the folder layouts, read into memory or, where it is large, a temporary file. Paths
+//! inside it only give labels and names.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 
 use super::class_folders::Listing;
-use super::{Blob, Found, MAX_BYTES, align, cifar, idx, is_hidden, is_image_name};
-use crate::{DatasetError, Picture, SourceKind};
+use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
+use crate::files::{HEAD_BYTES, is_hidden};
+use crate::{DatasetError, FileKind, LeftOut, Picture, Reason, SourceKind, Spool};
 
 /// How the archive is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +38,24 @@ impl Format {
     }
 }
 
+/// Bytes of images that are kept in memory; what is more lies in a temporary file.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Bytes of all images of an archive.
+const MAX_IMAGE_BYTES: u64 = 64 << 30;
+/// Bytes of all IDX files or CIFAR batches of an archive, as they are in it.
+const MAX_DATA_BYTES: u64 = 384 << 20;
+/// What lies between two files of a tar archive: headers and long names.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+
 /// Reads an archive by the layout inside it; folders that hold everything else are left out of account.
 ///
 /// # Errors
 ///
-/// A damaged archive, one that unpacks to more than memory should take, and a layout that is not known.
-pub(crate) fn read(path: &Path, format: Format) -> Result<Found, DatasetError> {
-    let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(DatasetError::read(path))?);
-    let mut contents = Contents::new(path, MAX_BYTES);
+/// A damaged archive, one that unpacks to more than it may, and a layout that is not known.
+pub(crate) fn read(path: &Path, format: Format, max_file_bytes: u64) -> Result<Found, DatasetError> {
+    let file = BufReader::with_capacity(1 << 20, super::open(path)?);
+    let limits = Limits { file: max_file_bytes, memory: MEMORY_BYTES, images: MAX_IMAGE_BYTES };
+    let mut contents = Contents::new(path, limits);
     match format {
         Format::Tar => read_tar(file, &mut contents)?,
         Format::TarGz => read_tar(MultiGzDecoder::new(file), &mut contents)?,
@@ -55,23 +67,39 @@ pub(crate) fn read(path: &Path, format: Format) -> Result<Found, DatasetError> {
     if cifar::is_layout(&contents.blobs) {
         return cifar::read(path, contents.blobs);
     }
-    align(path, SourceKind::Archive, contents.listing.unwrapped().labelled()?)
+    let pictures = contents.listing.unwrapped().labelled(&contents.left_out)?;
+    align(path, SourceKind::Archive, pictures, contents.left_out)
 }
 
-/// What was read so far, and how much more may be.
+/// How many bytes may be unpacked.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Of one image.
+    file: u64,
+    /// Of all images, before they go to a temporary file.
+    memory: u64,
+    /// Of all images.
+    images: u64,
+}
+
+/// What was read so far.
 struct Contents<'a> {
     path: &'a Path,
     listing: Listing,
     /// Files of the IDX and CIFAR layouts.
     blobs: Vec<Blob>,
-    limit: u64,
-    bytes_left: u64,
+    left_out: LeftOut,
+    limits: Limits,
+    image_bytes: u64,
+    blob_bytes: u64,
+    spool: Option<Arc<Spool>>,
 }
 
 impl<'a> Contents<'a> {
-    fn new(path: &'a Path, limit: u64) -> Self {
+    fn new(path: &'a Path, limits: Limits) -> Self {
         let listing = Listing { root: path.to_owned(), pictures: BTreeMap::new(), folders: BTreeSet::new() };
-        Self { path, listing, blobs: Vec::new(), limit, bytes_left: limit }
+        let (blobs, left_out) = (Vec::new(), LeftOut::default());
+        Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
     }
 
     fn add_folder(&mut self, name: &str) {
@@ -80,36 +108,105 @@ impl<'a> Contents<'a> {
         }
     }
 
-    fn add_file(&mut self, name: &str, content: impl Read) -> Result<(), DatasetError> {
-        let Some(name) = normalised(name) else { return Ok(()) };
+    /// An entry, whatever size its header claims: no more of it is read than a file may have.
+    fn add_file(&mut self, name: &str, claimed: u64, mut content: impl Read) -> Result<(), DatasetError> {
+        let Some(name) = normalised(name) else {
+            self.left_out.add(format!("{}/{name}", self.path.display()), Reason::Hidden);
+            return Ok(());
+        };
+        let shown = format!("{}/{name}", self.path.display());
         let file_name = name.rsplit('/').next().unwrap_or_default();
-        let (is_picture, is_blob) =
-            (is_image_name(file_name), idx::is_name(file_name) || cifar::is_name(file_name));
-        if is_picture || is_blob {
-            let bytes = self.read_bytes(&name, content)?;
-            let shown = format!("{}/{name}", self.path.display());
-            if is_picture {
-                self.listing.pictures.insert(name, Picture::Encoded { name: shown, bytes });
-            } else {
-                self.blobs.push(Blob::Memory { name: shown, bytes });
+        if idx::is_name(file_name) || cifar::is_name(file_name) {
+            return self.add_blob(shown, &name, content);
+        }
+        let mut head = Vec::new();
+        content
+            .by_ref()
+            .take(HEAD_BYTES as u64)
+            .read_to_end(&mut head)
+            .map_err(|e| self.damaged_at(&name, &e))?;
+        match FileKind::of(file_name, || head.clone()) {
+            FileKind::Image => self.add_image(shown, name, claimed, head, content),
+            FileKind::Unsupported(format) => {
+                self.left_out.add(shown, Reason::Unsupported(format));
+                Ok(())
+            }
+            FileKind::Other => {
+                self.left_out.add(shown, Reason::NoImage);
+                Ok(())
             }
         }
+    }
+
+    fn add_image(
+        &mut self,
+        shown: String,
+        name: String,
+        claimed: u64,
+        mut bytes: Vec<u8>,
+        content: impl Read,
+    ) -> Result<(), DatasetError> {
+        let limit = self.limits.file;
+        if claimed <= limit {
+            let rest = (limit + 1).saturating_sub(bytes.len() as u64);
+            content.take(rest).read_to_end(&mut bytes).map_err(|error| self.damaged_at(&name, &error))?;
+        }
+        if claimed.max(bytes.len() as u64) > limit {
+            let problem = format!("it has more than the limit of {limit} bytes (--max-file-size)");
+            self.left_out.add(shown, Reason::Unreadable(problem));
+            return Ok(());
+        }
+        self.image_bytes += bytes.len() as u64;
+        if self.image_bytes > self.limits.images || self.listing.pictures.len() >= MAX_IMAGES {
+            let (bytes, way_out) = (self.limits.images, "unpack it and give the folder");
+            let problem =
+                format!("unpacks to more than {bytes} bytes or {MAX_IMAGES} images at '{name}': {way_out}");
+            return Err(DatasetError::layout(self.path, problem));
+        }
+        let picture = self.keep(shown, bytes)?;
+        self.listing.pictures.insert(name, picture);
         Ok(())
     }
 
-    /// All of an entry, whatever size its header claims.
-    fn read_bytes(&mut self, name: &str, content: impl Read) -> Result<Arc<[u8]>, DatasetError> {
-        let mut bytes = Vec::new();
-        let read = content.take(self.bytes_left + 1).read_to_end(&mut bytes);
-        read.map_err(|error| self.damaged(&format!("at '{name}'"), &error))?;
-        self.bytes_left = self.bytes_left.checked_sub(bytes.len() as u64).ok_or_else(|| {
+    /// The image in memory, or in a temporary file when much is in memory.
+    fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<Picture, DatasetError> {
+        if self.image_bytes <= self.limits.memory {
+            return Ok(Picture::Encoded { name, bytes: bytes.into() });
+        }
+        let failed = |error: std::io::Error| {
+            let folder = std::env::temp_dir();
             let problem = format!(
-                "unpacks to more than {} bytes at '{name}': unpack it and give the folder",
-                self.limit
+                "cannot be unpacked into {}: {error}; name a folder with more space in TMPDIR, or unpack it and give the folder",
+                folder.display()
             );
             DatasetError::layout(self.path, problem)
-        })?;
-        Ok(bytes.into())
+        };
+        let spool = match &self.spool {
+            Some(spool) => Arc::clone(spool),
+            None => Arc::new(Spool::new().map_err(failed)?),
+        };
+        let place = spool.put(&bytes).map_err(failed)?;
+        self.spool = Some(Arc::clone(&spool));
+        Ok(Picture::Spooled { name, spool, place })
+    }
+
+    fn add_blob(&mut self, shown: String, name: &str, content: impl Read) -> Result<(), DatasetError> {
+        let left = MAX_DATA_BYTES - self.blob_bytes;
+        let mut bytes = Vec::new();
+        content.take(left + 1).read_to_end(&mut bytes).map_err(|error| self.damaged_at(name, &error))?;
+        if bytes.len() as u64 > left {
+            let problem = format!(
+                "unpacks to more than {MAX_DATA_BYTES} bytes at '{name}': unpack it and give the folder"
+            );
+            return Err(DatasetError::layout(self.path, problem));
+        }
+        self.blob_bytes += bytes.len() as u64;
+        self.blobs.push(Blob::Memory { name: shown, bytes: bytes.into() });
+        Ok(())
+    }
+
+    fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
+        self.damaged(&format!("at '{name}'"), error)
     }
 
     fn damaged(&self, place: &str, error: &dyn std::error::Error) -> DatasetError {
@@ -126,24 +223,51 @@ fn normalised(name: &str) -> Option<String> {
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
 }
 
+/// A reader that gives no more bytes than are left, so that a header does not take the memory of a file.
+struct Rationed<'a, R> {
+    inner: R,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Rationed<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 && !buffer.is_empty() {
+            let problem = format!("a header of more than {MAX_HEADER_BYTES} bytes");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, problem));
+        }
+        let read = self.inner.read(&mut buffer[..most])?;
+        self.left.set(self.left.get() - read as u64);
+        Ok(read)
+    }
+}
+
 fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
-    let mut archive = tar::Archive::new(reader);
-    let entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
-    for entry in entries {
+    let left = Cell::new(MAX_HEADER_BYTES);
+    let mut archive = tar::Archive::new(Rationed { inner: reader, left: &left });
+    let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
+    loop {
+        left.set(MAX_HEADER_BYTES);
+        let Some(entry) = entries.next() else { return Ok(()) };
+        left.set(u64::MAX);
         let place = match contents.listing.pictures.len() {
             0 => "at its start".to_owned(),
             count => format!("after {count} images"),
         };
-        let entry = entry.map_err(|error| contents.damaged(&place, &error))?;
+        let mut entry = entry.map_err(|error| contents.damaged(&place, &error))?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let kind = entry.header().entry_type();
         if kind.is_dir() {
             contents.add_folder(&name);
         } else if kind.is_file() {
-            contents.add_file(&name, entry)?;
+            contents.add_file(&name, entry.size(), &mut entry)?;
+        } else if kind.is_symlink() || kind.is_hard_link() {
+            let problem = "a link inside an archive: unpack it and give the folder".to_owned();
+            contents.left_out.add(format!("{}/{name}", contents.path.display()), Reason::Unreadable(problem));
         }
+        // What was not read is passed over here, before the next header.
+        io::copy(&mut entry, &mut io::sink()).map_err(|error| contents.damaged(&place, &error))?;
     }
-    Ok(())
 }
 
 fn read_zip(file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
@@ -156,7 +280,7 @@ fn read_zip(file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), Da
         if entry.is_dir() {
             contents.add_folder(&name);
         } else if entry.is_file() {
-            contents.add_file(&name, entry)?;
+            contents.add_file(&name, entry.size(), entry)?;
         }
     }
     Ok(())
@@ -323,9 +447,85 @@ pub(crate) mod tests {
     fn what_unpacks_to_too_much_is_refused() {
         let bomb = zip_of(&[("cat/1.png", &[0; 60]), ("cat/2.png", &[0; 60])]);
         let (_folder, path) = write("bomb.zip", &bomb);
-        let mut contents = Contents::new(&path, 100);
+        let mut contents = Contents::new(&path, Limits { file: 100, memory: 100, images: 100 });
         let file = BufReader::new(File::open(&path).unwrap());
         let message = read_zip(file, &mut contents).unwrap_err().to_string();
         assert!(message.contains("bomb.zip") && message.contains("'cat/2.png'"), "{message}");
+    }
+
+    #[test]
+    fn an_image_over_the_limit_is_named_and_the_rest_is_read() {
+        let entries: Entries<'_> =
+            &[("a/1.png", b"a"), ("a/2.png", &[0; 3000]), ("b/3.png", b"b"), ("b/4.png", &[0; 1000])];
+        for (_folder, path) in archives(entries) {
+            let format = Format::of(&path.to_string_lossy().to_ascii_lowercase()).unwrap();
+            let found = read(&path, format, 1000).unwrap();
+            assert_eq!(found.train.len(), 3, "{}", path.display());
+            let [bad] = &found.left_out.unreadable[..] else { panic!("{:?}", found.left_out) };
+            assert!(bad.name.ends_with("a/2.png") && bad.message.contains("1000 bytes"), "{bad:?}");
+        }
+    }
+
+    /// An entry of `size` zero bytes behind a header that says so, without holding them.
+    fn bomb(kind: tar::EntryType, size: u64) -> impl Read {
+        let mut header = tar::Header::new_gnu();
+        header.set_path("cat/1.png").unwrap();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_cksum();
+        Cursor::new(header.as_bytes().to_vec()).chain(io::repeat(0).take(size))
+    }
+
+    #[test]
+    fn gigabytes_of_nothing_take_no_memory() {
+        let limits = Limits { file: 1000, memory: 1000, images: 10_000 };
+        let mut contents = Contents::new(Path::new("bomb.tar"), limits);
+        read_tar(bomb(tar::EntryType::Regular, 3 << 20), &mut contents).unwrap();
+        assert_eq!(contents.left_out.unreadable.len(), 1);
+        for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+            let message = read_tar(bomb(kind, 6 << 30), &mut contents).unwrap_err().to_string();
+            assert!(message.contains("bomb.tar") && message.contains("a header of more than"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_large_archive_is_put_away_in_a_temporary_file() {
+        let png = |value: u8| {
+            let mut bytes = Cursor::new(Vec::new());
+            image::GrayImage::from_pixel(2, 1, image::Luma([value]))
+                .write_to(&mut bytes, image::ImageFormat::Png)
+                .unwrap();
+            bytes.into_inner()
+        };
+        let (first, second, third) = (png(1), png(2), png(3));
+        let tar = tar_of(&[("a/1.png", &first), ("b/2.png", &second), ("b/3.png", &third)]);
+        let limits = Limits { file: 1000, memory: first.len() as u64, images: 10_000 };
+        let mut contents = Contents::new(Path::new("large.tar"), limits);
+        read_tar(&tar[..], &mut contents).unwrap();
+        let pictures: Vec<&Picture> = contents.listing.pictures.values().collect();
+        assert!(matches!(pictures[0], Picture::Encoded { .. }));
+        assert!(matches!(pictures[2], Picture::Spooled { .. }));
+        for (picture, value) in pictures.iter().zip([1, 2, 3]) {
+            assert_eq!(picture.decode(&crate::DecodeLimits::default()).unwrap().pixels, [value; 2]);
+        }
+        assert_eq!(pictures[2].name(), "large.tar/b/3.png");
+    }
+
+    #[test]
+    fn images_are_known_by_their_content_and_what_is_left_out_is_counted() {
+        let entries: Entries<'_> = &[
+            ("a/1", b"GIF89a"),
+            ("b/2.png", b""),
+            ("b/3.heic", b""),
+            ("b/notes.txt", b"GIF89a"),
+            ("b/.hidden", b""),
+        ];
+        for (_folder, path) in archives(entries) {
+            let found = source::read(&path).unwrap();
+            assert_eq!(found.train.len(), 2);
+            let left_out = found.left_out;
+            assert_eq!(left_out.unsupported["HEIC"].count, 1);
+            assert_eq!((left_out.no_images.count, left_out.hidden.count), (1, 1));
+        }
     }
 }

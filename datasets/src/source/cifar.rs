@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Blob, Found, MAX_BYTES};
-use crate::{DatasetError, Picture, Sample, SourceKind};
+use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind};
 
 /// Pixels along each edge.
 const SIZE: u32 = 32;
@@ -94,15 +94,24 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     };
     let classes = class_names(origin, &blobs, kind)?;
     let (mut train, mut test) = (Vec::new(), Vec::new());
+    let mut bytes_left = MAX_BYTES;
     for blob in &blobs {
         let name = blob.file_name();
         if kind.is_train_file(&name) {
-            train.append(&mut read_batch(blob, kind, classes.len())?);
+            train.append(&mut read_batch(blob, kind, classes.len(), &mut bytes_left)?);
         } else if name == kind.test_file() {
-            test.append(&mut read_batch(blob, kind, classes.len())?);
+            test.append(&mut read_batch(blob, kind, classes.len(), &mut bytes_left)?);
         }
     }
-    Ok(Found { classes, train, val: Vec::new(), test, source: SourceKind::Cifar, flip_safe: true })
+    Ok(Found {
+        classes,
+        train,
+        val: Vec::new(),
+        test,
+        source: SourceKind::Cifar,
+        flip_safe: true,
+        left_out: LeftOut::default(),
+    })
 }
 
 fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>, DatasetError> {
@@ -130,9 +139,16 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
     Ok(names)
 }
 
-fn read_batch(file: &Blob, kind: Kind, classes: usize) -> Result<Vec<Sample>, DatasetError> {
+/// The samples of a file, whose bytes are taken from those that are left.
+fn read_batch(
+    file: &Blob,
+    kind: Kind,
+    classes: usize,
+    bytes_left: &mut u64,
+) -> Result<Vec<Sample>, DatasetError> {
     let record_bytes = kind.label_bytes() + PICTURE_BYTES;
-    let buffer: Arc<[u8]> = file.read_all(MAX_BYTES)?.into();
+    let buffer: Arc<[u8]> = file.read_all(*bytes_left)?.into();
+    *bytes_left -= buffer.len() as u64;
     if buffer.is_empty() || !buffer.len().is_multiple_of(record_bytes) {
         let problem = format!(
             "is cut short or no CIFAR batch: {} bytes are no multiple of {record_bytes}",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::Labelled;
-use crate::{DatasetError, Picture, Split};
+use crate::{DatasetError, LeftOut, Picture, Split};
 
 const LAYOUTS: &str =
     "expected one folder a class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
@@ -55,9 +55,10 @@ impl Listing {
     /// # Errors
     ///
     /// Pictures outside class folders, class folders without pictures, `val` or `test` without `train`.
-    pub(crate) fn labelled(self) -> Result<Vec<Labelled>, DatasetError> {
+    pub(crate) fn labelled(self, left_out: &LeftOut) -> Result<Vec<Labelled>, DatasetError> {
         if self.pictures.is_empty() {
-            return Err(self.problem(format!("holds no images: {LAYOUTS}")));
+            let faults = left_out.faults().into_iter().map(|fault| format!("\n{fault}"));
+            return Err(self.problem(format!("holds no images: {LAYOUTS}{}", faults.collect::<String>())));
         }
         let contents = self.contents();
         if let Some(loose) = self.loose() {
@@ -223,12 +224,12 @@ mod tests {
     }
 
     fn rows(paths: &[&str]) -> Vec<(Split, String)> {
-        let labelled = listing(paths).unwrapped().labelled().unwrap();
+        let labelled = listing(paths).unwrapped().labelled(&LeftOut::default()).unwrap();
         labelled.into_iter().map(|labelled| (labelled.split, labelled.class)).collect()
     }
 
     fn message(paths: &[&str]) -> String {
-        listing(paths).labelled().err().unwrap().to_string()
+        listing(paths).labelled(&LeftOut::default()).err().unwrap().to_string()
     }
 
     fn row(split: Split, class: &str) -> (Split, String) {
@@ -243,9 +244,14 @@ mod tests {
 
     #[test]
     fn split_folders_go_by_all_their_names() {
-        for (val, test) in [("val", "test"), ("valid", "Test"), ("Validation", "TEST")] {
+        for [train, val, test] in [
+            ["train", "val", "test"],
+            ["Train", "valid", "TEST"],
+            ["Training", "Validation", "Testing"],
+            ["train_set", "dev", "test_set"],
+        ] {
             let paths =
-                [format!("{test}/cat/3.png"), "train/cat/1.png".to_owned(), format!("{val}/cat/2.png")];
+                [format!("{test}/cat/3.png"), format!("{train}/cat/1.png"), format!("{val}/cat/2.png")];
             let mut found = rows(&paths.each_ref().map(String::as_str));
             found.sort();
             assert_eq!(found, [row(Split::Train, "cat"), row(Split::Val, "cat"), row(Split::Test, "cat")]);

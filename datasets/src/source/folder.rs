@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use walkdir::{DirEntry, WalkDir};
-
 use super::class_folders::Listing;
-use super::{Blob, Found, align, cifar, idx, is_hidden, is_image_name};
-use crate::{DatasetError, Picture, SourceKind};
+use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
+use crate::{DatasetError, Entry, LeftOut, Picture, SourceKind, Walk};
 
 /// Reads a folder by the layout that it has.
 ///
@@ -22,7 +20,9 @@ pub(crate) fn read(root: &Path) -> Result<Found, DatasetError> {
     if cifar::is_layout(&blobs) {
         return cifar::read(root, blobs);
     }
-    align(root, SourceKind::Folder, list(root)?.labelled()?)
+    let (listing, left_out) = list(root)?;
+    let pictures = listing.labelled(&left_out)?;
+    align(root, SourceKind::Folder, pictures, left_out)
 }
 
 /// The files right in a folder, by name.
@@ -38,22 +38,24 @@ fn files(root: &Path) -> Result<Vec<Blob>, DatasetError> {
     Ok(paths.into_iter().map(Blob::File).collect())
 }
 
-/// All image files and folders below a folder; links are followed.
-fn list(root: &Path) -> Result<Listing, DatasetError> {
+/// All image files and folders below a folder, and what else is there.
+fn list(root: &Path) -> Result<(Listing, LeftOut), DatasetError> {
     let mut listing = Listing { root: root.to_owned(), pictures: BTreeMap::new(), folders: BTreeSet::new() };
-    let is_part = |entry: &DirEntry| entry.depth() == 0 || !is_hidden(&entry.file_name().to_string_lossy());
-    for entry in WalkDir::new(root).min_depth(1).follow_links(true).into_iter().filter_entry(is_part) {
-        let entry = entry.map_err(|error| {
-            let path = error.path().unwrap_or(root).to_owned();
-            DatasetError::Io { action: "read", path, source: error.into() }
-        })?;
-        let below = entry.path().strip_prefix(root).unwrap_or(entry.path());
-        let names: Vec<_> = below.iter().map(|name| name.to_string_lossy()).collect();
-        if entry.file_type().is_dir() {
-            listing.folders.insert(names.join("/"));
-        } else if is_image_name(&entry.file_name().to_string_lossy()) {
-            listing.pictures.insert(names.join("/"), Picture::File(entry.into_path()));
+    let mut left_out = LeftOut::default();
+    let below = |path: &Path| {
+        let names: Vec<_> =
+            path.strip_prefix(root).unwrap_or(path).iter().map(|name| name.to_string_lossy()).collect();
+        names.join("/")
+    };
+    for entry in Walk::new(root) {
+        match entry {
+            Entry::Folder(path) => drop(listing.folders.insert(below(&path))),
+            Entry::Image(path) => drop(listing.pictures.insert(below(&path), Picture::File(path))),
+            Entry::LeftOut(path, reason) => left_out.add(path.display().to_string(), reason),
+        }
+        if listing.pictures.len() > MAX_IMAGES {
+            return Err(DatasetError::layout(root, format!("holds more than {MAX_IMAGES} images")));
         }
     }
-    Ok(listing)
+    Ok((listing, left_out))
 }

@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Blob, Found, MAX_BYTES};
-use crate::{DatasetError, Picture, Sample, SourceKind, Split};
+use super::{Blob, Found, MAX_BYTES, MAX_IMAGES};
+use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind, Split};
 
 /// First bytes of a file of images: unsigned bytes in three dimensions.
 const IMAGES_MAGIC: u32 = 0x0803;
@@ -77,10 +77,11 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
             }
         }
     }
-    let train = pair(origin, &mut files, Split::Train)?.ok_or_else(|| {
+    let mut bytes_left = MAX_BYTES;
+    let train = pair(origin, &mut files, Split::Train, &mut bytes_left)?.ok_or_else(|| {
         DatasetError::layout(origin, "has no train-images-idx3-ubyte (plain or .gz): add the training files")
     })?;
-    let test = pair(origin, &mut files, Split::Test)?.unwrap_or_default();
+    let test = pair(origin, &mut files, Split::Test, &mut bytes_left)?.unwrap_or_default();
     let highest =
         train.samples.iter().chain(&test.samples).map(|sample| sample.label).max().unwrap_or_default();
     if highest == 0 {
@@ -93,6 +94,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
         val: Vec::new(),
         test: test.samples,
         source: SourceKind::Idx,
+        left_out: LeftOut::default(),
     })
 }
 
@@ -107,9 +109,10 @@ fn pair(
     origin: &Path,
     files: &mut BTreeMap<(Split, Role), Blob>,
     split: Split,
+    bytes_left: &mut u64,
 ) -> Result<Option<Pair>, DatasetError> {
     match (files.remove(&(split, Role::Images)), files.remove(&(split, Role::Labels))) {
-        (Some(images), Some(labels)) => Ok(Some(read_pair(&images, &labels)?)),
+        (Some(images), Some(labels)) => Ok(Some(read_pair(&images, &labels, bytes_left)?)),
         (None, None) => Ok(None),
         (Some(present), None) | (None, Some(present)) => {
             let name = present.file_name();
@@ -120,9 +123,14 @@ fn pair(
     }
 }
 
-fn read_pair(images: &Blob, labels: &Blob) -> Result<Pair, DatasetError> {
-    let ([count, height, width], pixels) = read_file(images, IMAGES_MAGIC)?;
-    let ([label_count], labels_bytes) = read_file(labels, LABELS_MAGIC)?;
+fn read_pair(images: &Blob, labels: &Blob, bytes_left: &mut u64) -> Result<Pair, DatasetError> {
+    let ([label_count], labels_bytes) = read_file(labels, LABELS_MAGIC, bytes_left)?;
+    if label_count as usize > MAX_IMAGES {
+        return Err(
+            labels.malformed(format!("has {label_count} labels: a data set has at most {MAX_IMAGES} images"))
+        );
+    }
+    let ([count, height, width], buffer) = read_file(images, IMAGES_MAGIC, bytes_left)?;
     if count != label_count {
         let problem = format!("has {label_count} labels for the {count} images of {}", images.name());
         return Err(labels.malformed(problem));
@@ -130,7 +138,6 @@ fn read_pair(images: &Blob, labels: &Blob) -> Result<Pair, DatasetError> {
     if count == 0 || height == 0 || width == 0 {
         return Err(images.malformed(format!("holds {count} images of {width}x{height} pixels")));
     }
-    let buffer: Arc<[u8]> = pixels.into();
     let picture_bytes = height as usize * width as usize;
     let file = images.name();
     let sample = |(index, &label): (usize, &u8)| Sample {
@@ -147,11 +154,12 @@ fn read_pair(images: &Blob, labels: &Blob) -> Result<Pair, DatasetError> {
     Ok(Pair { samples: labels_bytes.iter().enumerate().map(sample).collect(), size: (width, height) })
 }
 
-/// The dimensions and bytes of an IDX file.
+/// The dimensions and bytes of an IDX file, which are taken from those that are left.
 fn read_file<const DIMENSIONS: usize>(
     file: &Blob,
     magic: u32,
-) -> Result<([u32; DIMENSIONS], Vec<u8>), DatasetError> {
+    bytes_left: &mut u64,
+) -> Result<([u32; DIMENSIONS], Arc<[u8]>), DatasetError> {
     let mut reader = file.reader()?;
     let mut word = || -> Result<u32, DatasetError> {
         let mut bytes = [0; 4];
@@ -171,11 +179,14 @@ fn read_file<const DIMENSIONS: usize>(
     }
     let expected =
         dimensions.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension.into()));
-    let expected = expected.filter(|&bytes| bytes <= MAX_BYTES).ok_or_else(|| {
+    let left = expected.and_then(|bytes| bytes_left.checked_sub(bytes)).ok_or_else(|| {
         file.malformed(format!(
-            "claims {dimensions:?} bytes, more than the {MAX_BYTES} that a data set may have"
+            "claims {dimensions:?} bytes: a data set of this kind has at most {MAX_BYTES} in all"
         ))
     })?;
+    let expected = *bytes_left - left;
+    *bytes_left = left;
+    // Read before memory is taken for what the header claims.
     let mut bytes = Vec::new();
     let read = reader.take(expected + 1).read_to_end(&mut bytes);
     read.map_err(|error| file.malformed(format!("is damaged after {} bytes: {error}", bytes.len())))?;
@@ -186,7 +197,7 @@ fn read_file<const DIMENSIONS: usize>(
         length if length > expected => {
             Err(file.malformed(format!("goes on after the {expected} bytes it announces")))
         }
-        _ => Ok((dimensions, bytes)),
+        _ => Ok((dimensions, bytes.into())),
     }
 }
 
@@ -276,7 +287,7 @@ pub(crate) mod tests {
             ),
             ("train-images-idx3-ubyte", encode(LABELS_MAGIC, &[3], &[0; 3]), "starts with 0x00000801"),
             ("train-images-idx3-ubyte", vec![0, 0, 8], "cut short in its header"),
-            ("train-images-idx3-ubyte", huge, "more than"),
+            ("train-images-idx3-ubyte", huge, "at most 671088640"),
             ("train-images-idx3-ubyte", encode(IMAGES_MAGIC, &[0, 1, 2], &[]), "3 labels for the 0 images"),
             ("train-labels-idx1-ubyte", encode(LABELS_MAGIC, &[2], &[0, 1]), "2 labels for the 3 images"),
             ("t10k-images-idx3-ubyte.gz", b"not gzip".to_vec(), "damaged"),

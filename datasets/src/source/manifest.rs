@@ -1,13 +1,16 @@
 //! A manifest: a table of image files and their labels, as CSV, TSV or JSON Lines.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Found, Labelled, align};
-use crate::{DatasetError, Picture, SourceKind, Split};
+use super::{Found, Labelled, MAX_IMAGES, align};
+use crate::{DatasetError, LeftOut, Picture, SourceKind, Split, open_regular};
+
+/// The most bytes of a manifest.
+const MAX_MANIFEST_BYTES: u64 = 512 << 20;
 
 /// How the table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +45,8 @@ struct Row {
 ///
 /// # Errors
 ///
-/// A missing column, a row that cannot be read, a file that is not there, a word that is no split: each with
-/// its line.
+/// A missing column, a row without a label, a word that is no split: each with its line. A file that is not there is a
+/// sample that cannot be read; only where none is there is it an error.
 pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetError> {
     let rows = match format {
         Format::Csv => read_table(manifest, b',')?,
@@ -59,7 +62,24 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
     let folder = manifest.parent().unwrap_or(Path::new(""));
     let pictures: Result<Vec<Labelled>, DatasetError> =
         rows.into_iter().map(|row| labelled(manifest, folder, row)).collect();
-    align(manifest, SourceKind::Manifest, pictures?)
+    let pictures = pictures?;
+    check_paths(manifest, &pictures)?;
+    align(manifest, SourceKind::Manifest, pictures, LeftOut::default())
+}
+
+/// At least one file must be there: where none is, the paths are meant otherwise.
+fn check_paths(manifest: &Path, pictures: &[Labelled]) -> Result<(), DatasetError> {
+    let files = || pictures.iter().filter_map(|labelled| labelled.picture.path());
+    match files().next() {
+        Some(first) if !files().any(Path::exists) => {
+            let problem = format!(
+                "none of its files is there, the first one being {}: paths are relative to the manifest",
+                first.display()
+            );
+            Err(DatasetError::layout(manifest, problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn labelled(manifest: &Path, folder: &Path, row: Row) -> Result<Labelled, DatasetError> {
@@ -71,25 +91,32 @@ fn labelled(manifest: &Path, folder: &Path, row: Row) -> Result<Labelled, Datase
         None => Split::Train,
         Some(word) => word.parse().map_err(|error: DatasetError| problem(error.to_string()))?,
     };
-    let path: PathBuf = folder.join(&row.path);
-    match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_file() => {
-            Ok(Labelled { split, class: row.label, picture: Picture::File(path) })
-        }
-        Ok(_) => Err(problem(format!("'{}' is no file", path.display()))),
-        Err(error) => Err(problem(format!(
-            "cannot read '{}': {error}; paths are relative to the manifest",
-            path.display()
-        ))),
+    if row.path.is_empty() {
+        return Err(problem("has no path".to_owned()));
     }
+    Ok(Labelled { split, class: row.label, picture: Picture::File(folder.join(row.path)) })
 }
 
 fn row_error(manifest: &Path, line: u64, problem: String) -> DatasetError {
     DatasetError::Manifest { path: manifest.to_owned(), line, problem }
 }
 
+/// The manifest's text, which has an end.
+fn text(manifest: &Path) -> Result<File, DatasetError> {
+    let opened = open_regular(manifest, MAX_MANIFEST_BYTES);
+    Ok(opened.map_err(|problem| DatasetError::layout(manifest, problem))?.0)
+}
+
+fn add(manifest: &Path, rows: &mut Vec<Row>, row: Row) -> Result<(), DatasetError> {
+    if rows.len() >= MAX_IMAGES {
+        return Err(row_error(manifest, row.line, format!("a data set has at most {MAX_IMAGES} images")));
+    }
+    rows.push(row);
+    Ok(())
+}
+
 fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> {
-    let file = File::open(manifest).map_err(DatasetError::read(manifest))?;
+    let file = text(manifest)?;
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
@@ -113,7 +140,7 @@ fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> 
         let record = record.map_err(broken)?;
         let cell = |column: usize| record.get(column).unwrap_or_default().to_owned();
         let line = record.position().map_or(1, csv::Position::line);
-        rows.push(Row { line, path: cell(path), label: cell(label), split: split.map(cell) });
+        add(manifest, &mut rows, Row { line, path: cell(path), label: cell(label), split: split.map(cell) })?;
     }
     Ok(rows)
 }
@@ -135,7 +162,7 @@ enum JsonLabel {
 }
 
 fn read_json_lines(manifest: &Path) -> Result<Vec<Row>, DatasetError> {
-    let file = BufReader::new(File::open(manifest).map_err(DatasetError::read(manifest))?);
+    let file = BufReader::new(text(manifest)?);
     let mut rows = Vec::new();
     for (line, text) in (1..).zip(file.lines()) {
         let text = text.map_err(|error| row_error(manifest, line, error.to_string()))?;
@@ -150,13 +177,16 @@ fn read_json_lines(manifest: &Path) -> Result<Vec<Row>, DatasetError> {
             JsonLabel::Name(name) => name.trim().to_owned(),
             JsonLabel::Number(number) => number.to_string(),
         };
-        rows.push(Row { line, path: row.path, label, split: row.split });
+        add(manifest, &mut rows, Row { line, path: row.path, label, split: row.split })?;
     }
     Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use tempfile::TempDir;
 
     use super::*;
@@ -211,6 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_not_there_is_a_sample_that_cannot_be_read() {
+        let (_folder, manifest) = folder("list.csv", "path,label\nimages/a.png,cat\nimages/x.png,dog\n");
+        let found = source::read(&manifest).unwrap();
+        let limits = crate::DecodeLimits::default();
+        let message = found.train[1].picture.decode(&limits).unwrap_err().to_string();
+        assert!(message.contains("x.png"), "{message}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_manifest_that_never_ends_is_refused() {
+        let folder = TempDir::new().unwrap();
+        for name in ["list.csv", "list.jsonl"] {
+            let manifest = folder.path().join(name);
+            std::os::unix::fs::symlink("/dev/zero", &manifest).unwrap();
+            let message = source::read(&manifest).unwrap_err().to_string();
+            assert!(message.contains(name) && message.contains("a device"), "{message}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (name, content, parts) in [
             (
@@ -221,16 +272,16 @@ mod tests {
             ("list.csv", "path,class\nimages/a.png,cat\n", &["no column 'label'", "path, class"]),
             (
                 "list.csv",
-                "path,label\nimages/a.png,cat\nimages/x.png,dog\n",
-                &["list.csv, line 3", "images/x.png"],
+                "path,label\nimages/x.png,cat\nimages/y.png,dog\n",
+                &["list.csv", "images/x.png", "relative to the manifest"],
             ),
-            ("list.csv", "path,label\nimages,cat\n", &["line 2", "images", "no file"]),
+            ("list.csv", "path,label\n,cat\n", &["line 2", "no path"]),
             ("list.csv", "path,label\nimages/a.png\n", &["list.csv, line 2"]),
             ("list.csv", "path,label\nimages/a.png,\n", &["line 2", "images/a.png", "no label"]),
             (
                 "list.tsv",
-                "path\tlabel\tsplit\nimages/a.png\tcat\tdev\n",
-                &["list.tsv, line 2", "'dev'", "train, val or test"],
+                "path\tlabel\tsplit\nimages/a.png\tcat\tholdout\n",
+                &["list.tsv, line 2", "'holdout'", "train, val or test"],
             ),
             ("list.csv", "path,label,split\nimages/a.png,cat,\n", &["line 2", "''", "train, val or test"]),
             ("list.csv", "path,label\n", &["list.csv", "no rows"]),

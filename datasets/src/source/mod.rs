@@ -17,25 +17,14 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 
-use crate::{DatasetError, Picture, Sample, SourceKind, Split};
+use crate::files::DEFAULT_FILE_BYTES;
+use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind, Split, open_regular};
 
-/// The most bytes that one data set may hold in memory: what an archive or a compressed file unpacks to.
-const MAX_BYTES: u64 = 16 << 30;
+/// The most bytes of pixels that a data set of IDX files or CIFAR batches may hold in memory.
+const MAX_BYTES: u64 = 640 << 20;
 
-/// Endings of the image files that are read; other files in a class folder are not looked at.
-const IMAGE_EXTENSIONS: [&str; 13] =
-    ["png", "jpg", "jpeg", "webp", "bmp", "gif", "tif", "tiff", "pnm", "pbm", "pgm", "ppm", "pam"];
-
-/// Whether a file's name ends like an image's.
-pub fn is_image_name(name: &str) -> bool {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.as_str()))
-}
-
-/// Whether a file or folder is one that tools leave behind, not part of a data set.
-fn is_hidden(name: &str) -> bool {
-    name.starts_with('.') || name == "__MACOSX"
-}
+/// The most images of one data set, whatever they hold.
+const MAX_IMAGES: usize = 4 << 20;
 
 /// What a source holds, before a validation split is taken from what has none.
 #[derive(Debug)]
@@ -46,6 +35,7 @@ pub(crate) struct Found {
     pub(crate) test: Vec<Sample>,
     pub(crate) source: SourceKind,
     pub(crate) flip_safe: bool,
+    pub(crate) left_out: LeftOut,
 }
 
 /// A picture with its class by name.
@@ -68,6 +58,7 @@ pub(crate) fn align(
     origin: &Path,
     source: SourceKind,
     pictures: Vec<Labelled>,
+    left_out: LeftOut,
 ) -> Result<Found, DatasetError> {
     let mut presence: BTreeMap<String, Presence> = BTreeMap::new();
     for labelled in &pictures {
@@ -81,7 +72,8 @@ pub(crate) fn align(
     }
     check_classes(origin, &presence)?;
     let classes: Vec<String> = presence.into_keys().collect();
-    let mut found = Found { classes, train: vec![], val: vec![], test: vec![], source, flip_safe: true };
+    let (train, val, test) = (vec![], vec![], vec![]);
+    let mut found = Found { classes, train, val, test, source, flip_safe: true, left_out };
     for Labelled { split, class, picture } in pictures {
         let label = found.classes.partition_point(|name| *name < class);
         let samples = match split {
@@ -122,6 +114,12 @@ fn check_classes(origin: &Path, presence: &BTreeMap<String, Presence>) -> Result
     }
 }
 
+/// Opens a regular file of any size.
+fn open(path: &Path) -> Result<File, DatasetError> {
+    let file = open_regular(path, u64::MAX).map_err(|problem| DatasetError::layout(path, problem))?;
+    Ok(file.0)
+}
+
 /// A data file: on disk, or held in memory after it was read from an archive.
 #[derive(Clone, Debug)]
 pub(crate) enum Blob {
@@ -149,7 +147,7 @@ impl Blob {
     /// Its content, unpacked where its name ends in `.gz`.
     fn reader(&self) -> Result<Box<dyn Read + '_>, DatasetError> {
         let reader: Box<dyn Read> = match self {
-            Self::File(path) => Box::new(BufReader::new(File::open(path).map_err(DatasetError::read(path))?)),
+            Self::File(path) => Box::new(BufReader::new(open(path)?)),
             Self::Memory { bytes, .. } => Box::new(&bytes[..]),
         };
         Ok(if self.file_name().ends_with(".gz") { Box::new(MultiGzDecoder::new(reader)) } else { reader })
@@ -174,12 +172,21 @@ impl Blob {
     }
 }
 
-/// Reads what `path` points to, by the layout that it has.
+/// Reads what `path` points to, by the layout that it has; images of an archive have at most the usual size.
+///
+/// # Errors
+///
+/// As [`read_up_to`].
+pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
+    read_up_to(path, DEFAULT_FILE_BYTES)
+}
+
+/// Reads what `path` points to, by the layout that it has; images of an archive have at most `max_file_bytes`.
 ///
 /// # Errors
 ///
 /// What cannot be read, or is laid out in no known way.
-pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
+pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, DatasetError> {
     if path.is_dir() {
         return folder::read(path);
     }
@@ -187,7 +194,7 @@ pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
     if let Some(format) = manifest::Format::of(&name) {
         manifest::read(path, format)
     } else if let Some(format) = archive::Format::of(&name) {
-        archive::read(path, format)
+        archive::read(path, format, max_file_bytes)
     } else {
         Err(DatasetError::UnknownFormat { path: path.to_owned() })
     }

@@ -1,0 +1,130 @@
+//! What was found and is not used, by reason: nothing is left out in silence.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::BadFile;
+
+/// How many names a message lists.
+const NAMES: usize = 3;
+
+/// Why a file or folder is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// An image of a format that is not decoded, with the format's name.
+    Unsupported(&'static str),
+    /// Not an image.
+    NoImage,
+    /// A name that begins with a dot, or `__MACOSX`.
+    Hidden,
+    /// What cannot be read, and why: a link in a circle or to nothing, a folder without permission.
+    Unreadable(String),
+}
+
+/// What was found and is not used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Images of formats that are not decoded, by format.
+    pub unsupported: BTreeMap<&'static str, Group>,
+    /// Files that are no images.
+    pub no_images: Group,
+    /// Hidden files and folders.
+    pub hidden: Group,
+    /// What cannot be read at all.
+    pub unreadable: Vec<BadFile>,
+}
+
+/// Some files of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// How many.
+    pub count: usize,
+    /// The first few names.
+    pub first: Vec<String>,
+}
+
+impl Group {
+    fn add(&mut self, name: String) {
+        self.count += 1;
+        if self.first.len() < NAMES {
+            self.first.push(name);
+        }
+    }
+
+    /// The first names, with an ellipsis where there are more.
+    pub fn names(&self) -> String {
+        let more = if self.count > self.first.len() { ", ..." } else { "" };
+        format!("{}{more}", self.first.join(", "))
+    }
+}
+
+impl LeftOut {
+    /// Adds one file or folder.
+    pub fn add(&mut self, name: String, reason: Reason) {
+        match reason {
+            Reason::Unsupported(format) => self.unsupported.entry(format).or_default().add(name),
+            Reason::NoImage => self.no_images.add(name),
+            Reason::Hidden => self.hidden.add(name),
+            Reason::Unreadable(message) => self.unreadable.push(BadFile { name, message }),
+        }
+    }
+
+    /// Whether images may be among it: what cannot be read or decoded.
+    pub fn has_faults(&self) -> bool {
+        !self.unsupported.is_empty() || !self.unreadable.is_empty()
+    }
+
+    /// What the user should know: a line on the images that are not decoded, and one on what cannot be read.
+    pub fn faults(&self) -> Vec<String> {
+        let formats: Vec<String> =
+            self.unsupported.iter().map(|(format, group)| format!("{} {format}", group.count)).collect();
+        let mut lines = Vec::new();
+        if let Some(name) = self.unsupported.values().flat_map(|group| &group.first).next() {
+            let formats = formats.join(", ");
+            lines.push(format!(
+                "not supported and left out: {formats} (the first: {name}): convert them to PNG or JPEG"
+            ));
+        }
+        if let Some(BadFile { name, message }) = self.unreadable.first() {
+            let count = self.unreadable.len();
+            lines.push(format!("cannot be read and left out: {count} (the first: {name}: {message})"));
+        }
+        lines
+    }
+
+    /// What is there besides images, for those who want to know: files that are no images, and hidden ones.
+    pub fn others(&self) -> Vec<String> {
+        [("no images", &self.no_images), ("hidden", &self.hidden)]
+            .into_iter()
+            .filter(|(_, group)| group.count > 0)
+            .map(|(what, group)| format!("left out, {what}: {} ({})", group.count, group.names()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_counted_and_named_once() {
+        let mut left_out = LeftOut::default();
+        assert!(!left_out.has_faults() && left_out.faults().is_empty() && left_out.others().is_empty());
+        for index in 0..5 {
+            left_out.add(format!("{index}.txt"), Reason::NoImage);
+            left_out.add(format!("{index}.heic"), Reason::Unsupported("HEIC"));
+        }
+        left_out.add("a.avif".to_owned(), Reason::Unsupported("AVIF"));
+        left_out.add(".git".to_owned(), Reason::Hidden);
+        left_out.add("circle".to_owned(), Reason::Unreadable("a link in a circle".to_owned()));
+        assert!(left_out.has_faults());
+        let [unsupported, unreadable] = &left_out.faults()[..] else { panic!("two lines") };
+        assert!(unsupported.contains("1 AVIF, 5 HEIC (the first: a.avif)"), "{unsupported}");
+        assert!(unreadable.contains("1 (the first: circle: a link in a circle)"), "{unreadable}");
+        assert_eq!(
+            left_out.others(),
+            ["left out, no images: 5 (0.txt, 1.txt, 2.txt, ...)", "left out, hidden: 1 (.git)"]
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! Files that somebody else made: what they are, which of them are images, and how they are opened without harm.
+
+mod kind;
+mod left_out;
+mod regular;
+mod spool;
+mod walk;
+
+pub use kind::{FileKind, is_image_name};
+pub use left_out::{Group, LeftOut, Reason};
+pub use regular::{DEFAULT_FILE_BYTES, open_regular, read_regular};
+pub use spool::{Place, Spool};
+pub use walk::{Entry, Walk};
+
+pub(crate) use kind::{HEAD_BYTES, is_hidden, is_tga_name};
