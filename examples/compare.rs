@@ -94,6 +94,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     let config = RunConfig {
         program: "compare".to_owned(),
         data: arguments.data.clone(),
+        data_path: None,
         data_dir: OpenOptions::default().data_dir,
         val_fraction: 0.2,
         seed: SEED,

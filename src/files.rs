@@ -16,9 +16,22 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+        sync_folder(folder)
     };
     write().with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+/// Forces the names in a folder to the disk, so that a renamed file is there after a power cut too.
+///
+/// # Errors
+/// When the folder cannot be read, or the disk fails.
+pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    // Elsewhere folders cannot be opened as files.
+    #[cfg(unix)]
+    std::fs::File::open(folder)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
 }
 
 /// A temporary file that gets the permissions any new file of the user has.

@@ -15,7 +15,8 @@ use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
 use crate::train::{
-    Freeze, Outcome, Plan, RunConfig, RunFolder, Start, Trainer, Wishes, clock, interrupt, plan,
+    AskedLength, Freeze, Outcome, Plan, Progress, Resumption, RunConfig, RunFolder, Start, Trainer, Wishes,
+    clock, data_path, interrupt, plan, resume,
 };
 
 /// Train a classifier on a data set.
@@ -84,9 +85,9 @@ pub(super) struct Train {
     /// Run folder to make; by default the first free runs/DATA-MODEL-N.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Go on with an interrupted run; --epochs lengthens it.
+    /// Go on with an interrupted run; --epochs or --time, that of the whole run, lengthens it, a finished one too.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "data", "model", "pretrained", "freeze", "layer_decay", "recipe", "time", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
+        "data", "model", "pretrained", "freeze", "layer_decay", "recipe", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
         "bad_file_limit", "gradient_checkpointing", "val_fraction", "seed", "output",
     ])]
     resume: Option<PathBuf>,
@@ -104,7 +105,10 @@ impl Train {
         let device = self.device.select()?;
         interrupt::listen()?;
         let (config, folder, dataset, start) = match &self.resume {
-            Some(run) => self.resumed(run)?,
+            Some(run) => match self.resumed(run)? {
+                Some(begun) => begun,
+                None => return Ok(Status::Done),
+            },
             None => self.begun()?,
         };
         let samples: (Arc<[_]>, Arc<[_]>) = (dataset.train.clone().into(), dataset.val.clone().into());
@@ -136,7 +140,8 @@ impl Train {
         let config = RunConfig {
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             data: self.data.clone(),
-            data_dir: self.data_args.data_dir.clone(),
+            data_path: data_path(&self.data),
+            data_dir: std::path::absolute(self.data_args.data_dir())?,
             val_fraction: self.val_fraction,
             seed: self.seed,
             model_name: plan.model_name,
@@ -173,13 +178,18 @@ impl Train {
         Ok((config, folder, dataset, start))
     }
 
-    /// A run that was begun earlier.
-    fn resumed(&self, run: &Path) -> Result<(RunConfig, RunFolder, Dataset, Start)> {
-        let (folder, mut config) = RunFolder::open(run)?;
-        let mut data =
-            DataArgs { data_dir: config.data_dir.clone(), mirror: None, offline: self.data_args.offline };
-        data.mirror.clone_from(&self.data_args.mirror);
-        let dataset = data.open(&config.data, config.val_fraction, config.seed)?;
+    /// A run that was begun earlier; none where nothing is left of it to do.
+    fn resumed(&self, run: &Path) -> Result<Option<(RunConfig, RunFolder, Dataset, Start)>> {
+        let asked = AskedLength { epochs: self.epochs, seconds: self.time.map(|time| time.as_secs_f64()) };
+        let (folder, config) = match resume(run, asked)? {
+            Resumption::Unfinished(folder, config) => (folder, config),
+            Resumption::Finished(progress) => {
+                note!("{}", finished(run, &progress));
+                return Ok(None);
+            }
+        };
+        let data = self.data_args.or(config.data_dir.clone());
+        let dataset = data.open(&found(&config), config.val_fraction, config.seed)?;
         if dataset.info.classes != config.classes {
             bail!(
                 "--resume {}: the data set `{}` has other classes than when the run began",
@@ -187,12 +197,10 @@ impl Train {
                 config.data
             );
         }
-        if let Some(epochs) = self.epochs {
-            config.recipe.epochs = Some(epochs);
+        if asked != AskedLength::default() {
             folder.write_config(&config)?;
         }
-        let start = if self.epochs.is_some() { Start::Lengthened } else { Start::Resumed };
-        Ok((config, folder, dataset, start))
+        Ok(Some((config, folder, dataset, Start::Resumed)))
     }
 
     fn wishes(&self) -> Wishes {
@@ -230,6 +238,26 @@ impl Train {
         outln!("report: {}", run.folder.report().display())?;
         Ok(Status::Done)
     }
+}
+
+/// The data set of a run: where it was when the run began, or else as it was named then, from here.
+fn found(config: &RunConfig) -> String {
+    match &config.data_path {
+        Some(path) if path.exists() || !Path::new(&config.data).exists() => path.display().to_string(),
+        _ => config.data.clone(),
+    }
+}
+
+/// What is said of a run that has come to its end.
+fn finished(run: &Path, progress: &Progress) -> String {
+    format!(
+        "{} is finished: {} epochs in {}; lengthen it with --epochs N, more than {}, or with --time T, more than {} in all",
+        run.display(),
+        progress.epoch,
+        clock(progress.seconds),
+        progress.length.epochs.unwrap_or(progress.epoch),
+        clock(progress.seconds)
+    )
 }
 
 /// Pretrained weights for a run, and on standard error what was done to them.

@@ -1,25 +1,30 @@
 //! What resuming needs, written so that a crash at any moment leaves the previous state or the new one.
 //!
 //! `last/` holds one folder a saved state and the file `current`, which names the valid one and is replaced by
-//! renaming.
+//! renaming. No folder is ever written twice, and none is removed before `current` names another.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use burn::module::Module;
 use burn::optim::{ModuleOptimizer, OptimizerRecord};
 use burn::store::ModuleRecord;
+use burn::tensor::Bytes;
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::BadFile;
 use vitrine_models::VisionTransformer;
 
-use crate::files::write_atomically;
+use crate::files::{sync_folder, write_atomically};
 use crate::model_file::Validation;
+use crate::recipe::Recipe;
 use crate::report::EpochRow;
 
-const FOLDER: &str = "last";
+/// The folder of the saved states inside a run folder.
+pub(super) const FOLDER: &str = "last";
 const CURRENT: &str = "current";
+const PROGRESS: &str = "progress.toml";
 
 /// Where a run stands, apart from its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,8 +45,36 @@ pub struct Progress {
     pub stale_epochs: usize,
     /// One row an epoch.
     pub history: Vec<EpochRow>,
-    /// Whether the run has come to its end.
+    /// Whether the run has come to its end, which is that of `length`.
     pub finished: bool,
+    /// The length that the run was to have when this was saved.
+    pub length: AskedLength,
+}
+
+/// How long a recipe wants a run to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AskedLength {
+    /// Passes over the training pictures.
+    pub epochs: Option<usize>,
+    /// Seconds.
+    pub seconds: Option<f64>,
+}
+
+impl From<&Recipe> for AskedLength {
+    fn from(recipe: &Recipe) -> Self {
+        Self { epochs: recipe.epochs, seconds: recipe.time_seconds }
+    }
+}
+
+impl Progress {
+    /// Takes note of the length that the run is to have now: another one than before reopens a run that had ended, and waits for
+    /// a better epoch anew.
+    pub(super) fn set_length(&mut self, recipe: &Recipe) {
+        let length = AskedLength::from(recipe);
+        if self.length != length {
+            (self.finished, self.stale_epochs, self.length) = (false, 0, length);
+        }
+    }
 }
 
 /// Sums over the batches of an epoch.
@@ -75,25 +108,11 @@ pub struct State {
 /// When the disk refuses; the state saved before then stays valid.
 pub fn save(run: &Path, state: &State) -> Result<()> {
     let root = run.join(FOLDER);
-    let name = format!("{:09}-{:06}", state.progress.updates, state.progress.epoch);
-    let folder = root.join(&name);
-    let write = || -> Result<()> {
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
-        state.model.clone().into_record().save(folder.join("model.bpk"))?;
-        if let Some(average) = &state.average {
-            average.clone().into_record().save(folder.join("average.bpk"))?;
-        }
-        state.optimiser.save(folder.join("optimiser.bpk"))?;
-        fs::write(folder.join("progress.json"), serde_json::to_vec(&state.progress)?)?;
-        for entry in fs::read_dir(&folder)? {
-            File::open(entry?.path())?.sync_all()?;
-        }
-        Ok(())
-    };
-    write().with_context(|| format!("{}: the checkpoint cannot be written", folder.display()))?;
+    let (name, folder) = new_folder(&root, &state.progress)
+        .with_context(|| format!("{}: no checkpoint can be written there", root.display()))?;
+    write(&folder, state)
+        .with_context(|| format!("{}: the checkpoint cannot be written", folder.display()))?;
+    sync_folder(&root)?;
     write_atomically(&root.join(CURRENT), name.as_bytes())?;
     for entry in fs::read_dir(&root)?.flatten() {
         if entry.path().is_dir() && entry.file_name() != name.as_str() {
@@ -102,6 +121,35 @@ pub fn save(run: &Path, state: &State) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a folder that is not there yet, so that neither the valid state nor what a crash left behind is written to.
+fn new_folder(root: &Path, progress: &Progress) -> Result<(String, PathBuf)> {
+    fs::create_dir_all(root)?;
+    for number in 0.. {
+        let name = format!("{:09}-{:06}-{number}", progress.updates, progress.epoch);
+        let folder = root.join(&name);
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok((name, folder)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("every name is taken")
+}
+
+fn write(folder: &Path, state: &State) -> Result<()> {
+    state.model.clone().into_record().save(folder.join("model.bpk"))?;
+    if let Some(average) = &state.average {
+        average.clone().into_record().save(folder.join("average.bpk"))?;
+    }
+    state.optimiser.save(folder.join("optimiser.bpk"))?;
+    // TOML gives floats back to the last bit.
+    fs::write(folder.join(PROGRESS), toml::to_string(&state.progress)?)?;
+    for entry in fs::read_dir(folder)? {
+        File::open(entry?.path())?.sync_all()?;
+    }
+    Ok(sync_folder(folder)?)
 }
 
 /// The folder of the valid state of a run.
@@ -123,22 +171,92 @@ pub fn locate(run: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Where the run stands that is saved in `run`, without its tensors.
+///
+/// # Errors
+/// When nothing valid was saved.
+pub fn progress(run: &Path) -> Result<Progress> {
+    let file = locate(run)?.join(PROGRESS);
+    let read = || -> Result<Progress> { Ok(toml::from_str(&fs::read_to_string(&file)?)?) };
+    read().with_context(|| format!("{}: the checkpoint cannot be read", file.display()))
+}
+
 /// Fills a freshly built state with the one saved in `run`.
 ///
 /// # Errors
 /// When nothing valid was saved, or what was saved does not fit.
 pub fn load(run: &Path, fresh: State) -> Result<State> {
     let folder = locate(run)?;
+    // Records of files are read when a tensor is used, which may be after the folder is gone: the whole of it is read now.
+    let bytes = |name: &str| -> Result<Bytes> { Ok(Bytes::from_bytes_vec(fs::read(folder.join(name))?)) };
     let read = || -> Result<State> {
         let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
-            Ok(module.try_load_record(ModuleRecord::load(folder.join(name))?)?)
+            Ok(module.try_load_record(ModuleRecord::from_bytes(bytes(name)?)?)?)
         };
         Ok(State {
             model: module("model.bpk", fresh.model)?,
             average: fresh.average.map(|average| module("average.bpk", average)).transpose()?,
-            optimiser: fresh.optimiser.load_record(OptimizerRecord::load(folder.join("optimiser.bpk"))?),
-            progress: serde_json::from_slice(&fs::read(folder.join("progress.json"))?)?,
+            optimiser: fresh.optimiser.load_record(OptimizerRecord::from_bytes(bytes("optimiser.bpk")?)?),
+            progress: progress(run)?,
         })
     };
     read().with_context(|| format!("{}: the checkpoint cannot be read", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_run_stands_is_read_back_to_the_last_bit() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join(FOLDER).join("a");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(run.path().join(FOLDER).join(CURRENT), "a").unwrap();
+        let mut bits = 0x3fd5_5555_5555_5555u64;
+        let mut float = || {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            f64::from_bits(bits >> 12 | 0x3ff0_0000_0000_0000) - 1.0
+        };
+        let row = |epoch, a: f64, b: f64| EpochRow {
+            epoch,
+            step: epoch,
+            seconds: a,
+            learning_rate: b,
+            train_loss: a * b,
+            train_top1: None,
+            val_loss: Some(a + b),
+            val_top1: Some(a / 3.0),
+            images_per_second: b / 7.0,
+        };
+        let history = (0..1000).map(|epoch| row(epoch, float(), float())).collect();
+        let bad = vec![BadFile { name: "a\"b".to_owned(), message: "c\nd".to_owned() }];
+        let running = Running { loss: float(), correct: 3, samples: 4, bad };
+        let length = AskedLength { epochs: None, seconds: Some(float()) };
+        let progress = Progress { seconds: float(), history, running, length, ..Progress::default() };
+        fs::write(folder.join(PROGRESS), toml::to_string(&progress).unwrap()).unwrap();
+        assert_eq!(super::progress(run.path()).unwrap(), progress);
+    }
+
+    #[test]
+    fn no_folder_of_a_state_is_written_twice() {
+        let root = tempfile::tempdir().unwrap();
+        let progress = Progress { updates: 7, epoch: 1, ..Progress::default() };
+        let (first, _) = new_folder(root.path(), &progress).unwrap();
+        let (second, folder) = new_folder(root.path(), &progress).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn another_length_reopens_a_run_and_the_same_does_not() {
+        let recipe = |epochs| Recipe { epochs: Some(epochs), ..Recipe::default() };
+        let mut progress = Progress::default();
+        progress.set_length(&recipe(3));
+        (progress.finished, progress.stale_epochs) = (true, 2);
+        progress.set_length(&recipe(3));
+        assert_eq!((progress.finished, progress.stale_epochs), (true, 2));
+        progress.set_length(&recipe(4));
+        assert_eq!((progress.finished, progress.stale_epochs), (false, 0));
+    }
 }

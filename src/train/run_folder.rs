@@ -1,7 +1,9 @@
 //! The folder of a run: what it was asked to do, what it measured, and its models.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,8 @@ use vitrine_datasets::Preprocessing;
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::checkpoint;
+use super::lock::RunLock;
+use super::place::outside;
 use crate::files::write_atomically;
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::recipe::Recipe;
@@ -27,6 +31,9 @@ pub struct RunConfig {
     pub program: String,
     /// Data set name or path, as `vitrine train` took it.
     pub data: String,
+    /// The same path from the root on, where it is a path: the run can be resumed from any folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_path: Option<PathBuf>,
     /// Where named data sets are kept.
     pub data_dir: PathBuf,
     /// Share of the training pictures that is split off where the data set has no validation split.
@@ -48,10 +55,11 @@ pub struct RunConfig {
     pub recipe: Recipe,
 }
 
-/// The paths of a run, and what may be done with them.
+/// The paths of a run, and what may be done with them. No other program writes into it meanwhile.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    _lock: Arc<RunLock>,
 }
 
 impl RunFolder {
@@ -60,24 +68,58 @@ impl RunFolder {
     /// # Errors
     /// When `output` is there and not empty, or cannot be made.
     pub fn create(output: Option<&Path>, config: &RunConfig, data_name: &str) -> Result<Self> {
-        let path = match output {
-            Some(path) => path.to_owned(),
-            None => first_free(&Path::new("runs").join(format!("{data_name}-{}", config.model_name))),
+        let folder = match output {
+            Some(path) => {
+                outside(&config.data, path)?;
+                Self::chosen(path)?
+            }
+            None => {
+                let stem = Path::new("runs").join(format!("{data_name}-{}", config.model_name));
+                outside(&config.data, &stem)?;
+                Self::first_free(&stem)?
+            }
         };
+        folder.write_config(config)?;
+        Ok(folder)
+    }
+
+    /// The folder that `--output` names: a new or an empty one.
+    fn chosen(path: &Path) -> Result<Self> {
         if path.is_file() {
             bail!("--output {}: a file is in the way", path.display());
         }
-        if path.is_dir() && fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+        fs::create_dir_all(path).with_context(|| format!("--output {}: cannot be made", path.display()))?;
+        let is_taken = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        if is_taken(path) {
             bail!(
                 "--output {}: the folder is not empty; choose another one, or go on with `vitrine train --resume {}`",
                 path.display(),
                 path.display()
             );
         }
-        fs::create_dir_all(&path).with_context(|| format!("--output {}: cannot be made", path.display()))?;
-        let folder = Self { path };
-        folder.write_config(config)?;
-        Ok(folder)
+        Self::locked(path)
+    }
+
+    /// The first folder `STEM-N` that nobody else has, not even a program that looks for one at the same moment.
+    fn first_free(stem: &Path) -> Result<Self> {
+        if let Some(parent) = stem.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("{}: cannot be made", parent.display()))?;
+        }
+        for number in 1.. {
+            let path = PathBuf::from(format!("{}-{number}", stem.display()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Self::locked(&path),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("{}: cannot be made", path.display()));
+                }
+            }
+        }
+        bail!("{}-N: every number is taken; name a folder with --output", stem.display())
+    }
+
+    fn locked(path: &Path) -> Result<Self> {
+        Ok(Self { path: path.to_owned(), _lock: Arc::new(RunLock::take(path)?) })
     }
 
     /// The folder of a run that was begun, and its configuration.
@@ -89,12 +131,14 @@ impl RunFolder {
             bail!("--resume {}: there is no such run folder", path.display());
         }
         let file = path.join(CONFIG);
-        let Ok(text) = fs::read_to_string(&file) else {
+        if !file.is_file() {
             bail!("--resume {}: no run folder: it holds no {CONFIG}", path.display());
-        };
-        let config = toml::from_str(&text).with_context(|| format!("{}", file.display()))?;
+        }
         checkpoint::locate(path)?;
-        Ok((Self { path: path.to_owned() }, config))
+        let folder = Self::locked(path).context("--resume")?;
+        let read = || -> Result<RunConfig> { Ok(toml::from_str(&fs::read_to_string(&file)?)?) };
+        let config = read().with_context(|| file.display().to_string())?;
+        Ok((folder, config))
     }
 
     /// Where it is.
@@ -147,11 +191,18 @@ impl RunFolder {
     pub fn write_report(&self, html: &str) -> Result<()> {
         write_atomically(&self.report(), html.as_bytes())
     }
-}
 
-fn first_free(stem: &Path) -> PathBuf {
-    (1..)
-        .map(|number| PathBuf::from(format!("{}-{number}", stem.display())))
-        .find(|path| !path.exists())
-        .unwrap_or_else(|| stem.to_owned())
+    /// Takes away `report.html`, where there is one.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove_report(&self) -> Result<()> {
+        let path = self.report();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("{}: cannot be removed", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
 }

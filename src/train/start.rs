@@ -22,8 +22,6 @@ pub enum Start {
     Pretrained(Vec<NamedTensor>),
     /// From the state that was saved.
     Resumed,
-    /// From the state that was saved, with more epochs than it was meant to have.
-    Lengthened,
 }
 
 impl Start {
@@ -37,16 +35,16 @@ impl Start {
         device.seed(stream(config.seed, Stream::Initialisation, 0));
         let model = config.model.init(&device.clone().autodiff())?;
         model.materialise();
-        let (is_new, is_lengthened) = (self.is_new(), self == Self::Lengthened);
+        let is_new = self.is_new();
         let model = match self {
             Self::Pretrained(tensors) => filled(model, tensors)?,
-            Self::Fresh | Self::Resumed | Self::Lengthened => model,
+            Self::Fresh | Self::Resumed => model,
         };
         let average = (config.recipe.ema_decay > 0.0).then(|| model.valid());
         let optimiser = optimiser::adamw(&config.recipe);
         let fresh = State { average, model, optimiser, progress: Progress::default() };
         let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
-        state.progress.finished &= !is_lengthened;
+        state.progress.set_length(&config.recipe);
         if let Some(freeze) = config.recipe.freeze {
             state.model = Layers::new(&state.model).freeze(state.model, freeze);
         }

@@ -162,6 +162,8 @@ impl Trainer {
 
     fn finish(&mut self) -> Result<()> {
         if !self.state.progress.finished {
+            // A report is that of the whole run, or not there: a finished run without one is given one when it is resumed.
+            self.folder.remove_report()?;
             self.state.progress.finished = true;
             self.checkpoint()?;
         }

@@ -4,16 +4,17 @@
 mod checkpoint;
 mod pytorch;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde_json::Value;
 use vitrine_models::weights::{IndexTable, NamedTensor};
 
 /// An open file: every tensor's key and shape, and the way to its values.
@@ -175,7 +176,22 @@ pub fn save(
         Ok((table.name.as_str(), TensorView::new(Dtype::I64, table.shape.clone(), bytes)?))
     });
     let views = floats.chain(integers).collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
-    crate::files::write_atomically(path, &safetensors::serialize(views, Some(metadata))?)
+    let mut bytes = safetensors::serialize(views, Some(metadata))?;
+    sort_header(&mut bytes)?;
+    crate::files::write_atomically(path, &bytes)
+}
+
+/// Puts the entries of a safetensors header in the order of their names: the same model gives the same bytes.
+fn sort_header(bytes: &mut [u8]) -> Result<()> {
+    let (length, rest) = bytes.split_first_chunk_mut::<8>().context("safetensors gave back no header")?;
+    let length = u64::from_le_bytes(*length) as usize;
+    let header = rest.get_mut(..length).context("safetensors gave back no whole header")?;
+    let sorted: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_slice(header)?;
+    let mut text = serde_json::to_vec(&sorted)?;
+    ensure!(text.len() <= length, "the header of a model grew when it was sorted");
+    text.resize(length, b' ');
+    header.copy_from_slice(&text);
+    Ok(())
 }
 
 /// The bytes of a tensor in 16 bits; empty for 32, which need no copy.

@@ -1,0 +1,66 @@
+//! Where runs and their data lie.
+
+use std::path::{Component, Path, PathBuf, absolute};
+
+use anyhow::{Result, ensure};
+
+/// Refuses a run folder inside the data set: its files would become part of the data.
+///
+/// # Errors
+/// When `data` is a folder and `run` would lie in it; the message names both.
+pub fn outside(data: &str, run: &Path) -> Result<()> {
+    let folder = Path::new(data);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(
+        !real(run).starts_with(real(folder)),
+        "the run folder {} would lie in the data set {data} and become part of it; name another place, such as --output ../{name}",
+        run.display()
+    );
+    Ok(())
+}
+
+/// The path from the root on, links followed as far as it is there.
+fn real(path: &Path) -> PathBuf {
+    let path = absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    let Some((part, start)) = there else { return path };
+    let rest = path.strip_prefix(part).unwrap_or(Path::new(""));
+    rest.components().fold(start, |mut path, component| {
+        match component {
+            Component::ParentDir => {
+                path.pop();
+            }
+            other => path.push(other),
+        }
+        path
+    })
+}
+
+/// The path of a data set from the root on, where it is a path and not a name.
+pub fn data_path(data: &str) -> Option<PathBuf> {
+    Path::new(data).exists().then(|| absolute(data).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_folder_in_the_data_is_refused_however_it_is_written() {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        std::fs::create_dir_all(data.join("class")).unwrap();
+        let text = data.to_str().unwrap();
+        for inside in ["data/run", "data", "data/class/../runs/a", "other/../data/runs/a-1"] {
+            let message = outside(text, &place.path().join(inside)).unwrap_err().to_string();
+            assert!(message.contains("--output"), "{message}");
+        }
+        for beside in ["run", "data2/run", "data/../run"] {
+            outside(text, &place.path().join(beside)).unwrap();
+        }
+        outside("shapes", &place.path().join("run")).unwrap();
+    }
+}

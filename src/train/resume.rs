@@ -1,0 +1,62 @@
+//! What `--resume` makes of a run: nothing more, the rest of it, or a longer one.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::checkpoint::{self, AskedLength, Progress};
+use super::progress::clock;
+use super::run_folder::{RunConfig, RunFolder};
+
+/// A run that was begun earlier.
+pub enum Resumption {
+    /// It has ended, and its report is made: there is nothing to do.
+    Finished(Progress),
+    /// It goes on, as long as its configuration now says.
+    Unfinished(RunFolder, RunConfig),
+}
+
+/// Opens the run folder `run`. `asked`, where it says anything, is the length of the whole run in place of the one it was begun
+/// with; nothing of it is written yet.
+///
+/// # Errors
+/// When there is no such run, another program trains in it, or it is longer already than what is asked for.
+pub fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
+    let (folder, mut config) = RunFolder::open(run)?;
+    let progress = checkpoint::progress(run)?;
+    if asked != AskedLength::default() {
+        check(asked, &progress, AskedLength::from(&config.recipe))?;
+        (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);
+    }
+    let is_whole = progress.finished && progress.length == AskedLength::from(&config.recipe);
+    if is_whole && folder.report().is_file() {
+        return Ok(Resumption::Finished(progress));
+    }
+    Ok(Resumption::Unfinished(folder, config))
+}
+
+/// Refuses a length that lies behind the run.
+fn check(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result<()> {
+    let done = if progress.batch > 0 {
+        format!("{} epochs and a part of another are done", progress.epoch)
+    } else {
+        format!("{} epochs are done", progress.epoch)
+    };
+    if progress.finished && asked == before {
+        return Ok(());
+    }
+    match asked {
+        AskedLength { epochs: Some(epochs), .. }
+            if epochs < progress.epoch
+                || (epochs == progress.epoch && (progress.finished || progress.batch > 0)) =>
+        {
+            bail!("--epochs {epochs}: {done} already; name more to lengthen the run")
+        }
+        AskedLength { seconds: Some(seconds), .. } if seconds <= progress.seconds => bail!(
+            "--time {}: the run has taken {} already ({done}); name a longer time, that of the whole run",
+            clock(seconds),
+            clock(progress.seconds)
+        ),
+        _ => Ok(()),
+    }
+}
