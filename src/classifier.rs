@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 use vitrine_datasets::{DatasetError, DecodeLimits, Picture};
 use vitrine_models::VisionTransformer;
 
+use crate::evaluate::NOT_FINITE;
 use crate::model_file::{self, ModelCard};
 
 /// A trained model with everything that using it takes.
@@ -37,10 +38,11 @@ impl Classifier {
         &self.model
     }
 
-    /// The logits of each picture, in the order of the class names, or why it cannot be read.
+    /// The logits of each picture, in the order of the class names and all of them finite, or why there are none: it
+    /// cannot be read, or the model gives NaN or infinity.
     ///
     /// Pictures are decoded in parallel and classified as one batch.
-    pub fn classify(&self, pictures: &[Picture]) -> Vec<Result<Vec<f32>, DatasetError>> {
+    pub fn classify(&self, pictures: &[Picture]) -> Vec<Result<Vec<f32>>> {
         let limits = DecodeLimits::default();
         let preprocessing = &self.card.preprocessing;
         let decoded: Vec<Result<Vec<f32>, DatasetError>> =
@@ -48,7 +50,11 @@ impl Classifier {
         let values: Vec<f32> = decoded.iter().flatten().flatten().copied().collect();
         let readable = decoded.iter().filter(|result| result.is_ok()).count();
         let mut logits = self.logits(values, readable).into_iter();
-        decoded.into_iter().map(|result| result.map(|_| logits.next().unwrap_or_default())).collect()
+        let outcome = |decoded: Result<Vec<f32>, DatasetError>| {
+            decoded?;
+            finite(logits.next().unwrap_or_default())
+        };
+        decoded.into_iter().map(outcome).collect()
     }
 
     fn logits(&self, values: Vec<f32>, count: usize) -> Vec<Vec<f32>> {
@@ -62,4 +68,13 @@ impl Classifier {
         let logits: Vec<f32> = logits.iter::<f32>().collect();
         logits.chunks_exact(self.card.classes.len()).map(<[f32]>::to_vec).collect()
     }
+}
+
+/// Logits that say something: neither an order nor a probability exists where one is NaN or infinite.
+///
+/// # Errors
+/// Says that the model is at fault.
+fn finite(logits: Vec<f32>) -> Result<Vec<f32>> {
+    ensure!(logits.iter().all(|logit| logit.is_finite()), "{NOT_FINITE}");
+    Ok(logits)
 }

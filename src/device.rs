@@ -5,6 +5,8 @@ use std::panic::{self, AssertUnwindSafe};
 use anyhow::{Result, bail};
 use burn::tensor::{Device, Tensor};
 
+use crate::usage::{UsageError, did_you_mean};
+
 #[cfg(not(any(
     feature = "flex",
     feature = "ndarray",
@@ -189,19 +191,41 @@ fn default_device() -> Result<(FoundDevice, Option<String>)> {
     }
 }
 
-fn named(wanted: &str) -> Result<FoundDevice> {
+/// The backend and index that a device's name says, whether or not this binary or machine has them.
+fn parse(wanted: &str) -> Result<(Backend, usize), String> {
     let (name, index) = match wanted.split_once(':') {
-        Some((name, index)) => match index.parse::<usize>() {
+        Some((name, index)) => match index.parse() {
             Ok(index) => (name, index),
-            Err(_) => bail!("--device {wanted}: `{index}` is no device number"),
+            Err(_) => return Err(format!("`{index}` is no device number")),
         },
         None => (wanted, 0),
     };
-    let all = backends();
-    let Some(backend) = all.iter().find(|backend| backend.name == name) else {
-        let names: Vec<&str> = all.iter().map(|backend| backend.name).collect();
-        bail!("--device {wanted}: there is no such device; choose cpu, gpu or one of {}", names.join(", "));
-    };
+    let names = backends().map(|backend| backend.name);
+    match backends().into_iter().find(|backend| backend.name == name) {
+        Some(backend) => Ok((backend, index)),
+        None => Err(format!(
+            "there is no such device; choose cpu, gpu or one of {}{}",
+            names.join(", "),
+            did_you_mean(name, names)
+        )),
+    }
+}
+
+/// A value of `--device`, if it is one that some binary on some machine has.
+///
+/// # Errors
+/// Says which there are.
+pub fn known(wanted: &str) -> Result<String, String> {
+    match wanted {
+        "cpu" | "gpu" => Ok(wanted.to_owned()),
+        _ => parse(wanted).map(|_| wanted.to_owned()),
+    }
+}
+
+fn named(wanted: &str) -> Result<FoundDevice> {
+    let (backend, index) =
+        parse(wanted).map_err(|problem| UsageError::new(format!("--device {wanted}: {problem}")))?;
+    let name = backend.name;
     if !backend.is_built() {
         bail!("--device {wanted}: this binary was built without `{name}`; build it with `--features {name}`");
     }

@@ -26,12 +26,17 @@ use crate::output::note;
 /// How users tell a repository from a path.
 const SCHEME: &str = "hf:";
 
+/// Whether a source is a repository, which is fetched, and no path.
+pub fn is_repository(source: &str) -> bool {
+    source.starts_with(SCHEME)
+}
+
 /// The file or folder that a source means, fetched where it is a repository (`hf:OWNER/NAME[@revision]`), and what it is called.
 ///
 /// # Errors
 /// When a repository cannot be had, or what looks like one is not there as a path.
 pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
-    if source.starts_with(SCHEME) {
+    if is_repository(source) {
         let repository: Repository = source.parse()?;
         return Ok((Hub::from_environment(offline)?.fetch(&repository)?, repository.name().to_owned()));
     }

@@ -5,6 +5,7 @@
 //! the two.
 
 pub mod allocator;
+pub mod bounds;
 mod classifier;
 pub mod cli;
 pub mod device;
@@ -19,7 +20,9 @@ pub mod pretrained;
 pub mod recipe;
 pub mod report;
 pub mod seed;
+mod text;
 pub mod train;
+pub mod usage;
 pub mod weights_file;
 
 pub use classifier::Classifier;

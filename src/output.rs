@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
+use crate::text::printable_lines;
+
 /// Standard output could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output cannot be written: {0}")]
@@ -28,9 +30,11 @@ pub fn write(bytes: &[u8]) -> Result<(), OutputError> {
 }
 
 /// Writes a line to standard error. Nothing is made of it when nobody listens: the work goes on.
+///
+/// Names of files and classes may come from anywhere: what a terminal would obey is shown as its escape, line breaks apart.
 pub fn remark(line: fmt::Arguments<'_>) {
     // In one piece, so that lines of several threads or programs do not mix.
-    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let _ = io::stderr().lock().write_all(printable_lines(&format!("{line}\n")).as_bytes());
 }
 
 /// Writes formatted text to standard output: [`write`], with the arguments of `print!`.

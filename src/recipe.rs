@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vitrine_datasets::Augmentation;
 
+use crate::bounds;
 use crate::train::Freeze;
 
 /// Optimisation and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
@@ -91,6 +92,7 @@ impl Recipe {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("--recipe {}: cannot be read", path.display()))?;
         let recipe: Self = toml::from_str(&text).with_context(|| format!("--recipe {}", path.display()))?;
+        recipe.validate().with_context(|| format!("--recipe {}", path.display()))?;
         Ok(recipe)
     }
 
@@ -100,59 +102,33 @@ impl Recipe {
     /// Names the key, its value and what is allowed.
     pub fn validate(&self) -> Result<()> {
         let whole = [
-            ("epochs", self.epochs.unwrap_or(1)),
-            ("batch_size", self.batch_size),
-            ("accumulate", self.accumulate),
+            ("epochs", self.epochs.unwrap_or(1), bounds::EPOCHS),
+            ("batch_size", self.batch_size, bounds::BATCH_SIZE),
+            ("accumulate", self.accumulate, bounds::BATCH_SIZE),
+            ("patience", self.patience.max(1), bounds::EPOCHS),
         ];
-        for (key, value) in whole {
-            if value == 0 {
-                bail!("`{key}` is 0: it must be at least 1");
+        for (key, value, allowed) in whole {
+            if !allowed.contain(value) {
+                bail!("`{key}` is {value}: it must be {allowed}");
             }
         }
-        let unit = |value: f64| (0.0..=1.0).contains(&value);
-        let below_one = |value: f64| (0.0..1.0).contains(&value);
-        let ranges = [
-            (
-                "time_seconds",
-                self.time_seconds.unwrap_or(1.0),
-                self.time_seconds.is_none_or(|t| t > 0.0 && t.is_finite()),
-                "above 0",
-            ),
-            (
-                "learning_rate",
-                self.learning_rate,
-                self.learning_rate > 0.0 && self.learning_rate <= 1.0,
-                "above 0 and at most 1",
-            ),
-            (
-                "final_learning_rate",
-                self.final_learning_rate,
-                unit(self.final_learning_rate),
-                "from 0 to 1, a share of learning_rate",
-            ),
-            ("warmup", self.warmup, below_one(self.warmup), "from 0 to below 1, a share of the run"),
-            (
-                "weight_decay",
-                self.weight_decay,
-                self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
-                "at least 0",
-            ),
-            ("betas[0]", self.betas[0], below_one(self.betas[0]), "from 0 to below 1"),
-            ("betas[1]", self.betas[1], below_one(self.betas[1]), "from 0 to below 1"),
-            ("epsilon", self.epsilon, self.epsilon > 0.0 && self.epsilon < 1.0, "above 0 and below 1"),
-            ("clip_norm", self.clip_norm, self.clip_norm >= 0.0 && self.clip_norm.is_finite(), "at least 0"),
-            ("label_smoothing", self.label_smoothing, below_one(self.label_smoothing), "from 0 to below 1"),
-            ("ema_decay", self.ema_decay, below_one(self.ema_decay), "from 0 to below 1"),
-            (
-                "layer_decay",
-                self.layer_decay,
-                self.layer_decay > 0.0 && self.layer_decay <= 1.0,
-                "above 0 and at most 1",
-            ),
-            ("bad_file_limit", self.bad_file_limit, unit(self.bad_file_limit), "from 0 to 1"),
+        let numbers = [
+            ("time_seconds", self.time_seconds.unwrap_or(1.0), bounds::SECONDS),
+            ("learning_rate", self.learning_rate, bounds::LEARNING_RATE),
+            ("final_learning_rate", self.final_learning_rate, bounds::SHARE),
+            ("warmup", self.warmup, bounds::SHARE_BELOW_ONE),
+            ("weight_decay", self.weight_decay, bounds::NOT_NEGATIVE),
+            ("betas[0]", self.betas[0], bounds::SHARE_BELOW_ONE),
+            ("betas[1]", self.betas[1], bounds::SHARE_BELOW_ONE),
+            ("epsilon", self.epsilon, bounds::PART),
+            ("clip_norm", self.clip_norm, bounds::NOT_NEGATIVE),
+            ("label_smoothing", self.label_smoothing, bounds::SHARE_BELOW_ONE),
+            ("ema_decay", self.ema_decay, bounds::SHARE_BELOW_ONE),
+            ("layer_decay", self.layer_decay, bounds::FACTOR),
+            ("bad_file_limit", self.bad_file_limit, bounds::SHARE),
         ];
-        for (key, value, fits, allowed) in ranges {
-            if !fits {
+        for (key, value, allowed) in numbers {
+            if !allowed.contain(value) {
                 bail!("`{key}` is {value}: it must be {allowed}");
             }
         }

@@ -47,6 +47,14 @@ fn train_then_evaluate_classify_inspect_and_resume() {
         "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"
     ));
     assert_eq!(metrics.lines().count(), 13);
+    let results = std::fs::read(pictures.path("run/metrics.json")).unwrap();
+    let results: Value = serde_json::from_slice(&results).unwrap();
+    let evaluated = evaluated(&pictures);
+    for (key, value) in results["val"].as_object().unwrap() {
+        assert_eq!(value, &evaluated[key], "the form and the figures of `evaluate --json`: {key}");
+    }
+    assert!(results["val"]["macro_f1"].is_number(), "{results}");
+    assert_eq!(results.as_object().unwrap().len(), 1, "there is no test split");
     evaluate(&pictures);
     classify(&pictures);
     vitrine(&pictures).args(["inspect", "run"]).assert().success().stdout(contains("embed_dim = 16"));
@@ -60,9 +68,14 @@ fn train_then_evaluate_classify_inspect_and_resume() {
         .stderr(contains("epoch 13/13").and(contains("epoch 12/12").not()));
 }
 
-fn evaluate(pictures: &Pictures) {
+/// What `evaluate --json` says of the run.
+fn evaluated(pictures: &Pictures) -> Value {
     let output = vitrine(pictures).args(["evaluate", "run", "data", "--json"]).assert().success();
-    let result: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    serde_json::from_slice(&output.get_output().stdout).unwrap()
+}
+
+fn evaluate(pictures: &Pictures) {
+    let result = evaluated(pictures);
     assert_eq!(result["top1"], 1.0, "{result}");
     assert_eq!(result["confusion"].as_array().unwrap().len(), 2);
     assert_eq!(result["per_class"][0]["label"], "blue");
@@ -95,6 +108,15 @@ fn classify(pictures: &Pictures) {
     assert_eq!(first["predictions"][0]["label"], "red");
     assert_eq!(first["predictions"][0]["index"], 1);
     assert_eq!(first["logits"].as_array().unwrap().len(), 2);
+    // A list may be separated by zeros, and one path alone is answered while the list is still open.
+    let zeros = vitrine(pictures)
+        .args(["classify", "run", "-0", "-", "--format", "jsonl", "--logits"])
+        .write_stdin("data/red/0.png\0data/red/1.png\0")
+        .assert()
+        .success();
+    let zeros = String::from_utf8(zeros.get_output().stdout.clone()).unwrap();
+    assert!(folder.starts_with(&zeros) && zeros.lines().count() == 2, "{zeros}");
+    answered_while_the_list_is_open(pictures);
     vitrine(pictures)
         .args(["classify", "run", "-", "--format", "csv", "--top", "1", "--threshold", "1"])
         .write_stdin("data/red/0.png\ndata/red/1.png\n")
@@ -108,6 +130,131 @@ fn classify(pictures: &Pictures) {
         .code(1)
         .stdout(contains("data/red/1.png: red"))
         .stderr(contains("broken.png").and(contains("nowhere.png")));
+}
+
+/// Writes one path, reads its result, and only then writes the next one: less than a batch is not waited for.
+fn answered_while_the_list_is_open(pictures: &Pictures) {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("vitrine"))
+        .current_dir(pictures.path("."))
+        .args(["classify", "run", "-", "--batch-size", "64"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut list = child.stdin.take().unwrap();
+    let mut results = BufReader::new(child.stdout.take().unwrap());
+    for path in ["data/red/0.png", "data/blue/0.png"] {
+        writeln!(list, "{path}").unwrap();
+        let mut line = String::new();
+        results.read_line(&mut line).unwrap();
+        assert!(line.starts_with(path), "{line}");
+    }
+    drop(list);
+    assert!(child.wait().unwrap().success());
+}
+
+/// The trained model with one tensor's values replaced and a class renamed.
+fn changed_model(pictures: &Pictures, tensor: &str, value: f32, class: [&str; 2]) -> Vec<u8> {
+    let file = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
+    let mut data = file[8 + length..].to_vec();
+    let [begin, end] = [0, 1].map(|end| header[tensor]["data_offsets"][end].as_u64().unwrap() as usize);
+    data[begin..end].chunks_exact_mut(4).for_each(|bytes| bytes.copy_from_slice(&value.to_le_bytes()));
+    let mut card: Value = serde_json::from_str(header["__metadata__"]["vitrine"].as_str().unwrap()).unwrap();
+    for name in card["classes"].as_array_mut().unwrap().iter_mut().filter(|name| *name == class[0]) {
+        *name = class[1].into();
+    }
+    header["__metadata__"]["vitrine"] = card.to_string().into();
+    let header = header.to_string();
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+}
+
+#[test]
+fn logits_that_are_not_finite_are_errors_and_class_names_do_not_reach_the_terminal() {
+    let pictures = trained();
+    let model = changed_model(&pictures, "head.weight", f32::MAX, ["red", "red"]);
+    std::fs::write(pictures.path("overflows.safetensors"), model).unwrap();
+    for format in ["text", "jsonl", "csv"] {
+        let assert = vitrine(&pictures)
+            .args([
+                "classify",
+                "overflows.safetensors",
+                "data/red/0.png",
+                "--threshold",
+                "0.5",
+                "--format",
+                format,
+            ])
+            .assert()
+            .code(1)
+            .stderr(contains("data/red/0.png").and(contains("not finite")));
+        let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+        match format {
+            "text" => assert_eq!(text, ""),
+            "csv" => assert_eq!(text, "path,rank,label,index,probability\n"),
+            _ => {
+                let line: Value = serde_json::from_str(&text).unwrap();
+                assert!(line["error"].as_str().unwrap().contains("not finite"), "{text}");
+                assert!(line.get("predictions").is_none(), "{text}");
+            }
+        }
+    }
+    vitrine(&pictures)
+        .args(["evaluate", "overflows.safetensors", "data", "--json"])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(contains("data/blue/").and(contains("not finite")));
+    let escape = "\u{1b}[31mred\u{9b}2J";
+    let model = changed_model(&pictures, "head.bias", 0.0, ["red", escape]);
+    std::fs::write(pictures.path("escapes.safetensors"), model).unwrap();
+    let output = |arguments: &[&str]| {
+        let output = vitrine(&pictures).args(arguments).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let red = "data/red/0.png";
+    for arguments in [
+        &["classify", "escapes.safetensors", red][..],
+        &["classify", "escapes.safetensors", red, "--format", "csv"],
+        &["inspect", "escapes.safetensors"],
+        &["evaluate", "escapes.safetensors", "data"],
+    ] {
+        let text = output(arguments);
+        assert!(!text.contains(['\u{1b}', '\u{9b}']), "{arguments:?}: {text:?}");
+        assert!(text.to_lowercase().contains("\\u001b[31mred"), "{arguments:?}: {text:?}");
+    }
+    let json: Value =
+        serde_json::from_str(&output(&["classify", "escapes.safetensors", red, "--format", "jsonl"]))
+            .unwrap();
+    assert_eq!(json["predictions"].as_array().unwrap().iter().filter(|p| p["label"] == escape).count(), 1);
+}
+
+#[test]
+fn inspect_checks_tensors_against_the_description_and_reads_architecture_files() {
+    let pictures = trained();
+    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let text = String::from_utf8_lossy(&model).into_owned();
+    assert!(text.contains(r#"\"embed_dim\":16"#), "the description is JSON in JSON");
+    let place = model.windows(14).position(|window| window == br#"embed_dim\":16"#).unwrap();
+    let mut wrong = model.clone();
+    wrong[place + 12..place + 14].copy_from_slice(b"32");
+    std::fs::write(pictures.path("wrong.safetensors"), wrong).unwrap();
+    vitrine(&pictures)
+        .args(["inspect", "wrong.safetensors"])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(contains("wrong.safetensors").and(contains("shape")));
+    vitrine(&pictures)
+        .args(["inspect", "tiny.toml", "--image-size", "32"])
+        .assert()
+        .success()
+        .stdout(contains("multiply-adds an image").and(contains("image_size = 32")));
+    pictures.write("recipe.toml", "epochs = 3\n");
+    vitrine(&pictures).args(["inspect", "recipe.toml"]).assert().code(1).stderr(contains("recipe.toml"));
 }
 
 #[test]
@@ -175,6 +322,7 @@ fn wrong_inputs_name_their_cause() {
     pictures.write("unknown_key.toml", &format!("{TINY}\nheads = 3"));
     pictures.write("recipe.toml", "learning_rat = 0.1");
     pictures.write("bad_recipe.toml", "warmup = 2.0");
+    pictures.write("mix.toml", "[augmentation]\nmix_probability = 0.5");
     pictures.write("full/file", "in the way");
     pictures.write("text.safetensors", "this is no model");
     let train = ["train", "good", "--model", "tiny.toml"];
@@ -182,25 +330,44 @@ fn wrong_inputs_name_their_cause() {
     let cases: Vec<(Vec<&str>, i32, &[&str])> = vec![
         (vec!["train", "nowhere"], 1, &["nowhere", "shapes"]),
         (vec!["train", "empty"], 1, &["empty"]),
-        (vec!["inspect", "good", "--image-size", "32"], 1, &["--image-size", "good"]),
-        (vec!["inspect", "vit_tiny_patch16_224", "--image-size", "33"], 1, &["--image-size", "patch_size"]),
+        (vec!["inspect", "good", "--image-size", "32"], 2, &["--image-size", "good"]),
+        (vec!["inspect", "vit_tiny_patch16_224", "--image-size", "33"], 2, &["--image-size", "patch_size"]),
         (vec!["train", "single"], 1, &["single", "red"]),
         (vec!["train", "lopsided"], 1, &["blue"]),
-        (vec!["train", "good", "--model", "vit_huge"], 1, &["vit_huge", "vitrine presets"]),
+        (vec!["train", "good", "--model", "vit_huge"], 2, &["vit_huge", "vitrine presets"]),
         (vec!["train", "good", "--model", "nowhere.toml"], 1, &["nowhere.toml"]),
         (vec!["train", "good", "--model", "unknown_key.toml"], 1, &["unknown_key.toml", "heads"]),
         (with(&["--recipe", "recipe.toml"]), 1, &["recipe.toml", "learning_rat"]),
-        (with(&["--recipe", "bad_recipe.toml"]), 1, &["warmup"]),
-        (with(&["--recipe", "secret"]), 1, &["secret", "short"]),
-        (with(&["--image-size", "15"]), 1, &["image_size", "patch_size"]),
+        (with(&["--recipe", "bad_recipe.toml"]), 1, &["warmup", "at least 0 and below 1"]),
+        (with(&["--recipe", "secret"]), 2, &["secret", "short"]),
+        (with(&["--image-size", "15"]), 2, &["image_size", "patch_size"]),
         (with(&["--output", "full"]), 1, &["full", "not empty"]),
-        (with(&["--device", "abacus"]), 1, &["abacus", "flex"]),
-        (with(&["--learning-rate", "-1"]), 1, &["learning_rate", "-1"]),
-        (with(&["--learning-rate", "7"]), 1, &["learning_rate"]),
+        (with(&["--device", "abacus"]), 2, &["abacus", "flex"]),
+        (with(&["--learning-rate", "-1"]), 2, &["--learning-rate", "-1", "above 0 and at most 1"]),
+        (with(&["--learning-rate", "7"]), 2, &["--learning-rate", "7"]),
+        (with(&["--lr", "nan"]), 2, &["--learning-rate", "nan"]),
+        (with(&["--weight-decay", "-0.1"]), 2, &["--weight-decay", "at least 0"]),
+        (with(&["--layer-decay", "0"]), 2, &["--layer-decay", "above 0"]),
+        (with(&["--bad-file-limit", "1.1"]), 2, &["--bad-file-limit", "at most 1"]),
+        (with(&["--patience", "0"]), 2, &["--patience", "at least 1"]),
+        (with(&["--image-size", "1000000000"]), 2, &["--image-size", "at most"]),
+        (with(&["--recipe", "shrot"]), 2, &["did you mean short?"]),
+        (with(&["--device", "wgup:0"]), 2, &["--device", "did you mean wgpu?"]),
+        (with(&["--device", "flex:one"]), 2, &["--device", "no device number"]),
+        (with(&["--time", "0s"]), 2, &["--time", "above 0"]),
+        (vec!["train", "good", "--model", "vit_tiny_patch16"], 2, &["did you mean vit_tiny_patch16_224?"]),
+        (vec!["bench", "--steps", "0"], 2, &["--steps"]),
+        (vec!["classify", "good", "good", "--top", "0"], 2, &["--top", "at least 1"]),
+        (vec!["classify", "good", "good", "--threshold", "2"], 2, &["--threshold", "at most 1"]),
+        (vec!["classify", "good", "good", "--batch-size", "-3"], 2, &["--batch-size", "at least 1"]),
+        (vec!["classify", "good", "good", "--logits"], 2, &["--logits", "jsonl"]),
+        (vec!["evaluate", "good", "good", "--batch-size", "99999999"], 2, &["--batch-size", "at most"]),
+        (vec!["evaluate", "good", "good", "--val-fraction", "0"], 2, &["--val-fraction", "above 0"]),
         (with(&["--epochs", "0"]), 2, &["--epochs", "at least 1"]),
+        (with(&["--epochs", "-1"]), 2, &["--epochs", "-1", "at least 1"]),
         (with(&["--batch-size", "0"]), 2, &["--batch-size", "at least 1"]),
         (with(&["--time", "soon"]), 2, &["--time", "30m"]),
-        (with(&["--val-fraction", "1.5"]), 1, &["1.5"]),
+        (with(&["--val-fraction", "1.5"]), 2, &["1.5"]),
         (with(&["--flag"]), 2, &["--flag"]),
         (vec!["train", "--resume", "good"], 1, &["good", "no run folder"]),
         (vec!["train", "--resume", "nowhere"], 1, &["nowhere"]),
@@ -211,8 +378,31 @@ fn wrong_inputs_name_their_cause() {
         (vec!["classify", "empty", "good"], 1, &["empty", "model.safetensors"]),
         (vec!["classify", "text.safetensors"], 2, &["PATH"]),
         (vec!["inspect", "nowhere"], 1, &["nowhere"]),
-        (vec!["bench", "--model", "vit_huge"], 1, &["vit_huge"]),
+        (vec!["bench", "--model", "vit_huge"], 2, &["vit_huge"]),
         (vec!["paint"], 2, &["paint"]),
+        // Options without effect.
+        (with(&["--mirror", "https://example.org"]), 2, &["--mirror has no effect for good"]),
+        (with(&["--mirror", "example.org"]), 2, &["--mirror", "https://"]),
+        (with(&["--data-dir", "somewhere"]), 2, &["--data-dir has no effect for good"]),
+        (vec!["train", "--data-dir", "somewhere"], 2, &["--data-dir has no effect for shapes"]),
+        (
+            vec!["train", "shapes", "--val-fraction", "0.1"],
+            2,
+            &["--val-fraction 0.1 has no effect", "shapes"],
+        ),
+        (with(&["--offline"]), 2, &["--offline has no effect"]),
+        (with(&["--patience", "5", "--epochs", "5"]), 2, &["--patience 5 has no effect"]),
+        (with(&["--recipe", "mix.toml"]), 1, &["mix_probability", "no effect"]),
+        (vec!["train", "good", "--freeze", "backbone"], 2, &["--pretrained"]),
+        (vec!["inspect", "tiny.toml", "--val-fraction", "0.1"], 2, &["--val-fraction has no effect"]),
+        (vec!["inspect", "tiny.toml", "--data-dir", "x"], 2, &["--data-dir has no effect"]),
+        (
+            vec!["import", "text.safetensors", "--output", "m.safetensors", "--offline"],
+            2,
+            &["--offline has no effect"],
+        ),
+        (vec!["classify", "good", "good", "-0"], 2, &["-0", "an effect with the path - alone"]),
+        (vec!["classify", "good", "-", "-"], 2, &["name it once"]),
     ];
     for (arguments, status, words) in cases {
         let assert = vitrine(&pictures).args(&arguments).assert();
@@ -225,6 +415,54 @@ fn wrong_inputs_name_their_cause() {
         }
     }
     assert!(!pictures.path("runs").exists(), "a refused run leaves no folder behind");
+}
+
+#[test]
+fn usual_spellings_of_options_are_taken() {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 4);
+    pictures.fill("data/blue", [30, 30, 200], 4);
+    pictures.write("tiny.toml", TINY);
+    vitrine(&pictures)
+        .args([
+            "train",
+            "data",
+            "--arch",
+            "tiny.toml",
+            "--epochs",
+            "1",
+            "--bs",
+            "4",
+            "--lr",
+            "0.01",
+            "--wd",
+            "0.1",
+        ])
+        .args(["--imgsz", "24", "--val-split", "0.5", "--out", "run", "--jobs", "1"])
+        // The environment is there for every command and no option.
+        .env("VITRINE_DATA", "elsewhere")
+        .env("VITRINE_MIRROR", "https://example.org")
+        .assert()
+        .success();
+    let config = std::fs::read_to_string(pictures.path("run/config.toml")).unwrap();
+    let lines = [
+        "batch_size = 4",
+        "learning_rate = 0.01",
+        "weight_decay = 0.1",
+        "image_size = 24",
+        "val_fraction = 0.5",
+    ];
+    for line in lines.iter().chain(&["/elsewhere\""]) {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+    vitrine(&pictures)
+        .args(["train", "data", "--learningrate", "0.1"])
+        .assert()
+        .code(2)
+        .stderr(contains("--learning-rate"));
+    let shown = vitrine(&pictures).args(["train", "--help"]).assert().success();
+    let help = String::from_utf8(shown.get_output().stdout.clone()).unwrap();
+    assert!(!help.contains("--imgsz"), "one name is shown: {help}");
 }
 
 #[test]

@@ -371,8 +371,11 @@ fn training_begins_with_weights_of_other_classes_and_sizes() {
     ] {
         let mut command = vitrine();
         command.arg("train").args(arguments).arg("--output").arg(folder.path().join("none"));
-        let message = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        let output = command.output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains(part), "{arguments:?}: {message}");
+        let is_usage = arguments.contains(&"--freeze");
+        assert_eq!(output.status.code(), Some(if is_usage { 2 } else { 1 }), "{arguments:?}: {message}");
     }
 }
 

@@ -52,6 +52,11 @@ pub fn names() -> Vec<&'static str> {
     [SHAPES].into_iter().chain(PUBLISHED.iter().map(|published| published.name)).collect()
 }
 
+/// The names of the data sets that are kept in a folder and downloaded to it.
+pub fn published_names() -> impl Iterator<Item = &'static str> {
+    PUBLISHED.iter().map(|published| published.name)
+}
+
 /// Opens a data set by name or path. Pictures are found and labelled, not decoded.
 ///
 /// Where a folder in the current directory is called like a known data set, the folder is meant, and a warning says so.

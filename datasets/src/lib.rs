@@ -27,7 +27,7 @@ mod split;
 mod survey;
 mod transform;
 
-pub use catalog::{OpenOptions, names, open};
+pub use catalog::{OpenOptions, names, open, published_names};
 pub use dataset::{Dataset, DatasetInfo, SourceKind, Split, ValidationOrigin};
 pub use download::DownloadProgress;
 pub use error::DatasetError;

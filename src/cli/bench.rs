@@ -9,25 +9,27 @@ use clap::Args;
 use serde::Serialize;
 use vitrine_models::{ModelConfig, VisionTransformer, ops};
 
-use super::{DeviceArgs, Status, ThreadArgs};
+use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use crate::bounds::{self, within};
 use crate::output::outln;
 use crate::recipe::Recipe;
 use crate::train::optimiser;
 use crate::train::plan::named_model;
+use crate::usage::usage;
 
 /// Measure training and inference speed on random images.
 #[derive(Args)]
 #[command(after_help = "Example:\n  vitrine bench --model vit_tiny_patch16_224 --batch-size 16 --json")]
 pub(super) struct Bench {
     /// Preset or TOML file to measure.
-    #[arg(long, value_name = "NAME|FILE", default_value = "vit_tiny_patch16_224")]
+    #[arg(long, value_name = "NAME|FILE", default_value = "vit_tiny_patch16_224", aliases = aliases::MODEL)]
     model: String,
     /// Images a step.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
-    batch_size: u32,
+    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    batch_size: usize,
     /// Steps that are timed, after warm-up; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    steps: u32,
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
+    steps: usize,
     /// Train with gradient checkpointing, to see what it saves.
     #[arg(long)]
     gradient_checkpointing: bool,
@@ -69,9 +71,11 @@ impl Bench {
     pub(super) fn run(&self) -> Result<Status> {
         self.threads.apply()?;
         let (name, config, _) = named_model(&self.model)?;
-        config.validate().with_context(|| format!("--model {}", self.model))?;
         let found = self.device.select()?;
-        let (device, batch_size) = (found.device, self.batch_size as usize);
+        if found.is_gpu && self.threads.threads.is_some() {
+            usage!("--threads has no effect on {}: random images are decoded by nothing", found.name);
+        }
+        let (device, batch_size) = (found.device, self.batch_size);
         let train = self.train(&config, &device)?;
         let model = config.init(&device)?;
         let infer = self.infer(&model, &config, batch_size, &device)?;
@@ -111,9 +115,9 @@ impl Bench {
         let mut model = config.init(&tracked)?;
         let recipe = Recipe::default();
         let mut optimiser = optimiser::adamw(&recipe);
-        let images = images(config, self.batch_size as usize, &tracked);
+        let images = images(config, self.batch_size, &tracked);
         let classes = config.num_classes;
-        let targets = Tensor::<2>::full([self.batch_size as usize, classes], 1.0 / classes as f64, &tracked);
+        let targets = Tensor::<2>::full([self.batch_size, classes], 1.0 / classes as f64, &tracked);
         let mut step = || -> Result<()> {
             let loss = |logits| ops::cross_entropy(logits, targets.clone());
             let grads = if self.gradient_checkpointing {
@@ -128,7 +132,7 @@ impl Bench {
             model = optimiser.step(recipe.learning_rate, model.clone(), grads);
             device.sync().context("the device failed")
         };
-        times(self.steps as usize, &mut step)
+        times(self.steps, &mut step)
     }
 
     /// Times of forward passes, until the logits are here.
@@ -140,7 +144,7 @@ impl Bench {
         device: &Device,
     ) -> Result<Vec<f64>> {
         let images = images(config, batch, device);
-        times(self.steps as usize, &mut || {
+        times(self.steps, &mut || {
             let _ = model.forward(images.clone()).into_data();
             Ok(())
         })

@@ -1,20 +1,25 @@
 //! The arguments that say which data set is meant.
 
-use crate::output::note;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use vitrine_datasets::{Dataset, DecodeLimits, DownloadProgress, OpenOptions};
+use vitrine_datasets::{Dataset, DatasetInfo, DecodeLimits, DownloadProgress, OpenOptions, ValidationOrigin};
+
+use crate::output::note;
+use crate::usage::usage;
+
+/// Share of the training images that are kept for validation, where the data set has no validation split.
+pub(super) const VAL_FRACTION: f64 = 0.2;
 
 /// Where named data sets are.
 #[derive(Args, Clone)]
 pub(super) struct DataArgs {
-    /// Where named data sets are kept and downloaded to [default: datasets/data].
-    #[arg(long, env = "VITRINE_DATA", value_name = "DIR")]
+    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA of the environment, or datasets/data.
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Address to download named data sets from, instead of their publishers.
-    #[arg(long, env = "VITRINE_MIRROR", value_name = "URL")]
+    /// Address to download named data sets from, instead of their publishers; by default VITRINE_MIRROR of the environment.
+    #[arg(long, value_name = "URL", value_parser = address)]
     mirror: Option<String>,
     /// Never download.
     #[arg(long)]
@@ -22,12 +27,31 @@ pub(super) struct DataArgs {
 }
 
 impl DataArgs {
-    /// Where named data sets are kept.
-    pub(super) fn data_dir(&self) -> PathBuf {
-        self.data_dir.clone().unwrap_or_else(|| "datasets/data".into())
+    /// The folder of named data sets.
+    pub(super) fn folder(&self) -> PathBuf {
+        let variable =
+            || std::env::var_os("VITRINE_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+        self.data_dir.clone().or_else(variable).unwrap_or_else(|| OpenOptions::default().data_dir)
     }
 
-    /// These arguments, where they say nothing filled from a run that was begun with `data_dir`.
+    /// Checks that what was typed has an effect for `data`; `fetches` tells whether anything else may be downloaded.
+    ///
+    /// # Errors
+    /// Names the option and why it has none. The environment, which is there for every command, is no option.
+    pub(super) fn check(&self, data: &str, fetches: bool) -> Result<()> {
+        let is_kept = vitrine_datasets::published_names().any(|name| name == data);
+        let options = [
+            ("--data-dir", self.data_dir.is_some()),
+            ("--mirror", self.mirror.is_some()),
+            ("--offline", self.offline && !fetches),
+        ];
+        for (option, _) in options.into_iter().filter(|(_, is_given)| *is_given && !is_kept) {
+            usage!("{option} has no effect for {data}, which is not downloaded: leave it out");
+        }
+        Ok(())
+    }
+
+    /// These arguments, where they say nothing taken from a run that was begun with `data_dir`.
     pub(super) fn or(&self, data_dir: PathBuf) -> Self {
         Self { data_dir: Some(self.data_dir.clone().unwrap_or(data_dir)), ..self.clone() }
     }
@@ -35,11 +59,14 @@ impl DataArgs {
     /// Opens a data set; where it has no validation split, `val_fraction` of its training pictures become one.
     pub(super) fn open(&self, data: &str, val_fraction: f64, seed: u64) -> Result<Dataset> {
         let options = OpenOptions {
-            data_dir: self.data_dir(),
+            data_dir: self.folder(),
             val_fraction,
             seed,
             download: !self.offline,
-            mirror: self.mirror.clone(),
+            mirror: self
+                .mirror
+                .clone()
+                .or_else(|| std::env::var("VITRINE_MIRROR").ok().filter(|url| !url.is_empty())),
             progress: Some(announce),
             max_file_bytes: DecodeLimits::default().max_file_bytes,
         };
@@ -49,6 +76,24 @@ impl DataArgs {
         }
         Ok(dataset)
     }
+}
+
+/// An address that files can be downloaded from.
+fn address(text: &str) -> Result<String, String> {
+    let is_one =
+        ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme) && text.len() > scheme.len());
+    if is_one { Ok(text.to_owned()) } else { Err("it must begin with https:// or http://".to_owned()) }
+}
+
+/// Checks that a share for validation that was typed has an effect.
+///
+/// # Errors
+/// When the data set has a validation split of its own.
+pub(super) fn check_val_fraction(stated: Option<f64>, info: &DatasetInfo) -> Result<()> {
+    if let (Some(share), ValidationOrigin::Given) = (stated, info.validation) {
+        usage!("--val-fraction {share} has no effect: {} has a validation split of its own", info.name);
+    }
+    Ok(())
 }
 
 fn announce(progress: &DownloadProgress<'_>) {

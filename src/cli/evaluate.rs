@@ -8,8 +8,9 @@ use clap::Args;
 use vitrine_datasets::{Dataset, DecodeLimits, Loader, LoaderConfig, Sample, Split};
 
 use super::data::DataArgs;
-use super::{DeviceArgs, Status, ThreadArgs};
-use crate::evaluate::{Metrics, predict, table};
+use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use crate::bounds::{self, within};
+use crate::evaluate::{Metrics, NOT_FINITE, predict, table};
 use crate::model_file::{self, HeldOut, ModelCard};
 use crate::output::{note, outln};
 
@@ -30,11 +31,11 @@ pub(super) struct Evaluate {
     #[arg(long)]
     json: bool,
     /// Pictures a forward pass.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
-    batch_size: u32,
+    #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    batch_size: usize,
     /// Share of the training pictures to measure on, where the data set has no validation split; by default those
     /// that were kept from this model's training.
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Seed of that choice.
     #[arg(long, value_name = "N")]
@@ -54,13 +55,14 @@ impl Evaluate {
         let (card, model) = model_file::load(&self.model, &device)?;
         let held_out = card.held_out.unwrap_or(HeldOut { val_fraction: 0.2, seed: 0 });
         let val_fraction = self.val_fraction.unwrap_or(held_out.val_fraction);
+        self.data_args.check(&self.data, false)?;
         let dataset = self.data_args.open(&self.data, val_fraction, self.seed.unwrap_or(held_out.seed))?;
         let split = self.split.unwrap_or(if dataset.test.is_empty() { Split::Val } else { Split::Test });
         let samples = align(&dataset, split, &card, &self.data)?;
         let loader = Loader::new(
-            samples,
+            samples.clone(),
             LoaderConfig {
-                batch_size: self.batch_size as usize,
+                batch_size: self.batch_size,
                 seed: 0,
                 threads,
                 prefetch: 4,
@@ -73,6 +75,15 @@ impl Evaluate {
             },
         )?;
         let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), &device)?;
+        let broken = predicted.predictions.not_finite();
+        if let Some(&first) = broken.first() {
+            bail!(
+                "{}: {NOT_FINITE} (so for {} of {} images)",
+                samples[predicted.indices[first]].picture.name(),
+                broken.len(),
+                predicted.indices.len()
+            );
+        }
         let metrics = Metrics::compute(&predicted.predictions, &card.classes);
         if self.json {
             outln!("{}", serde_json::to_string(&metrics)?)?;

@@ -7,8 +7,8 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use vitrine_models::weights::Layout;
 
-use super::Status;
 use super::import::same_file;
+use super::{Status, aliases};
 use crate::output::{note, outln};
 use crate::{export, model_file, weights_file::Precision};
 
@@ -29,7 +29,7 @@ pub(super) struct Export {
     #[arg(long, value_enum, value_name = "LAYOUT")]
     layout: Library,
     /// File or folder to write.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", aliases = aliases::OUTPUT)]
     output: PathBuf,
     /// How the weights are stored.
     #[arg(long, value_enum, default_value_t = Precision::F32)]

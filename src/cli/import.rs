@@ -7,11 +7,12 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use vitrine_models::weights::Layout;
 
-use super::Status;
+use super::{Status, aliases};
 use crate::hub;
 use crate::import::{self, Account, Options};
 use crate::model_file;
 use crate::output::{note, outln};
+use crate::usage::usage;
 use crate::weights_file::Precision;
 
 /// Make a model file from the weights of timm, Hugging Face, torchvision or Microsoft.
@@ -29,7 +30,7 @@ pub(super) struct Import {
     #[arg(value_name = "WEIGHTS")]
     weights: String,
     /// Model file to write.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", aliases = aliases::OUTPUT)]
     output: PathBuf,
     /// Whose names the tensors have; by default told from the names.
     #[arg(long, value_enum, value_name = "LAYOUT")]
@@ -76,6 +77,9 @@ impl Import {
     pub(super) fn run(&self) -> Result<Status> {
         if self.output.is_dir() {
             bail!("--output {}: this is a folder; name the model file to write", self.output.display());
+        }
+        if self.offline && !hub::is_repository(&self.weights) {
+            usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
         let (weights, _) = hub::locate(&self.weights, self.offline)?;
         let options = Options {

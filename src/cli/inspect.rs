@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
@@ -11,29 +11,33 @@ use serde_json::{Value, json};
 use vitrine_datasets::{DecodeLimits, Inspection, Split};
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
-use super::data::DataArgs;
-use super::{Status, ThreadArgs};
-use crate::model_file::{self, ModelCard};
+use super::data::{self, DataArgs, check_val_fraction};
+use super::{Status, ThreadArgs, aliases};
+use crate::bounds::{self, within};
+use crate::model_file;
 use crate::output::{out, outln};
+use crate::text::{printable, printable_lines};
+use crate::train::plan::read_model;
+use crate::usage::{did_you_mean, usage};
 
-/// Describe a data set (with its faults), a model file, a run folder or a preset.
+/// Describe a data set (with its faults), a model file, a run folder, a preset or an architecture file.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine inspect photos/\n  vitrine inspect runs/shapes-vit_pico_patch4_32-1\n  \
-    vitrine inspect vit_tiny_patch16_224"
+    vitrine inspect vit_tiny_patch16_224\n  vitrine inspect my_model.toml --image-size 64"
 )]
 pub(super) struct Inspect {
-    /// Data set, model file, run folder or preset.
-    #[arg(value_name = "DATA|MODEL|PRESET")]
+    /// Data set, model file, run folder, preset or TOML file of an architecture.
+    #[arg(value_name = "DATA|MODEL|PRESET|FILE.toml")]
     what: String,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Share split off for validation, where the data set has no validation split.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
-    val_fraction: f64,
-    /// Count a preset's costs at this image side in pixels.
-    #[arg(long, value_name = "PIXELS")]
+    /// Share split off for validation, where the data set has no validation split; by default 0.2.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
+    val_fraction: Option<f64>,
+    /// Count the costs of a preset or an architecture file at this image side in pixels.
+    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
     image_size: Option<usize>,
     #[command(flatten)]
     data_args: DataArgs,
@@ -46,24 +50,39 @@ impl Inspect {
         self.threads.apply()?;
         let path = Path::new(&self.what);
         if let Some(config) = preset::find(&self.what) {
-            return self.preset(config);
+            return self.architecture(config);
+        }
+        if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
+            return self.architecture(read_model(path)?);
         }
         if self.image_size.is_some() {
-            bail!("--image-size: this is for presets alone, and {} is none", self.what);
+            usage!(
+                "--image-size: this is for presets and architecture files alone, and {} is none",
+                self.what
+            );
         }
         let is_model = path.extension().is_some_and(|extension| extension == "safetensors")
             || path.join(model_file::FILE_NAME).is_file();
         if is_model {
-            return self.model(&model_file::read_card(path)?);
+            return self.model(path);
         }
         if !path.exists() && !vitrine_datasets::names().contains(&self.what.as_str()) {
             bail!(
-                "{}: neither a file or folder nor a name; names are {} and what `vitrine presets` lists",
+                "{}: neither a file or folder nor a name; names are {} and what `vitrine presets` lists{}",
                 self.what,
-                vitrine_datasets::names().join(", ")
+                vitrine_datasets::names().join(", "),
+                did_you_mean(
+                    &self.what,
+                    vitrine_datasets::names()
+                        .into_iter()
+                        .chain(preset::all().into_iter().map(|entry| entry.name))
+                )
             );
         }
-        let dataset = self.data_args.open(&self.what, self.val_fraction, 0)?;
+        self.data_args.check(&self.what, false)?;
+        let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
+        let dataset = self.data_args.open(&self.what, val_fraction, 0)?;
+        check_val_fraction(self.val_fraction, &dataset.info)?;
         let inspection = vitrine_datasets::inspect(&dataset, &DecodeLimits::default());
         if self.json {
             outln!("{}", serde_json::to_string(&inspection)?)?;
@@ -73,10 +92,13 @@ impl Inspect {
         Ok(if inspection.has_faults() { Status::Partial } else { Status::Done })
     }
 
-    fn preset(&self, mut config: ModelConfig) -> Result<Status> {
+    fn architecture(&self, mut config: ModelConfig) -> Result<Status> {
+        self.only_for_data()?;
         if let Some(side) = self.image_size {
             config.image_size = ImageSize::square(side);
-            config.validate().context("--image-size")?;
+            if let Err(error) = config.validate() {
+                usage!("--image-size {side}: {error}");
+            }
         }
         let parameters = config.init(&Device::default())?.num_params();
         if self.json {
@@ -88,13 +110,24 @@ impl Inspect {
         Ok(Status::Done)
     }
 
-    fn model(&self, card: &ModelCard) -> Result<Status> {
-        let parameters = card.model.init(&Device::default())?.num_params();
+    /// Refuses options that have an effect for data sets alone.
+    fn only_for_data(&self) -> Result<()> {
+        if self.val_fraction.is_some() {
+            usage!("--val-fraction has no effect for {}, which is no data set", self.what);
+        }
+        self.data_args.check(&self.what, false)
+    }
+
+    /// Describes a model file, if its tensors are those of its description.
+    fn model(&self, path: &Path) -> Result<Status> {
+        self.only_for_data()?;
+        let (card, model) = model_file::load(path, &Device::default())?;
+        let parameters = model.num_params();
         if self.json {
             outln!("{}", json!({ "card": card, "parameters": parameters, "cost": cost(&card.model) }))?;
         } else {
             print_summary(&card.model, parameters)?;
-            out!("{}", toml::to_string(card)?)?;
+            out!("{}", printable_lines(&toml::to_string(&card)?))?;
         }
         Ok(Status::Done)
     }
@@ -152,13 +185,14 @@ fn print_data(inspection: &Inspection) -> Result<()> {
     outln!("colour: {} pictures, grey: {}", inspection.colour, inspection.grey)?;
     outln!("mean {:.4?}, std {:.4?} (of values from 0 to 1)", inspection.mean, inspection.std)?;
     outln!("largest class / smallest class: {:.2}", inspection.imbalance)?;
-    let width = info.classes.iter().map(|class| class.chars().count()).max().unwrap_or(0).max(8);
+    let classes: Vec<_> = info.classes.iter().map(|class| printable(class)).collect();
+    let width = classes.iter().map(|class| class.chars().count()).max().unwrap_or(0).max(8);
     out!("\n{:width$}", "class")?;
     for counts in &inspection.splits {
         out!(" {:>9}", counts.split.to_string())?;
     }
     outln!()?;
-    for (index, class) in info.classes.iter().enumerate() {
+    for (index, class) in classes.iter().enumerate() {
         out!("{class:width$}")?;
         for counts in &inspection.splits {
             out!(" {:>9}", counts.classes[index])?;
@@ -175,7 +209,12 @@ fn print_data(inspection: &Inspection) -> Result<()> {
 
 fn print_faults(inspection: &Inspection) -> Result<()> {
     for fault in &inspection.corrupt {
-        outln!("\nunreadable ({}): {}: {}", fault.split, fault.picture, fault.reason)?;
+        outln!(
+            "\nunreadable ({}): {}: {}",
+            fault.split,
+            printable(&fault.picture),
+            printable(&fault.reason)
+        )?;
     }
     for fault in &inspection.left_out.unreadable {
         outln!("\nunreadable: {}: {}", fault.name, fault.message)?;
@@ -197,7 +236,7 @@ fn print_faults(inspection: &Inspection) -> Result<()> {
         let pictures: Vec<String> = group
             .pictures
             .iter()
-            .map(|copy| format!("{} ({}, {})", copy.picture, copy.split, copy.class))
+            .map(|copy| format!("{} ({}, {})", printable(&copy.picture), copy.split, printable(&copy.class)))
             .collect();
         outln!("the same picture: {}", pictures.join(" = "))?;
     }

@@ -1,5 +1,6 @@
 //! The command line: one file a command, each turning what was typed into what is meant.
 
+mod aliases;
 mod bench;
 mod classify;
 mod data;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::device::{self, FoundDevice};
 use crate::output::{OutputError, note};
+use crate::usage::UsageError;
 
 /// Train a Vision Transformer on a folder of pictures, measure it honestly, and classify images.
 #[derive(Parser)]
@@ -56,7 +58,7 @@ enum Status {
 #[derive(Args)]
 struct DeviceArgs {
     /// cpu, gpu, or a backend's name with an index such as wgpu:0; by default the best of this binary.
-    #[arg(long, env = "VITRINE_DEVICE", value_name = "DEVICE")]
+    #[arg(long, env = "VITRINE_DEVICE", value_name = "DEVICE", value_parser = device::known)]
     device: Option<String>,
 }
 
@@ -75,7 +77,7 @@ impl DeviceArgs {
 #[derive(Args)]
 struct ThreadArgs {
     /// Threads that compute; by default all of the machine.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), aliases = aliases::THREADS)]
     threads: Option<u16>,
 }
 
@@ -98,6 +100,9 @@ impl ThreadArgs {
     }
 }
 
+/// The status of wrong usage, clap's.
+const WRONG_USAGE: u8 = 2;
+
 /// Runs the program on its arguments: 0 done, 1 failed, 2 wrong usage.
 pub fn main() -> ExitCode {
     match Cli::try_parse() {
@@ -105,7 +110,7 @@ pub fn main() -> ExitCode {
         Err(usage) if usage.use_stderr() => {
             // As with `note!`: it is told by the status too.
             let _ = usage.print();
-            ExitCode::from(2)
+            ExitCode::from(WRONG_USAGE)
         }
         Err(help) => {
             ended(help.print().map(|()| Status::Done).map_err(|error| OutputError::from(error).into()))
@@ -135,7 +140,7 @@ fn ended(result: Result<Status>) -> ExitCode {
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
         Err(error) => {
             note!("error: {error:#}");
-            ExitCode::FAILURE
+            if UsageError::is_cause_of(&error) { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -8,9 +8,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use vitrine_datasets::{Dataset, DecodeLimits, survey};
 
-use super::data::DataArgs;
-use super::{DeviceArgs, Status, ThreadArgs};
+use super::data::{self, DataArgs, check_val_fraction};
+use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use crate::bounds::{self, within};
 use crate::device::FoundDevice;
+use crate::hub;
 use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
@@ -32,7 +34,7 @@ pub(super) struct Train {
     #[arg(value_name = "DATA", default_value = "shapes")]
     data: String,
     /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", aliases = aliases::MODEL)]
     model: Option<String>,
     /// Weights to begin with: a model file, a run folder, another library's file or folder (see `vitrine import`), or
     /// hf:OWNER/NAME[@REVISION] of Hugging Face.
@@ -43,47 +45,47 @@ pub(super) struct Train {
     #[arg(long, value_name = "backbone|N", requires = "pretrained")]
     freeze: Option<Freeze>,
     /// Factor by which the learning rate falls with every block from the head towards the input.
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::FACTOR))]
     layer_decay: Option<f64>,
     /// Recipe: plain, short, long, fine-tune or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE")]
     recipe: Option<String>,
     /// Passes over the training pictures.
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
     epochs: Option<usize>,
     /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. A run by the clock cannot be
     /// repeated bit for bit.
     #[arg(long, value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
     /// Pictures a step.
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: Option<usize>,
     /// The highest learning rate.
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
     learning_rate: Option<f64>,
     /// Weight decay.
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
     weight_decay: Option<f64>,
     /// Side of the input in pixels.
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
     image_size: Option<usize>,
     /// Stop after this many epochs without a better validation result.
-    #[arg(long, value_name = "EPOCHS", value_parser = positive)]
+    #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     patience: Option<usize>,
     /// Share of unreadable training pictures above which the run fails.
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     bad_file_limit: Option<f64>,
     /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
     #[arg(long)]
     gradient_checkpointing: bool,
-    /// Share of the training pictures kept for validation, where the data set has no validation split.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2, allow_negative_numbers = true)]
-    val_fraction: f64,
+    /// Share of the training pictures kept for validation, where the data set has no validation split; by default 0.2.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
+    val_fraction: Option<f64>,
     /// From which everything random comes.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Run folder to make; by default the first free runs/DATA-MODEL-N.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: Option<PathBuf>,
     /// Go on with an interrupted run; --epochs or --time, that of the whole run, lengthens it, a finished one too.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
@@ -120,7 +122,11 @@ impl Train {
 
     /// A new run: everything decided, its folder made.
     fn begun(&self) -> Result<(RunConfig, RunFolder, Dataset, Start)> {
-        let dataset = self.data_args.open(&self.data, self.val_fraction, self.seed)?;
+        let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
+        self.data_args.check(&self.data, fetches)?;
+        let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
+        let dataset = self.data_args.open(&self.data, val_fraction, self.seed)?;
+        check_val_fraction(self.val_fraction, &dataset.info)?;
         let survey = survey(&dataset.train, 512, &DecodeLimits::default())?;
         let pretrained = self
             .pretrained
@@ -141,8 +147,8 @@ impl Train {
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             data: self.data.clone(),
             data_path: data_path(&self.data),
-            data_dir: std::path::absolute(self.data_args.data_dir())?,
-            val_fraction: self.val_fraction,
+            data_dir: std::path::absolute(self.data_args.folder())?,
+            val_fraction,
             seed: self.seed,
             model_name: plan.model_name,
             pretrained: self.pretrained.clone(),
@@ -188,6 +194,7 @@ impl Train {
                 return Ok(None);
             }
         };
+        self.data_args.check(&config.data, false)?;
         let data = self.data_args.or(config.data_dir.clone());
         let dataset = data.open(&found(&config), config.val_fraction, config.seed)?;
         if dataset.info.classes != config.classes {
@@ -230,10 +237,15 @@ impl Train {
         if outcome == Outcome::StoppedEarly {
             note!("stopped early: no better validation result for {} epochs", run.config.recipe.patience);
         }
-        let summary = report::of_run(&run.folder, &run.config, &run.dataset, trainer.progress(), &run.device)
+        let report = report::of_run(&run.folder, &run.config, &run.dataset, trainer.progress(), &run.device)
             .context("the report cannot be made")?;
         let seconds = trainer.progress().history.last().map_or(0.0, |row| row.seconds);
-        outln!("{summary}, after {}", clock(seconds))?;
+        let verdicts: String =
+            report.verdicts.iter().map(|verdict| format!("; {}", verdict.name())).collect();
+        outln!("{}, after {}{verdicts}", report.line, clock(seconds))?;
+        for verdict in &report.verdicts {
+            note!("{verdict}");
+        }
         outln!("model: {}", run.folder.model().display())?;
         outln!("report: {}", run.folder.report().display())?;
         Ok(Status::Done)
@@ -283,17 +295,11 @@ struct Concluded {
     device: FoundDevice,
 }
 
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(0) => Err("it must be at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(_) => Err("a whole number is needed".to_owned()),
-    }
-}
-
 fn time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(time) if time.is_zero() => Err("it must be above 0".to_owned()),
+        Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
+            Err(format!("it must be a number of seconds {}", bounds::SECONDS))
+        }
         Ok(time) => Ok(time),
         Err(error) => Err(format!("{error}; write 90s, 30m or 2h")),
     }

@@ -24,8 +24,10 @@ pub struct Metrics {
     /// Fraction of samples whose true class is among the best five, or among all if there are fewer.
     #[serde(deserialize_with = "null_is_nan")]
     pub top5: f64,
-    /// Unweighted mean of the classes' F1, where a class that has none counts as 0 (scikit-learn's
-    /// `f1_score(average="macro", zero_division=0)` over all classes, also those without a sample).
+    /// Unweighted mean of F1 over the classes that occur, as a sample's class or as a prediction; a class of the
+    /// model that neither has nor is given a sample says nothing (scikit-learn's `f1_score(average="macro",
+    /// zero_division=0)` without `labels`).
+    #[serde(deserialize_with = "null_is_nan")]
     pub macro_f1: f64,
     /// Expected calibration error over the bins of [`reliability`].
     #[serde(deserialize_with = "null_is_nan")]
@@ -97,7 +99,7 @@ impl Metrics {
             loss: loss / samples as f64,
             top1: correct as f64 / samples as f64,
             top5: in_top5 as f64 / samples as f64,
-            macro_f1: per_class.iter().map(|class| class.f1).sum::<f64>() / classes as f64,
+            macro_f1: macro_f1(&per_class, &confusion),
             ece: expected_calibration_error(&reliability(predictions)),
             per_class,
             confusion,
@@ -145,10 +147,20 @@ fn class_scores(confusion: &[Vec<usize>], support: &[usize], class_names: &[Stri
         .collect()
 }
 
+/// The mean F1 of the classes that have samples or were chosen; NaN where there are none.
+fn macro_f1(per_class: &[ClassMetrics], confusion: &[Vec<usize>]) -> f64 {
+    let mut occurs: Vec<bool> = per_class.iter().map(|class| class.support > 0).collect();
+    for (class, count) in confusion.iter().flat_map(|row| row.iter().enumerate()) {
+        occurs[class] |= *count > 0;
+    }
+    let scores = per_class.iter().zip(&occurs).filter(|(_, occurs)| **occurs).map(|(class, _)| class.f1);
+    scores.sum::<f64>() / occurs.iter().filter(|occurs| **occurs).count() as f64
+}
+
 /// The 95 % score interval of a proportion (Wilson 1927); `[0, 1]` where nothing was counted.
 ///
 /// Unlike the normal approximation it stays inside `[0, 1]` and keeps its coverage near the ends.
-fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
+pub(crate) fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
     const Z: f64 = 1.959_963_984_540_054;
     if samples == 0 {
         return [0.0, 1.0];
@@ -250,6 +262,23 @@ mod tests {
         // 3/4 * |1/3 - 3/4| + 1/4 * |1 - 1/2|
         assert_close(metrics.ece, 0.4375);
         assert_eq!(metrics.macro_f1, 0.5);
+    }
+
+    #[test]
+    fn classes_that_do_not_occur_have_no_part_in_the_mean() {
+        // scikit-learn: f1_score([0, 0, 1, 1], [0, 0, 1, 3], average="macro", zero_division=0) is
+        // (1 + 2/3 + 0) / 3 over the labels 0, 1 and 3; label 2 is in neither list.
+        let mut predictions = Predictions::new(4);
+        for (label, chosen) in [(0, 0), (0, 0), (1, 1), (1, 3)] {
+            predictions.push(
+                &[label],
+                &std::array::from_fn::<f32, 4, _>(|class| f32::from(u8::from(class == chosen))),
+            );
+        }
+        let metrics = Metrics::compute(&predictions, &names(4));
+        assert_close(metrics.macro_f1, 5.0 / 9.0);
+        assert_eq!(metrics.per_class[2].f1, 0.0);
+        assert!(Metrics::compute(&Predictions::new(2), &names(2)).macro_f1.is_nan());
     }
 
     #[test]

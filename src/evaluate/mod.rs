@@ -15,5 +15,7 @@ pub use predict::{Predicted, predict};
 pub use predictions::{ConfidentMistake, Predictions};
 pub use table::table;
 
+pub(crate) use metrics::wilson_interval;
 pub(crate) use predict::images;
+pub(crate) use predictions::NOT_FINITE;
 pub(crate) use table::{interval, percent};

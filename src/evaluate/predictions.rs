@@ -1,5 +1,9 @@
 //! The logits of a data set, with the true labels, and what one row of logits says.
 
+/// What is wrong where a logit is NaN or infinite.
+pub(crate) const NOT_FINITE: &str =
+    "the model gives logits that are not finite (NaN or infinity), which say nothing; its weights are broken";
+
 /// Logits and true labels, gathered batch by batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictions {
@@ -102,6 +106,12 @@ impl Predictions {
         mistakes
     }
 
+    /// Positions of the samples with a logit that is NaN or infinite, in the order in which they were pushed.
+    pub fn not_finite(&self) -> Vec<usize> {
+        let outcomes = self.outcomes().enumerate();
+        outcomes.filter_map(|(sample, (_, outcome))| outcome.is_none().then_some(sample)).collect()
+    }
+
     /// Every sample's label with what its logits say; `None` where a logit is not finite.
     pub(super) fn outcomes(&self) -> impl Iterator<Item = (usize, Option<Outcome>)> {
         let rows = self.logits.chunks_exact(self.classes);
@@ -176,6 +186,7 @@ mod tests {
         };
         assert_eq!(samples(9), [2, 4, 0]);
         assert_eq!(samples(1), [2]);
+        assert_eq!(predictions.not_finite(), [3]);
     }
 
     #[test]

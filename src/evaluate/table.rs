@@ -1,6 +1,7 @@
 //! An evaluation as text for a terminal.
 
 use super::metrics::{ClassMetrics, Metrics};
+use crate::text::printable;
 
 /// Up to this many classes, all are listed.
 const LISTED_CLASSES: usize = 50;
@@ -78,7 +79,7 @@ fn summary(metrics: &Metrics) -> String {
 
 /// A class name that keeps to its column: printable and not too long.
 fn shown(name: &str) -> String {
-    let mut name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut name = printable(name).into_owned();
     if let Some((cut, _)) = name.char_indices().nth(NAME_WIDTH) {
         name.truncate(cut);
         name.pop();
@@ -150,7 +151,7 @@ top-1 50.0 % (95 % interval 21.5–78.5 %)  top-5 100.0 %  macro F1 0.333  loss 
 
     #[test]
     fn names_keep_to_their_column() {
-        assert_eq!(shown("a\tb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+        assert_eq!(shown("a\tb\u{1b}[31m"), "a\\tb\\u001b[31m");
         assert_eq!(shown(&"é".repeat(40)), "é".repeat(31) + "…");
         assert_eq!(shown(&"é".repeat(32)), "é".repeat(32));
     }

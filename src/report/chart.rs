@@ -6,7 +6,7 @@ use crate::evaluate::percent;
 /// Size of the whole chart.
 const SIZE: (f64, f64) = (380.0, 264.0);
 /// Left, right, top and bottom of the plot inside it.
-const PLOT: (f64, f64, f64, f64) = (56.0, 366.0, 22.0, 222.0);
+const PLOT: (f64, f64, f64, f64) = (64.0, 366.0, 22.0, 222.0);
 /// With more epochs than this, hovering would not find a single one.
 const HOVER_EPOCHS: usize = 400;
 
@@ -69,9 +69,11 @@ impl Series {
 }
 
 impl Axis {
-    /// An axis with about `count` round ticks that covers the values.
+    /// An axis with about `count` round ticks that covers the values; it is never so narrow that the ticks' labels
+    /// would need more than five digits to differ.
     fn covering(low: f64, high: f64, count: f64, least_step: f64) -> Self {
-        let span = if high > low { high - low } else { (0.1 * high.abs()).max(1e-6) };
+        let size = low.abs().max(high.abs());
+        let span = if high > low { (high - low).max(1e-3 * size) } else { (0.1 * size).max(1e-6) };
         let power = 10f64.powf((span / count).log10().floor());
         let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power * count >= span);
         let step = (factor.unwrap_or(10.0) * power).max(least_step);
@@ -86,14 +88,19 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// A tick's text, with as many digits as the step asks for.
+    /// A tick's text, with as many digits as tell it from its neighbors.
     fn label(&self, value: f64, unit: Unit) -> String {
+        let exponent = |value: f64| (value.abs().log10() + 1e-9).floor();
         let scale = if unit == Unit::Percent { 100.0 } else { 1.0 };
-        let decimals = (-(scale * self.step).log10() - 1e-9).ceil().max(0.0);
+        let decimals = (-exponent(scale * self.step)).max(0.0);
+        let size = self.low.abs().max(self.high.abs());
         match unit {
-            Unit::Percent => format!("{:.*} %", decimals.min(3.0) as usize, 100.0 * value),
-            _ if value == 0.0 => "0".to_owned(),
-            _ if decimals > 3.0 || value.abs() >= 1e5 => format!("{value:.1e}").replace(".0e", "e"),
+            Unit::Percent => format!("{:.*} %", decimals as usize, 100.0 * value),
+            // The first tick may be off zero by a rounding error.
+            _ if value.abs() < 1e-6 * self.step => "0".to_owned(),
+            _ if size < 1e-2 || size >= 1e5 => {
+                format!("{value:.*e}", (exponent(value) - exponent(self.step)).max(0.0) as usize)
+            }
             _ => format!("{value:.*}", decimals as usize),
         }
     }
@@ -320,6 +327,28 @@ mod tests {
         assert_eq!(accuracy.label(0.982, Unit::Percent), "98.20 %");
         let loss = Axis::covering(1e6, 5e6, 5.0, 0.0);
         assert_eq!(loss.label(2e6, Unit::Number), "2e6");
+    }
+
+    #[test]
+    fn no_two_ticks_have_the_same_label() {
+        let flat = [
+            (1.0, 1.0),
+            (1.0, 1.000_04),
+            (0.693_1, 0.693_2),
+            (123_456.0, 123_461.0),
+            (1e-3, 1.01e-3),
+            (9.999, 10.001),
+        ];
+        for (low, high) in flat {
+            for unit in [Unit::Number, Unit::FromZero, Unit::Percent] {
+                let axis = Axis::covering(low, high, 5.0, 0.0);
+                let mut labels: Vec<_> = axis.ticks.iter().map(|&tick| axis.label(tick, unit)).collect();
+                assert!(unit == Unit::Percent || labels.iter().all(|label| label.len() <= 8), "{labels:?}");
+                let count = labels.len();
+                labels.dedup();
+                assert_eq!(labels.len(), count, "{low}..{high}: {labels:?}");
+            }
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn section(metrics: &Metrics) -> String {
     let rows: String = classes.into_iter().map(row).collect();
     let hint = if metrics.per_class.len() > UNSCROLLED { "; scroll for the others" } else { "" };
     let body = format!(
-        r#"<p class="note">Lowest F1 first{hint}.</p>
+        r#"<p class="note">Lowest F1 first{hint}. Macro F1 is the mean over the classes that have samples or were predicted.</p>
 <div class="scroll tall" tabindex="0">
 <table>
 <thead><tr><th scope="col">Class</th><th scope="col" class="wide">F1</th>

@@ -1,4 +1,8 @@
 //! The confusion matrix as a coloured grid, and the pairs that are confused most.
+//!
+//! With many classes the whole grid would be a grey square: then it holds those classes that are confused most.
+
+use std::collections::BTreeSet;
 
 use super::classes::bar;
 use super::html::{escape, escape_short, section as html_section};
@@ -10,13 +14,17 @@ const LISTED_PAIRS: usize = 10;
 const NAME_WIDTH: usize = 16;
 /// Longer class names are cut in the list of pairs.
 const LISTED_NAME_WIDTH: usize = 28;
+/// Up to this many classes, the matrix holds all.
+const WHOLE_MATRIX: usize = 100;
+/// Beyond that, so many of those that are confused most.
+const BLOCK: usize = 24;
 /// Width of a character of a class name, about, in units of its font size.
 const CHARACTER: f64 = 0.58;
 
-/// How much a matrix of some size can show.
+/// Which classes a matrix shows, and how much of them there is room for.
 struct Layout {
-    /// Number of classes.
-    classes: usize,
+    /// The classes, in class order.
+    classes: Vec<usize>,
     /// Side of a cell.
     cell: f64,
     /// Font size of the class names; `None` where they would not be readable.
@@ -29,37 +37,73 @@ struct Layout {
 
 /// The matrix and the list.
 pub(super) fn section(metrics: &Metrics) -> String {
-    let layout = Layout::new(metrics);
-    let hint = if layout.names.is_some() { "" } else { " Hover over a cell for its classes." };
     let body = format!(
         r#"<div class="beside matrix-row">
-<div class="matrix-box">
-<div class="scroll" tabindex="0">{}</div>
-{}<p class="note">Rows are the true classes, columns the predictions;
-colour is the share of the row.{hint}</p>
-</div>
-<div class="pairs">
+{}<div class="pairs">
 <h3>Most confused pairs</h3>
 {}</div>
 </div>
 "#,
-        matrix(metrics, &layout),
-        key(),
+        matrix_box(metrics, &Layout::new(metrics)),
         pairs(metrics),
     );
     html_section("Confusion", &body)
 }
 
+/// The matrix with what its colours mean; nothing if it has no class to show.
+fn matrix_box(metrics: &Metrics, layout: &Layout) -> String {
+    if layout.classes.is_empty() {
+        return String::new();
+    }
+    let (shown, all) = (layout.classes.len(), metrics.per_class.len());
+    let part = if shown < all {
+        format!(" These are the {shown} of {all} classes that are confused most often.")
+    } else {
+        String::new()
+    };
+    let hint = if layout.names.is_some() { "" } else { " Hover over a cell for its classes." };
+    format!(
+        r#"<div class="matrix-box">
+<div class="scroll" tabindex="0">{}</div>
+{}<p class="note">Rows are the true classes, columns the predictions;
+colour is the share of the row.{part}{hint}</p>
+</div>
+"#,
+        matrix(metrics, layout),
+        key(),
+    )
+}
+
+/// The classes that the matrix shows: all, or those of the most frequent confusions.
+fn shown_classes(metrics: &Metrics) -> Vec<usize> {
+    let all = metrics.per_class.len();
+    if all <= WHOLE_MATRIX {
+        return (0..all).collect();
+    }
+    let mut shown = BTreeSet::new();
+    for pair in metrics.most_confused(usize::MAX) {
+        let new = [pair.truth, pair.predicted].iter().filter(|class| !shown.contains(*class)).count();
+        if shown.len() + new <= BLOCK {
+            shown.extend([pair.truth, pair.predicted]);
+        }
+        if shown.len() == BLOCK {
+            break;
+        }
+    }
+    shown.into_iter().collect()
+}
+
 impl Layout {
     fn new(metrics: &Metrics) -> Self {
-        let classes = metrics.per_class.len();
-        let longest = metrics.per_class.iter().map(|class| class.label.chars().count()).max().unwrap_or(0);
-        let (cell, names, counts) = match classes {
+        let classes = shown_classes(metrics);
+        let length = |class: &usize| metrics.per_class[*class].label.chars().count();
+        let longest = classes.iter().map(length).max().unwrap_or(0);
+        let (cell, names, counts) = match classes.len() {
             0..=5 => (56.0, Some(12.0), true),
             6..=12 => (37.0, Some(12.0), true),
             13..=24 => (30.0, Some(11.0), true),
             25..=60 => (13.0, Some(9.5), false),
-            _ => ((640.0 / classes as f64).max(1.0), None, false),
+            count => (640.0 / count as f64, None, false),
         };
         let width = longest.clamp(4, NAME_WIDTH) as f64;
         let margin = names.map_or(2.0, |size| 12.0 + size * CHARACTER * width);
@@ -74,7 +118,7 @@ impl Layout {
 
 /// The grid with its names; cells that are zero are left empty.
 fn matrix(metrics: &Metrics, layout: &Layout) -> String {
-    let side = layout.cell * layout.classes as f64;
+    let side = layout.cell * layout.classes.len() as f64;
     let size = layout.margin + side + 2.0;
     // A grid with text shrinks only as far as the text stays readable, and then scrolls.
     let width = if layout.names.is_some() {
@@ -82,23 +126,18 @@ fn matrix(metrics: &Metrics, layout: &Layout) -> String {
     } else {
         String::new()
     };
+    let classes = || layout.classes.iter().enumerate();
     let names: String = layout.names.map_or_else(String::new, |font| {
-        metrics
-            .per_class
-            .iter()
-            .enumerate()
-            .map(|(index, class)| name(layout, index, &class.label, font))
-            .collect()
+        classes().map(|(place, &class)| name(layout, place, &metrics.per_class[class].label, font)).collect()
     });
-    let cells: String = metrics
-        .confusion
-        .iter()
-        .enumerate()
-        .flat_map(|(truth, row)| {
-            row.iter().enumerate().map(move |(predicted, &count)| (truth, predicted, count))
+    let pair =
+        |truth, predicted| ConfusedPair { truth, predicted, count: metrics.confusion[truth][predicted] };
+    let cells: String = classes()
+        .flat_map(|(row, &truth)| {
+            classes().map(move |(column, &predicted)| ([row, column], pair(truth, predicted)))
         })
-        .filter(|&(_, _, count)| count > 0)
-        .map(|(truth, predicted, count)| cell(metrics, layout, ConfusedPair { truth, predicted, count }))
+        .filter(|(_, pair)| pair.count > 0)
+        .map(|(place, pair)| cell(metrics, layout, place, pair))
         .collect();
     format!(
         r#"<svg class="matrix"{width} viewBox="0 0 {size:.0} {size:.0}" role="img"
@@ -110,9 +149,9 @@ aria-label="Confusion matrix">
 }
 
 /// A class's name beside its row and above its column.
-fn name(layout: &Layout, index: usize, label: &str, font: f64) -> String {
+fn name(layout: &Layout, place: usize, label: &str, font: f64) -> String {
     let (full, short) = (escape(label), escape_short(label, NAME_WIDTH));
-    let middle = layout.at(index) + layout.cell / 2.0;
+    let middle = layout.at(place) + layout.cell / 2.0;
     let edge = layout.margin - 6.0;
     let baseline = middle + 0.35 * font;
     format!(
@@ -125,13 +164,13 @@ fn name(layout: &Layout, index: usize, label: &str, font: f64) -> String {
 }
 
 /// One cell with its colour, its count where there is room, and its meaning on hovering.
-fn cell(metrics: &Metrics, layout: &Layout, pair: ConfusedPair) -> String {
+fn cell(metrics: &Metrics, layout: &Layout, [row, column]: [usize; 2], pair: ConfusedPair) -> String {
     let ConfusedPair { truth, predicted, count } = pair;
     let (from, to) = (&metrics.per_class[truth], &metrics.per_class[predicted]);
     let share = count as f64 / from.support.max(1) as f64;
     let opacity = opacity(share);
     let kind = if truth == predicted { "hit" } else { "miss" };
-    let (x, y) = (layout.at(predicted), layout.at(truth));
+    let (x, y) = (layout.at(column), layout.at(row));
     let gap = if layout.cell >= 10.0 { 1.0 } else { 0.0 };
     let side = layout.cell - gap;
     let text = if layout.counts {

@@ -9,6 +9,7 @@ mod gallery;
 mod html;
 mod run;
 mod thumbnail;
+mod verdict;
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,9 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use gallery::Mistake;
-pub use run::of_run;
+pub use run::{RunReport, of_run};
 pub use thumbnail::Thumbnail;
+pub use verdict::Verdict;
 
 use crate::evaluate::{Metrics, ReliabilityBin, interval, percent};
 use html::{escape, number};
@@ -37,6 +39,8 @@ pub struct Report<'a> {
     pub metrics: Option<&'a Metrics>,
     /// What `metrics` were measured on, such as `validation`.
     pub split: &'a str,
+    /// What is to be said about the result and the training before they are believed.
+    pub verdicts: &'a [Verdict],
     /// The bins of [`reliability`](crate::evaluate::reliability) that belong to `metrics`.
     pub reliability: &'a [ReliabilityBin],
     /// Wrongly classified samples, in the order in which they are to be shown.
@@ -112,7 +116,7 @@ pub fn render(report: &Report) -> String {
 /// The title and the result in large type.
 fn header(report: &Report) -> String {
     let title = escape(report.title);
-    let result = report.metrics.map_or_else(String::new, |metrics| key_result(metrics, report.split));
+    let result = report.metrics.map_or_else(String::new, |metrics| key_result(metrics, report));
     format!(
         r#"<header>
 <p class="kicker">Training report</p>
@@ -122,8 +126,8 @@ fn header(report: &Report) -> String {
     )
 }
 
-/// Top-1 accuracy with its interval, the other headline numbers, and a warning if some logits were broken.
-fn key_result(metrics: &Metrics, split: &str) -> String {
+/// Top-1 accuracy with its interval, the other headline numbers, and what is to be said about them.
+fn key_result(metrics: &Metrics, report: &Report) -> String {
     let tile = |name: &str, value: String| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n");
     let tiles = [
         tile("Top-5 accuracy", percent(metrics.top5)),
@@ -134,16 +138,7 @@ fn key_result(metrics: &Metrics, split: &str) -> String {
     ];
     // Five of at most five classes are always right.
     let shown = if metrics.per_class.len() > 5 { &tiles[..] } else { &tiles[1..] };
-    let warning = if metrics.invalid == 0 {
-        String::new()
-    } else {
-        format!(
-            r#"<p class="warning">{} of {} samples have logits that are not finite. They count as wrong, and
-the loss is not a number.</p>
-"#,
-            metrics.invalid, metrics.samples
-        )
-    };
+    let warning = |verdict: &Verdict| format!("<p class=\"warning\">{}.</p>\n", escape(&verdict.to_string()));
     format!(
         r#"<div class="result">
 <p class="hero">{top1}</p>
@@ -152,12 +147,13 @@ the loss is not a number.</p>
 </div>
 <dl class="tiles">
 {tiles}</dl>
-{warning}"#,
+{warnings}"#,
         top1 = percent(metrics.top1),
-        split = escape(split),
+        split = escape(report.split),
         interval = interval(metrics.top1_interval),
         samples = metrics.samples,
         tiles = shown.concat(),
+        warnings = report.verdicts.iter().map(warning).collect::<String>(),
     )
 }
 

@@ -1,10 +1,12 @@
 //! The report of a finished run: its best model measured once more, on pictures that training did not see.
 
-use anyhow::Result;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
 use burn::module::Module;
 use vitrine_datasets::{Dataset, DecodeLimits, Loader, LoaderConfig, Sample, Split};
 
-use super::{Mistake, Report, Thumbnail, render};
+use super::{Mistake, Report, Thumbnail, Verdict, render};
 use crate::device::FoundDevice;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::model_file;
@@ -15,71 +17,102 @@ const MISTAKES: usize = 24;
 /// and how large.
 const THUMBNAIL: u32 = 128;
 
-/// Measures the best model of `folder` on the test split, or where there is none on the validation split, writes
-/// `report.html` and returns the result in a line.
+/// What a finished run has to say in the end.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// The result in a line.
+    pub line: String,
+    /// What is to be said about it before it is believed.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// A split of a run's data set through its best model.
+struct Measured<'a> {
+    samples: &'a [Sample],
+    predicted: Predicted,
+    metrics: Metrics,
+}
+
+/// Measures the best model of `folder` on the validation split and on the test split where there is one, writes
+/// `metrics.json` and `report.html` and returns the result: that of the last of these splits.
 ///
 /// # Errors
-/// When the model cannot be read, no picture can, or the report cannot be written.
+/// When the model cannot be read, no picture can, or a file cannot be written.
 pub fn of_run(
     folder: &RunFolder,
     config: &RunConfig,
     dataset: &Dataset,
     progress: &Progress,
     device: &FoundDevice,
-) -> Result<String> {
+) -> Result<RunReport> {
     let (_, model) = model_file::load(&folder.model(), &device.device)?;
-    let split = if dataset.test.is_empty() { Split::Val } else { Split::Test };
-    let samples = dataset.split(split);
-    let loader =
-        Loader::new(samples.into(), LoaderConfig::evaluation(&config.preprocessing, config.classes.len()))?;
-    let predicted = predict(&model, &loader, &config.preprocessing, config.classes.len(), &device.device)?;
-    let metrics = Metrics::compute(&predicted.predictions, &config.classes);
-    let (data, name) = (&dataset.info.name, &config.model_name);
-    let summary = vec![
-        ("Data".to_owned(), format!("{data}, {} classes", config.classes.len())),
-        (
-            "Pictures".to_owned(),
-            format!(
-                "{} for training, {} for validation, {} for the test",
-                dataset.train.len(),
-                dataset.val.len(),
-                dataset.test.len()
-            ),
-        ),
-        ("Model".to_owned(), format!("{name}, {} parameters", model.num_params())),
-        (
-            "Images".to_owned(),
-            format!("{} pixels, {} channels", config.model.image_size, config.model.channels),
-        ),
-        ("Device".to_owned(), format!("{} ({})", device.name, device.hardware())),
-        ("Epochs".to_owned(), progress.epoch.to_string()),
-        ("Time".to_owned(), progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
-        ("Seed".to_owned(), config.seed.to_string()),
-        ("Program".to_owned(), config.program.clone()),
-    ];
+    let measured = |split: &Split| -> Result<(Split, Measured<'_>)> {
+        let samples = dataset.split(*split);
+        let classes = config.classes.len();
+        let loader = Loader::new(samples.into(), LoaderConfig::evaluation(&config.preprocessing, classes))?;
+        let predicted = predict(&model, &loader, &config.preprocessing, classes, &device.device)?;
+        let metrics = Metrics::compute(&predicted.predictions, &config.classes);
+        Ok((*split, Measured { samples, predicted, metrics }))
+    };
+    let splits = [Split::Val, Split::Test];
+    let measured = splits
+        .iter()
+        .filter(|split| !dataset.split(**split).is_empty())
+        .map(measured)
+        .collect::<Result<BTreeMap<_, _>>>()?;
+    folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
+    let (split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
+    let validation_images = progress.best.as_ref().map_or(0, |best| best.samples);
+    let verdicts = Verdict::of(&result.metrics, &progress.history, validation_images);
     let split_name = match split {
         Split::Test => "the test split",
         Split::Val | Split::Train => "the validation split, by which the best epoch was chosen",
     };
+    let title = format!("{} on {}", config.model_name, dataset.info.name);
     let html = render(&Report {
-        title: &format!("{name} on {data}"),
-        summary,
+        title: &title,
+        summary: summary(config, dataset, progress, device, model.num_params()),
         history: &progress.history,
         best_epoch: progress.best.as_ref().map(|best| best.epoch),
-        metrics: Some(&metrics),
+        metrics: Some(&result.metrics),
         split: split_name,
-        reliability: &reliability(&predicted.predictions),
-        mistakes: &mistakes(&predicted, samples, &config.classes),
+        verdicts: &verdicts,
+        reliability: &reliability(&result.predicted.predictions),
+        mistakes: &mistakes(&result.predicted, result.samples, &config.classes),
         config_toml: &toml::to_string(config)?,
     });
     folder.write_report(&html)?;
-    let epoch = progress.best.as_ref().map_or(0, |best| best.epoch);
-    Ok(format!(
-        "top-1 {} on {split_name} (95 % interval {}, {} pictures), best epoch {epoch}",
-        percent(metrics.top1),
-        interval(metrics.top1_interval),
-        metrics.samples
-    ))
+    let line = format!(
+        "top-1 {} on {split_name} (95 % interval {}, {} pictures), best epoch {}",
+        percent(result.metrics.top1),
+        interval(result.metrics.top1_interval),
+        result.metrics.samples,
+        progress.best.as_ref().map_or(0, |best| best.epoch),
+    );
+    Ok(RunReport { line, verdicts })
+}
+
+/// The facts of a run, as name and value.
+fn summary(
+    config: &RunConfig,
+    dataset: &Dataset,
+    progress: &Progress,
+    device: &FoundDevice,
+    parameters: usize,
+) -> Vec<(String, String)> {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
+    vec![
+        fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
+        fact("Pictures", format!("{train} for training, {val} for validation, {test} for the test")),
+        fact("Model", format!("{}, {parameters} parameters", config.model_name)),
+        fact("Images", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
+        fact("Device", format!("{} ({})", device.name, device.hardware())),
+        fact("Epochs", progress.epoch.to_string()),
+        fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
+        fact("Seed", config.seed.to_string()),
+        fact("Program", config.program.clone()),
+    ]
 }
 
 /// The surest mistakes, as pictures.

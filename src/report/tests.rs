@@ -9,6 +9,7 @@ use crate::evaluate::{Predictions, reliability};
 struct Run {
     history: Vec<EpochRow>,
     metrics: Metrics,
+    verdicts: Vec<Verdict>,
     reliability: Vec<ReliabilityBin>,
     mistakes: Vec<Mistake>,
 }
@@ -34,6 +35,7 @@ impl Run {
         Self {
             history: (1..=epochs).map(row).collect(),
             metrics: Metrics::compute(&predictions, names),
+            verdicts: Vec::new(),
             reliability: reliability(&predictions),
             mistakes: predictions.confident_mistakes(8).into_iter().map(mistake).collect(),
         }
@@ -47,6 +49,7 @@ impl Run {
             best_epoch: Some(1),
             metrics: Some(&self.metrics),
             split: "validation",
+            verdicts: &self.verdicts,
             reliability: &self.reliability,
             mistakes: &self.mistakes,
             config_toml: "seed = 0\n",
@@ -124,6 +127,31 @@ fn a_full_page_has_every_part() {
 }
 
 #[test]
+fn many_classes_show_those_that_are_confused() {
+    let run = Run::new(2, &names(2000));
+    let page = checked(&run.report());
+    let matrix = &page[page.find("<svg class=\"matrix\"").unwrap()..];
+    let matrix = &matrix[..matrix.find("</svg>").unwrap()];
+    assert_eq!(matrix.matches("<text class=\"label\"").count(), 2 * 24, "the names of 24 classes, twice");
+    assert!(matrix.contains("class=\"miss\"") && matrix.contains(">class 1</text>"), "{matrix}");
+    assert!(page.contains("24 of 2000 classes"));
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+}
+
+#[test]
+fn the_page_says_what_a_result_is_worth() {
+    let mut run = Run::new(2, &names(3));
+    assert!(!checked(&run.report()).contains("class=\"warning\""));
+    run.verdicts =
+        vec![Verdict::AtChance { chance: 0.5 }, Verdict::Overfitted { epoch: 2, losses: [0.5, 0.75] }];
+    let page = checked(&run.report());
+    assert!(
+        page.contains("<p class=\"warning\">at chance: ")
+            && page.contains("<p class=\"warning\">over-fitted: ")
+    );
+}
+
+#[test]
 fn an_empty_page_is_a_page() {
     let run = Run::new(0, &names(2));
     let report = Report {
@@ -139,7 +167,7 @@ fn an_empty_page_is_a_page() {
 
 #[test]
 fn any_number_of_classes_and_epochs() {
-    for classes in [1, 2, 5, 6, 24, 25, 60, 61, 200] {
+    for classes in [1, 2, 5, 6, 24, 25, 60, 61, 100, 101] {
         checked(&Run::new(3, &names(classes)).report());
     }
     for epochs in [1, 2, 7, 401] {
@@ -174,8 +202,9 @@ fn numbers_that_are_none() {
     predictions.push(&[0], &[f32::NAN; 3]);
     run.metrics = Metrics::compute(&predictions, &names(3));
     run.reliability = reliability(&predictions);
+    run.verdicts = Verdict::of(&run.metrics, &run.history, 1);
     let page = checked(&run.report());
-    assert!(page.contains("No value is a number.") && page.contains("1 of 1 samples have logits"));
+    assert!(page.contains("No value is a number.") && page.contains("NaN or infinity for 1 images"));
     run.metrics = Metrics::compute(&Predictions::new(3), &names(3));
     assert!(checked(&run.report()).contains("<p class=\"hero\">n/a</p>"));
 }

@@ -11,6 +11,7 @@ use super::layers::Freeze;
 use crate::import;
 use crate::model_file::ModelCard;
 use crate::recipe::Recipe;
+use crate::usage::{did_you_mean, usage};
 
 /// What the user asked for; all of it may be left out.
 #[derive(Clone, Debug, Default)]
@@ -82,14 +83,19 @@ impl Plan {
             None => architecture(wishes, facts, &mut reasons)?,
         };
         model.num_classes = facts.info.classes.len();
-        model.validate().with_context(|| match &wishes.model {
-            Some(name) => format!("--model {name}"),
-            None => "--image-size".to_owned(),
-        })?;
+        match (model.validate(), wishes.image_size) {
+            (Ok(()), _) => {}
+            (Err(error), Some(side)) => usage!("--image-size {side}: {error}"),
+            (Err(error), None) => return Err(error).context("the model does not fit the data set"),
+        }
         let preprocessing = preprocessing(&model, facts, &mut reasons);
         let mut recipe = recipe(wishes, facts, &model, &mut reasons)?;
         overrule(&mut recipe, wishes);
-        recipe.validate().context("the recipe is not valid")?;
+        // A recipe's file was valid, and so are named ones: what is wrong now was typed.
+        if let Err(error) = recipe.validate() {
+            usage!("{error:#}");
+        }
+        check_effect(&recipe, wishes, is_grey(&model, facts))?;
         check_freeze(&recipe, &model, facts)?;
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
     }
@@ -115,18 +121,41 @@ fn pretrained(
     (name.to_owned(), config)
 }
 
+/// What the recipe file or the command line asks for must be able to do something.
+fn check_effect(recipe: &Recipe, wishes: &Wishes, is_grey: bool) -> Result<()> {
+    let Augmentation { saturation, hue, .. } = recipe.augmentation;
+    for (key, strength) in [("saturation", saturation), ("hue", hue)] {
+        if is_grey && strength > 0.0 {
+            bail!("`augmentation.{key}` is {strength} and has no effect on grey images: leave it out");
+        }
+    }
+    match (wishes.patience, recipe.epochs) {
+        (Some(patience), Some(epochs)) if patience >= epochs => {
+            usage!(
+                "--patience {patience} has no effect in a run of {epochs} epochs: give fewer, or leave it out"
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the model sees no colors.
+fn is_grey(model: &ModelConfig, facts: &Facts<'_>) -> bool {
+    facts.survey.grey || model.channels == 1
+}
+
 /// What is frozen must be there, and must not be random.
 fn check_freeze(recipe: &Recipe, model: &ModelConfig, facts: &Facts<'_>) -> Result<()> {
     let blocks = model.depth.sum() + model.class_depth;
     match recipe.freeze {
         Some(_) if facts.pretrained.is_none() => {
-            bail!("`freeze` without --pretrained would keep what is random as it is: leave it out")
+            usage!("`freeze` without --pretrained would keep what is random as it is: leave it out")
         }
         Some(Freeze::Blocks(count)) if count > blocks => {
-            bail!("--freeze {count}: the model has {blocks} blocks")
+            usage!("--freeze {count}: the model has {blocks} blocks")
         }
         Some(Freeze::Blocks(count)) if recipe.gradient_checkpointing && count >= model.depth.sum() => {
-            bail!(
+            usage!(
                 "--gradient-checkpointing saves nothing with --freeze {count}, as nothing of frozen blocks is kept: leave it out"
             )
         }
@@ -195,14 +224,27 @@ pub fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
     }
     let path = Path::new(wanted);
     if path.extension().is_none_or(|extension| extension != "toml") {
-        bail!(
-            "--model {wanted}: there is no such preset; `vitrine presets` lists them, or name a .toml file"
+        let names = preset::all().into_iter().map(|entry| entry.name);
+        usage!(
+            "--model {wanted}: there is no such preset{}; `vitrine presets` lists them, or name a .toml file",
+            did_you_mean(wanted, names)
         );
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("--model {wanted}: cannot be read"))?;
-    let config = toml::from_str(&text).with_context(|| format!("--model {wanted}"))?;
+    let config = read_model(path).context("--model")?;
     let name = path.file_stem().map_or_else(|| wanted.to_owned(), |stem| stem.to_string_lossy().into_owned());
     Ok((name, config, false))
+}
+
+/// The architecture that a TOML file describes.
+///
+/// # Errors
+/// When the file cannot be read or describes no model; the message names it.
+pub fn read_model(path: &Path) -> Result<ModelConfig> {
+    let named = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", named()))?;
+    let config: ModelConfig = toml::from_str(&text).with_context(named)?;
+    config.validate().with_context(named)?;
+    Ok(config)
 }
 
 fn preprocessing(model: &ModelConfig, facts: &Facts<'_>, reasons: &mut Vec<String>) -> Preprocessing {
@@ -261,9 +303,10 @@ fn recipe(
         }
         if !wanted.ends_with(".toml") {
             let names: Vec<&str> = RECIPES.iter().map(|(name, _)| *name).collect();
-            bail!(
-                "--recipe {wanted}: there is no such recipe; choose {}, or name a .toml file",
-                names.join(", ")
+            usage!(
+                "--recipe {wanted}: there is no such recipe; choose {}, or name a .toml file{}",
+                names.join(", "),
+                did_you_mean(wanted, names)
             );
         }
         let mut recipe = Recipe::read(Path::new(wanted))?;
@@ -315,7 +358,7 @@ fn named_recipe(name: &str, facts: &Facts<'_>, model: &ModelConfig) -> Recipe {
         label_smoothing: 0.0,
         ..Recipe::default()
     };
-    let jitter = if facts.survey.grey { 0.0 } else { 0.2 };
+    let jitter = if is_grey(model, facts) { 0.0 } else { 0.2 };
     let short = Recipe {
         label_smoothing: 0.1,
         augmentation: Augmentation { crop, horizontal_flip: flip, ..Augmentation::none() }
@@ -418,7 +461,7 @@ mod tests {
             model: Some("vit_tiny_patch16_224".to_owned()),
             recipe: Some("plain".to_owned()),
             image_size: Some(64),
-            epochs: Some(2),
+            epochs: Some(4),
             batch_size: Some(7),
             learning_rate: Some(0.5),
             weight_decay: Some(0.25),
@@ -430,8 +473,41 @@ mod tests {
         assert_eq!((plan.model.image_size, plan.model.channels), (ImageSize::square(64), 1));
         assert_eq!(plan.preprocessing.image_size, [64, 64]);
         let recipe = plan.recipe;
-        assert_eq!((recipe.epochs, recipe.batch_size, recipe.patience), (Some(2), 7, 3));
+        assert_eq!((recipe.epochs, recipe.batch_size, recipe.patience), (Some(4), 7, 3));
         assert_eq!((recipe.learning_rate, recipe.weight_decay), (0.5, 0.25));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_refused_and_never_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = |text: &str| {
+            let path = folder.path().join("recipe.toml");
+            std::fs::write(&path, text).unwrap();
+            Some(path.display().to_string())
+        };
+        let grey = case(SourceKind::Folder, [32, 32], true, 300);
+        let color = case(SourceKind::Folder, [32, 32], false, 300);
+        for text in ["[augmentation]\nhue = 0.1", "[augmentation]\nsaturation = 0.3"] {
+            let wishes = Wishes { recipe: recipe(text), ..Wishes::default() };
+            let error = plan(&grey, &wishes).unwrap_err().to_string();
+            assert!(error.contains("no effect on grey images"), "{error}");
+            plan(&color, &wishes).unwrap();
+        }
+        let grey_model = folder.path().join("grey.toml");
+        std::fs::write(
+            &grey_model,
+            "image_size = 32\npatch_size = 8\nchannels = 1\nembed_dim = 16\ndepth = 1\nnum_heads = 2\n",
+        )
+        .unwrap();
+        for name in RECIPES.map(|(name, _)| name) {
+            let wishes = Wishes { recipe: Some(name.to_owned()), ..Wishes::default() };
+            plan(&grey, &wishes).unwrap();
+            let model = Some(grey_model.display().to_string());
+            plan(&color, &Wishes { model, ..wishes }).unwrap();
+        }
+        let patient = |patience| Wishes { patience: Some(patience), epochs: Some(3), ..Wishes::default() };
+        assert!(plan(&color, &patient(3)).unwrap_err().to_string().contains("--patience 3"));
+        plan(&color, &patient(2)).unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The folder of a run: what it was asked to do, what it measured, and its models.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::Preprocessing;
+use vitrine_datasets::{Preprocessing, Split};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::checkpoint;
 use super::lock::RunLock;
 use super::place::outside;
+use crate::evaluate::Metrics;
 use crate::files::write_atomically;
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::recipe::Recipe;
@@ -21,6 +23,7 @@ use crate::weights_file::Precision;
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.csv";
+const RESULTS: &str = "metrics.json";
 const REPORT: &str = "report.html";
 
 /// Everything a run was decided to be: `config.toml`, from which it can be repeated.
@@ -174,6 +177,14 @@ impl RunFolder {
             writer.serialize(row)?;
         }
         write_atomically(&self.path.join(METRICS), &writer.into_inner()?)
+    }
+
+    /// Replaces `metrics.json`: an object with the result of each split, in the form of `vitrine evaluate --json`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_results(&self, results: &BTreeMap<Split, &Metrics>) -> Result<()> {
+        write_atomically(&self.path.join(RESULTS), &serde_json::to_vec(results)?)
     }
 
     /// Replaces the best model.

@@ -12,7 +12,7 @@ use vitrine_models::{VisionTransformer, ops};
 
 use super::checkpoint::{self, Progress, Running, State};
 use super::layers::Layers;
-use super::progress::{EpochBar, epoch_line};
+use super::progress::{EpochBar, RunClock, epoch_line};
 use super::run_folder::{RunConfig, RunFolder};
 use super::schedule::{Length, learning_rate};
 use super::start::Start;
@@ -178,7 +178,7 @@ impl Trainer {
     fn epoch(&mut self) -> Result<bool> {
         let (epoch, first_batch) = (self.state.progress.epoch, self.state.progress.batch);
         let seen = (first_batch * self.config.recipe.batch_size).min(self.train_samples);
-        let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.sitting.done_before);
+        let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.run_clock());
         self.sitting.epoch_start = Instant::now();
         self.sitting.epoch_samples = 0;
         let batches = self.train_samples.div_ceil(self.config.recipe.batch_size);
@@ -316,6 +316,15 @@ impl Trainer {
         let running = &self.state.progress.running;
         let loss = running.loss / running.samples.max(1) as f64;
         bar.advance(samples, loss, self.images_per_second(), self.done(), self.sitting.start.elapsed());
+    }
+
+    fn run_clock(&self) -> RunClock {
+        let recipe = &self.config.recipe;
+        RunClock {
+            epochs: recipe.epochs,
+            seconds: recipe.time_seconds,
+            done_before: self.sitting.done_before,
+        }
     }
 
     fn images_per_second(&self) -> f64 {

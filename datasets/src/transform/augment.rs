@@ -39,7 +39,7 @@ pub struct Augmentation {
     pub mixup: f64,
     /// Alpha of CutMix ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)): 0 (off) or more.
     pub cutmix: f64,
-    /// Share of the batches that mixup or CutMix works on: 0 to 1.
+    /// Share of the batches that mixup or CutMix works on: above 0 and at most 1; 1 where neither is on.
     pub mix_probability: f64,
 }
 
@@ -157,7 +157,15 @@ impl Augmentation {
         within("random_erasing", self.random_erasing, 1.0, SHARE)?;
         within("mixup", self.mixup, f64::MAX, STRENGTH)?;
         within("cutmix", self.cutmix, f64::MAX, STRENGTH)?;
-        within("mix_probability", self.mix_probability, 1.0, SHARE)
+        within("mix_probability", self.mix_probability, 1.0, SHARE)?;
+        let mixes = self.mixup > 0.0 || self.cutmix > 0.0;
+        let fine = if mixes { self.mix_probability > 0.0 } else { self.mix_probability == 1.0 };
+        let allowed = if mixes {
+            "a number above 0, as `mixup` and `cutmix` have no effect otherwise,"
+        } else {
+            "`mixup` or `cutmix` above 0, as it has no effect without them,"
+        };
+        check(fine, "mix_probability", &self.mix_probability, allowed)
     }
 
     /// Whether nothing is ever changed.
@@ -347,6 +355,8 @@ mod tests {
             ("mixup", "-1", Augmentation { mixup: -1.0, ..none() }),
             ("cutmix", "-1", Augmentation { cutmix: -1.0, ..none() }),
             ("mix_probability", "1.1", Augmentation { mix_probability: 1.1, ..none() }),
+            ("no effect without", "0.5", Augmentation { mix_probability: 0.5, ..none() }),
+            ("no effect otherwise", "0.0", Augmentation { mix_probability: 0.0, ..none().strong() }),
             ("scale", "[0.0", resized([0.0, 1.0], [1.0, 1.0])),
             ("scale", "[0.5, 0.4]", resized([0.5, 0.4], [1.0, 1.0])),
             ("scale", "[0.5, 1.5]", resized([0.5, 1.5], [1.0, 1.0])),

@@ -1,0 +1,104 @@
+//! The range of every number that a user may give, for options and for recipe files alike.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A range of values of one kind, with its ends in or out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds<T> {
+    low: T,
+    high: T,
+    low_is_in: bool,
+    high_is_in: bool,
+}
+
+/// A share of anything.
+pub const SHARE: Bounds<f64> = Bounds::closed(0.0, 1.0);
+/// A share that leaves something.
+pub const SHARE_BELOW_ONE: Bounds<f64> = Bounds { high_is_in: false, ..SHARE };
+/// A share that takes and leaves something, such as that of validation images.
+pub const PART: Bounds<f64> = Bounds { low_is_in: false, ..SHARE_BELOW_ONE };
+/// A factor that only lowers.
+pub const FACTOR: Bounds<f64> = Bounds { low_is_in: false, ..SHARE };
+/// The highest learning rate.
+pub const LEARNING_RATE: Bounds<f64> = FACTOR;
+/// Weight decay, and the norm that gradients are clipped to: any number that is not negative.
+pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, f64::MAX);
+/// Seconds: up to a hundred years.
+pub const SECONDS: Bounds<f64> = Bounds { low_is_in: false, ..Bounds::closed(0.0, 3.2e9) };
+/// Epochs, and timed steps of a benchmark.
+pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
+/// Images a step, and batches an update.
+pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
+/// Pixels of a side.
+pub const IMAGE_SIZE: Bounds<usize> = Bounds::closed(1, 16_384);
+/// Classes that are named.
+pub const TOP: Bounds<usize> = Bounds::closed(1, 1_000_000);
+
+impl<T> Bounds<T> {
+    const fn closed(low: T, high: T) -> Self {
+        Self { low, high, low_is_in: true, high_is_in: true }
+    }
+}
+
+impl<T: PartialOrd + Copy + FromStr + fmt::Display> Bounds<T> {
+    /// Whether a value lies in the range; NaN lies in none.
+    pub fn contain(&self, value: T) -> bool {
+        (value > self.low || (self.low_is_in && value == self.low))
+            && (value < self.high || (self.high_is_in && value == self.high))
+    }
+
+    /// Reads what was typed for an option.
+    ///
+    /// # Errors
+    /// Says what is allowed.
+    pub fn read(&self, text: &str) -> Result<T, String> {
+        text.trim()
+            .parse()
+            .ok()
+            .filter(|value| self.contain(*value))
+            .ok_or_else(|| format!("it must be a number, {self}"))
+    }
+}
+
+impl<T: PartialOrd + Copy + FromStr + fmt::Display> fmt::Display for Bounds<T> {
+    /// For example `above 0 and at most 1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let low = if self.low_is_in { "at least" } else { "above" };
+        let high = if self.high_is_in { "at most" } else { "below" };
+        let has_end = format!("{}", self.high).len() < 20;
+        write!(f, "{low} {}", self.low)?;
+        if has_end { write!(f, " and {high} {}", self.high) } else { Ok(()) }
+    }
+}
+
+/// A parser for clap: a value within the bounds.
+pub fn within<T>(bounds: Bounds<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: PartialOrd + Copy + FromStr + fmt::Display + Send + Sync + 'static,
+{
+    move |text| bounds.read(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_in_or_out() {
+        assert!(SHARE.contain(0.0) && SHARE.contain(1.0) && !SHARE.contain(1.1) && !SHARE.contain(f64::NAN));
+        assert!(!PART.contain(0.0) && PART.contain(0.5) && !PART.contain(1.0));
+        assert!(!LEARNING_RATE.contain(0.0) && LEARNING_RATE.contain(1.0) && !LEARNING_RATE.contain(-1.0));
+        assert!(NOT_NEGATIVE.contain(1e300) && !NOT_NEGATIVE.contain(f64::INFINITY));
+        assert!(EPOCHS.contain(1) && !EPOCHS.contain(0) && !EPOCHS.contain(usize::MAX));
+    }
+
+    #[test]
+    fn what_is_allowed_is_said() {
+        assert_eq!(LEARNING_RATE.read("-1"), Err("it must be a number, above 0 and at most 1".to_owned()));
+        assert_eq!(NOT_NEGATIVE.read("x"), Err("it must be a number, at least 0".to_owned()));
+        assert_eq!(BATCH_SIZE.read("0"), Err("it must be a number, at least 1 and at most 65536".to_owned()));
+        assert_eq!(BATCH_SIZE.read(" 8 "), Ok(8));
+        assert_eq!(EPOCHS.read("-1").unwrap_err(), EPOCHS.read("1.5").unwrap_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! Inputs as they arrive, in batches: a full one at once, and what there is of one when nothing more comes for a moment.
+
+use std::io::{BufRead, Read};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// How long a batch that has begun waits for the next input: shorter than a person notices, longer than it takes to
+/// list the files of a folder.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How many inputs are found before the first of them is worked on.
+const AHEAD: usize = 1024;
+/// The longest path that is taken from a list; systems take no longer ones.
+const LONGEST_PATH: u64 = 1 << 16;
+
+/// Batches of what another thread finds.
+pub(super) struct Batches<T> {
+    inputs: Receiver<T>,
+    size: usize,
+    patience: Duration,
+}
+
+impl<T: Send + 'static> Batches<T> {
+    /// Batches of up to `size` of what `find` lists, in its order; it runs in a thread of its own.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub(super) fn of<I: Iterator<Item = T>>(
+        size: usize,
+        find: impl FnOnce() -> I + Send + 'static,
+    ) -> Result<Self> {
+        let (sender, inputs) = sync_channel(AHEAD);
+        let list = move || {
+            for input in find() {
+                // Nobody wants more: the program is ending.
+                if sender.send(input).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().spawn(list).context("a thread that lists the inputs cannot be started")?;
+        Ok(Self { inputs, size, patience: PATIENCE })
+    }
+}
+
+impl<T> Iterator for Batches<T> {
+    type Item = Vec<T>;
+
+    fn next(&mut self) -> Option<Vec<T>> {
+        let mut batch = vec![self.inputs.recv().ok()?];
+        while batch.len() < self.size {
+            match self.inputs.recv_timeout(self.patience) {
+                Ok(input) => batch.push(input),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Some(batch)
+    }
+}
+
+/// The paths of a list, separated by line breaks or by `separator` if it is another byte. Empty ones are left out; after
+/// an error nothing more is read.
+pub(super) fn listed(reader: impl BufRead, separator: u8) -> impl Iterator<Item = Result<PathBuf, String>> {
+    let mut reader = Some(reader);
+    std::iter::from_fn(move || {
+        let path = next_path(reader.as_mut()?, separator);
+        if !matches!(path, Some(Ok(_))) {
+            reader = None;
+        }
+        path
+    })
+}
+
+fn next_path(reader: &mut impl BufRead, separator: u8) -> Option<Result<PathBuf, String>> {
+    loop {
+        let mut bytes = Vec::new();
+        match reader.by_ref().take(LONGEST_PATH).read_until(separator, &mut bytes) {
+            Err(error) => return Some(Err(error.to_string())),
+            Ok(0) => return None,
+            Ok(_) => {}
+        }
+        if bytes.last() == Some(&separator) {
+            bytes.pop();
+        } else if bytes.len() as u64 == LONGEST_PATH {
+            return Some(Err(format!("no list of paths: one is longer than {LONGEST_PATH} bytes")));
+        }
+        if separator == b'\n' && bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+        if !bytes.is_empty() {
+            return Some(path(bytes));
+        }
+    }
+}
+
+#[cfg(unix)]
+fn path(bytes: Vec<u8>) -> Result<PathBuf, String> {
+    use std::os::unix::ffi::OsStringExt;
+    Ok(std::ffi::OsString::from_vec(bytes).into())
+}
+
+#[cfg(not(unix))]
+fn path(bytes: Vec<u8>) -> Result<PathBuf, String> {
+    String::from_utf8(bytes).map(PathBuf::from).map_err(|_| "a path is not UTF-8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_full_or_what_came_in_time() {
+        let (sender, inputs) = sync_channel(8);
+        // With no patience at all, and one that outlasts any machine's hiccup.
+        let mut hasty = Batches { inputs, size: 3, patience: Duration::ZERO };
+        sender.send(1).unwrap();
+        assert_eq!(hasty.next(), Some(vec![1]), "the sender is still there");
+        let mut patient = Batches { patience: Duration::from_secs(600), ..hasty };
+        (2..=5).for_each(|input| sender.send(input).unwrap());
+        assert_eq!(patient.next(), Some(vec![2, 3, 4]));
+        drop(sender);
+        assert_eq!((patient.next(), patient.next()), (Some(vec![5]), None));
+        let numbers: Vec<Vec<u32>> = Batches::of(4, || 0..5000).unwrap().collect();
+        assert_eq!(numbers.concat(), (0..5000).collect::<Vec<_>>(), "more than are found ahead, in order");
+    }
+
+    #[test]
+    fn lists_are_separated_by_lines_or_by_zeros() {
+        let paths = |text: &[u8], separator| -> Vec<String> {
+            let shown = |path: Result<PathBuf, String>| {
+                path.map_or_else(|error| error, |path| path.display().to_string())
+            };
+            listed(text, separator).map(shown).collect()
+        };
+        assert_eq!(paths(b"a b.png\n\nc\r\nd", b'\n'), ["a b.png", "c", "d"]);
+        assert_eq!(paths(b"a\nb.png\0\0c\r\0", 0), ["a\nb.png", "c\r"]);
+        let endless = vec![b'x'; 1 << 20];
+        let paths = paths(&endless, b'\n');
+        assert!(paths.len() == 1 && paths[0].contains("no list of paths"), "{paths:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_need_not_be_text() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = listed(&b"\xff.png\n"[..], b'\n').next().unwrap().unwrap();
+        assert_eq!(path.as_os_str().as_bytes(), b"\xff.png");
+    }
+}

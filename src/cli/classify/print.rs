@@ -1,0 +1,201 @@
+//! What `vitrine classify` prints for an image, in each format.
+
+use std::io::Write;
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::output::{self, note};
+use crate::text::printable;
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// `path: label 97.1%, other 1.8%`
+    Text,
+    /// One JSON object a line.
+    Jsonl,
+    /// path,rank,label,index,probability
+    Csv,
+}
+
+/// What is printed of a result.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selection {
+    /// How many of the best classes.
+    pub(super) top: usize,
+    /// Below which probability the best class is called unknown.
+    pub(super) threshold: Option<f64>,
+    /// Whether all logits are added.
+    pub(super) logits: bool,
+}
+
+#[derive(Serialize)]
+struct Prediction<'a> {
+    label: &'a str,
+    index: usize,
+    probability: f64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    path: &'a str,
+    predictions: &'a [Prediction<'a>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<&'a [f32]>,
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    path: &'a str,
+    error: &'a str,
+}
+
+/// Results on their way to standard output.
+pub(super) struct Printer<'a> {
+    format: Format,
+    selection: Selection,
+    classes: &'a [String],
+    /// What waits to be written.
+    out: Vec<u8>,
+}
+
+impl<'a> Printer<'a> {
+    /// A printer of results for a model with these class names, in the order of its logits.
+    pub(super) fn new(format: Format, selection: Selection, classes: &'a [String]) -> Self {
+        let header = if format == Format::Csv { "path,rank,label,index,probability\n" } else { "" };
+        Self { format, selection, classes, out: header.as_bytes().to_vec() }
+    }
+
+    /// Adds the result of one image, whose logits are finite. Names are exact in JSON; in text and CSV, where a
+    /// terminal would obey them, control characters are shown as their escapes.
+    ///
+    /// # Errors
+    /// When the line cannot be made.
+    pub(super) fn result(&mut self, path: &str, logits: &[f32]) -> Result<()> {
+        let predictions = self.predictions(logits);
+        let out = &mut self.out;
+        match self.format {
+            Format::Text => {
+                let named: Vec<String> = predictions
+                    .iter()
+                    .map(|p| format!("{} {:.1}%", printable(p.label), 100.0 * p.probability))
+                    .collect();
+                writeln!(out, "{}: {}", printable(path), named.join(", "))?;
+            }
+            Format::Jsonl => {
+                let logits = self.selection.logits.then_some(logits);
+                let line = Line { path, predictions: &predictions, logits };
+                writeln!(out, "{}", serde_json::to_string(&line)?)?;
+            }
+            Format::Csv => {
+                let mut writer = csv::Writer::from_writer(Vec::new());
+                for (rank, p) in predictions.iter().enumerate() {
+                    writer.serialize((
+                        printable(path),
+                        rank + 1,
+                        printable(p.label),
+                        p.index,
+                        p.probability,
+                    ))?;
+                }
+                out.write_all(&writer.into_inner().map_err(|error| anyhow!("{error}"))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that an input could not be processed: on standard error, and in JSON among the results too.
+    ///
+    /// # Errors
+    /// When the line cannot be made.
+    pub(super) fn failure(&mut self, path: &str, message: &str) -> Result<()> {
+        let message = message.strip_prefix(&format!("{path}: ")).unwrap_or(message);
+        if self.format == Format::Jsonl {
+            writeln!(self.out, "{}", serde_json::to_string(&ErrorLine { path, error: message })?)?;
+        }
+        note!("error: {}: {}", printable(path), printable(message));
+        Ok(())
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// When standard output refuses it.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        Ok(output::write(&std::mem::take(&mut self.out))?)
+    }
+
+    /// The best classes; below the threshold the first one is called unknown.
+    fn predictions(&self, logits: &[f32]) -> Vec<Prediction<'a>> {
+        let probabilities = softmax(logits);
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
+        // Certain is what reaches the threshold: nothing else, whatever the probability is, gets a name.
+        let is_unsure = |p: f64| {
+            self.selection
+                .threshold
+                .is_some_and(|threshold| !matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge()))
+        };
+        order
+            .into_iter()
+            .take(self.selection.top)
+            .enumerate()
+            .map(|(rank, index)| Prediction {
+                label: if rank == 0 && is_unsure(probabilities[index]) {
+                    "unknown"
+                } else {
+                    &self.classes[index]
+                },
+                index,
+                probability: probabilities[index],
+            })
+            .collect()
+    }
+}
+
+/// Probabilities of finite logits, computed so that large ones do not overflow.
+fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let powers: Vec<f64> = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is printed of one image with these logits, for two classes with names that a terminal would obey.
+    fn printed(format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
+        let classes = ["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
+        let selection = Selection { top: 2, threshold, logits: false };
+        let mut printer = Printer::new(format, selection, &classes);
+        printer.result("a\u{7}.png", logits).unwrap();
+        String::from_utf8(printer.out).unwrap()
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped_in_text_and_csv_and_exact_in_json() {
+        let logits = [2.0, 0.0];
+        assert_eq!(
+            printed(Format::Text, None, &logits),
+            "a\\u0007.png: \\u001b[31mred 88.1%, two\\nlines 11.9%\n"
+        );
+        let csv = printed(Format::Csv, None, &logits);
+        assert!(csv.contains("a\\u0007.png,1,\\u001b[31mred,0,0.88"), "{csv}");
+        assert_eq!(csv.lines().count(), 3);
+        let json: serde_json::Value = serde_json::from_str(&printed(Format::Jsonl, None, &logits)).unwrap();
+        assert_eq!(json["predictions"][1]["label"], "two\nlines");
+        assert_eq!(json["path"], "a\u{7}.png");
+    }
+
+    #[test]
+    fn below_the_threshold_nothing_is_named() {
+        let text = |threshold, logits: &[f32]| printed(Format::Text, Some(threshold), logits);
+        assert!(text(0.5, &[0.0, 0.0]).contains(": \\u001b[31mred 50.0%"), "the threshold itself is enough");
+        assert!(text(0.51, &[0.0, 0.0]).contains(": unknown 50.0%"));
+        assert!(text(0.5, &[f32::NAN, 0.0]).contains(": unknown NaN%"), "no number reaches no threshold");
+    }
+}

@@ -1,0 +1,231 @@
+//! What a result is worth, in words: whether it is more than chance, and whether the training was long enough.
+
+use std::fmt;
+
+use super::EpochRow;
+use crate::evaluate::{Metrics, percent, wilson_interval};
+
+/// What a reader of a result should know before believing it or stopping there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The accuracy's interval reaches down to what answers that know nothing of the images would get.
+    AtChance {
+        /// The accuracy of such answers, from 0 to 1.
+        chance: f64,
+    },
+    /// The last epoch was the best one, and validation was still rising.
+    StillImproving {
+        /// Validation accuracy, and how many epochs before the end it was measured.
+        before: (f64, usize),
+        /// The last one.
+        after: f64,
+    },
+    /// Validation loss rose while training loss fell.
+    Overfitted {
+        /// The epoch with the least validation loss.
+        epoch: usize,
+        /// That loss and the last one.
+        losses: [f64; 2],
+    },
+    /// Some logits were NaN or infinite.
+    NotFinite {
+        /// The number of images with such logits.
+        images: usize,
+    },
+}
+
+impl Verdict {
+    /// Judges a result and the training that led to it; nothing where there is nothing to warn of.
+    ///
+    /// `validation_images` is how many images the validation accuracies of `history` were measured on.
+    pub fn of(metrics: &Metrics, history: &[EpochRow], validation_images: usize) -> Vec<Self> {
+        let improving = still_improving(history, validation_images);
+        let overfitted = if improving.is_some() { None } else { overfitted(history) };
+        let not_finite = (metrics.invalid > 0).then_some(Self::NotFinite { images: metrics.invalid });
+        [not_finite, at_chance(metrics), improving, overfitted].into_iter().flatten().collect()
+    }
+
+    /// The verdict in two or three words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AtChance { .. } => "at chance",
+            Self::StillImproving { .. } => "still improving",
+            Self::Overfitted { .. } => "over-fitted",
+            Self::NotFinite { .. } => "logits that are not finite",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    /// One sentence: what was seen, and what to do about it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::AtChance { chance } => write!(
+                f,
+                "answers that know nothing of the images would be right for {}; the model has learned nothing that \
+                 these images can show",
+                percent(*chance)
+            ),
+            Self::StillImproving { before: (before, epochs), after } => write!(
+                f,
+                "the last epoch was the best one, and validation rose from {} to {} in the last {epochs}; \
+                 more --epochs or --time are likely to help",
+                percent(*before),
+                percent(*after)
+            ),
+            Self::Overfitted { epoch, losses: [least, last] } => write!(
+                f,
+                "validation loss rose from {least:.3} in epoch {epoch} to {last:.3} while training loss fell; \
+                 more images, stronger augmentation or fewer epochs are likely to help"
+            ),
+            Self::NotFinite { images } => {
+                write!(f, "NaN or infinity for {images} images, which count as wrong; the model is broken")
+            }
+        }
+    }
+}
+
+/// Agreement by chance (Cohen 1960): the accuracy of the same answers given to images at random. A model that always
+/// names the most frequent class has no more. Images of one class alone say nothing about it.
+fn at_chance(metrics: &Metrics) -> Option<Verdict> {
+    let classes_seen = metrics.per_class.iter().filter(|class| class.support > 0).count();
+    if classes_seen < 2 {
+        return None;
+    }
+    let mut chosen = vec![0usize; metrics.per_class.len()];
+    for (class, count) in metrics.confusion.iter().flat_map(|row| row.iter().enumerate()) {
+        chosen[class] += count;
+    }
+    let samples = metrics.samples as f64;
+    let agreement = metrics.per_class.iter().zip(chosen);
+    let chance: f64 =
+        agreement.map(|(class, chosen)| class.support as f64 / samples * (chosen as f64 / samples)).sum();
+    (metrics.top1_interval[0] <= chance).then_some(Verdict::AtChance { chance })
+}
+
+/// Whether the best epoch is the last, and better than a quarter of the run ago by more than the number of images
+/// leaves open.
+fn still_improving(history: &[EpochRow], images: usize) -> Option<Verdict> {
+    let accuracies: Vec<f64> = history.iter().map(|row| row.val_top1).collect::<Option<_>>()?;
+    let (&after, earlier) = accuracies.split_last()?;
+    let epochs = (accuracies.len() / 4).max(1);
+    let before = *earlier.get(earlier.len().checked_sub(epochs)?)?;
+    let is_best = earlier.iter().all(|&accuracy| accuracy < after);
+    let [lower, _] = wilson_interval((after * images as f64).round() as usize, images);
+    (is_best && before < lower).then_some(Verdict::StillImproving { before: (before, epochs), after })
+}
+
+/// Whether validation loss ended a tenth above its least while training loss fell.
+fn overfitted(history: &[EpochRow]) -> Option<Verdict> {
+    let last = history.last()?;
+    let least = history
+        .iter()
+        .filter(|row| row.val_loss.is_some_and(f64::is_finite))
+        .min_by(|a, b| a.val_loss.unwrap_or(f64::NAN).total_cmp(&b.val_loss.unwrap_or(f64::NAN)))?;
+    let losses @ [lowest, highest] = [least.val_loss?, last.val_loss?];
+    // A loss close to zero doubles without meaning anything.
+    let rose = highest - lowest > (0.1 * lowest).max(0.02);
+    (rose && last.train_loss < least.train_loss).then_some(Verdict::Overfitted { epoch: least.epoch, losses })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::Predictions;
+
+    /// Epochs with these training losses, validation losses and validation accuracies.
+    fn history(rows: &[(f64, f64, f64)]) -> Vec<EpochRow> {
+        let row = |(index, &(train_loss, val_loss, val_top1)): (usize, &(f64, f64, f64))| EpochRow {
+            epoch: index + 1,
+            step: index,
+            seconds: 1.0,
+            learning_rate: 1e-3,
+            train_loss,
+            train_top1: None,
+            val_loss: Some(val_loss),
+            val_top1: Some(val_top1),
+            images_per_second: 1.0,
+        };
+        rows.iter().enumerate().map(row).collect()
+    }
+
+    /// Metrics of two classes: how many images of each class (row) were given each class (column).
+    fn metrics(confusion: [[usize; 2]; 2]) -> Metrics {
+        let mut predictions = Predictions::new(2);
+        for (label, row) in confusion.iter().enumerate() {
+            for (chosen, &count) in row.iter().enumerate() {
+                let logits = if chosen == 0 { [1.0, 0.0] } else { [0.0, 1.0] };
+                (0..count).for_each(|_| predictions.push(&[label], &logits));
+            }
+        }
+        Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()])
+    }
+
+    fn names(metrics: &Metrics, history: &[EpochRow]) -> Vec<&'static str> {
+        Verdict::of(metrics, history, 1000).iter().map(Verdict::name).collect()
+    }
+
+    #[test]
+    fn a_result_at_chance_is_called_so() {
+        for at_chance in [
+            [[50, 0], [50, 0]],
+            [[25, 25], [25, 25]],
+            [[30, 20], [22, 28]],
+            [[95, 0], [5, 0]],
+            [[2, 0], [0, 1]],
+        ] {
+            assert_eq!(names(&metrics(at_chance), &[]), ["at chance"], "{at_chance:?}");
+        }
+        // Rare classes found are more than chance, whatever the accuracy of always naming the frequent one.
+        for better in [[[40, 10], [10, 40]], [[880, 20], [40, 60]], [[5, 0], [0, 5]], [[0, 9], [0, 0]]] {
+            assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
+        }
+        let sentence = Verdict::of(&metrics([[95, 0], [5, 0]]), &[], 0)[0].to_string();
+        assert!(sentence.starts_with("at chance: ") && sentence.contains("95.0 %"), "{sentence}");
+    }
+
+    #[test]
+    fn a_curve_that_still_rises_is_called_so() {
+        let good = metrics([[50, 0], [0, 50]]);
+        let rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6), (1.0, 1.1, 0.7)]);
+        assert_eq!(names(&good, &rising), ["still improving"]);
+        let sentence = Verdict::of(&good, &rising, 1000)[0].to_string();
+        assert!(sentence.contains("from 60.0 % to 70.0 % in the last 1"), "{sentence}");
+        // With ten images, a tenth more is no rise; neither is a plateau, nor a best epoch before the last.
+        assert!(Verdict::of(&good, &rising, 10).is_empty());
+        for over in [
+            &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.6), (1.2, 1.3, 0.7), (1.0, 1.3, 0.705)][..],
+            &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.8), (1.2, 1.3, 0.6), (1.0, 1.3, 0.7)],
+            &[(2.0, 2.0, 0.2)],
+        ] {
+            assert!(names(&good, &history(over)).is_empty(), "{over:?}");
+        }
+    }
+
+    #[test]
+    fn a_loss_that_rises_in_validation_alone_is_called_so() {
+        let good = metrics([[50, 0], [0, 50]]);
+        let overfitted = history(&[(2.0, 2.0, 0.6), (1.0, 1.2, 0.7), (0.5, 1.3, 0.69), (0.1, 1.5, 0.68)]);
+        assert_eq!(names(&good, &overfitted), ["over-fitted"]);
+        let sentence = Verdict::of(&good, &overfitted, 1000)[0].to_string();
+        assert!(sentence.contains("1.200 in epoch 2 to 1.500"), "{sentence}");
+        for fine in [
+            // Both rise: that is divergence; a tiny loss doubles; and a loss that hardly moves.
+            &[(1.0, 1.2, 0.7), (1.5, 1.9, 0.6)][..],
+            &[(0.1, 0.001, 0.7), (0.05, 0.002, 0.7)],
+            &[(1.0, 1.2, 0.7), (0.9, 1.25, 0.7)],
+            &[(1.0, f64::NAN, 0.7), (0.9, f64::NAN, 0.7)],
+        ] {
+            assert!(names(&good, &history(fine)).is_empty(), "{fine:?}");
+        }
+    }
+
+    #[test]
+    fn logits_that_are_not_finite_are_said_first() {
+        let mut predictions = Predictions::new(2);
+        predictions.push(&[0, 1], &[f32::NAN, 0.0, 0.0, f32::INFINITY]);
+        let broken = Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]);
+        assert_eq!(names(&broken, &[])[0], "logits that are not finite");
+    }
+}

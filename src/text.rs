@@ -1,0 +1,59 @@
+//! Names from files, made safe to print.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Text without characters that a terminal would obey instead of showing: control characters, among them the line
+/// breaks that would forge a line of output, and those that change the direction of what follows. Each is replaced by
+/// its escape, such as `\n` or `\u001b`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match character {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            _ if is_obeyed(character) => {
+                let _ = write!(shown, "\\u{:04x}", u32::from(character));
+            }
+            _ => shown.push(character),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// [`printable`] text whose line breaks are its own.
+pub fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a terminal does something at this character. The marks of direction are those of Unicode's annex 9.
+fn is_obeyed(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_instead() {
+        let cases = [
+            ("cat", "cat"),
+            ("Füchse und 猫", "Füchse und 猫"),
+            ("\u{1b}[31mred\u{1b}]0;title\u{7}", "\\u001b[31mred\\u001b]0;title\\u0007"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\u{9b}2J\u{7f}", "\\u009b2J\\u007f"),
+            ("gpj.\u{202e}cat", "gpj.\\u202ecat"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(printable(text), shown);
+        }
+        assert!(matches!(printable("cat"), Cow::Borrowed(_)));
+        assert_eq!(printable_lines("a\u{7}\n\nb\n"), "a\\u0007\n\nb\n");
+    }
+}
