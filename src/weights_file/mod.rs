@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod pytorch;
+mod zip_end;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,6 +16,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
+use tempfile::TempPath;
 use vitrine_models::weights::{IndexTable, NamedTensor};
 
 /// An open file: every tensor's key and shape, and the way to its values.
@@ -38,8 +40,16 @@ pub struct Entry {
 }
 
 enum Values {
-    Mapped { map: Arc<Mmap>, range: Range<usize>, dtype: Dtype },
-    Pickled(pytorch_reader::Tensor),
+    Mapped {
+        map: Arc<Mmap>,
+        range: Range<usize>,
+        dtype: Dtype,
+    },
+    /// The tensor reads its file when asked, which may be a copy that goes when the last tensor does.
+    Pickled {
+        tensor: pytorch_reader::Tensor,
+        _copy: Option<Arc<TempPath>>,
+    },
 }
 
 impl Entry {
@@ -58,7 +68,7 @@ impl Entry {
                 let bytes = map.get(range.clone()).context("the file has become shorter")?;
                 widen(bytes, *dtype).ok_or_else(|| no_float(dtype))
             }
-            Values::Pickled(tensor) => {
+            Values::Pickled { tensor, .. } => {
                 let dtype = match tensor.dtype() {
                     pytorch_reader::DType::F64 => Dtype::F64,
                     pytorch_reader::DType::F32 => Dtype::F32,
@@ -97,7 +107,7 @@ pub fn open(path: &Path) -> Result<WeightsFile> {
     // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
     let (mut entries, metadata) = if is_pytorch(&map) {
-        (pytorch::open(path, map.len())?, HashMap::new())
+        (pytorch::open(path, &map)?, HashMap::new())
     } else {
         safetensors_entries(path, &Arc::new(map))
             .map_err(|error| anyhow!("{}: not a safetensors file, or cut short ({error})", path.display()))?
@@ -235,6 +245,16 @@ mod tests {
         let large = NamedTensor { values: vec![0.0, 0.0, 0.0, 1e6], ..tensor() };
         let error = save(&path, &[large], &[], Precision::F16, HashMap::new()).unwrap_err();
         assert!(error.to_string().contains("bf16"), "{error}");
+    }
+
+    #[test]
+    fn an_archive_whose_root_has_21_letters_is_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch_archive");
+        let file = open(&folder.join("vit_small_patch16_224.pth")).unwrap();
+        let tensors: Vec<NamedTensor> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+        assert_eq!((tensors[0].name.as_str(), tensors[0].shape.as_slice()), ("a", &[2, 2][..]));
+        assert_eq!(tensors[0].values, [0.5, -1.0, 2.0, 3.0]);
+        assert_eq!(tensors[1].values, [0.0, 1.0, 2.0]);
     }
 
     #[test]

@@ -1,20 +1,25 @@
 //! What `torch.save` writes: a pickle that says where the numbers are, and the numbers.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pytorch_reader::{PickleValue, PytorchReader};
 
+use super::zip_end::plain_copy;
 use super::{Entry, Values};
 
-/// The tensors of a PyTorch file of `length` bytes.
-pub(super) fn open(path: &Path, length: usize) -> Result<Vec<Entry>> {
+/// The tensors of the PyTorch file at `path`, whose bytes are `bytes`.
+pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>> {
     let damaged = |error: &dyn std::fmt::Display| {
         anyhow!("{}: not a PyTorch file, or damaged ({error})", path.display())
     };
-    let content = PytorchReader::read_pickle_data(path, None).map_err(|error| damaged(&error))?;
+    let copy = plain_copy(path, bytes)?.map(Arc::new);
+    let readable = copy.as_ref().map_or(path, |copy| copy.as_ref());
+    let content = PytorchReader::read_pickle_data(readable, None).map_err(|error| damaged(&error))?;
     refuse_foreign_objects(&content).with_context(|| path.display().to_string())?;
-    let reader = PytorchReader::new(path).map_err(|error| damaged(&error))?;
+    let reader = PytorchReader::new(readable).map_err(|error| damaged(&error))?;
+    let length = bytes.len();
     let mut tensors: Vec<(String, pytorch_reader::Tensor)> = reader.into_tensors().into_iter().collect();
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let claimed = tensors.iter().map(|(_, tensor)| tensor.byte_len()).fold(0, usize::saturating_add);
@@ -31,7 +36,7 @@ pub(super) fn open(path: &Path, length: usize) -> Result<Vec<Entry>> {
             name,
             shape: tensor.shape().to_vec(),
             path: path.to_owned(),
-            values: Values::Pickled(tensor),
+            values: Values::Pickled { tensor, _copy: copy.clone() },
         })
         .collect())
 }
