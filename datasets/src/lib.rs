@@ -18,6 +18,7 @@ mod download;
 mod error;
 mod files;
 mod inspect;
+mod jpeg;
 mod loader;
 mod memory;
 mod sample;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::files::{DEFAULT_FILE_BYTES, FileKind, HEAD_BYTES, Place, Spool, is_tga_name, read_regular};
+use crate::jpeg;
 use crate::source::shapes;
 use crate::{DatasetError, memory};
 
@@ -171,6 +172,13 @@ fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
         return Err("the JPEG file is cut short".to_owned());
+    }
+    if format == ImageFormat::Jpeg
+        && let Some(picture) = jpeg::decode(bytes, limits)?
+    {
+        let channels = if picture.color().has_color() { 3 } else { 1 };
+        let (width, height) = (picture.width(), picture.height());
+        return Ok(Image { width, height, channels, pixels: picture.into_bytes() });
     }
     let mut allowed = image::Limits::no_limits();
     allowed.max_image_width = Some(limits.max_side);

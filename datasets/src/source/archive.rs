@@ -270,9 +270,20 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
     }
 }
 
-fn read_zip(file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
-    let mut archive =
-        zip::ZipArchive::new(file).map_err(|error| contents.damaged("or no zip file", &error))?;
+fn read_zip(mut file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
+    // Looking for the start of an archive that has a program before it goes wrong for some that have none.
+    let at_start = zip::read::Config { archive_offset: zip::read::ArchiveOffset::Known(0) };
+    if let Ok(archive) = zip::ZipArchive::with_config(at_start, &mut file) {
+        return read_zip_entries(archive, contents);
+    }
+    let archive = zip::ZipArchive::new(file).map_err(|error| contents.damaged("or no zip file", &error))?;
+    read_zip_entries(archive, contents)
+}
+
+fn read_zip_entries<R: Read + io::Seek>(
+    mut archive: zip::ZipArchive<R>,
+    contents: &mut Contents<'_>,
+) -> Result<(), DatasetError> {
     for index in 0..archive.len() {
         let place = format!("at entry {index}");
         let entry = archive.by_index(index).map_err(|error| contents.damaged(&place, &error))?;
@@ -389,6 +400,28 @@ pub(crate) mod tests {
         for (_folder, path) in archives(&[("cifar-10-batches-bin/data_batch_1.bin", &record(&[4]))]) {
             let found = source::read(&path).unwrap();
             assert_eq!((found.train[0].label, found.source), (4, SourceKind::Cifar));
+        }
+    }
+
+    #[test]
+    fn a_zip_with_needless_records_at_its_end_and_one_after_a_program_are_read() {
+        // The first entry's header in the directory is as long as the records of ZIP64 are.
+        let entries: Entries<'_> = &[("a/23456789012345678901234567.png", b"a"), ("b/2.png", b"b")];
+        let plain = zip_of(entries);
+        let (rest, last) = plain.split_at(plain.len() - 22);
+        let number = |at: usize| u64::from(u32::from_le_bytes(*last[at..].first_chunk().unwrap()));
+        let (size, offset) = (number(12), number(16));
+        assert_eq!(&rest[offset as usize + 76..][..4], b"PK\x01\x02");
+        let counts = [2u64, 2, size, offset].map(u64::to_le_bytes).concat();
+        let record =
+            [&b"PK\x06\x06"[..], &44u64.to_le_bytes(), &[30, 3, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0], &counts];
+        let end = rest.len() as u64;
+        let locator = [&b"PK\x06\x07"[..], &[0; 4], &end.to_le_bytes(), &1u32.to_le_bytes()].concat();
+        let with_records = [rest, &record.concat(), &locator, last].concat();
+        let after_program = [&b"#!/bin/sh\nexec unzip $0\n"[..], &plain].concat();
+        for bytes in [with_records, after_program] {
+            let (_folder, path) = write("pets.zip", &bytes);
+            assert_eq!(source::read(&path).unwrap().train.len(), 2);
         }
     }
 
