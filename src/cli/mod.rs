@@ -14,7 +14,7 @@ mod train;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::device::{self, FoundDevice};
@@ -85,12 +85,7 @@ impl ThreadArgs {
     /// Checks what the environment says about computing, and sets up rayon's thread pool, whose size is that of our own operations', too.
     /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
-        let unit = std::env::var_os("VITRINE_MATRIX_UNIT");
-        ensure!(
-            unit.as_ref().is_none_or(|value| value == "off"),
-            "VITRINE_MATRIX_UNIT is {:?}: set it to off to compute without the matrix unit, or unset it",
-            unit.unwrap_or_default()
-        );
+        vitrine_models::ops::matrix_unit::wanted()?;
         rayon::ThreadPoolBuilder::new()
             .num_threads(self.threads.map_or(0, usize::from))
             .use_current_thread()

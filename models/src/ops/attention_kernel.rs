@@ -280,7 +280,7 @@ vectorized! {
             let mut total = [0.0f32; LANES];
             for group in row.as_chunks_mut::<LANES>().0 {
                 for lane in 0..LANES {
-                    group[lane] = exp(group[lane] - largest);
+                    group[lane] = exp::<FMA>(group[lane] - largest);
                     total[lane] += group[lane];
                 }
             }

@@ -1,7 +1,19 @@
 //! What several kernels do with AVX-512 registers.
 
+use super::math::{Vectors, vectors};
 use super::matrix::Existing;
 use std::arch::x86_64::*;
+
+/// The proof that the processor has the AVX-512 instructions that our kernels use (F, DQ and VL).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Avx512(());
+
+impl Avx512 {
+    /// Asks the processor; the answer is cached.
+    pub(super) fn find() -> Option<Self> {
+        (vectors() == Vectors::Avx512).then_some(Self(()))
+    }
+}
 
 /// Elements of a register.
 pub(super) const LANES: usize = 16;

@@ -98,7 +98,7 @@ mod fused {
                     (&logits[row.clone()], &targets[row.clone()], &mut derivative[row]);
                 let largest = largest(logits);
                 for (derivative, logit) in derivative.iter_mut().zip(logits) {
-                    *derivative = exp(logit - largest);
+                    *derivative = exp::<FMA>(logit - largest);
                 }
                 let total = sum(derivative, targets, |exponential, _| exponential);
                 let logarithm = largest + total.ln();

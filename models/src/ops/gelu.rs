@@ -26,10 +26,9 @@ mod fused {
     //! The forward pass computes the derivative too, as most of the work is common; the backward pass is then one product.
 
     use super::super::flex::{self, Operation, contiguous};
-    use super::super::math::{erf, exp, multiply, vectorized};
+    use super::super::math::{mul_add, multiply, normal, vectorized};
     use super::super::parallel::{Shared, buffer, parallel_elements};
     use burn::backend::{TensorMetadata, flex::FlexTensor};
-    use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
     #[derive(Clone, Debug)]
     pub(super) struct Gelu;
@@ -87,8 +86,8 @@ mod fused {
         /// Replaces each value by its GELU.
         pub(crate) fn in_place(values: &mut [f32]) {
             for value in values {
-                let x = *value;
-                *value = 0.5 * x * (1.0 + erf(x * FRAC_1_SQRT_2));
+                let [probability, _] = normal::<FMA>(*value);
+                *value *= probability;
             }
         }
 
@@ -96,10 +95,9 @@ mod fused {
         pub(crate) fn in_place_with_derivative(values: &mut [f32], derivative: &mut [f32]) {
             for (value, derivative) in values.iter_mut().zip(derivative) {
                 let x = *value;
-                let probability = 0.5 * (1.0 + erf(x * FRAC_1_SQRT_2));
-                let density = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * exp(-0.5 * x * x);
+                let [probability, density] = normal::<FMA>(x);
                 *value = x * probability;
-                *derivative = x.mul_add(density, probability);
+                *derivative = mul_add::<FMA>(x, density, probability);
             }
         }
     }
@@ -132,6 +130,23 @@ mod tests {
         let x = Tensor::<1>::from_floats([1.0, -2.0], &burn::tensor::Device::flex());
         let _ = gelu(x.clone());
         assert_eq!(x.into_data().try_into_vec_as::<f32>().unwrap(), [1.0, -2.0]);
+    }
+
+    #[test]
+    fn the_negative_tail_keeps_its_precision() {
+        // from the error function's complement in 50 digits
+        let expected = [
+            (-1.0, -0.158_655_25),
+            (-3.0, -4.049_694e-3),
+            (-5.0, -1.433_257_8e-6),
+            (-5.6, -6.001_854e-8),
+            (-10.0, -7.619_853e-23),
+        ];
+        for (x, expected) in expected {
+            let found =
+                gelu(Tensor::<1>::from_floats([x], &burn::tensor::Device::flex())).into_scalar::<f32>();
+            assert!((found / expected - 1.0).abs() < 1e-5, "gelu({x}) is {found:e}, not {expected:e}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ mod fused {
     //! A row is read from memory once; the backward pass has each row's mean and deviation and needs no further pass for them.
 
     use super::super::flex::{self, Operation, contiguous, sizes};
-    use super::super::math::{sum, vectorized};
+    use super::super::math::{mul_add, sum, vectorized};
     use super::super::parallel::{Chunks, Shared, buffer, parallel};
     use burn::backend::{TensorMetadata, flex::FlexTensor};
     use burn::tensor::Shape;
@@ -152,7 +152,7 @@ mod fused {
                 let rate = 1.0 / (variance + epsilon).sqrt();
                 *statistics = [mean, rate];
                 for (((output, x), gamma), beta) in output.iter_mut().zip(x).zip(gamma).zip(beta) {
-                    *output = ((x - mean) * rate).mul_add(*gamma, *beta);
+                    *output = mul_add::<FMA>((x - mean) * rate, *gamma, *beta);
                 }
             }
         }

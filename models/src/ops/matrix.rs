@@ -36,7 +36,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Some rows and columns.
-    fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+    pub(super) fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let offset = (rows.start * self.row_stride + columns.start * self.column_stride).min(self.data.len());
         Self::new(&self.data[offset..], [rows.len(), columns.len()], [self.row_stride, self.column_stride])
     }
@@ -127,6 +127,23 @@ impl<'a> MatrixMut<'a> {
         );
     }
 
+    /// Some rows and columns.
+    ///
+    /// # Panics
+    ///
+    /// If it has not got them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) fn block(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_> {
+        assert!(
+            rows.start <= rows.end
+                && rows.end <= self.rows
+                && columns.start <= columns.end
+                && columns.end <= self.columns
+        );
+        let start = self.start.wrapping_add(rows.start * self.row_stride + columns.start);
+        MatrixMut { start, rows: rows.len(), columns: columns.len(), marker: PhantomData, ..*self }
+    }
+
     fn fill_rows(&mut self, row: &[f32]) {
         assert_eq!(row.len(), self.columns);
         for index in 0..self.rows {
@@ -160,22 +177,29 @@ impl Existing<'_> {
 }
 
 /// The right factor of several products, made ready once.
-pub(super) struct Factor<'a> {
-    matrix: Matrix<'a>,
-    panels: Option<tiles::Panels>,
+pub(super) enum Factor<'a> {
+    /// For the matrix unit.
+    Packed(tiles::RightPanels<'a>),
+    /// As it is: the gemm crate packs it for each product.
+    Plain(Matrix<'a>),
 }
 
 impl<'a> Factor<'a> {
     /// For products with `rows` rows in all.
     pub(super) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
-        let on_tiles = tiles::takes(rows, matrix.rows, matrix.columns) && matrix.compact();
-        Self { matrix, panels: on_tiles.then(|| tiles::Panels::right(matrix)) }
+        match tiles::takes(rows, matrix.rows, matrix.columns).filter(|_| matrix.compact()) {
+            Some(amx) => Self::Packed(tiles::RightPanels::new(amx, matrix)),
+            None => Self::Plain(matrix),
+        }
     }
 
     /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
     /// factor for each product and wants more.
     pub(super) fn rows_at_a_time(&self) -> usize {
-        if self.panels.is_some() { 192 } else { usize::MAX }
+        match self {
+            Self::Packed(_) => 192,
+            Self::Plain(_) => usize::MAX,
+        }
     }
 
     /// `out = left * self` after what `existing` says, on the calling thread or, for a large product and `threads`, on rayon's pool.
@@ -190,9 +214,9 @@ impl<'a> Factor<'a> {
         left: Matrix<'_>,
         threads: bool,
     ) {
-        match &self.panels {
-            Some(panels) => panels.after(left, out, existing, 1.0),
-            None => gemm(out, existing, 1.0, left, self.matrix, threads),
+        match self {
+            Self::Packed(panels) => panels.after(left, out, existing, 1.0),
+            Self::Plain(matrix) => gemm(out, existing, 1.0, left, *matrix, threads),
         }
     }
 }
@@ -209,10 +233,9 @@ pub(super) fn product_of_few_rows(
     right: Matrix<'_>,
 ) -> bool {
     let (rows, columns) = (left.rows, right.columns);
-    if !tiles::few_rows(rows, left.columns, columns) || !left.compact() || !right.compact() {
-        return false;
-    }
-    let left = tiles::Panels::left(left);
+    let amx = tiles::few_rows(rows, left.columns, columns).filter(|_| left.compact() && right.compact());
+    let Some(amx) = amx else { return false };
+    let left = tiles::LeftPanels::new(amx, left);
     parallel(columns.div_ceil(tiles::PANEL), |index| {
         let range = index * tiles::PANEL..((index + 1) * tiles::PANEL).min(columns);
         // SAFETY: each task has columns of its own.
@@ -264,10 +287,11 @@ pub(super) fn product(
     right: Matrix<'_>,
 ) {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
-    if small::takes(rows, inner, columns) && right.compact() {
-        small::multiply(out, existing, scale, left, right);
-    } else if tiles::takes(rows, inner, columns) && left.compact() && right.compact() {
-        tiles::multiply(out, existing, scale, left, right);
+    if let Some(avx512) = small::takes(rows, inner, columns).filter(|_| right.compact()) {
+        small::multiply(avx512, out, existing, scale, left, right);
+    } else if let Some(amx) = tiles::takes(rows, inner, columns).filter(|_| left.compact() && right.compact())
+    {
+        tiles::multiply(amx, out, existing, scale, left, right);
     } else {
         gemm(out, existing, scale, left, right, false);
     }

@@ -51,6 +51,7 @@ mod linear_fused;
 mod math;
 #[cfg(feature = "flex")]
 mod matrix;
+pub mod matrix_unit;
 #[cfg(feature = "flex")]
 mod parallel;
 #[cfg(feature = "flex")]

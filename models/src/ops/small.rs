@@ -3,23 +3,33 @@
 
 use super::matrix::{Existing, Matrix, MatrixMut};
 
-/// Whether [`multiply`] takes a product on this processor: larger ones are faster where both factors are packed.
-pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> bool {
+#[cfg(target_arch = "x86_64")]
+pub(super) use super::avx512::Avx512;
+
+/// The proof that the processor has AVX-512, which no other kind has.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Avx512 {}
+
+/// The proof that [`multiply`] asks for, if it is the way to go for a product: larger ones are faster where both factors are packed.
+pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512> {
     const LARGEST: usize = 128 * 128 * 128;
     #[cfg(target_arch = "x86_64")]
-    let there = super::math::vectors() == super::math::Vectors::Avx512;
+    let there = Avx512::find();
     #[cfg(not(target_arch = "x86_64"))]
-    let there = false;
-    there && inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128
+    let there = None;
+    there.filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
 }
 
-/// `out = scale * left * right` after what `existing` says, on the calling thread.
+/// `out = scale * left * right` after what `existing` says, on the calling thread. An element is summed in the order of the inner elements,
+/// each product and sum rounded once: it depends on its row and its column alone.
 ///
 /// # Panics
 ///
 /// If the sizes do not fit, or the right factor's elements lie side by side along neither dimension.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn multiply(
+    _: Avx512,
     out: MatrixMut<'_>,
     existing: Existing<'_>,
     scale: f32,
@@ -27,13 +37,21 @@ pub(super) fn multiply(
     right: Matrix<'_>,
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
-    // SAFETY: `takes` asked the processor; the sizes fit, and each matrix lies in its buffer.
+    // SAFETY: the first argument proves that the processor has AVX-512; the sizes fit, and each matrix lies in its buffer, as `Matrix` and
+    // `MatrixMut` check where they are made.
     unsafe { kernel::multiply(out, existing, scale, left, right) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn multiply(_: MatrixMut<'_>, _: Existing<'_>, _: f32, _: Matrix<'_>, _: Matrix<'_>) {
-    unreachable!("nothing is taken")
+pub(super) fn multiply(
+    avx512: Avx512,
+    _: MatrixMut<'_>,
+    _: Existing<'_>,
+    _: f32,
+    _: Matrix<'_>,
+    _: Matrix<'_>,
+) {
+    match avx512 {}
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -218,15 +236,17 @@ mod tests {
 
     #[test]
     fn small_products_agree_with_exact_ones() {
-        if !takes(1, 1, 1) {
+        let Some(avx512) = takes(1, 1, 1) else {
             eprintln!("not run: this processor has no AVX-512");
             return;
-        }
+        };
         for size in
             [[1, 1, 1], [65, 64, 65], [65, 65, 64], [7, 20, 100], [49, 32, 49], [3, 5, 33], [12, 64, 16]]
         {
-            assert!(takes(size[0], size[1], size[2]));
-            assert_product(size, 1e-6, multiply);
+            assert!(takes(size[0], size[1], size[2]).is_some());
+            assert_product(size, 1e-6, |out, existing, scale, left, right| {
+                multiply(avx512, out, existing, scale, left, right);
+            });
         }
     }
 }

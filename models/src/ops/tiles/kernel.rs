@@ -2,15 +2,19 @@
 //!
 //! Products of one order, which is that of their two digits added up, have sums of their own: `[order, tile of rows, tile of columns]`.
 
+use super::amx::Configured;
+#[cfg(test)]
+use super::emulated::Registers;
 use super::pack::DIGITS;
 use std::arch::asm;
 
 /// A tile of sums: 16 rows of 16.
 pub(super) const TILE_SUMS: usize = 256;
 
-/// `load!(register, factor, tiles of the factor's panel, digit, tile)`
-macro_rules! load {
-    ($register:literal, $factor:ident, $tiles:literal, $digit:literal, $tile:literal) => {
+/// A step of a kernel as an instruction: `load(register, factor, tiles of the factor's panel, digit, tile)`, or
+/// `add(sums, left, right)`, which adds the products of two registers to a third.
+macro_rules! instruction {
+    (load, $register:literal, $factor:ident, $tiles:literal, $digit:literal, $tile:literal) => {
         concat!(
             "tileloadd tmm",
             $register,
@@ -25,32 +29,65 @@ macro_rules! load {
             ") * 1024]"
         )
     };
+    (add, $sums:literal, $left:literal, $right:literal) => {
+        concat!("tdpbssd tmm", $sums, ", tmm", $left, ", tmm", $right)
+    };
 }
 
-/// `add!(sums, left, right)`: adds the products of two registers to a third.
-macro_rules! add {
-    ($sums:literal, $left:literal, $right:literal) => {
-        concat!("tdpbssd tmm", $sums, ", tmm", $left, ", tmm", $right)
+/// The same step on emulated registers, with the addresses of the factors' blocks.
+#[cfg(test)]
+macro_rules! emulate {
+    ($registers:ident, [$left:expr, $right:expr], load, $register:literal, left, $tiles:literal, $digit:literal, $tile:literal) => {
+        $registers.load($register, $left.add(($digit * $tiles + $tile) * 1024))
+    };
+    ($registers:ident, [$left:expr, $right:expr], load, $register:literal, right, $tiles:literal, $digit:literal, $tile:literal) => {
+        $registers.load($register, $right.add(($digit * $tiles + $tile) * 1024))
+    };
+    ($registers:ident, $factors:tt, add, $sums:literal, $left:literal, $right:literal) => {
+        $registers.add($sums, $left, $right)
     };
 }
 
 /// A function that runs some steps on each block of two panels and writes the registers of sums.
 macro_rules! kernel {
-    ($(#[$attribute:meta])* $name:ident, $left_tiles:literal, [$($register:literal),*], $($step:expr),* $(,)?) => {
+    ($(#[$attribute:meta])* $name:ident, $left_tiles:literal, [$($register:literal),*], $($step:ident($($argument:tt),*)),* $(,)?) => {
         $(#[$attribute])*
         ///
         /// # Safety
         ///
-        /// The unit is set up, the panels have `blocks` (more than 0) blocks, and `sums` room for the tiles.
-        pub(super) unsafe fn $name(left: *const u8, right: *const u8, blocks: usize, sums: *mut i32) {
+        /// `left` is valid for reads of `blocks` (more than 0) blocks of a left panel, `right` of a right one, and `sums` for writes of a
+        /// tile for each register.
+        pub(super) unsafe fn $name(
+            unit: &Configured,
+            left: *const u8,
+            right: *const u8,
+            blocks: usize,
+            sums: *mut i32,
+        ) {
             const { assert!(DIGITS == 3) };
+            let Configured { .. } = unit;
             debug_assert!(blocks > 0);
-            // SAFETY: by the caller's word.
+            #[cfg(test)]
+            if unit.amx.emulated {
+                let mut registers = Registers::zero();
+                for block in 0..blocks {
+                    // SAFETY: the blocks lie in the panels, as the caller promises.
+                    unsafe {
+                        let _factors = [left.add(block * 1024 * 3 * $left_tiles), right.add(block * 1024 * 3 * 2)];
+                        $(emulate!(registers, [_factors[0], _factors[1]], $step, $($argument),*);)*
+                    }
+                }
+                // SAFETY: there are as many tiles of sums as registers, as the caller promises.
+                $(unsafe { registers.store($register, sums.add($register * TILE_SUMS)) };)*
+                return;
+            }
+            // SAFETY: the unit is there and set up for full tiles (`unit`); each load reads 1024 bytes of a block and each store writes a
+            // tile of sums, which are there as the caller promises.
             unsafe {
                 asm!(
                     $(concat!("tilezero tmm", $register),)*
                     "2:",
-                    $($step,)*
+                    $(instruction!($step, $($argument),*),)*
                     concat!("add {left}, 1024 * 3 * ", $left_tiles),
                     "add {right}, 1024 * 3 * 2",
                     "dec {blocks}",
@@ -74,53 +111,60 @@ macro_rules! kernel {
 ///
 /// # Safety
 ///
-/// The unit is set up, the panels have `blocks` (more than 0) blocks, and `sums` room for twelve tiles.
-pub(super) unsafe fn two_by_two(left: *const u8, right: *const u8, blocks: usize, sums: *mut i32) {
-    // SAFETY: by the caller's word.
+/// `left` is valid for reads of `blocks` (more than 0) blocks of a left panel of two tiles, `right` of a right one, and `sums` for writes of
+/// twelve tiles.
+pub(super) unsafe fn two_by_two(
+    unit: &Configured,
+    left: *const u8,
+    right: *const u8,
+    blocks: usize,
+    sums: *mut i32,
+) {
+    // SAFETY: as the caller promises; each order has four tiles of its own.
     unsafe {
-        order_0(left, right, blocks, sums);
-        order_1(left, right, blocks, sums.add(4 * TILE_SUMS));
-        order_2(left, right, blocks, sums.add(8 * TILE_SUMS));
+        order_0(unit, left, right, blocks, sums);
+        order_1(unit, left, right, blocks, sums.add(4 * TILE_SUMS));
+        order_2(unit, left, right, blocks, sums.add(8 * TILE_SUMS));
     }
 }
 
 kernel! {
     /// The first digits' products.
-    order_0, 2, ["0", "1", "2", "3"],
-    load!("6", right, 2, "0", "0"), load!("4", left, 2, "0", "0"), load!("7", right, 2, "0", "1"), load!("5", left, 2, "0", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), add!("1", "4", "7"), add!("3", "5", "7"),
+    order_0, 2, [0, 1, 2, 3],
+    load(6, right, 2, 0, 0), load(4, left, 2, 0, 0), load(7, right, 2, 0, 1), load(5, left, 2, 0, 1),
+    add(0, 4, 6), add(2, 5, 6), add(1, 4, 7), add(3, 5, 7),
 }
 
 kernel! {
     /// Products of a first and a second digit.
-    order_1, 2, ["0", "1", "2", "3"],
-    load!("6", right, 2, "1", "0"), load!("4", left, 2, "0", "0"), load!("7", right, 2, "1", "1"), load!("5", left, 2, "0", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), load!("6", right, 2, "0", "0"), add!("1", "4", "7"), load!("4", left, 2, "1", "0"),
-    add!("3", "5", "7"), load!("7", right, 2, "0", "1"), load!("5", left, 2, "1", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), add!("1", "4", "7"), add!("3", "5", "7"),
+    order_1, 2, [0, 1, 2, 3],
+    load(6, right, 2, 1, 0), load(4, left, 2, 0, 0), load(7, right, 2, 1, 1), load(5, left, 2, 0, 1),
+    add(0, 4, 6), add(2, 5, 6), load(6, right, 2, 0, 0), add(1, 4, 7), load(4, left, 2, 1, 0),
+    add(3, 5, 7), load(7, right, 2, 0, 1), load(5, left, 2, 1, 1),
+    add(0, 4, 6), add(2, 5, 6), add(1, 4, 7), add(3, 5, 7),
 }
 
 kernel! {
     /// Products of a first and a third digit, and of second ones.
-    order_2, 2, ["0", "1", "2", "3"],
-    load!("6", right, 2, "2", "0"), load!("4", left, 2, "0", "0"), load!("7", right, 2, "2", "1"), load!("5", left, 2, "0", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), load!("6", right, 2, "1", "0"), add!("1", "4", "7"), load!("4", left, 2, "1", "0"),
-    add!("3", "5", "7"), load!("7", right, 2, "1", "1"), load!("5", left, 2, "1", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), load!("6", right, 2, "0", "0"), add!("1", "4", "7"), load!("4", left, 2, "2", "0"),
-    add!("3", "5", "7"), load!("7", right, 2, "0", "1"), load!("5", left, 2, "2", "1"),
-    add!("0", "4", "6"), add!("2", "5", "6"), add!("1", "4", "7"), add!("3", "5", "7"),
+    order_2, 2, [0, 1, 2, 3],
+    load(6, right, 2, 2, 0), load(4, left, 2, 0, 0), load(7, right, 2, 2, 1), load(5, left, 2, 0, 1),
+    add(0, 4, 6), add(2, 5, 6), load(6, right, 2, 1, 0), add(1, 4, 7), load(4, left, 2, 1, 0),
+    add(3, 5, 7), load(7, right, 2, 1, 1), load(5, left, 2, 1, 1),
+    add(0, 4, 6), add(2, 5, 6), load(6, right, 2, 0, 0), add(1, 4, 7), load(4, left, 2, 2, 0),
+    add(3, 5, 7), load(7, right, 2, 0, 1), load(5, left, 2, 2, 1),
+    add(0, 4, 6), add(2, 5, 6), add(1, 4, 7), add(3, 5, 7),
 }
 
 kernel! {
     /// One tile of rows by two of columns, all orders at once.
-    one_by_two, 1, ["0", "1", "2", "3", "4", "5"],
-    load!("6", left, 1, "0", "0"),
-    load!("7", right, 2, "0", "0"), add!("0", "6", "7"), load!("7", right, 2, "0", "1"), add!("1", "6", "7"),
-    load!("7", right, 2, "1", "0"), add!("2", "6", "7"), load!("7", right, 2, "1", "1"), add!("3", "6", "7"),
-    load!("7", right, 2, "2", "0"), add!("4", "6", "7"), load!("7", right, 2, "2", "1"), add!("5", "6", "7"),
-    load!("6", left, 1, "1", "0"),
-    load!("7", right, 2, "0", "0"), add!("2", "6", "7"), load!("7", right, 2, "0", "1"), add!("3", "6", "7"),
-    load!("7", right, 2, "1", "0"), add!("4", "6", "7"), load!("7", right, 2, "1", "1"), add!("5", "6", "7"),
-    load!("6", left, 1, "2", "0"),
-    load!("7", right, 2, "0", "0"), add!("4", "6", "7"), load!("7", right, 2, "0", "1"), add!("5", "6", "7"),
+    one_by_two, 1, [0, 1, 2, 3, 4, 5],
+    load(6, left, 1, 0, 0),
+    load(7, right, 2, 0, 0), add(0, 6, 7), load(7, right, 2, 0, 1), add(1, 6, 7),
+    load(7, right, 2, 1, 0), add(2, 6, 7), load(7, right, 2, 1, 1), add(3, 6, 7),
+    load(7, right, 2, 2, 0), add(4, 6, 7), load(7, right, 2, 2, 1), add(5, 6, 7),
+    load(6, left, 1, 1, 0),
+    load(7, right, 2, 0, 0), add(2, 6, 7), load(7, right, 2, 0, 1), add(3, 6, 7),
+    load(7, right, 2, 1, 0), add(4, 6, 7), load(7, right, 2, 1, 1), add(5, 6, 7),
+    load(6, left, 1, 2, 0),
+    load(7, right, 2, 0, 0), add(4, 6, 7), load(7, right, 2, 0, 1), add(5, 6, 7),
 }

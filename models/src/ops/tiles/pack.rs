@@ -85,7 +85,7 @@ impl Source {
     /// # Panics
     ///
     /// If the elements lie side by side along neither dimension.
-    pub(super) fn of(matrix: Matrix<'_>) -> Self {
+    fn of(matrix: Matrix<'_>) -> Self {
         assert!(matrix.compact(), "a factor with a unit stride");
         let (outer_stride, inner_stride) = matrix.strides();
         Self { start: matrix.start(), outer_stride, inner_stride }
@@ -107,6 +107,19 @@ pub(super) enum Form {
 }
 
 impl Form {
+    /// A factor seen from the product, and its outer and inner elements.
+    ///
+    /// # Panics
+    ///
+    /// If its elements lie side by side along neither dimension.
+    pub(super) fn source(self, factor: Matrix<'_>) -> (Source, [usize; 2]) {
+        let outside = match self {
+            Self::Left => factor,
+            Self::Right => factor.transposed(),
+        };
+        (Source::of(outside), [outside.rows, outside.columns])
+    }
+
     /// The tiles that a panel of `outer` elements has, or all panels of more: the last one of a left factor may have one only.
     pub(super) fn tiles(self, outer: usize) -> usize {
         match self {
@@ -413,19 +426,24 @@ fn size(values: __m512) -> __m512i {
 }
 
 /// From the [`size`] of the largest element: what makes integers of the elements, no larger than 0x7f7f7f so that all digits are from -128
-/// to 127, and 2^22 over that. It is not finite if an element is not.
+/// to 127, and 2^22 over that, the unit of the digits' products: 0 if all elements are 0, and NaN if one is not finite or the largest lies
+/// outside [2^-90, 2^110], where products with units could leave the range of float32 before the last one.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn scales(largest: __m512i) -> (__m512, __m512) {
     /// Less than may be, as an element times the factor is rounded.
     const LARGEST: f32 = 0x7f_7f00 as f32;
-    /// Of a smaller element the factor would be infinite.
-    const SMALLEST: f32 = LARGEST / f32::MAX;
+    const RANGE: [f32; 2] = [f32::from_bits((127 - 90) << 23), f32::from_bits((127 + 110) << 23)];
+    let largest = _mm512_castsi512_ps(largest);
+    let [from, to] = RANGE.map(|bound| _mm512_set1_ps(bound));
     // of a number and NaN, the second is taken
-    let largest = _mm512_max_ps(_mm512_set1_ps(SMALLEST), _mm512_castsi512_ps(largest));
-    let factor = _mm512_div_ps(_mm512_set1_ps(LARGEST), largest);
+    let factor = _mm512_div_ps(_mm512_set1_ps(LARGEST), _mm512_max_ps(from, largest));
     let unit = _mm512_div_ps(_mm512_set1_ps((1 << 22) as f32), factor);
-    (factor, unit)
+    let inside =
+        _mm512_cmp_ps_mask::<_CMP_GE_OQ>(largest, from) & _mm512_cmp_ps_mask::<_CMP_LE_OQ>(largest, to);
+    let unit = _mm512_mask_mov_ps(_mm512_set1_ps(f32::NAN), inside, unit);
+    let zero = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(largest, _mm512_setzero_ps());
+    (factor, _mm512_mask_mov_ps(unit, zero, _mm512_setzero_ps()))
 }
 
 /// Where the bytes of four vectors of words go: a digit of the first two vectors' words in the lower halves, of the others' in the upper.
