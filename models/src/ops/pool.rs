@@ -2,20 +2,29 @@
 //!
 //! A training step is hundreds of operations of a millisecond or less, most of them microseconds apart. Threads that sleep in between have to
 //! be woken for each; on a virtual machine their cores may have gone to others by then. So a thread waits awake until nothing has come for
-//! [`PATIENCE`], as OpenMP's do, and offers its processor to others meanwhile.
+//! [`PATIENCE`], as OpenMP's do, and offers its CPU to others meanwhile.
+//!
+//! ```text
+//! caller                                   helper
+//! writes the job's address to each helper  looks at its own address until one is there
+//! works                                    takes the address away, works, counts itself as done
+//! takes back what no helper has taken
+//! waits until all that took it are done
+//! ```
 
 use std::any::Any;
 use std::hint::spin_loop;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits awake: longer than from one training step to the next whose data is there.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a thread waits awake: longer than between most operations of a step. What burn computes by itself and what waits for data takes
+/// longer, and a wake-up more costs it nothing that can be measured.
+const PATIENCE: Duration = Duration::from_micros(500);
 /// How often a waiting thread looks before it gives way.
 const LOOKS: usize = 16;
 
@@ -83,19 +92,17 @@ impl<'a> Job<'a> {
 struct Pool {
     /// Whether the helpers work for a caller.
     taken: AtomicBool,
-    /// The job, while it runs.
-    job: AtomicPtr<Job<'static>>,
-    /// How many jobs there have been.
-    round: Apart<AtomicU64>,
+    /// How many helpers have done with the job.
+    done: Apart<AtomicUsize>,
     helpers: Vec<Apart<Helper>>,
 }
 
-/// A thread beside the caller.
+/// A thread next to the caller.
 #[derive(Default)]
 struct Helper {
+    /// The job that it should take part in, until it or the caller takes it away.
+    job: AtomicPtr<Job<'static>>,
     thread: OnceLock<Thread>,
-    /// Whether it may be looking at the job.
-    working: AtomicBool,
     asleep: AtomicBool,
 }
 
@@ -104,8 +111,7 @@ impl Pool {
     fn start(helpers: usize) -> &'static Self {
         let pool: &Self = Box::leak(Box::new(Self {
             taken: AtomicBool::default(),
-            job: AtomicPtr::default(),
-            round: Apart::default(),
+            done: Apart::default(),
             helpers: (0..helpers).map(|_| Apart::default()).collect(),
         }));
         for index in 0..helpers {
@@ -122,20 +128,22 @@ impl Pool {
         if threads < 2 || self.taken.swap(true, Ordering::Acquire) {
             return (0..tasks).for_each(task);
         }
+        let helpers = &self.helpers[..threads - 1];
         let job = Job::new(tasks, threads, task);
-        self.job.store((&raw const job).cast_mut().cast(), Ordering::SeqCst);
-        self.round.0.fetch_add(1, Ordering::SeqCst);
-        for Apart(helper) in &self.helpers[..threads - 1] {
-            if helper.asleep.load(Ordering::SeqCst) {
-                helper.thread.get().expect("a thread that was awake").unpark();
+        self.done.0.store(0, Ordering::Relaxed);
+        for Apart(helper) in helpers {
+            helper.job.store((&raw const job).cast_mut().cast(), Ordering::SeqCst);
+            if helper.asleep.load(Ordering::SeqCst)
+                && let Some(thread) = helper.thread.get()
+            {
+                thread.unpark();
             }
         }
         job.work(0);
-        self.job.store(ptr::null_mut(), Ordering::SeqCst);
-        // A helper that has not said that it works finds no job any more.
-        for Apart(helper) in &self.helpers {
-            wait(|| !helper.working.load(Ordering::SeqCst), None);
-        }
+        let took = |helper: &Helper| helper.job.swap(ptr::null_mut(), Ordering::Acquire).is_null();
+        let working = helpers.iter().filter(|Apart(helper)| took(helper)).count();
+        // From here on no helper can find the job any more, and those that did are waited for.
+        wait(|| self.done.0.load(Ordering::Acquire) == working, None);
         self.taken.store(false, Ordering::Release);
         if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
             resume_unwind(panic);
@@ -146,9 +154,8 @@ impl Pool {
     fn serve(&self, index: usize) {
         let Apart(helper) = &self.helpers[index];
         helper.thread.get_or_init(thread::current);
-        let mut seen = 0;
+        let came = || !helper.job.load(Ordering::SeqCst).is_null();
         loop {
-            let came = || self.round.0.load(Ordering::SeqCst) != seen;
             if !wait(came, Some(PATIENCE)) {
                 helper.asleep.store(true, Ordering::SeqCst);
                 // Either this thread sees the job, or its caller sees that it sleeps.
@@ -157,14 +164,12 @@ impl Pool {
                 }
                 helper.asleep.store(false, Ordering::SeqCst);
             }
-            seen = self.round.0.load(Ordering::SeqCst);
-            helper.working.store(true, Ordering::SeqCst);
-            // SAFETY: the caller keeps the job until this thread does not work any more.
-            let job = unsafe { self.job.load(Ordering::SeqCst).as_ref() };
-            if let Some(job) = job.filter(|job| index + 1 < job.shares.len()) {
+            let job = helper.job.swap(ptr::null_mut(), Ordering::Acquire);
+            // SAFETY: `run` keeps the job until every helper that took its address away is done.
+            if let Some(job) = unsafe { job.as_ref() } {
                 job.work(index + 1);
+                self.done.0.fetch_add(1, Ordering::Release);
             }
-            helper.working.store(false, Ordering::SeqCst);
         }
     }
 }
