@@ -17,3 +17,31 @@ pub fn keep_pages() {
         libmimalloc_sys::mi_option_set(PURGE_DELAY, -1);
     }
 }
+
+#[cfg(all(test, not(target_env = "msvc")))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// The allocator takes the value of an option from a variable of its name: an index that gives that value is the option's.
+    #[test]
+    fn the_option_that_is_set_is_the_delay_of_purges() {
+        const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
+        const VALUE: libmimalloc_sys::mi_option_t = 4321;
+        // SAFETY: the option exists, as for `keep_pages`.
+        let delay = || i64::from(unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) });
+        if std::env::var_os(VARIABLE).is_some_and(|value| value == *VALUE.to_string()) {
+            assert_eq!(delay(), i64::from(VALUE));
+            keep_pages();
+            assert_eq!(delay(), -1);
+            return;
+        }
+        let test = "allocator::tests::the_option_that_is_set_is_the_delay_of_purges";
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env(VARIABLE, VALUE.to_string())
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+}
