@@ -105,10 +105,7 @@ impl FoundDevice {
         if let Some(Some(identity)) = quietly(|| self.device.identity()) {
             return identity.name;
         }
-        match std::thread::available_parallelism() {
-            Ok(count) => format!("processor, {count} threads"),
-            Err(_) => "processor".to_owned(),
-        }
+        format!("processor, {} threads", crate::threads::by_default())
     }
 
     /// Computes something small there: whether the device really works.

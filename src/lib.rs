@@ -21,6 +21,7 @@ pub mod recipe;
 pub mod report;
 pub mod seed;
 mod text;
+mod threads;
 pub mod train;
 pub mod usage;
 pub mod weights_file;

@@ -19,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::device::{self, FoundDevice};
 use crate::output::{OutputError, note};
+use crate::threads;
 use crate::usage::UsageError;
 
 /// Train a Vision Transformer on a folder of pictures, measure it honestly, and classify images.
@@ -76,7 +77,7 @@ impl DeviceArgs {
 /// How many threads compute.
 #[derive(Args)]
 struct ThreadArgs {
-    /// Threads that compute; by default all of the machine.
+    /// Threads that compute; by default one for each physical core that the program may use.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), aliases = aliases::THREADS)]
     threads: Option<u16>,
 }
@@ -87,7 +88,7 @@ impl ThreadArgs {
     fn apply(&self) -> Result<usize> {
         vitrine_models::ops::matrix_unit::wanted()?;
         rayon::ThreadPoolBuilder::new()
-            .num_threads(self.threads.map_or(0, usize::from))
+            .num_threads(self.threads.map_or_else(threads::by_default, usize::from))
             .use_current_thread()
             .build_global()
             .context("the thread pool cannot be set up")?;

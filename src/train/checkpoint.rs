@@ -49,6 +49,9 @@ pub struct Progress {
     pub finished: bool,
     /// The length that the run was to have when this was saved.
     pub length: AskedLength,
+    /// Threads that compute: the bits of sums depend on it. 0 where it is not known.
+    #[serde(default)]
+    pub threads: usize,
 }
 
 /// How long a recipe wants a run to be.

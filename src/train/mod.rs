@@ -13,6 +13,7 @@ mod resume;
 mod run_folder;
 pub mod schedule;
 mod start;
+mod threads;
 mod trainer;
 
 pub use checkpoint::{AskedLength, Progress};

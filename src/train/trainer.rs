@@ -16,7 +16,7 @@ use super::progress::{EpochBar, RunClock, epoch_line};
 use super::run_folder::{RunConfig, RunFolder};
 use super::schedule::{Length, learning_rate};
 use super::start::Start;
-use super::{ema, interrupt, optimiser};
+use super::{ema, interrupt, optimiser, threads as run_threads};
 use crate::evaluate::{self, Metrics};
 use crate::model_file::{HeldOut, ModelCard, Validation};
 use crate::output::note;
@@ -108,7 +108,8 @@ impl Trainer {
         };
         let (train, val) = (loader(train_samples, true)?, loader(val_samples, false)?);
         let is_new = start.is_new();
-        let state = start.state(&config, &folder, device)?;
+        let mut state = start.state(&config, &folder, device)?;
+        run_threads::change(&mut state.progress, threads);
         let now = Instant::now();
         let mut trainer = Self {
             sitting: Sitting {
