@@ -15,11 +15,12 @@
 //! # Results
 //!
 //! Work is cut into chunks that depend on the sizes and the number of threads alone, and sums over chunks are taken in order: the same
-//! inputs give the same bits in every run with the same number of threads.
+//! inputs give the same bits in every run with the same number of threads on the same kind of CPU. Another number of threads adds up
+//! gradients of weights in another order, and the gemm crate cuts products by the size of the caches.
 //!
 //! # Threads
 //!
-//! Fused operations have threads of their own, as many with their caller as rayon has where it calls. They wait awake for some milliseconds
+//! Fused operations have threads of their own, as many with their caller as rayon has where it calls. They wait awake for half a millisecond
 //! after each operation: a program that computes now and then burns that time. One operation at a time has them; of several
 //! threads that compute at once, all but one do so alone.
 //!
