@@ -29,9 +29,9 @@ mod tests {
         const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
         const VALUE: libmimalloc_sys::mi_option_t = 4321;
         // SAFETY: the option exists, as for `keep_pages`.
-        let delay = || i64::from(unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) });
+        let delay = || unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
         if std::env::var_os(VARIABLE).is_some_and(|value| value == *VALUE.to_string()) {
-            assert_eq!(delay(), i64::from(VALUE));
+            assert_eq!(delay(), std::ffi::c_long::from(VALUE));
             keep_pages();
             assert_eq!(delay(), -1);
             return;

@@ -22,7 +22,8 @@ const SIZES: [[usize; 3]; 12] = [
     [1100, 65, 33],
 ];
 
-/// The unit of this processor, if it has one, and the emulated one, which wants AVX-512 alone.
+/// The unit of this CPU, if it has one, and the emulated one, which wants AVX-512 alone.
+#[allow(clippy::print_stderr)] // a test may say why it does nothing
 fn units() -> Vec<Amx> {
     let units: Vec<Amx> = [Amx::real(), Amx::emulated()].into_iter().flatten().collect();
     if units.is_empty() {
@@ -160,7 +161,8 @@ const UNEVEN: [(&str, Change); 8] = [
         (0..inner).for_each(|step| b[step * columns + step % columns / 4] *= 1e6);
     }),
     ("2^24 and ones by 0 and ones", |a, b, [_, inner, columns]| {
-        (a.fill(1.0), b.fill(1.0));
+        a.fill(1.0);
+        b.fill(1.0);
         a.iter_mut().step_by(inner).for_each(|value| *value = 16_777_216.0);
         b[..columns].fill(0.0);
     }),
