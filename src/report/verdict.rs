@@ -15,10 +15,10 @@ pub enum Verdict {
     },
     /// The last epoch was the best one, and validation was still rising.
     StillImproving {
-        /// Validation accuracy, and how many epochs before the end it was measured.
-        before: (f64, usize),
-        /// The last one.
-        after: f64,
+        /// An earlier epoch.
+        epoch: usize,
+        /// Its validation accuracy and the last one.
+        accuracies: [f64; 2],
     },
     /// Validation loss rose while training loss fell.
     Overfitted {
@@ -67,10 +67,10 @@ impl fmt::Display for Verdict {
                  these images can show",
                 percent(*chance)
             ),
-            Self::StillImproving { before: (before, epochs), after } => write!(
+            Self::StillImproving { epoch, accuracies: [before, after] } => write!(
                 f,
-                "the last epoch was the best one, and validation rose from {} to {} in the last {epochs}; \
-                 more --epochs or --time are likely to help",
+                "the last epoch was the best one, and validation rose from {} after epoch {epoch} to {}; \
+                 a longer run (--resume with --epochs or --time) is likely to help",
                 percent(*before),
                 percent(*after)
             ),
@@ -107,13 +107,14 @@ fn at_chance(metrics: &Metrics) -> Option<Verdict> {
 /// Whether the best epoch is the last, and better than a quarter of the run ago by more than the number of images
 /// leaves open.
 fn still_improving(history: &[EpochRow], images: usize) -> Option<Verdict> {
-    let accuracies: Vec<f64> = history.iter().map(|row| row.val_top1).collect::<Option<_>>()?;
-    let (&after, earlier) = accuracies.split_last()?;
-    let epochs = (accuracies.len() / 4).max(1);
-    let before = *earlier.get(earlier.len().checked_sub(epochs)?)?;
-    let is_best = earlier.iter().all(|&accuracy| accuracy < after);
+    let (last, earlier) = history.split_last()?;
+    let after = last.val_top1?;
+    let compared = earlier.get(earlier.len().checked_sub((history.len() / 4).max(1))?)?;
+    let before = compared.val_top1?;
+    let is_best = earlier.iter().all(|row| row.val_top1.is_none_or(|accuracy| accuracy < after));
     let [lower, _] = wilson_interval((after * images as f64).round() as usize, images);
-    (is_best && before < lower).then_some(Verdict::StillImproving { before: (before, epochs), after })
+    let accuracies = [before, after];
+    (is_best && before < lower).then_some(Verdict::StillImproving { epoch: compared.epoch, accuracies })
 }
 
 /// Whether validation loss ended a tenth above its least while training loss fell.
@@ -191,7 +192,7 @@ mod tests {
         let rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6), (1.0, 1.1, 0.7)]);
         assert_eq!(names(&good, &rising), ["still improving"]);
         let sentence = Verdict::of(&good, &rising, 1000)[0].to_string();
-        assert!(sentence.contains("from 60.0 % to 70.0 % in the last 1"), "{sentence}");
+        assert!(sentence.contains("from 60.0 % after epoch 3 to 70.0 %"), "{sentence}");
         // With ten images, a tenth more is no rise; neither is a plateau, nor a best epoch before the last.
         assert!(Verdict::of(&good, &rising, 10).is_empty());
         for over in [
