@@ -131,7 +131,9 @@ fn check_effect(recipe: &Recipe, wishes: &Wishes, is_grey: bool) -> Result<()> {
     }
     match (wishes.patience, recipe.epochs) {
         (Some(patience), Some(epochs)) if patience >= epochs => {
-            usage!("--patience {patience} has no effect with --epochs {epochs}: give fewer, or leave it out")
+            usage!(
+                "--patience {patience} has no effect, as the run ends after epoch {epochs}: give fewer, or leave it out"
+            )
         }
         _ => Ok(()),
     }
