@@ -45,10 +45,12 @@ impl DataArgs {
             ("--mirror", self.mirror.is_some()),
             ("--offline", self.offline && !fetches),
         ];
-        for (option, _) in options.into_iter().filter(|(_, is_given)| *is_given && !is_kept) {
-            usage!("{option} has no effect for {data}, which is not downloaded: leave it out");
+        match options.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) if !is_kept => {
+                usage!("{option} has no effect for {data}, which is not downloaded: leave it out")
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// These arguments, where they say nothing taken from a run that was begun with `data_dir`.

@@ -98,7 +98,7 @@ impl Axis {
             Unit::Percent => format!("{:.*} %", decimals as usize, 100.0 * value),
             // The first tick may be off zero by a rounding error.
             _ if value.abs() < 1e-6 * self.step => "0".to_owned(),
-            _ if size < 1e-2 || size >= 1e5 => {
+            _ if !(1e-2..1e5).contains(&size) => {
                 format!("{value:.*e}", (exponent(value) - exponent(self.step)).max(0.0) as usize)
             }
             _ => format!("{value:.*}", decimals as usize),
@@ -334,7 +334,7 @@ mod tests {
         let flat = [
             (1.0, 1.0),
             (1.0, 1.000_04),
-            (0.693_1, 0.693_2),
+            (0.713_1, 0.713_2),
             (123_456.0, 123_461.0),
             (1e-3, 1.01e-3),
             (9.999, 10.001),
