@@ -188,7 +188,7 @@ impl Train {
     fn resumed(&self, run: &Path) -> Result<Option<(RunConfig, RunFolder, Dataset, Start)>> {
         let asked = AskedLength { epochs: self.epochs, seconds: self.time.map(|time| time.as_secs_f64()) };
         let (folder, config) = match resume(run, asked)? {
-            Resumption::Unfinished(folder, config) => (folder, config),
+            Resumption::Unfinished(folder, config) => (folder, *config),
             Resumption::Finished(progress) => {
                 note!("{}", finished(run, &progress));
                 return Ok(None);

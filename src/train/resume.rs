@@ -13,7 +13,7 @@ pub enum Resumption {
     /// It has ended, and its report is made: there is nothing to do.
     Finished(Progress),
     /// It goes on, as long as its configuration now says.
-    Unfinished(RunFolder, RunConfig),
+    Unfinished(RunFolder, Box<RunConfig>),
 }
 
 /// Opens the run folder `run`. `asked`, where it says anything, is the length of the whole run in place of the one it was begun
@@ -32,7 +32,7 @@ pub fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     if is_whole && folder.report().is_file() {
         return Ok(Resumption::Finished(progress));
     }
-    Ok(Resumption::Unfinished(folder, config))
+    Ok(Resumption::Unfinished(folder, Box::new(config)))
 }
 
 /// Refuses a length that lies behind the run.
