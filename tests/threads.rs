@@ -1,5 +1,7 @@
 //! What a run says about the number of its threads.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use predicates::prelude::PredicateBooleanExt;
