@@ -12,7 +12,7 @@ use burn::module::Module;
 use clap::Parser;
 use vitrine::evaluate::{Metrics, predict};
 use vitrine::train::plan::{Facts, Plan, Wishes};
-use vitrine::train::{RunConfig, RunFolder, Start, Trainer};
+use vitrine::train::{RunConfig, RunData, RunFolder, Start, Trainer};
 use vitrine::{device, model_file};
 use vitrine_datasets::{DecodeLimits, Loader, LoaderConfig, OpenOptions};
 use vitrine_models::{
@@ -83,7 +83,10 @@ fn main() -> Result<()> {
 /// Trains one variant in a temporary folder and measures it.
 fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> {
     const SEED: u64 = 0;
+    const VAL_FRACTION: f64 = 0.2;
     let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
+    let data = RunData::choose(dataset, &arguments.data, (VAL_FRACTION, SEED), None)?;
+    let dataset = data.dataset();
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
     let wishes = Wishes { epochs: Some(arguments.epochs), ..Wishes::default() };
     let facts = Facts { info: &dataset.info, survey: &survey, train: dataset.train.len(), pretrained: None };
@@ -96,7 +99,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         data: arguments.data.clone(),
         data_path: None,
         data_dir: OpenOptions::default().data_dir,
-        val_fraction: 0.2,
+        val_fraction: VAL_FRACTION,
         seed: SEED,
         model_name: name.to_owned(),
         pretrained: None,
@@ -108,9 +111,8 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name)?;
     let (found, _) = device::select(None)?;
     let threads = std::thread::available_parallelism()?.get();
-    let samples = (dataset.train.clone().into(), dataset.val.clone().into());
     let start = Instant::now();
-    let mut trainer = Trainer::new(config, run.clone(), samples, &found.device, threads, Start::Fresh)?;
+    let mut trainer = Trainer::new(config, run.clone(), &data, &found.device, threads, Start::Fresh)?;
     trainer.run()?;
     let seconds = start.elapsed().as_secs_f64();
     let seen = (arguments.epochs * dataset.train.len()) as f64;

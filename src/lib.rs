@@ -15,6 +15,7 @@ mod files;
 pub mod hub;
 pub mod import;
 pub mod model_file;
+mod names;
 mod output;
 pub mod pretrained;
 pub mod recipe;
@@ -23,6 +24,7 @@ pub mod seed;
 mod text;
 mod threads;
 pub mod train;
+pub mod trained_on;
 pub mod usage;
 pub mod weights_file;
 

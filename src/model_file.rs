@@ -11,6 +11,7 @@ use vitrine_models::weights::{self, NamedTensor};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use crate::recipe::Recipe;
+use crate::trained_on::TrainedOn;
 use crate::weights_file::{self, Entry, Precision};
 
 /// The header's layout; a file with a higher number comes from a newer program.
@@ -36,27 +37,18 @@ pub struct ModelCard {
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
-    /// What it was trained on.
+    /// The data set that it was trained on, as `vitrine train` took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// How its validation pictures were chosen, where the data set has no split of its own: share and seed.
+    /// Which images these were; unknown in files of other programs and earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_out: Option<HeldOut>,
+    pub trained_on: Option<TrainedOn>,
     /// How it was trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
     /// How good it was on the validation split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
-}
-
-/// Which training pictures were kept for validation; the same values choose the same pictures again.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldOut {
-    /// Share of the training pictures.
-    pub val_fraction: f64,
-    /// Seed of the choice.
-    pub seed: u64,
 }
 
 /// The figures of the epoch that a model was saved after.
@@ -78,6 +70,11 @@ impl ModelCard {
         metadata.contains_key(KEY)
     }
 
+    /// For people to read: without the list of the images that it was trained on.
+    pub fn summary(&self) -> Self {
+        Self { trained_on: self.trained_on.as_ref().map(TrainedOn::summary), ..self.clone() }
+    }
+
     /// A card of this program's format.
     pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
         Self {
@@ -88,7 +85,7 @@ impl ModelCard {
             preprocessing,
             pretrained: None,
             data: None,
-            held_out: None,
+            trained_on: None,
             recipe: None,
             validation: None,
         }

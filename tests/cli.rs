@@ -362,7 +362,7 @@ fn wrong_inputs_name_their_cause() {
         (vec!["classify", "good", "good", "--batch-size", "-3"], 2, &["--batch-size", "at least 1"]),
         (vec!["classify", "good", "good", "--logits"], 2, &["--logits", "jsonl"]),
         (vec!["evaluate", "good", "good", "--batch-size", "99999999"], 2, &["--batch-size", "at most"]),
-        (vec!["evaluate", "good", "good", "--val-fraction", "0"], 2, &["--val-fraction", "above 0"]),
+        (vec!["evaluate", "good", "good", "--split", "most"], 2, &["--split", "train, val, test or all"]),
         (with(&["--epochs", "0"]), 2, &["--epochs", "at least 1"]),
         (with(&["--epochs", "-1"]), 2, &["--epochs", "-1", "at least 1"]),
         (with(&["--batch-size", "0"]), 2, &["--batch-size", "at least 1"]),

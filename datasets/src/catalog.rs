@@ -6,7 +6,6 @@ use crate::download::{DownloadProgress, Downloader};
 use crate::files::DEFAULT_FILE_BYTES;
 use crate::source::published::PUBLISHED;
 use crate::source::{self, Found, shapes};
-use crate::split::split_off;
 use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin};
 
 /// The name of the data set that the program draws.
@@ -17,11 +16,6 @@ const SHAPES: &str = "shapes";
 pub struct OpenOptions {
     /// Where named data sets are looked for and downloaded to.
     pub data_dir: PathBuf,
-    /// The share of the training samples that becomes the validation split of a source without one; between 0
-    /// and 1.
-    pub val_fraction: f64,
-    /// Chooses those samples.
-    pub seed: u64,
     /// Whether a named data set that is not there may be downloaded.
     pub download: bool,
     /// A base address to download from instead of the publishers': files are at `MIRROR/NAME/FILE`.
@@ -33,12 +27,10 @@ pub struct OpenOptions {
 }
 
 impl Default for OpenOptions {
-    /// `datasets/data`, a fifth for validation, seed 0, downloads from the publishers without a word.
+    /// `datasets/data`, downloads from the publishers without a word.
     fn default() -> Self {
         Self {
             data_dir: PathBuf::from("datasets/data"),
-            val_fraction: 0.2,
-            seed: 0,
             download: true,
             mirror: None,
             progress: None,
@@ -57,7 +49,10 @@ pub fn published_names() -> impl Iterator<Item = &'static str> {
     PUBLISHED.iter().map(|published| published.name)
 }
 
-/// Opens a data set by name or path. Pictures are found and labelled, not decoded.
+/// Opens a data set by name or path, with the splits that it has. Pictures are found and labelled, not decoded.
+///
+/// Any split may be empty: [`Dataset::check_for_training`] says whether a classifier can be trained on it, and
+/// [`Inventory::hold_out`](crate::Inventory::hold_out) makes a validation split where there is none.
 ///
 /// Where a folder in the current directory is called like a known data set, the folder is meant, and a warning says so.
 /// Class order is the lexicographic order of names (`"10"` before `"2"`) for
@@ -68,9 +63,6 @@ pub fn published_names() -> impl Iterator<Item = &'static str> {
 /// What is neither, what cannot be read or downloaded, and what is not laid out as a data set; see
 /// [`DatasetError`].
 pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> {
-    if !(options.val_fraction > 0.0 && options.val_fraction < 1.0) {
-        return Err(DatasetError::ValFraction { fraction: options.val_fraction });
-    }
     if let Some(dataset) = folder_with_a_name(data, options)? {
         return Ok(dataset);
     }
@@ -80,13 +72,13 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     if let Some(published) = PUBLISHED.iter().find(|published| published.name == data) {
         let downloader = options.download.then(|| Downloader::new(options.progress));
         let found = published.open(&options.data_dir, downloader.as_ref(), options.mirror.as_deref())?;
-        return complete(published.name.to_owned(), data, found, options);
+        return Ok(dataset(published.name.to_owned(), found));
     }
     let path = Path::new(data);
     if !path.exists() {
         return Err(DatasetError::UnknownData { data: data.to_owned(), names: names().join(", ") });
     }
-    complete(name_of(path), data, source::read_up_to(path, options.max_file_bytes)?, options)
+    Ok(dataset(name_of(path), source::read_up_to(path, options.max_file_bytes)?))
 }
 
 /// The folder in the current directory that is called like a known data set, unless it is where that is kept.
@@ -100,7 +92,7 @@ fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Datase
         return Ok(None);
     }
     let found = source::read_up_to(path, options.max_file_bytes)?;
-    let mut dataset = complete(name_of(path), data, found, options)?;
+    let mut dataset = dataset(name_of(path), found);
     dataset.warnings.push(format!(
         "{data} is taken as the folder ./{data}: for the data set of this name, rename the folder or work elsewhere"
     ));
@@ -124,23 +116,12 @@ fn shapes_dataset() -> Dataset {
     }
 }
 
-/// A data set with a validation split: the source's own, or a part of its training samples.
-fn complete(name: String, data: &str, found: Found, options: &OpenOptions) -> Result<Dataset, DatasetError> {
+fn dataset(name: String, found: Found) -> Dataset {
     let Found { classes, train, val, test, source, flip_safe, left_out } = found;
-    let (train, val, validation) = if val.is_empty() {
-        let (train, val) = split_off(train, options.val_fraction, options.seed);
-        let origin = ValidationOrigin::SplitOff { fraction: options.val_fraction, seed: options.seed };
-        (train, val, origin)
-    } else {
-        (train, val, ValidationOrigin::Given)
-    };
-    if val.is_empty() {
-        let problem = "has one picture a class, none can be kept for validation: add pictures or a val split";
-        return Err(DatasetError::layout(Path::new(data), problem));
-    }
+    let validation = if val.is_empty() { ValidationOrigin::Absent } else { ValidationOrigin::Given };
     let warnings = split_names(&classes).into_iter().collect();
     let info = DatasetInfo { name, classes, source, validation, flip_safe };
-    Ok(Dataset { info, train, val, test, left_out, warnings })
+    Dataset { info, train, val, test, left_out, warnings }
 }
 
 /// A warning where classes have the names of splits: what was meant as a split may have become a class.
@@ -181,14 +162,15 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::Picture;
+    use crate::{Inventory, Picture};
 
-    /// `count` images in a class folder.
+    /// `count` images in a class folder, unlike those of any other folder.
     fn fill(root: &Path, folder: &str, count: u8) {
+        let place = folder.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
         let folder = root.join(folder);
         fs::create_dir_all(&folder).unwrap();
         for index in 0..count {
-            let image = RgbImage::from_pixel(4, 3, image::Rgb([index, 0, 9]));
+            let image = RgbImage::from_pixel(4, 3, image::Rgb([index, place, 9]));
             image.save(folder.join(format!("{index:03}.png"))).unwrap();
         }
     }
@@ -205,6 +187,17 @@ mod tests {
         samples.iter().map(below).collect()
     }
 
+    /// As for training, with a fifth held out where there is no validation split.
+    fn held_out(path: &Path, seed: u64) -> Dataset {
+        let mut inventory = Inventory::of(open_path(path).unwrap());
+        inventory.hold_out(0.2, seed).unwrap();
+        inventory.into_dataset()
+    }
+
+    fn for_training(path: &Path) -> Result<(), DatasetError> {
+        open_path(path)?.check_for_training(&path.to_string_lossy())
+    }
+
     #[test]
     fn class_folders_are_split_by_seed_class_by_class() {
         let root = TempDir::new().unwrap();
@@ -214,20 +207,20 @@ mod tests {
         fs::write(root.path().join("My pets!/cat/.hidden.png"), "").unwrap();
         fs::write(root.path().join("My pets!/cat/Thumbs.db"), "").unwrap();
         let folder = root.path().join("My pets!");
-        let dataset = open_path(&folder).unwrap();
+        let found = open_path(&folder).unwrap();
         assert_eq!(
-            (dataset.info.name.as_str(), dataset.info.classes.join(" ")),
+            (found.info.name.as_str(), found.info.classes.join(" ")),
             ("My-pets", "cat dog".to_owned())
         );
-        assert_eq!((dataset.train.len(), dataset.val.len(), dataset.test.len()), (24, 6, 0));
-        assert_eq!(dataset.info.validation, ValidationOrigin::SplitOff { fraction: 0.2, seed: 0 });
-        assert_eq!(dataset.val.iter().filter(|sample| sample.label == 1).count(), 2);
-        assert!(dataset.info.flip_safe);
-        let again = open_path(&folder).unwrap();
-        assert_eq!(paths(&dataset.val, &folder), paths(&again.val, &folder));
-        let options = OpenOptions { seed: 1, ..OpenOptions::default() };
-        let other = open(&folder.to_string_lossy(), &options).unwrap();
-        assert_ne!(paths(&dataset.val, &folder), paths(&other.val, &folder));
+        assert_eq!((found.train.len(), found.val.len(), found.test.len()), (30, 0, 0));
+        assert_eq!(found.info.validation, ValidationOrigin::Absent);
+        assert!(found.info.flip_safe);
+        let dataset = held_out(&folder, 0);
+        assert_eq!((dataset.train.len() + dataset.val.len(), dataset.test.len()), (30, 0));
+        assert!((2..=12).contains(&dataset.val.len()), "{}", dataset.val.len());
+        assert!((0..2).all(|label| dataset.val.iter().any(|sample| sample.label == label)));
+        assert_eq!(paths(&dataset.val, &folder), paths(&held_out(&folder, 0).val, &folder));
+        assert_ne!(paths(&dataset.val, &folder), paths(&held_out(&folder, 1).val, &folder));
     }
 
     #[test]
@@ -255,8 +248,9 @@ mod tests {
         for (folder, count) in [("train/a", 10), ("train/b", 10), ("test/a", 3), ("test/b", 3)] {
             fill(root.path(), folder, count);
         }
-        let dataset = open_path(root.path()).unwrap();
-        assert_eq!(Split::ALL.map(|split| dataset.split(split).len()), [16, 4, 6]);
+        let dataset = held_out(root.path(), 0);
+        assert_eq!((dataset.train.len() + dataset.val.len(), dataset.test.len()), (20, 6));
+        assert!(!dataset.val.is_empty());
         assert!(paths(&dataset.val, root.path()).iter().all(|path| path.starts_with("train/")));
     }
 
@@ -268,7 +262,7 @@ mod tests {
         ] {
             let root = TempDir::new().unwrap();
             folders.iter().for_each(|folder| fill(root.path(), folder, 2));
-            let message = open_path(root.path()).unwrap_err().to_string();
+            let message = for_training(root.path()).unwrap_err().to_string();
             assert!(parts.iter().all(|part| message.contains(part)), "{message}");
         }
     }
@@ -278,20 +272,20 @@ mod tests {
         let root = TempDir::new().unwrap();
         fill(root.path(), "loose", 2);
         fill(root.path(), "one/cat", 2);
-        fill(root.path(), "single/cat", 1);
-        fill(root.path(), "single/dog", 1);
+        fill(root.path(), "tested/test/cat", 1);
+        fill(root.path(), "tested/test/dog", 1);
         fs::create_dir(root.path().join("empty")).unwrap();
         fs::write(root.path().join("weights.bin"), "").unwrap();
         for (name, part) in [
             ("loose", "one folder a class"),
             ("one", "one class alone, 'cat'"),
-            ("single", "one picture a class"),
+            ("tested", "no training images"),
             ("empty", "holds no images"),
             ("weights.bin", "manifest (.csv"),
             ("nowhere", "the names are shapes, mnist, fashion-mnist, cifar10, cifar100"),
         ] {
             let path = root.path().join(name);
-            let message = open_path(&path).unwrap_err().to_string();
+            let message = for_training(&path).unwrap_err().to_string();
             assert!(
                 message.contains(&*path.to_string_lossy()) && message.contains(part),
                 "{message} lacks {part}"
@@ -314,8 +308,8 @@ mod tests {
     #[test]
     fn a_validation_fraction_out_of_range_is_refused() {
         for val_fraction in [0.0, 1.0, -0.5, f64::NAN] {
-            let options = OpenOptions { val_fraction, ..OpenOptions::default() };
-            let message = open("shapes", &options).unwrap_err().to_string();
+            let mut inventory = Inventory::of(open("shapes", &OpenOptions::default()).unwrap());
+            let message = inventory.hold_out(val_fraction, 0).unwrap_err().to_string();
             assert!(
                 message.contains("--val-fraction") && message.contains(&val_fraction.to_string()),
                 "{message}"

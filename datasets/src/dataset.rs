@@ -105,11 +105,13 @@ impl fmt::Display for SourceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationOrigin {
+    /// There is none.
+    Absent,
     /// The source has one of its own.
     Given,
-    /// Taken out of the training samples, class by class, by seed.
+    /// Taken out of the training samples, class by class, by their content and a seed.
     SplitOff {
-        /// The share asked for.
+        /// The share asked for; that of a class deviates by chance.
         fraction: f64,
         /// The seed that chose.
         seed: u64,
@@ -131,7 +133,7 @@ pub struct DatasetInfo {
     pub flip_safe: bool,
 }
 
-/// Labelled pictures in three splits. `train` and `val` are never empty; `test` may be.
+/// Labelled pictures in three splits, any of which may be empty.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     /// What it is.
@@ -140,7 +142,7 @@ pub struct Dataset {
     pub train: Vec<Sample>,
     /// What choices are made by.
     pub val: Vec<Sample>,
-    /// What is looked at once, at the end; empty where the source has none.
+    /// What is looked at once, at the end.
     pub test: Vec<Sample>,
     /// What was found next to the images and is not used.
     pub left_out: LeftOut,

@@ -16,7 +16,7 @@ pub struct Inspection {
     pub info: DatasetInfo,
     /// Samples of each split and class.
     pub splits: Vec<SplitCounts>,
-    /// The largest class of the training split over the smallest; 1 is balanced.
+    /// The largest class over the smallest, in the training split or the first that there is; 1 is balanced.
     pub imbalance: f64,
     /// Sizes of all pictures, when any could be decoded.
     pub sizes: Option<SizeRange>,
@@ -24,10 +24,9 @@ pub struct Inspection {
     pub grey: usize,
     /// Pictures with colour.
     pub colour: usize,
-    /// Mean of each channel over the training pixels, from 0 to 1: one value when all training pictures are
-    /// grey.
+    /// Mean of each channel over the pixels of that split, from 0 to 1: one value when all its pictures are grey.
     pub mean: Vec<f64>,
-    /// Standard deviation of each channel over the training pixels.
+    /// Standard deviation of each channel over the same pixels.
     pub std: Vec<f64>,
     /// Pictures that cannot be decoded.
     pub corrupt: Vec<CorruptPicture>,
@@ -163,11 +162,12 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         }
     }
     let splits = Split::ALL.map(|split| count(dataset, split)).to_vec();
+    let first = splits.iter().find(|counts| counts.samples > 0).unwrap_or(&splits[0]);
     let (mean, std) =
-        channel_statistics(facts.iter().filter(|(split, ..)| *split == Split::Train).map(|(.., fact)| fact));
+        channel_statistics(facts.iter().filter(|(split, ..)| *split == first.split).map(|(.., fact)| fact));
     Inspection {
         info: dataset.info.clone(),
-        imbalance: imbalance(&splits[0].classes),
+        imbalance: imbalance(&first.classes),
         splits,
         sizes: SizeRange::of(facts.iter().map(|(.., fact)| fact.size)),
         grey: facts.iter().filter(|(.., fact)| fact.is_grey).count(),

@@ -13,12 +13,15 @@
 //! ```
 
 mod catalog;
+mod content;
 mod dataset;
 mod download;
 mod error;
 mod files;
 mod inspect;
+mod inventory;
 mod jpeg;
+mod key_set;
 mod loader;
 mod memory;
 mod sample;
@@ -26,9 +29,11 @@ mod sampler;
 mod source;
 mod split;
 mod survey;
+mod training;
 mod transform;
 
 pub use catalog::{OpenOptions, names, open, published_names};
+pub use content::ContentKey;
 pub use dataset::{Dataset, DatasetInfo, SourceKind, Split, ValidationOrigin};
 pub use download::DownloadProgress;
 pub use error::DatasetError;
@@ -36,6 +41,8 @@ pub use files::{
     Entry, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular, read_regular,
 };
 pub use inspect::{CorruptPicture, Duplicate, DuplicateGroup, Inspection, SplitCounts, inspect};
+pub use inventory::{Fingerprint, Inventory, ListedImage};
+pub use key_set::KeySet;
 pub use loader::{BadFile, Batch, Batches, Loader, LoaderConfig};
 pub use sample::{DecodeLimits, Image, Picture, Sample};
 pub use sampler::epoch_order;

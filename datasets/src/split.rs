@@ -1,45 +1,28 @@
-//! Taking a validation split out of the training samples, class by class.
+//! Which images of a class are kept for validation: each by its own content, so that no other image matters.
 
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
+use crate::ContentKey;
 
-use crate::Sample;
-
-/// The samples in two parts, the second with about `fraction` of each class, both in the given order.
+/// Whether each of a class's images is kept for validation.
 ///
-/// Each class is drawn from its own stream of `seed`. A class of two samples or more gives at least one and
-/// keeps at least one; a class of one keeps it.
-pub(crate) fn split_off(samples: Vec<Sample>, fraction: f64, seed: u64) -> (Vec<Sample>, Vec<Sample>) {
-    let mut positions: Vec<Vec<usize>> = Vec::new();
-    for (position, sample) in samples.iter().enumerate() {
-        if positions.len() <= sample.label {
-            positions.resize_with(sample.label + 1, Vec::new);
-        }
-        positions[sample.label].push(position);
-    }
-    let mut is_taken = vec![false; samples.len()];
-    for (class, mut positions) in positions.into_iter().enumerate() {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(class as u64);
-        positions.shuffle(&mut rng);
-        for &position in &positions[..share(positions.len(), fraction)] {
-            is_taken[position] = true;
-        }
-    }
-    let (mut kept, mut taken) = (Vec::new(), Vec::new());
-    for (sample, is_taken) in samples.into_iter().zip(is_taken) {
-        if is_taken { taken.push(sample) } else { kept.push(sample) }
-    }
-    (kept, taken)
-}
-
-/// How many of a class's `count` samples go to the second part.
-fn share(count: usize, fraction: f64) -> usize {
-    if count < 2 {
-        return 0;
-    }
-    ((count as f64 * fraction).round() as usize).clamp(1, count - 1)
+/// An image is kept when a number in `0..1` that its content and `seed` give is below `fraction`: adding, removing,
+/// renaming or moving others changes nothing for it, and copies of it go where it goes. The share is therefore
+/// `fraction` on average; of `n` images it deviates by about `sqrt(n * fraction * (1 - fraction))` images.
+///
+/// A class of two different images or more gives at least one and keeps at least one: the one with the smallest
+/// number, the one with the largest. Only there may one more image change the lot of another.
+pub(crate) fn held_out(keys: &[ContentKey], fraction: f64, seed: u64) -> Vec<bool> {
+    let draws: Vec<f64> = keys.iter().map(|key| key.draw(seed)).collect();
+    let mut different = draws.clone();
+    different.sort_unstable_by(f64::total_cmp);
+    different.dedup();
+    let below = different.partition_point(|&draw| draw < fraction);
+    let limit = match different.len() {
+        0 | 1 => 0.0,
+        _ if below == 0 => different[1],
+        count if below == count => different[count - 1],
+        _ => fraction,
+    };
+    draws.into_iter().map(|draw| draw < limit).collect()
 }
 
 #[cfg(test)]
@@ -47,56 +30,65 @@ mod tests {
     use super::*;
     use crate::Picture;
 
-    fn samples(counts: &[usize]) -> Vec<Sample> {
-        let drawn = |class: usize, seed| Sample { label: class, picture: Picture::Drawn { class, seed } };
-        counts
-            .iter()
-            .enumerate()
-            .flat_map(|(class, &count)| (0..count).map(move |seed| drawn(class, seed as u64)))
-            .collect()
+    fn keys(count: u64) -> Vec<ContentKey> {
+        (0..count).map(|seed| ContentKey::of(&Picture::Drawn { class: 0, seed })).collect()
     }
 
-    fn ids(samples: &[Sample]) -> Vec<(usize, u64)> {
-        samples
-            .iter()
-            .map(|sample| match sample.picture {
-                Picture::Drawn { class, seed } => (class, seed),
-                _ => panic!("the test draws its samples"),
-            })
-            .collect()
-    }
-
-    fn count(samples: &[Sample], class: usize) -> usize {
-        samples.iter().filter(|sample| sample.label == class).count()
+    fn count(held_out: &[bool]) -> usize {
+        held_out.iter().filter(|&&is_held_out| is_held_out).count()
     }
 
     #[test]
-    fn each_class_gives_its_share_and_nothing_is_lost() {
-        let all = samples(&[100, 50, 10]);
-        let (train, val) = split_off(all.clone(), 0.2, 7);
-        assert_eq!([count(&val, 0), count(&val, 1), count(&val, 2)], [20, 10, 2]);
-        let mut together = [ids(&train), ids(&val)].concat();
-        together.sort_unstable();
-        assert_eq!(together, ids(&all));
+    fn one_more_image_moves_no_other() {
+        let keys = keys(300);
+        for seed in 0..20 {
+            let all = held_out(&keys, 0.2, seed);
+            for length in 60..300 {
+                assert_eq!(
+                    held_out(&keys[..length], 0.2, seed),
+                    all[..length],
+                    "{length} images, seed {seed}"
+                );
+            }
+            assert_eq!(held_out(&keys[100..], 0.2, seed), all[100..], "without the first ones, seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_share_is_about_the_one_asked_for() {
+        let keys = keys(10_000);
+        for (fraction, expected) in [(0.1, 1000), (0.2, 2000), (0.5, 5000)] {
+            let found = count(&held_out(&keys, fraction, 7));
+            assert!(found.abs_diff(expected) < 150, "{found} of {expected}");
+        }
     }
 
     #[test]
     fn small_classes_keep_one_and_give_one() {
         for fraction in [0.001, 0.2, 0.5, 0.999] {
-            let (train, val) = split_off(samples(&[1, 2, 3]), fraction, 0);
-            assert_eq!((count(&train, 0), count(&val, 0)), (1, 0));
-            assert_eq!((count(&train, 1), count(&val, 1)), (1, 1));
-            assert!(count(&train, 2) >= 1 && count(&val, 2) >= 1);
+            for seed in 0..50 {
+                assert_eq!(count(&held_out(&keys(1), fraction, seed)), 0);
+                assert_eq!(count(&held_out(&keys(2), fraction, seed)), 1);
+                assert!((1..=4).contains(&count(&held_out(&keys(5), fraction, seed))));
+            }
         }
     }
 
     #[test]
-    fn the_seed_decides_and_nothing_else() {
-        let val = |seed| ids(&split_off(samples(&[40, 40]), 0.25, seed).1);
-        assert_eq!(val(3), val(3));
-        assert_ne!(val(3), val(4));
-        let positions =
-            |class| val(3).into_iter().filter(|id| id.0 == class).map(|id| id.1).collect::<Vec<_>>();
-        assert_ne!(positions(0), positions(1));
+    fn copies_of_an_image_stay_together() {
+        for seed in 0..50 {
+            let keys = [keys(6), keys(6), keys(3)].concat();
+            let held_out = held_out(&keys, 0.3, seed);
+            assert_eq!((&held_out[..6], &held_out[..3]), (&held_out[6..12], &held_out[12..]));
+        }
+        let copies = vec![keys(1)[0]; 4];
+        assert_eq!(count(&held_out(&copies, 0.5, 0)), 0, "one image alone stays in training");
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let keys = keys(40);
+        assert_eq!(held_out(&keys, 0.25, 3), held_out(&keys, 0.25, 3));
+        assert_ne!(held_out(&keys, 0.25, 3), held_out(&keys, 0.25, 4));
     }
 }

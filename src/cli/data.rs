@@ -58,12 +58,10 @@ impl DataArgs {
         Self { data_dir: Some(self.data_dir.clone().unwrap_or(data_dir)), ..self.clone() }
     }
 
-    /// Opens a data set; where it has no validation split, `val_fraction` of its training pictures become one.
-    pub(super) fn open(&self, data: &str, val_fraction: f64, seed: u64) -> Result<Dataset> {
+    /// Opens a data set with the splits that it has.
+    pub(super) fn open(&self, data: &str) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
-            val_fraction,
-            seed,
             download: !self.offline,
             mirror: self
                 .mirror

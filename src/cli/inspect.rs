@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
 use serde_json::{Value, json};
-use vitrine_datasets::{DecodeLimits, Inspection, Split};
+use vitrine_datasets::{DecodeLimits, Inspection, Inventory, Split};
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
 use super::data::{self, DataArgs, check_val_fraction};
@@ -81,9 +81,11 @@ impl Inspect {
         }
         self.data_args.check(&self.what, false)?;
         let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
-        let dataset = self.data_args.open(&self.what, val_fraction, 0)?;
+        let dataset = self.data_args.open(&self.what)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
-        let inspection = vitrine_datasets::inspect(&dataset, &DecodeLimits::default());
+        let mut images = Inventory::of(dataset);
+        images.hold_out(val_fraction, 0)?;
+        let inspection = vitrine_datasets::inspect(&images.into_dataset(), &DecodeLimits::default());
         if self.json {
             outln!("{}", serde_json::to_string(&inspection)?)?;
         } else {
@@ -122,7 +124,7 @@ impl Inspect {
     fn model(&self, path: &Path) -> Result<Status> {
         self.only_for_data()?;
         let (card, model) = model_file::load(path, &Device::default())?;
-        let parameters = model.num_params();
+        let (card, parameters) = (card.summary(), model.num_params());
         if self.json {
             outln!("{}", json!({ "card": card, "parameters": parameters, "cost": cost(&card.model) }))?;
         } else {
@@ -241,7 +243,9 @@ fn print_faults(inspection: &Inspection) -> Result<()> {
         outln!("the same picture: {}", pictures.join(" = "))?;
     }
     if inspection.splits.iter().all(|counts| counts.split != Split::Test || counts.samples == 0) {
-        outln!("there is no test split: `vitrine evaluate` measures on the validation split")?;
+        outln!(
+            "there is no test split: `vitrine evaluate` measures the images that a model was not trained on"
+        )?;
     }
     Ok(())
 }

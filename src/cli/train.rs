@@ -1,10 +1,9 @@
 //! `vitrine train`: from pictures to a run folder.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use vitrine_datasets::{Dataset, DecodeLimits, survey};
 
@@ -17,8 +16,8 @@ use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
 use crate::train::{
-    AskedLength, Freeze, Outcome, Plan, Progress, Resumption, RunConfig, RunFolder, Start, Trainer, Wishes,
-    clock, data_path, interrupt, plan, resume,
+    AskedLength, Freeze, Outcome, Plan, Progress, Resumption, RunConfig, RunData, RunFolder, Start, Trainer,
+    Wishes, clock, data_path, interrupt, plan, resume,
 };
 
 /// Train a classifier on a data set.
@@ -78,7 +77,8 @@ pub(super) struct Train {
     /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
     #[arg(long)]
     gradient_checkpointing: bool,
-    /// Share of the training pictures kept for validation, where the data set has no validation split; by default 0.2.
+    /// Share of the training images kept for validation, where the data set has no validation split; by default 0.2.
+    /// Each is chosen by its content, so that adding or removing images moves no other.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// From which everything random comes.
@@ -106,28 +106,30 @@ impl Train {
         let threads = self.threads.apply()?;
         let device = self.device.select()?;
         interrupt::listen()?;
-        let (config, folder, dataset, start) = match &self.resume {
+        let (config, folder, data, start) = match &self.resume {
             Some(run) => match self.resumed(run)? {
                 Some(begun) => begun,
                 None => return Ok(Status::Done),
             },
             None => self.begun()?,
         };
-        let samples: (Arc<[_]>, Arc<[_]>) = (dataset.train.clone().into(), dataset.val.clone().into());
+        for remark in &data.remarks {
+            note!("{remark}");
+        }
         let mut trainer =
-            Trainer::new(config.clone(), folder.clone(), samples, &device.device, threads, start)?;
+            Trainer::new(config.clone(), folder.clone(), &data, &device.device, threads, start)?;
         let outcome = trainer.run()?;
+        let dataset = data.dataset();
         self.conclude(outcome, &trainer, &Concluded { config, folder, dataset, device })
     }
 
     /// A new run: everything decided, its folder made.
-    fn begun(&self) -> Result<(RunConfig, RunFolder, Dataset, Start)> {
+    fn begun(&self) -> Result<(RunConfig, RunFolder, RunData, Start)> {
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
         self.data_args.check(&self.data, fetches)?;
         let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
-        let dataset = self.data_args.open(&self.data, val_fraction, self.seed)?;
-        check_val_fraction(self.val_fraction, &dataset.info)?;
-        let survey = survey(&dataset.train, 512, &DecodeLimits::default())?;
+        let data = self.data_args.open(&self.data)?;
+        check_val_fraction(self.val_fraction, &data.info)?;
         let pretrained = self
             .pretrained
             .as_ref()
@@ -136,6 +138,10 @@ impl Train {
                     .with_context(|| format!("--pretrained {source}"))
             })
             .transpose()?;
+        let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
+        let data = RunData::choose(data, &self.data, (val_fraction, self.seed), earlier)?;
+        let dataset = data.dataset();
+        let survey = survey(&dataset.train, 512, &DecodeLimits::default())?;
         let facts = plan::Facts {
             info: &dataset.info,
             survey: &survey,
@@ -162,6 +168,7 @@ impl Train {
             None => Start::Fresh,
         };
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
+        data.write(&folder)?;
         note!(
             "data: {}, {} classes, {} training and {} validation pictures{}",
             dataset.info.name,
@@ -181,11 +188,11 @@ impl Train {
             note!("{freeze}");
         }
         note!("run folder: {}", folder.path().display());
-        Ok((config, folder, dataset, start))
+        Ok((config, folder, data, start))
     }
 
     /// A run that was begun earlier; none where nothing is left of it to do.
-    fn resumed(&self, run: &Path) -> Result<Option<(RunConfig, RunFolder, Dataset, Start)>> {
+    fn resumed(&self, run: &Path) -> Result<Option<(RunConfig, RunFolder, RunData, Start)>> {
         let asked = AskedLength { epochs: self.epochs, seconds: self.time.map(|time| time.as_secs_f64()) };
         let (folder, config) = match resume(run, asked)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
@@ -195,19 +202,12 @@ impl Train {
             }
         };
         self.data_args.check(&config.data, false)?;
-        let data = self.data_args.or(config.data_dir.clone());
-        let dataset = data.open(&found(&config), config.val_fraction, config.seed)?;
-        if dataset.info.classes != config.classes {
-            bail!(
-                "--resume {}: the data set `{}` has other classes than when the run began",
-                run.display(),
-                config.data
-            );
-        }
+        let data_args = self.data_args.or(config.data_dir.clone());
+        let data = RunData::reopen(data_args.open(&found(&config))?, &config, &folder)?;
         if asked != AskedLength::default() {
             folder.write_config(&config)?;
         }
-        Ok(Some((config, folder, dataset, Start::Resumed)))
+        Ok(Some((config, folder, data, Start::Resumed)))
     }
 
     fn wishes(&self) -> Wishes {

@@ -7,12 +7,14 @@ mod calibration;
 mod metrics;
 mod predict;
 mod predictions;
+mod selection;
 mod table;
 
 pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_error, reliability};
 pub use metrics::{ClassMetrics, ConfusedPair, Metrics};
 pub use predict::{Predicted, predict};
 pub use predictions::{ConfidentMistake, Predictions};
+pub use selection::{Part, Selection};
 pub use table::table;
 
 pub(crate) use metrics::wilson_interval;

@@ -1,27 +1,28 @@
 //! The training loop.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{BadFile, Batch, DecodeLimits, Loader, LoaderConfig, Sample};
+use vitrine_datasets::{BadFile, Batch, Dataset, DecodeLimits, Loader, LoaderConfig, Sample};
 use vitrine_models::{VisionTransformer, ops};
 
 use super::checkpoint::{self, Progress, Running, State};
 use super::layers::Layers;
 use super::progress::{EpochBar, RunClock, epoch_line};
+use super::run_data::RunData;
 use super::run_folder::{RunConfig, RunFolder};
 use super::schedule::{Length, learning_rate};
 use super::start::Start;
 use super::{ema, interrupt, optimiser, threads as run_threads};
 use crate::evaluate::{self, Metrics};
-use crate::model_file::{HeldOut, ModelCard, Validation};
+use crate::model_file::{ModelCard, Validation};
 use crate::output::note;
 use crate::report::EpochRow;
 use crate::seed::{Stream, stream};
+use crate::trained_on::TrainedOn;
 
 /// A checkpoint is written at the end of an epoch when the last one is older than this,
 const EPOCH_CHECKPOINT: Duration = Duration::from_secs(10);
@@ -49,6 +50,7 @@ pub struct Trainer {
     train: Loader,
     val: Loader,
     train_samples: usize,
+    trained_on: TrainedOn,
     state: State,
     layers: Layers,
     sitting: Sitting,
@@ -81,17 +83,17 @@ impl Trainer {
     pub fn new(
         config: RunConfig,
         folder: RunFolder,
-        samples: (Arc<[Sample]>, Arc<[Sample]>),
+        data: &RunData,
         device: &Device,
         threads: usize,
         start: Start,
     ) -> Result<Self> {
-        let (train_samples, val_samples) = samples;
-        let count = train_samples.len();
-        let loader = |samples, train: bool| {
+        let Dataset { train, val, .. } = data.dataset();
+        let count = train.len();
+        let loader = |samples: Vec<Sample>, train: bool| {
             let recipe = &config.recipe;
             Loader::new(
-                samples,
+                samples.into(),
                 LoaderConfig {
                     batch_size: recipe.batch_size,
                     seed: stream(config.seed, Stream::Augmentation, 0),
@@ -106,7 +108,7 @@ impl Trainer {
                 },
             )
         };
-        let (train, val) = (loader(train_samples, true)?, loader(val_samples, false)?);
+        let (train, val) = (loader(train, true)?, loader(val, false)?);
         let is_new = start.is_new();
         let mut state = start.state(&config, &folder, device)?;
         run_threads::change(&mut state.progress, threads);
@@ -127,6 +129,7 @@ impl Trainer {
             train,
             val,
             train_samples: count,
+            trained_on: data.trained_on.clone(),
             layers: Layers::new(&state.model),
             state,
         };
@@ -415,7 +418,7 @@ impl Trainer {
             ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
         card.pretrained.clone_from(&config.pretrained);
         card.data = Some(config.data.clone());
-        card.held_out = Some(HeldOut { val_fraction: config.val_fraction, seed: config.seed });
+        card.trained_on = Some(self.trained_on.clone());
         card.recipe = Some(config.recipe.clone());
         card.validation = Some(validation);
         card

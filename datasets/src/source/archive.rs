@@ -68,7 +68,7 @@ pub(crate) fn read(path: &Path, format: Format, max_file_bytes: u64) -> Result<F
         return cifar::read(path, contents.blobs);
     }
     let pictures = contents.listing.unwrapped().labelled(&contents.left_out)?;
-    align(path, SourceKind::Archive, pictures, contents.left_out)
+    Ok(align(SourceKind::Archive, pictures, contents.left_out))
 }
 
 /// How many bytes may be unpacked.

@@ -54,7 +54,7 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// Pictures outside class folders, class folders without pictures, `val` or `test` without `train`.
+    /// Pictures outside class folders, class folders without pictures.
     pub(crate) fn labelled(self, left_out: &LeftOut) -> Result<Vec<Labelled>, DatasetError> {
         if self.pictures.is_empty() {
             let faults = left_out.faults().into_iter().map(|fault| format!("\n{fault}"));
@@ -149,12 +149,6 @@ impl Listing {
                 return Err(self.problem(problem));
             }
         }
-        if let (Some(name), false) = (splits.keys().next(), folders.contains_key(&Split::Train)) {
-            let problem = format!(
-                "has '{name}' but no 'train' with images: put the training images into class folders there"
-            );
-            return Err(self.problem(problem));
-        }
         Ok((!splits.is_empty()).then_some(splits))
     }
 
@@ -164,8 +158,9 @@ impl Listing {
         contents: &BTreeMap<String, Content>,
     ) -> Result<(), DatasetError> {
         if let Some(other) = contents.keys().find(|name| !splits.contains_key(*name)) {
+            let split = splits.keys().next().map_or("train", String::as_str);
             let problem = format!(
-                "the folder '{other}' beside 'train' holds images that are in no split: move it away"
+                "the folder '{other}' next to '{split}' holds images that are in no split: move it away"
             );
             return Err(self.problem(problem));
         }
@@ -259,6 +254,15 @@ mod tests {
     }
 
     #[test]
+    fn a_test_or_val_folder_alone_is_a_data_set() {
+        assert_eq!(
+            rows(&["test/cat/1.png", "test/dog/2.png"]),
+            [row(Split::Test, "cat"), row(Split::Test, "dog")]
+        );
+        assert_eq!(rows(&["valid/cat/1.png"]), [row(Split::Val, "cat")]);
+    }
+
+    #[test]
     fn a_class_may_be_called_train() {
         assert_eq!(
             rows(&["car/1.png", "train/1.png"]),
@@ -287,7 +291,7 @@ mod tests {
             (&["train/cat/1.png", "val/cat/1.png", "valid/cat/1.png"], &["'val'", "'valid'", "remove one"]),
             (&["train/cat/1.png", "extra/cat/1.png"], &["'extra'", "move it away"]),
             (&["pets/cat/1.png", "pets/dog/1.png"], &["one class alone, 'pets'", "give pets/pets"]),
-            (&["test/cat/1.png", "test/dog/1.png"], &["'test'", "no 'train'"]),
+            (&["test/cat/1.png", "extra/cat/1.png"], &["'extra'", "next to 'test'", "move it away"]),
         ] {
             let message = message(paths);
             for part in parts {

@@ -22,7 +22,7 @@ pub(crate) fn read(root: &Path) -> Result<Found, DatasetError> {
     }
     let (listing, left_out) = list(root)?;
     let pictures = listing.labelled(&left_out)?;
-    align(root, SourceKind::Folder, pictures, left_out)
+    Ok(align(SourceKind::Folder, pictures, left_out))
 }
 
 /// The files right in a folder, by name.

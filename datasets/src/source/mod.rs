@@ -9,7 +9,7 @@ pub(crate) mod manifest;
 pub(crate) mod published;
 pub(crate) mod shapes;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 640 << 20;
 /// The most images of one data set, whatever they hold.
 const MAX_IMAGES: usize = 4 << 20;
 
-/// What a source holds, before a validation split is taken from what has none.
+/// What a source holds; no split has to be there.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) classes: Vec<String>,
@@ -45,33 +45,10 @@ pub(crate) struct Labelled {
     pub(crate) picture: Picture,
 }
 
-/// Which splits have a class, by position in [`Split::ALL`].
-type Presence = [bool; 3];
-
 /// Classes numbered by name, in lexicographic order, the same in every split.
-///
-/// # Errors
-///
-/// Fewer than two classes, no training pictures, or a class that training lacks or that is in one of several
-/// splits alone.
-pub(crate) fn align(
-    origin: &Path,
-    source: SourceKind,
-    pictures: Vec<Labelled>,
-    left_out: LeftOut,
-) -> Result<Found, DatasetError> {
-    let mut presence: BTreeMap<String, Presence> = BTreeMap::new();
-    for labelled in &pictures {
-        match presence.get_mut(&labelled.class) {
-            Some(is_in) => is_in[labelled.split as usize] = true,
-            None => {
-                let is_in = Split::ALL.map(|split| split == labelled.split);
-                presence.insert(labelled.class.clone(), is_in);
-            }
-        }
-    }
-    check_classes(origin, &presence)?;
-    let classes: Vec<String> = presence.into_keys().collect();
+pub(crate) fn align(source: SourceKind, pictures: Vec<Labelled>, left_out: LeftOut) -> Found {
+    let classes: BTreeSet<&str> = pictures.iter().map(|labelled| labelled.class.as_str()).collect();
+    let classes: Vec<String> = classes.into_iter().map(str::to_owned).collect();
     let (train, val, test) = (vec![], vec![], vec![]);
     let mut found = Found { classes, train, val, test, source, flip_safe: true, left_out };
     for Labelled { split, class, picture } in pictures {
@@ -83,35 +60,7 @@ pub(crate) fn align(
         };
         samples.push(Sample { label, picture });
     }
-    Ok(found)
-}
-
-fn check_classes(origin: &Path, presence: &BTreeMap<String, Presence>) -> Result<(), DatasetError> {
-    let is_given = |split: Split| presence.values().any(|is_in| is_in[split as usize]);
-    let given: Vec<Split> = Split::ALL.into_iter().filter(|&split| is_given(split)).collect();
-    if !given.contains(&Split::Train) {
-        let problem = "has no training pictures: a data set needs a train split";
-        return Err(DatasetError::layout(origin, problem));
-    }
-    for (class, is_in) in presence {
-        let (present, missing): (Vec<Split>, Vec<Split>) =
-            given.iter().partition(|&&split| is_in[split as usize]);
-        if missing.contains(&Split::Train) || (present.len() == 1 && !missing.is_empty()) {
-            return Err(DatasetError::OneSidedClass {
-                path: origin.to_owned(),
-                class: class.clone(),
-                present: present[0],
-                missing: missing[0],
-            });
-        }
-    }
-    match presence.keys().next() {
-        Some(class) if presence.len() == 1 => {
-            let problem = format!("has one class alone, '{class}': a classifier needs two or more");
-            Err(DatasetError::layout(origin, problem))
-        }
-        _ => Ok(()),
-    }
+    found
 }
 
 /// Opens a regular file of any size.

@@ -1,0 +1,167 @@
+//! Every image of a data set with its content's key: what splits, leaks and changes are told by.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::hash;
+use crate::split::held_out;
+use crate::{
+    ContentKey, Dataset, DatasetError, DatasetInfo, KeySet, LeftOut, Sample, Split, ValidationOrigin,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// One image of a data set.
+#[derive(Clone, Debug)]
+pub struct ListedImage {
+    /// The image with its class.
+    pub sample: Sample,
+    /// What tells its content from others.
+    pub key: ContentKey,
+    /// Where it belongs; nothing for one that was left out of every split.
+    pub split: Option<Split>,
+}
+
+/// What a split held: enough to see later that it changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// Number of images.
+    pub images: usize,
+    /// A hash of their keys and class names, in no order: 32 hexadecimal digits.
+    pub hash: String,
+}
+
+/// All images of a data set, split by split in the data set's order.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// What the data set is.
+    pub info: DatasetInfo,
+    /// Its images.
+    pub images: Vec<ListedImage>,
+    /// What was found next to them.
+    pub left_out: LeftOut,
+    /// How the data set was understood.
+    pub warnings: Vec<String>,
+}
+
+impl Inventory {
+    /// Reads every image once for its key, on all threads.
+    pub fn of(dataset: Dataset) -> Self {
+        let Dataset { info, train, val, test, left_out, warnings } = dataset;
+        let splits = [(Split::Train, train), (Split::Val, val), (Split::Test, test)];
+        let listed = |(split, samples): (Split, Vec<Sample>)| {
+            let keys = ContentKey::of_all(&samples);
+            samples.into_iter().zip(keys).map(move |(sample, key)| ListedImage {
+                sample,
+                key,
+                split: Some(split),
+            })
+        };
+        let images = splits.into_iter().flat_map(listed).collect();
+        Self { info, images, left_out, warnings }
+    }
+
+    /// The images of a split.
+    pub fn of_split(&self, split: Split) -> impl Iterator<Item = &ListedImage> {
+        self.images.iter().filter(move |image| image.split == Some(split))
+    }
+
+    /// The keys of a split's images.
+    pub fn keys(&self, split: Split) -> KeySet {
+        self.of_split(split).map(|image| image.key).collect()
+    }
+
+    /// What each split that has images holds.
+    pub fn fingerprints(&self) -> BTreeMap<Split, Fingerprint> {
+        let mut rows: BTreeMap<Split, Vec<(ContentKey, &str)>> = BTreeMap::new();
+        for image in &self.images {
+            if let Some(split) = image.split {
+                rows.entry(split).or_default().push((image.key, &self.info.classes[image.sample.label]));
+            }
+        }
+        rows.into_iter().map(|(split, rows)| (split, fingerprint(rows))).collect()
+    }
+
+    /// Where there is no validation split, takes about `fraction` of each class's training images for one: by their
+    /// content and `seed`, so that the same image always goes the same way.
+    ///
+    /// A class of two different images or more gives at least one and keeps at least one.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError::ValFraction`] for a fraction that is not between 0 and 1.
+    pub fn hold_out(&mut self, fraction: f64, seed: u64) -> Result<(), DatasetError> {
+        if !(fraction > 0.0 && fraction < 1.0) {
+            return Err(DatasetError::ValFraction { fraction });
+        }
+        if self.of_split(Split::Val).next().is_some() {
+            return Ok(());
+        }
+        let mut classes = vec![Vec::new(); self.info.classes.len()];
+        for (position, image) in self.images.iter().enumerate() {
+            if image.split == Some(Split::Train) {
+                classes[image.sample.label].push(position);
+            }
+        }
+        for positions in classes {
+            let keys: Vec<ContentKey> = positions.iter().map(|&position| self.images[position].key).collect();
+            for (position, is_held_out) in positions.into_iter().zip(held_out(&keys, fraction, seed)) {
+                if is_held_out {
+                    self.images[position].split = Some(Split::Val);
+                }
+            }
+        }
+        self.info.validation = ValidationOrigin::SplitOff { fraction, seed };
+        Ok(())
+    }
+
+    /// Leaves the images of `known` out of the validation and test splits; their splits and names.
+    pub fn leave_out(&mut self, known: &KeySet) -> Vec<(Split, String)> {
+        let mut left_out = Vec::new();
+        for image in &mut self.images {
+            if let Some(split @ (Split::Val | Split::Test)) = image.split
+                && known.contains(image.key)
+            {
+                image.split = None;
+                left_out.push((split, image.sample.picture.name()));
+            }
+        }
+        left_out
+    }
+
+    /// The data set of these splits.
+    pub fn into_dataset(self) -> Dataset {
+        let Self { info, images, left_out, warnings } = self;
+        let (train, val, test) = (vec![], vec![], vec![]);
+        let mut dataset = Dataset { info, train, val, test, left_out, warnings };
+        for ListedImage { sample, split, .. } in images {
+            match split {
+                Some(Split::Train) => dataset.train.push(sample),
+                Some(Split::Val) => dataset.val.push(sample),
+                Some(Split::Test) => dataset.test.push(sample),
+                None => {}
+            }
+        }
+        dataset
+    }
+
+    /// How many of `keys` no image of the data set has.
+    pub fn missing(&self, keys: &KeySet) -> usize {
+        let present: HashSet<ContentKey> =
+            self.images.iter().map(|image| image.key).filter(|&key| keys.contains(key)).collect();
+        keys.len().saturating_sub(present.len())
+    }
+}
+
+fn fingerprint(mut rows: Vec<(ContentKey, &str)>) -> Fingerprint {
+    rows.sort_unstable();
+    let mut bytes = Vec::new();
+    for (key, class) in &rows {
+        bytes.extend(key.to_le_bytes());
+        bytes.extend((class.len() as u64).to_le_bytes());
+        bytes.extend(class.as_bytes());
+    }
+    Fingerprint { images: rows.len(), hash: format!("{:032x}", hash([&bytes])) }
+}

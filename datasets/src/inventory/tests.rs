@@ -1,0 +1,169 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use image::{Rgb, RgbImage};
+use tempfile::TempDir;
+
+use super::*;
+use crate::source::archive::tests::tar_of;
+use crate::{OpenOptions, Picture, SourceKind, open};
+
+/// Two classes of drawn images; the labels and seeds of each split.
+fn inventory(splits: [&[(usize, u64)]; 3]) -> Inventory {
+    let [train, val, test] = splits.map(|rows| {
+        let sample =
+            |&(label, seed): &(usize, u64)| Sample { label, picture: Picture::Drawn { class: 0, seed } };
+        rows.iter().map(sample).collect::<Vec<_>>()
+    });
+    let info = DatasetInfo {
+        name: "drawn".to_owned(),
+        classes: vec!["a".to_owned(), "b".to_owned()],
+        source: SourceKind::Shapes,
+        validation: ValidationOrigin::Absent,
+        flip_safe: true,
+    };
+    let (left_out, warnings) = (LeftOut::default(), Vec::new());
+    Inventory::of(Dataset { info, train, val, test, left_out, warnings })
+}
+
+fn seeds(inventory: &Inventory, split: Split) -> Vec<u64> {
+    let seed = |image: &ListedImage| match image.sample.picture {
+        Picture::Drawn { seed, .. } => seed,
+        _ => panic!("the test draws its images"),
+    };
+    inventory.of_split(split).map(seed).collect()
+}
+
+#[test]
+fn each_class_gives_its_share_and_nothing_is_lost() {
+    let rows: Vec<(usize, u64)> = (0..500).map(|seed| (usize::from(seed >= 400), seed)).collect();
+    let mut inventory = inventory([&rows, &[], &[(0, 900)]]);
+    inventory.hold_out(0.2, 0).unwrap();
+    let dataset = inventory.into_dataset();
+    assert_eq!((dataset.train.len() + dataset.val.len(), dataset.test.len()), (500, 1));
+    for (class, expected) in [(0, 80), (1, 20)] {
+        let found = dataset.val.iter().filter(|sample| sample.label == class).count();
+        assert!(found.abs_diff(expected) < 30 && found > 5, "{found} of class {class}");
+    }
+    assert_eq!(dataset.info.validation, ValidationOrigin::SplitOff { fraction: 0.2, seed: 0 });
+}
+
+#[test]
+fn a_given_validation_split_stays_what_it_is() {
+    let mut inventory = inventory([&[(0, 1), (0, 2), (1, 3), (1, 4)], &[(0, 5), (1, 6)], &[]]);
+    inventory.hold_out(0.5, 0).unwrap();
+    assert_eq!((seeds(&inventory, Split::Train).len(), seeds(&inventory, Split::Val)), (4, vec![5, 6]));
+}
+
+#[test]
+fn what_is_known_is_left_out_of_validation_and_test_alone() {
+    let mut inventory = inventory([&[(0, 1), (1, 2)], &[(0, 1), (1, 3)], &[(0, 4), (1, 2), (1, 9)]]);
+    let mut known = inventory.keys(Split::Train);
+    let earlier = [9].map(|seed| ContentKey::of(&Picture::Drawn { class: 0, seed }));
+    known = known.union(&earlier.into_iter().collect());
+    let left_out: Vec<Split> = inventory.leave_out(&known).into_iter().map(|(split, _)| split).collect();
+    assert_eq!(left_out, [Split::Val, Split::Test, Split::Test]);
+    assert_eq!(Split::ALL.map(|split| seeds(&inventory, split)), [vec![1, 2], vec![3], vec![4]]);
+    assert_eq!(inventory.missing(&known), 0);
+    inventory.images.remove(0);
+    inventory.images.retain(|image| image.key != earlier[0]);
+    assert_eq!(inventory.missing(&known), 1);
+}
+
+#[test]
+fn a_fingerprint_depends_on_images_labels_and_splits_and_not_on_their_order() {
+    let print = |splits| inventory(splits).fingerprints();
+    let first = print([&[(0, 1), (1, 2)], &[], &[(0, 3)]]);
+    assert_eq!(first.keys().copied().collect::<Vec<_>>(), [Split::Train, Split::Test]);
+    assert_eq!(first[&Split::Train].images, 2);
+    assert_eq!(first, print([&[(1, 2), (0, 1)], &[], &[(0, 3)]]));
+    for other in [
+        print([&[(0, 1), (1, 2)], &[], &[(0, 4)]]),
+        print([&[(1, 1), (0, 2)], &[], &[(0, 3)]]),
+        print([&[(0, 1)], &[], &[(0, 3)]]),
+        print([&[(0, 1), (1, 2)], &[(0, 3)], &[]]),
+    ] {
+        assert_ne!(first, other);
+    }
+}
+
+/// Two classes of `count` image files each, no two alike.
+fn fill(root: &Path, count: u8) {
+    for (place, class) in ["cat", "dog"].into_iter().enumerate() {
+        let folder = root.join(class);
+        fs::create_dir_all(&folder).unwrap();
+        for index in 0..count {
+            let image = RgbImage::from_pixel(4, 3, Rgb([index, place as u8, 9]));
+            image.save(folder.join(format!("{index}.png"))).unwrap();
+        }
+    }
+}
+
+/// The training and the validation images of a folder or archive, by their content.
+fn parts(path: &Path) -> [BTreeSet<ContentKey>; 2] {
+    let dataset = open(&path.to_string_lossy(), &OpenOptions::default()).unwrap();
+    let mut inventory = Inventory::of(dataset);
+    inventory.hold_out(0.2, 0).unwrap();
+    [Split::Train, Split::Val].map(|split| inventory.of_split(split).map(|image| image.key).collect())
+}
+
+#[test]
+fn files_that_are_added_or_removed_move_no_other() {
+    let root = TempDir::new().unwrap();
+    fill(root.path(), 35);
+    let [train, val] = parts(root.path());
+    assert_eq!(train.len() + val.len(), 70);
+    for (name, shade) in [("0a.png", 200), ("zz.png", 201), ("17b.png", 202)] {
+        let path = root.path().join("cat").join(name);
+        RgbImage::from_pixel(4, 3, Rgb([shade, 0, 9])).save(&path).unwrap();
+        let [more_train, more_val] = parts(root.path());
+        assert_eq!(more_train.len() + more_val.len(), 71);
+        assert!(train.is_subset(&more_train) && val.is_subset(&more_val), "{name}");
+        fs::remove_file(path).unwrap();
+    }
+    fs::remove_file(root.path().join("dog/20.png")).unwrap();
+    let [less_train, less_val] = parts(root.path());
+    assert_eq!(less_train.len() + less_val.len(), 69);
+    assert!(less_train.is_subset(&train) && less_val.is_subset(&val));
+}
+
+#[test]
+fn a_folder_that_is_moved_renamed_or_packed_keeps_its_split() {
+    let root = TempDir::new().unwrap();
+    let (here, there) = (root.path().join("here"), root.path().join("there"));
+    fill(&here, 12);
+    let before = parts(&here);
+    fs::rename(&here, &there).unwrap();
+    for index in 0..12 {
+        fs::rename(there.join(format!("dog/{index}.png")), there.join(format!("dog/no {}.png", 30 - index)))
+            .unwrap();
+    }
+    assert_eq!(parts(&there), before);
+    fs::rename(there.join("dog"), there.join("a dog")).unwrap();
+    assert_eq!(parts(&there), before);
+    let files: Vec<(String, Vec<u8>)> = ["a dog", "cat"]
+        .into_iter()
+        .flat_map(|class| fs::read_dir(there.join(class)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.strip_prefix(root.path()).unwrap().display().to_string(), fs::read(path).unwrap()))
+        .collect();
+    let entries: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
+    let archive = root.path().join("packed.tar");
+    fs::write(&archive, tar_of(&entries)).unwrap();
+    assert_eq!(parts(&archive), before);
+}
+
+#[test]
+fn copies_of_a_file_are_in_one_split() {
+    let root = TempDir::new().unwrap();
+    fill(root.path(), 20);
+    let before = parts(root.path());
+    for index in 0..20 {
+        let file = |name: String| root.path().join("cat").join(name);
+        fs::copy(file(format!("{index}.png")), file(format!("copy of {index}.png"))).unwrap();
+    }
+    assert_eq!(parts(root.path()), before);
+    let [train, val] = before;
+    assert!(train.is_disjoint(&val));
+}
