@@ -1,6 +1,6 @@
 //! Every image of a data set with its content's key: what splits, leaks and changes are told by.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -145,13 +145,6 @@ impl Inventory {
             }
         }
         dataset
-    }
-
-    /// How many of `keys` no image of the data set has.
-    pub fn missing(&self, keys: &KeySet) -> usize {
-        let present: HashSet<ContentKey> =
-            self.images.iter().map(|image| image.key).filter(|&key| keys.contains(key)).collect();
-        keys.len().saturating_sub(present.len())
     }
 }
 
