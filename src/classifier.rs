@@ -19,6 +19,11 @@ pub struct Classifier {
 }
 
 impl Classifier {
+    /// A model on the device where its parameters are.
+    pub fn new(card: ModelCard, model: VisionTransformer, device: &Device) -> Self {
+        Self { card, model, device: device.clone() }
+    }
+
     /// Reads a model file or the best model of a run folder.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ impl Complexity {
         self.attention_weights += mixer.attention_weights;
         let hidden = config.mlp_dim(stage);
         self.mlp += match config.mlp {
-            MlpKind::Gelu | MlpKind::Relu => 2 * product([tokens, dim, hidden]),
+            MlpKind::Gelu | MlpKind::GeluTanh | MlpKind::Relu => 2 * product([tokens, dim, hidden]),
             MlpKind::DepthwiseChannel => 2 * product([patches, dim, hidden]) + product([9, hidden, patches]),
         };
         if config.mlp == MlpKind::DepthwiseChannel && config.num_prefix_tokens() > 0 {

@@ -1,5 +1,7 @@
 //! What happens inside a token: two linear layers, and what stands between them.
 
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
@@ -54,6 +56,7 @@ impl Mlp {
     fn map(&self, x: Tensor<3>, between: impl Fn(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
         let hidden = match self.kind {
             MlpKind::Relu => activation::relu(self.fc1.forward(x)),
+            MlpKind::GeluTanh => gelu_tanh(self.fc1.forward(x)),
             MlpKind::Gelu | MlpKind::DepthwiseChannel => self.fc1.forward_gelu(x),
         };
         self.fc2.forward(self.dropout.forward(between(hidden)))
@@ -77,6 +80,13 @@ impl Mlp {
             None => patches,
         }
     }
+}
+
+/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, element by element.
+fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let cube = x.clone() * x.clone() * x.clone();
+    let inner = (x.clone() + cube * 0.044715) * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+    x * (inner.tanh() + 1.0) * 0.5
 }
 
 /// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): patches are mixed with their neighbours in
@@ -128,5 +138,22 @@ impl PrefixGate {
     /// `[batch, 1, dim]`.
     fn weight(&self, patches: Tensor<3>) -> Tensor<3> {
         self.excite.forward(self.compress.forward_gelu(patches.mean_dim(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_tanh_form_of_gelu_is_pytorchs() {
+        // torch.nn.functional.gelu(x, approximate="tanh")
+        let x = Tensor::<1>::from_floats([-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0], &Device::default());
+        let expected = [-0.003_637_39, -0.158_808, -0.154_286, 0.0, 0.345_714, 0.841_192, 2.996_362_6];
+        let ours = gelu_tanh(x).into_data().try_into_vec_as::<f32>().unwrap();
+        for (a, b) in ours.iter().zip(expected) {
+            assert!((a - b).abs() < 2e-6, "{a} for {b}");
+        }
     }
 }

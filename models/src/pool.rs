@@ -66,7 +66,8 @@ pub(crate) fn normalises_mean(config: &ModelConfig) -> bool {
 }
 
 /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
-/// SigLIP). It has neither dropout nor the options of the blocks' attention and MLP.
+/// SigLIP). It has neither dropout nor the options of the blocks' attention and MLP,
+/// but for the tanh form of their GELU.
 #[derive(Module, Debug)]
 pub struct AttentionPool {
     /// The query: `[1, 1, dim]`.
@@ -81,11 +82,15 @@ impl AttentionPool {
     /// Fresh parameters, with as many heads as the last stage.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let (stage, dim) = (config.num_stages() - 1, config.last_dim());
+        let kind = match config.mlp {
+            MlpKind::GeluTanh => MlpKind::GeluTanh,
+            MlpKind::Gelu | MlpKind::Relu | MlpKind::DepthwiseChannel => MlpKind::Gelu,
+        };
         Self {
             latent: normal([1, 1, dim], (dim as f64).powf(-0.5), device),
             attention: CrossAttention::new(dim, config.num_heads[stage], true, device),
             norm: LayerNorm::new(dim, config.norm_epsilon, device),
-            mlp: Mlp::new(MlpKind::Gelu, [dim, config.mlp_dim(stage)], false, 0.0, device),
+            mlp: Mlp::new(kind, [dim, config.mlp_dim(stage)], false, 0.0, device),
         }
     }
 

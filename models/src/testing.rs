@@ -76,7 +76,7 @@ pub fn variants() -> Vec<ModelConfig> {
     for block in
         [BlockStyle::PreNorm, BlockStyle::PostNorm, BlockStyle::ResidualPostNorm, BlockStyle::Compact]
     {
-        for mlp in [MlpKind::Gelu, MlpKind::Relu, MlpKind::DepthwiseChannel] {
+        for mlp in [MlpKind::Gelu, MlpKind::GeluTanh, MlpKind::Relu, MlpKind::DepthwiseChannel] {
             all.push(ModelConfig { block, mlp, ..token.clone() });
         }
         all.push(ModelConfig { block, ..stages() });

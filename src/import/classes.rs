@@ -23,6 +23,7 @@ pub(super) fn class_names(
     if let Some(path) = &options.classes {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("--classes {}: cannot be read", path.display()))?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count || names.iter().any(String::is_empty) {
             bail!(
@@ -39,10 +40,10 @@ pub(super) fn class_names(
     }
     match &description.classes {
         Some(names) if names.len() == count => return Ok(names.clone()),
-        Some(names) => notes.push(format!(
-            "the configuration names {} classes and the head has {count}: not used",
+        Some(names) => bail!(
+            "the configuration names {} classes and the head has {count}: --classes names them",
             names.len()
-        )),
+        ),
         None => {}
     }
     if count == 1000 {

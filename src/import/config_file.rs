@@ -4,18 +4,22 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use vitrine_datasets::{Interpolation, ResizeRule};
-use vitrine_models::weights::Facts;
-use vitrine_models::{ImageSize, PerStage, Pool};
+use vitrine_models::weights::{Facts, Layout};
+
+use super::values::numbers;
+use super::{constructor, hugging_face_config, timm_config};
 
 /// What configuration files say; everything may be missing.
 #[derive(Debug, Default)]
 pub(super) struct Description {
     /// Of the architecture.
     pub(super) facts: Facts,
-    /// The name of a preset, where the library has the same name for it.
-    pub(super) preset: Option<String>,
+    /// timm's name of the architecture.
+    pub(super) name: Option<String>,
+    /// Whose configuration it is, where that tells whose names the keys have.
+    pub(super) layout: Option<Layout>,
     /// Class names in the order of the logits.
     pub(super) classes: Option<Vec<String>>,
     /// Height and width.
@@ -30,7 +34,8 @@ pub(super) struct Description {
 
 fn json(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
+    serde_json::from_slice(text).with_context(|| format!("{}: not JSON", path.display()))
 }
 
 /// Reads a model's configuration.
@@ -39,153 +44,35 @@ fn json(path: &Path) -> Result<Value> {
 /// When it is no JSON object, or says what is not supported; the message names the file and the key.
 pub(super) fn read(path: &Path) -> Result<Description> {
     let value = json(path)?;
-    if !value.is_object() {
+    let Some(file) = value.as_object() else {
         bail!("{}: not a configuration: a JSON object is needed", path.display());
-    }
-    describe(&value).with_context(|| path.display().to_string())
-}
-
-fn describe(value: &Value) -> Result<Description> {
-    let mut description = Description::default();
-    // SigLIP's files describe two models.
-    let model = value.get("vision_config").unwrap_or(value);
-    let arguments = value.get("model_args");
-    for (name, argument) in arguments.and_then(Value::as_object).into_iter().flatten() {
-        let says_nothing = argument.is_null() || *argument == Value::Bool(false);
-        if !says_nothing && !TIMM_ARGUMENTS.contains(&name.as_str()) {
-            bail!("`model_args.{name}` is not supported");
-        }
-    }
-    for part in [Some(model), arguments].into_iter().flatten() {
-        architecture(part, &mut description)?;
-    }
-    if model.get("model_type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("siglip2")) {
-        bail!("`model_type` siglip2: images of changing shapes are not supported");
-    }
-    if let Some(name) = value.get("architecture").and_then(Value::as_str) {
-        let name = name.split('.').next().unwrap_or(name);
-        description.preset = vitrine_models::preset::find(name).map(|_| name.to_owned());
-        if has_enlarged_windows(name) {
-            bail!("`architecture` {name}: windows that were enlarged after pre-training are not supported");
-        }
-    }
-    description.classes = class_names(value);
+    };
+    let mut description = describe(file).with_context(|| path.display().to_string())?;
+    description.classes = class_names(&value);
     if let Some(pipeline) = value.get("pretrained_cfg") {
-        timm_pipeline(pipeline, &mut description)?;
+        timm_pipeline(pipeline, &mut description).with_context(|| path.display().to_string())?;
     }
     Ok(description)
 }
 
-/// Whether the name of a Swin v2 says `window12to16` or its like.
-pub(super) fn has_enlarged_windows(name: &str) -> bool {
-    name.split('_').any(|part| part.strip_prefix("window").is_some_and(|sizes| sizes.contains("to")))
-}
-
-/// What timm's `model_args` may say; all of it shows in the shapes, is read here, or matters in training alone.
-const TIMM_ARGUMENTS: [&str; 29] = [
-    "num_classes",
-    "in_chans",
-    "global_pool",
-    "img_size",
-    "patch_size",
-    "embed_dim",
-    "depth",
-    "depths",
-    "num_heads",
-    "mlp_ratio",
-    "qkv_bias",
-    "qk_norm",
-    "init_values",
-    "class_token",
-    "reg_tokens",
-    "no_embed_class",
-    "fc_norm",
-    "window_size",
-    "depth_token_only",
-    "drop_rate",
-    "pos_drop_rate",
-    "patch_drop_rate",
-    "proj_drop_rate",
-    "attn_drop_rate",
-    "drop_path_rate",
-    "dynamic_img_size",
-    "strict_img_size",
-    "weight_init",
-    "pretrained_window_sizes",
-];
-
-fn architecture(model: &Value, description: &mut Description) -> Result<()> {
-    let facts = &mut description.facts;
-    let key =
-        |names: &[&str]| names.iter().find_map(|name| model.get(*name)).filter(|value| !value.is_null());
-    if let Some(heads) = key(&["num_attention_heads", "num_heads"]) {
-        facts.num_heads = Some(PerStage(numbers(heads).context("`num_heads`")?));
+/// What a file of each of the three kinds states of the architecture.
+fn describe(file: &Map<String, Value>) -> Result<Description> {
+    let timms = ["architecture", "pretrained_cfg", "model_args"];
+    if hugging_face_config::is_one(file) {
+        let facts = hugging_face_config::read(file)?;
+        return Ok(Description { facts, layout: Some(Layout::HuggingFace), ..Description::default() });
     }
-    if let Some(size) = key(&["image_size", "img_size"]) {
-        facts.image_size = Some(image_size(size)?);
+    if timms.iter().any(|key| file.contains_key(*key)) {
+        let facts = timm_config::read(file)?;
+        let name = file.get("architecture").and_then(Value::as_str).map(str::to_owned);
+        return Ok(Description { facts, name, ..Description::default() });
     }
-    if let Some(window) = key(&["window_size"]) {
-        let sides = numbers(window).context("`window_size`")?;
-        if sides.windows(2).any(|pair| pair[0] != pair[1]) {
-            bail!("`window_size` is {sides:?}: square windows are supported");
-        }
-        facts.window = sides.first().copied();
-    }
-    if let Some(epsilon) = key(&["layer_norm_eps"]) {
-        facts.norm_epsilon = Some(epsilon.as_f64().context("`layer_norm_eps`: a number is needed")?);
-    }
-    if key(&["pretrained_window_sizes"])
-        .and_then(|sizes| numbers(sizes).ok())
-        .is_some_and(|s| s.iter().any(|s| *s > 0))
-    {
-        bail!("`pretrained_window_sizes`: windows that were enlarged after pre-training are not supported");
-    }
-    match key(&["hidden_act"]).and_then(Value::as_str) {
-        None | Some("gelu") => {}
-        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_fast") => description.notes.push(
-            "`hidden_act`: the tanh form of GELU is computed exactly here; activations differ by up to 5e-4"
-                .to_owned(),
-        ),
-        Some(other) => bail!("`hidden_act` is {other}: models with GELU are supported"),
-    }
-    facts.pool = match key(&["global_pool"]).and_then(Value::as_str) {
-        None | Some("") => facts.pool,
-        Some("token") => Some(Pool::ClassToken),
-        Some("avg") => Some(Pool::Mean),
-        Some("map") => Some(Pool::Attention),
-        Some(other) => bail!("`global_pool` is {other}: token, avg and map are supported"),
+    let mut facts = match file.get("model").and_then(Value::as_str) {
+        Some(class) => constructor::of_class(class).context("`model`")?,
+        None => Facts::default(),
     };
-    for unsupported in
-        ["pool_include_prefix", "always_partition", "act_layer", "norm_layer", "pre_norm", "use_swiglu_ffn"]
-    {
-        if key(&[unsupported]).is_some_and(|value| *value != Value::Bool(false)) {
-            bail!("`{unsupported}` is not supported");
-        }
-    }
-    Ok(())
-}
-
-/// A number, or a list of numbers.
-fn numbers(value: &Value) -> Result<Vec<usize>> {
-    let one = |value: &Value| {
-        value.as_u64().and_then(|number| usize::try_from(number).ok()).context("a whole number is needed")
-    };
-    match value {
-        Value::Array(values) => values.iter().map(one).collect(),
-        value => Ok(vec![one(value)?]),
-    }
-}
-
-fn image_size(value: &Value) -> Result<ImageSize> {
-    let sides = numbers(value).context("`image_size`")?;
-    if sides.iter().any(|side| *side > 16_384) {
-        bail!("`image_size` is {sides:?}: at most 16384 pixels a side are possible");
-    }
-    match sides[..] {
-        [side] => Ok(ImageSize::square(side)),
-        [height, width] => Ok(ImageSize { height, width }),
-        _ => bail!("`image_size`: one number or two are needed"),
-    }
+    constructor::add(file, &mut facts)?;
+    Ok(Description { facts, ..Description::default() })
 }
 
 /// `label_names` of timm, `id2label` of Hugging Face; not the numbers that the latter makes up.
@@ -206,7 +93,6 @@ fn timm_pipeline(pipeline: &Value, description: &mut Description) -> Result<()> 
         && let [_, height, width] = numbers(size).context("`pretrained_cfg.input_size`")?[..]
     {
         description.image_size = Some([height, width]);
-        description.facts.image_size.get_or_insert(ImageSize { height, width });
     }
     description.mean = floats(pipeline.get("mean"));
     description.std = floats(pipeline.get("std"));
@@ -222,7 +108,7 @@ fn timm_pipeline(pipeline: &Value, description: &mut Description) -> Result<()> 
     Ok(())
 }
 
-fn squash(crop: f64) -> ResizeRule {
+pub(super) fn squash(crop: f64) -> ResizeRule {
     if crop < 1.0 { ResizeRule::SquashCrop { crop } } else { ResizeRule::Squash }
 }
 

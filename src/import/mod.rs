@@ -2,7 +2,15 @@
 
 mod classes;
 mod config_file;
+mod constructor;
+mod foreign;
+mod hugging_face_config;
 mod preprocessing;
+mod stated;
+mod timm_config;
+mod timm_names;
+mod values;
+pub mod verify;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -12,13 +20,12 @@ use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use vitrine_datasets::Preprocessing;
 use vitrine_models::weights::{self, Facts, Layout, NamedTensor, Reading, read_architecture};
-use vitrine_models::{ModelConfig, VisionTransformer, preset};
+use vitrine_models::{ModelConfig, VisionTransformer};
 
 use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
 use classes::class_names;
-use config_file::Description;
 use windows::Windows;
 
 /// What the user says about weights that they do not say themselves.
@@ -26,8 +33,18 @@ use windows::Windows;
 pub struct Options {
     /// Whose names the keys are; told from the keys if left out.
     pub layout: Option<Layout>,
-    /// The model's configuration as its library writes it, or a preset's name; `config.json` beside the weights if left out.
+    /// The model's configuration as its library writes it, a preset's name, or timm's; `config.json` beside the weights if left out.
     pub config: Option<String>,
+    /// Attention heads, one number a stage.
+    pub heads: Option<Vec<usize>>,
+    /// Height and width of the input in pixels.
+    pub image_size: Option<[usize; 2]>,
+    /// Mean of each channel, from 0 to 1.
+    pub mean: Option<Vec<f32>>,
+    /// Standard deviation of each channel, from 0 to 1.
+    pub std: Option<Vec<f32>>,
+    /// Share of the scaled image that is kept.
+    pub crop: Option<f64>,
     /// A file with one class name a line.
     pub classes: Option<PathBuf>,
 }
@@ -55,77 +72,69 @@ pub struct Account {
     pub used: usize,
     /// Keys that no model computes with, and why.
     pub unused: Vec<(String, &'static str)>,
-    /// Where facts come from that are not in the weights, and what was assumed, a line each.
+    /// Where facts come from that are not in the weights, a line each.
     pub notes: Vec<String>,
+    /// Guesses that change the logits, a line each, with the way to state what was guessed.
+    pub warnings: Vec<String>,
 }
 
 /// Reads `source`: a file of weights, or a folder as Hugging Face and timm write it.
 ///
 /// # Errors
-/// When it cannot be read, is no Vision Transformer, does not say enough, or has keys that are missing, unexpected or of another
-/// shape: the message lists them all.
+/// When it cannot be read, is no Vision Transformer of ours, does not say enough, contradicts itself, or has keys that are missing,
+/// unexpected or of another shape: the message names them.
 pub fn load(source: &Path, options: &Options) -> Result<Imported> {
     let files = Files::find(source)?;
     let mut notes = Vec::new();
-    let mut description = describe(&files, options, &mut notes)?;
     let entries = files.entries(&mut notes)?;
-    let layout = recognise(source, &entries, options.layout)?;
+    read(files, entries, notes, options).with_context(|| source.display().to_string())
+}
+
+fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Options) -> Result<Imported> {
+    let layout = recognise(&entries, options.layout)?;
+    let description = stated::describe(&files, layout, options, &mut notes)?;
     let (unneeded, entries): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| weights::unused(&entry.name).is_some());
     let tensors = entries.iter().map(Entry::read).collect::<Result<Vec<_>>>()?;
-    let used = tensors.len();
+    let mut account = Account {
+        layout,
+        files: files.weights,
+        used: tensors.len(),
+        unused: unneeded
+            .iter()
+            .filter_map(|entry| Some((entry.name.clone(), weights::unused(&entry.name)?)))
+            .collect(),
+        notes,
+        warnings: Vec::new(),
+    };
     let tensors = layout.to_timm(tensors);
-    let tables = Windows::of_tables(&unneeded).with_context(|| source.display().to_string())?;
-    let reading = architecture(source, &tensors, layout, tables, &mut description, options)?;
-    let mut account = Account { layout, files: files.weights, used, unused: Vec::new(), notes };
-    account.unused.extend(
-        unneeded.into_iter().filter_map(|entry| Some((entry.name.clone(), weights::unused(&entry.name)?))),
-    );
+    let facts = with_windows(&description.facts, &Windows::of_tables(&unneeded)?)?;
+    let reading = read_architecture(&tensors, layout, &facts).with_context(|| match &options.config {
+        Some(config) => format!("as {}, --config {config}", layout.name()),
+        None => format!("as {}", layout.name()),
+    })?;
     let tensors = account.sort_out_head(tensors, reading.has_head);
-    check(&tensors, &reading).with_context(|| source.display().to_string())?;
-    account.notes.extend(reading.assumed.iter().cloned());
-    let pipeline = preprocessing::choose(&description, layout, &reading.config, &mut account.notes);
-    pipeline.validate().with_context(|| source.display().to_string())?;
+    check(&tensors, &reading)?;
+    account.notes.extend(reading.notes.iter().cloned());
+    account.warnings.extend(reading.guesses.iter().cloned());
+    let mut pipeline = preprocessing::choose(&description, layout, &reading.config, &mut account.warnings);
+    stated::add_crop(options, &description, &mut pipeline)?;
+    pipeline.validate()?;
     let classes = class_names(&reading, &description, options, &mut account.notes)?;
     let has_head = reading.has_head;
     Ok(Imported { card: ModelCard::new(reading.config, classes, pipeline), tensors, has_head, account })
 }
 
-/// The architecture of tensors under timm's names, by their shapes, the description and the tables stored beside them.
-fn architecture(
-    source: &Path,
-    tensors: &[NamedTensor],
-    layout: Layout,
-    tables: Windows,
-    description: &mut Description,
-    options: &Options,
-) -> Result<Reading> {
-    let mut facts = description.facts.clone();
-    facts.window = facts.window.or(tables.largest);
-    facts.last_window = tables.last;
-    facts.preset = description.preset.as_deref().and_then(preset::find);
-    let named = source.display();
-    let read = |facts: &Facts| {
-        read_architecture(tensors, layout, facts).with_context(|| match &options.config {
-            Some(config) => format!("{named} (as {}, --config {config})", layout.name()),
-            None => format!("{named} (as {})", layout.name()),
-        })
-    };
-    let reading = read(&facts)?;
-    let Some(wrong) = facts.preset.take_if(|preset| !same_blocks(preset, &reading.config)) else {
-        return Ok(reading);
-    };
-    if options.config.is_some() {
+/// What is stated, with the windows that stored tables are for.
+fn with_windows(stated: &Facts, tables: &Windows) -> Result<Facts> {
+    if let (Some(stated), Some(table)) = (stated.window, tables.largest)
+        && stated < table
+    {
         bail!(
-            "--config {}: this is {}, and {named} holds {}",
-            description.preset.take().unwrap_or_default(),
-            summary(&wrong),
-            summary(&reading.config)
+            "the configuration states windows of {stated}, and stored tables are those of windows of {table}"
         );
     }
-    // The name of a file, or timm's name of what was changed since.
-    description.preset = None;
-    read(&facts)
+    Ok(Facts { window: stated.window.or(tables.largest), last_window: tables.last, ..stated.clone() })
 }
 
 impl Account {
@@ -167,28 +176,27 @@ fn check(tensors: &[NamedTensor], reading: &Reading) -> Result<()> {
     Ok(weights::check(&model, tensors.iter().chain(&head))?)
 }
 
-/// Whether two architectures have blocks of the same sizes.
-fn same_blocks(a: &ModelConfig, b: &ModelConfig) -> bool {
-    let sizes = |config: &ModelConfig| {
-        (config.embed_dim, config.depth.clone(), config.patch_size, config.class_depth)
-    };
-    sizes(a) == sizes(b)
-}
-
-fn recognise(source: &Path, entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
-    if let Some(layout) = wanted {
-        return Ok(layout);
+/// The layout that the user names, or that the keys tell.
+fn recognise(entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
+    let names = || entries.iter().map(|entry| entry.name.as_str());
+    if let Some((name, part)) = foreign::part(names().filter(|name| weights::unused(name).is_none())) {
+        bail!("`{name}` is of a model with {part}, which is not supported");
     }
-    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    Layout::recognise(names.iter().copied()).with_context(|| {
-        let first: Vec<&str> = names.iter().copied().take(5).collect();
-        format!(
-            "{}: no layout that is known has these keys ({}, ...); {} are known, for Vision Transformers and Swin; --layout names one",
-            source.display(),
-            first.join(", "),
-            Layout::ALL.map(Layout::name).join(", ")
-        )
-    })
+    let told = Layout::recognise(names().collect::<Vec<_>>());
+    match (wanted, told) {
+        (Some(wanted), Some(told)) if wanted != told => {
+            bail!("--layout {}: the names of the tensors are those of {}", wanted.name(), told.name())
+        }
+        (Some(layout), _) | (None, Some(layout)) => Ok(layout),
+        (None, None) => {
+            let first: Vec<&str> = names().take(5).collect();
+            bail!(
+                "no layout that is known has these keys ({}, ...); {} are known, for Vision Transformers and Swin; --layout names one",
+                first.join(", "),
+                Layout::ALL.map(Layout::name).join(", ")
+            )
+        }
+    }
 }
 
 /// The files that a source consists of.
@@ -246,46 +254,6 @@ fn weights_in(folder: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path]);
     }
     Ok(hub_weights::shards(&path)?.into_iter().map(|part| folder.join(part)).collect())
-}
-
-/// What configuration files and names say.
-fn describe(files: &Files, options: &Options, notes: &mut Vec<String>) -> Result<Description> {
-    let mut description = match (&options.config, &files.config) {
-        (Some(named), _) => match preset::find(named) {
-            Some(_) => Description { preset: Some(named.clone()), ..Description::default() },
-            None => config_file::read(Path::new(named)).with_context(|| {
-                format!("--config {named}: a preset's name or a configuration file is needed")
-            })?,
-        },
-        (None, Some(path)) => {
-            notes.push(format!("configuration: {}", path.display()));
-            config_file::read(path)?
-        }
-        (None, None) => Description::default(),
-    };
-    if let Some(path) = &files.preprocessor {
-        notes.push(format!("preprocessing: {}", path.display()));
-        config_file::read_preprocessor(path, &mut description)?;
-    }
-    let stem = files.weights.first().and_then(|path| path.file_stem()).unwrap_or_default().to_string_lossy();
-    if config_file::has_enlarged_windows(&stem) {
-        bail!("{stem}: windows that were enlarged after pre-training are not supported");
-    }
-    if description.preset.is_none() && options.config.is_none() {
-        description.preset = files.weights.first().and_then(|path| preset_in(path));
-        if let Some(name) = &description.preset {
-            notes.push(format!("taken for {name} by the name of the file"));
-        }
-    }
-    notes.append(&mut description.notes);
-    Ok(description)
-}
-
-/// The longest name of a preset that a file's name begins with.
-fn preset_in(path: &Path) -> Option<String> {
-    let stem = path.file_stem()?.to_string_lossy().replace('-', "_");
-    let names = preset::all().into_iter().map(|preset| preset.name).filter(|name| stem.starts_with(name));
-    names.max_by_key(|name| name.len()).map(str::to_owned)
 }
 
 /// A model's preprocessing for a variant of it with another image size or other channels.

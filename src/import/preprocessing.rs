@@ -26,7 +26,7 @@ pub(super) fn choose(
     config: &ModelConfig,
     notes: &mut Vec<String>,
 ) -> Preprocessing {
-    let usual = usual(layout, config, description.preset.as_deref());
+    let usual = usual(layout, config, description.name.as_deref());
     let missing: Vec<&str> = [
         ("resizing", description.resize.is_none()),
         ("interpolation", description.interpolation.is_none()),
@@ -36,7 +36,11 @@ pub(super) fn choose(
     .filter_map(|(what, missing)| missing.then_some(what))
     .collect();
     if !missing.is_empty() {
-        notes.push(format!("{}: not stated; taken as {}", missing.join(", "), usual.why));
+        notes.push(format!(
+            "{}: not stated; taken as {}: state it with `vitrine import --mean`, `--std` and `--crop`, or in preprocessor_config.json",
+            missing.join(", "),
+            usual.why
+        ));
     }
     let size = [config.image_size.height, config.image_size.width];
     if let Some(stated) = description.image_size.filter(|stated| *stated != size) {

@@ -11,6 +11,9 @@ const WRAPPERS: [&str; 8] =
 /// What stands before all names of a model that was wrapped for training.
 const COVERS: [&str; 5] = ["module.", "_orig_mod.", "backbone.", "model.", "net."];
 
+/// What stands before all names of a model that is a part of another, and before a few in models that are none.
+const WHOLE_COVERS: [&str; 6] = ["timm_model.", "encoder.", "vit.", "visual.", "trunk.", "vision_model."];
+
 /// Leaves of a training program's checkpoint the weights, under their own names; says what was taken and left.
 pub(super) fn unwrap(entries: &mut Vec<Entry>) -> Option<String> {
     // A model may have a part of that name: only a wrapper holds whole models.
@@ -20,6 +23,11 @@ pub(super) fn unwrap(entries: &mut Vec<Entry>) -> Option<String> {
         let count = inside(entries, cover);
         count > 4 && count * 10 > entries.len() * 9
     }) {
+        strip(entries, cover);
+    }
+    while let Some(cover) =
+        WHOLE_COVERS.into_iter().find(|cover| entries.len() > 4 && inside(entries, cover) == entries.len())
+    {
         strip(entries, cover);
     }
     part
@@ -79,7 +87,7 @@ mod tests {
         let plain: Vec<String> = (0..6).map(|block| format!("blocks.{block}.norm1.bias")).collect();
         let under = |prefix: &str| plain.iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>();
         assert_eq!(unwrapped(&plain), (plain.clone(), None));
-        for prefix in ["module.", "_orig_mod.module."] {
+        for prefix in ["module.", "_orig_mod.module.", "timm_model.", "encoder.", "module.vit."] {
             assert_eq!(unwrapped(&under(prefix)), (plain.clone(), None), "{prefix}");
         }
         let lightning = unwrapped(&under("state_dict.model."));

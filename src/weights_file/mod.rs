@@ -56,9 +56,14 @@ impl Entry {
     /// The values, widened to 32 bits.
     ///
     /// # Errors
-    /// When they are no floating point numbers, or cannot be read.
+    /// When they are no floating point numbers, not finite in 32 bits, or cannot be read.
     pub fn read(&self) -> Result<NamedTensor> {
-        let values = self.values().with_context(|| format!("{}: {}", self.path.display(), self.name))?;
+        let named = || format!("{}: {}", self.path.display(), self.name);
+        let values = self.values().with_context(named)?;
+        if let Some(place) = values.iter().position(|value| !value.is_finite()) {
+            return Err(anyhow!("value {place} is {}: weights must be finite numbers", values[place]))
+                .with_context(named);
+        }
         Ok(NamedTensor { name: self.name.clone(), shape: self.shape.clone(), values })
     }
 
@@ -106,7 +111,9 @@ pub fn open(path: &Path) -> Result<WeightsFile> {
     // SAFETY: the map is read only, and model files are replaced by renaming, never written in place; a foreign
     // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
+    refuse_what_stands_for_weights(&map).with_context(|| path.display().to_string())?;
     let (mut entries, metadata) = if is_pytorch(&map) {
+        pytorch::refuse_negated(&map).with_context(|| path.display().to_string())?;
         (pytorch::open(path, &map)?, HashMap::new())
     } else {
         safetensors_entries(path, &Arc::new(map))
@@ -114,6 +121,19 @@ pub fn open(path: &Path) -> Result<WeightsFile> {
     };
     let part = checkpoint::unwrap(&mut entries);
     Ok(WeightsFile { entries, metadata, part })
+}
+
+/// Names what is downloaded in place of weights now and then.
+fn refuse_what_stands_for_weights(bytes: &[u8]) -> Result<()> {
+    let start = bytes.get(..bytes.len().min(256)).unwrap_or_default();
+    if start.starts_with(b"version https://git-lfs") {
+        bail!("this is a pointer of git-lfs in place of the weights: fetch them with `git lfs pull`");
+    }
+    let text = String::from_utf8_lossy(start).trim_start().to_ascii_lowercase();
+    if text.starts_with("<!doctype html") || text.starts_with("<html") {
+        bail!("this is an HTML page in place of the weights: the download gave a page, not the file");
+    }
+    Ok(())
 }
 
 /// Whether the content begins as something `torch.save` has written: an archive, a pickle, or a tar file.

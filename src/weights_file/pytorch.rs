@@ -41,6 +41,24 @@ pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>> {
         .collect())
 }
 
+/// Refuses tensors that are stored without their sign, which their metadata says (`{"neg": True}`, PyTorch's negative bit) and the
+/// reader does not. The pickle is before the numbers, in files of every kind.
+pub(super) fn refuse_negated(bytes: &[u8]) -> Result<()> {
+    const PICKLE: usize = 16 << 20;
+    const KEY: &[u8] = b"X\x03\0\0\0neg";
+    const TRUE: u8 = 0x88;
+    let bytes = &bytes[..bytes.len().min(PICKLE)];
+    let is_set = |rest: &[u8]| match rest {
+        // The key may be memorized under a number of one byte or four.
+        [TRUE, ..] | [b'q', _, TRUE, ..] | [b'r', _, _, _, _, TRUE, ..] => true,
+        _ => false,
+    };
+    if (0..bytes.len()).any(|at| bytes[at] == KEY[0] && bytes[at..].strip_prefix(KEY).is_some_and(is_set)) {
+        bail!("tensors have their negative bit set: save them after `tensor.resolve_neg()`");
+    }
+    Ok(())
+}
+
 /// The modules whose objects checkpoints of weights have: PyTorch's own, and what settings are kept in.
 const KNOWN_MODULES: [&str; 9] = [
     "torch",

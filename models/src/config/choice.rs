@@ -176,6 +176,8 @@ pub enum MlpKind {
     /// GELU.
     #[default]
     Gelu,
+    /// GELU in its tanh form, which is off by up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415, section 2): SigLIP's.
+    GeluTanh,
     /// ReLU, as in the original encoder.
     Relu,
     /// GELU around a depth-wise 3 by 3 convolution of the patches; prefix tokens pass, their channels weighed by the mean of

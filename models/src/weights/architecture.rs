@@ -2,30 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Layout, NamedTensor};
+use super::{Facts, Layout, NamedTensor};
 use crate::{
     AttentionOptions, BlockStyle, ConfigError, ImageSize, Mixer, ModelConfig, PerStage, Pool, Position,
     RelativePosition, Score, preset,
 };
-
-/// What a configuration file or a name says beside the shapes; everything may be left out.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
-    /// Attention heads in each stage.
-    pub num_heads: Option<PerStage>,
-    /// Height and width of the input.
-    pub image_size: Option<ImageSize>,
-    /// Tokens on a side of a window.
-    pub window: Option<usize>,
-    /// Tokens on a side of the last stage's windows.
-    pub last_window: Option<usize>,
-    /// What the head sees.
-    pub pool: Option<Pool>,
-    /// Added to the variance in every layer norm.
-    pub norm_epsilon: Option<f64>,
-    /// The architecture of that name, for what is not stated otherwise.
-    pub preset: Option<ModelConfig>,
-}
 
 /// An architecture, and how it was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +15,10 @@ pub struct Reading {
     pub config: ModelConfig,
     /// Whether the file has a classifier.
     pub has_head: bool,
-    /// What the file does not say and was assumed, a line each.
-    pub assumed: Vec<String>,
+    /// What changes the logits, is said nowhere and was guessed, a line each, with the way to state it.
+    pub guesses: Vec<String>,
+    /// What else is worth knowing, a line each.
+    pub notes: Vec<String>,
 }
 
 /// Why weights are of no architecture that is known here.
@@ -54,15 +37,19 @@ type Read<T> = Result<T, UnknownArchitecture>;
 /// The architecture of tensors under timm's names.
 ///
 /// # Errors
-/// When a part that every model has is missing, a shape is impossible, or something that shapes cannot tell was not said; the
-/// message names the key and the way out.
+/// When a part that every model has is missing, a shape is impossible, something that shapes cannot tell was not said, or something
+/// that was said is not what they tell; the message names the key and the way out.
 pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts) -> Read<Reading> {
     let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
-    let mut reader = Reader { shapes, layout, facts, assumed: Vec::new() };
+    let mut reader = Reader { shapes, layout, facts, guesses: Vec::new(), notes: Vec::new() };
     let has_stages = reader.count("layers.") > 0;
     let (config, head) = if has_stages { reader.swin()? } else { reader.plain()? };
     let config = ModelConfig { num_classes: head.unwrap_or(1), ..config };
     config.validate()?;
+    let contradictions = facts.contradictions(&config, head);
+    if !contradictions.is_empty() {
+        return fail(format!("the configuration is of other weights: {}", contradictions.join("; ")));
+    }
     if let Some(pool) = facts.pool.filter(|pool| *pool != config.pool) {
         return fail(format!(
             "the configuration wants {pool:?} pooling, and the tensors are those of {:?} pooling: this combination is not supported",
@@ -77,7 +64,7 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
             layout.name()
         ));
     }
-    Ok(Reading { config, has_head: head.is_some(), assumed: reader.assumed })
+    Ok(Reading { config, has_head: head.is_some(), guesses: reader.guesses, notes: reader.notes })
 }
 
 /// Whether every stage's grid is a whole number of windows, and even where it is merged. Where it is not, timm rolls and then pads, the
@@ -99,7 +86,8 @@ struct Reader<'a> {
     shapes: BTreeMap<&'a str, &'a [usize]>,
     layout: Layout,
     facts: &'a Facts,
-    assumed: Vec<String>,
+    guesses: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -126,10 +114,11 @@ impl Reader<'_> {
             distillation_token: self.has("dist_token"),
             registers,
             class_depth,
-            position: if self.has("pos_embed") { Position::Learned } else { Position::None },
+            position: self.position()?,
             pool: self.plain_pool()?,
             layer_scale: (self.has("blocks.0.ls1.gamma") || self.has("blocks.0.gamma_1")).then_some(1e-5),
             norm_epsilon: self.epsilon(1e-6),
+            mlp: self.facts.mlp.unwrap_or_default(),
             attention: AttentionOptions {
                 qk_norm: self.has("blocks.0.attn.q_norm.weight"),
                 talking_heads: self.has("blocks.0.attn.proj_l.weight"),
@@ -140,14 +129,23 @@ impl Reader<'_> {
         };
         config.num_heads = self.plain_heads(&config)?.into();
         self.grid_of_positions(&mut config)?;
-        let head = self.head("head.weight", dim);
-        if head.is_some() && config.pool == Pool::Attention && self.layout == Layout::HuggingFace {
-            self.assumed.push(
-                "Hugging Face's classifier sees the mean of normalised tokens, which is not supported: it is left out".to_owned(),
-            );
-            return Ok((config, None));
+        if self.has("head.weight") && config.pool == Pool::Attention && self.layout == Layout::HuggingFace {
+            return Ok((
+                config,
+                self.leave_out_head("Hugging Face's classifier of SigLIP sees the mean of normalised tokens"),
+            ));
         }
-        Ok((config, head))
+        if self.layout == Layout::HuggingFace
+            && self.shapes.get("head.weight").is_some_and(|s| s.get(1) == Some(&(2 * dim)))
+        {
+            return Ok((
+                config,
+                self.leave_out_head(
+                    "Hugging Face's classifier of DINOv2 sees the class token beside the mean",
+                ),
+            ));
+        }
+        Ok((config, self.head("head.weight", dim)?))
     }
 
     /// A transformer of stages: Swin, Swin v2.
@@ -163,13 +161,15 @@ impl Reader<'_> {
         let num_heads = (0..stages).map(|stage| self.swin_heads(stage)).collect::<Read<Vec<usize>>>()?;
         let window = self.window(stages)?;
         let side = |grid: usize| (grid * patch_size) << (stages - 1);
-        let image_size = match self.facts.image_size.or(self.facts.preset.as_ref().map(|p| p.image_size)) {
+        let image_size = match self.facts.image_size {
             Some(size) => size,
             None => {
                 let size = ImageSize::square(side(
                     self.table_side(stages - 1).or(self.facts.last_window).unwrap_or(window),
                 ));
-                self.assumed.push(format!("image size {size}: the last stage is one window"));
+                self.guesses.push(format!(
+                    "an image size of {size} is guessed, for which the last stage is one window: state it with `vitrine import --image-size`"
+                ));
                 size
             }
         };
@@ -191,6 +191,7 @@ impl Reader<'_> {
             pool: Pool::Mean,
             position: Position::None,
             norm_epsilon: self.epsilon(1e-5),
+            mlp: self.facts.mlp.unwrap_or_default(),
             embed_norm: self.has("patch_embed.norm.weight"),
             mixers: vec![Mixer::Window(window), Mixer::ShiftedWindow(window)],
             block: if is_v2 { BlockStyle::ResidualPostNorm } else { BlockStyle::PreNorm },
@@ -198,7 +199,7 @@ impl Reader<'_> {
             ..base()
         };
         let last = config.last_dim();
-        Ok((config, self.head("head.fc.weight", last)))
+        Ok((config, self.head("head.fc.weight", last)?))
     }
 
     fn has(&self, key: &str) -> bool {
@@ -244,12 +245,32 @@ impl Reader<'_> {
         }
     }
 
-    fn epsilon(&self, usual: f64) -> f64 {
-        let preset = self.facts.preset.as_ref().map(|preset| preset.norm_epsilon);
+    fn epsilon(&mut self, usual: f64) -> f64 {
+        if let Some(stated) = self.facts.norm_epsilon {
+            return stated;
+        }
         // DINOv2 has LayerScale there, SigLIP attention pooling; both have timm's epsilon.
         let is_theirs = !self.has("blocks.0.ls1.gamma") && !self.has("attn_pool.latent");
-        let hugging_face = self.layout == Layout::HuggingFace && usual < 1e-5 && is_theirs;
-        self.facts.norm_epsilon.or(preset).unwrap_or(if hugging_face { 1e-12 } else { usual })
+        if self.layout == Layout::HuggingFace && usual < 1e-5 && is_theirs {
+            self.guesses.push(
+                "an epsilon of 1e-12 in all norms is guessed, as Hugging Face's ViT has: state it in a configuration file (--config)"
+                    .to_owned(),
+            );
+            return 1e-12;
+        }
+        usual
+    }
+
+    /// Positions that are not stored may be rotary or relative ones of another architecture: their absence is never inferred.
+    fn position(&self) -> Read<Position> {
+        match (self.has("pos_embed"), self.facts.learned_position) {
+            (true, _) => Ok(Position::Learned),
+            (false, Some(false)) => Ok(Position::None),
+            (false, _) => fail(
+                "there are no learned positions (`pos_embed`): either this tensor is missing, or the model has rotary or relative \
+                 positions, which are not supported on import",
+            ),
+        }
     }
 
     fn plain_pool(&self) -> Read<Pool> {
@@ -269,12 +290,6 @@ impl Reader<'_> {
 
     fn plain_heads(&mut self, config: &ModelConfig) -> Read<usize> {
         let dim = config.embed_dim;
-        if let Some(heads) = &self.facts.num_heads {
-            return match heads.0[..] {
-                [heads] => Ok(heads),
-                _ => fail("the configuration lists heads for several stages, and the tensors have one"),
-            };
-        }
         let first = |key: &str| self.shapes.get(key).and_then(|shape| shape.first().copied());
         if let Some(heads) = first("blocks.0.attn.proj_l.weight") {
             return Ok(heads);
@@ -282,68 +297,74 @@ impl Reader<'_> {
         if let Some(width) = first("blocks.0.attn.q_norm.weight").filter(|width| *width > 0) {
             return Ok(dim / width);
         }
+        if let Some(heads) = &self.facts.num_heads {
+            return match heads.0[..] {
+                [heads] => Ok(heads),
+                _ => fail("the configuration lists heads for several stages, and the tensors have one"),
+            };
+        }
         let same = |known: &ModelConfig| {
             known.num_stages() == 1
                 && known.embed_dim == dim
                 && known.depth == config.depth
                 && known.patch_size == config.patch_size
         };
-        if let Some(known) = self.facts.preset.clone().filter(&same) {
-            return Ok(known.num_heads[0]);
-        }
-        if let Some(known) = preset::all().into_iter().find(|known| same(&known.config())) {
-            self.assumed.push(format!("{} heads, as {} has", known.config().num_heads, known.name));
-            return Ok(known.config().num_heads[0]);
-        }
-        // Of ViT-H, SoViT-400M and ViT-g.
-        if let 1152 | 1280 | 1408 = dim {
-            self.assumed.push(format!("16 heads, as models of width {dim} have"));
-            return Ok(16);
-        }
-        if dim.is_multiple_of(64) && dim <= 1024 {
-            self.assumed.push(format!("{} heads, of the usual width 64", dim / 64));
-            return Ok(dim / 64);
-        }
-        fail(format!(
-            "shapes do not tell the number of heads, and {dim} is not a usual width: put the model's config.json beside the \
-             weights, or name it (`vitrine import --config`)"
-        ))
+        let (heads, why) = if let Some(known) = preset::all().into_iter().find(|known| same(&known.config()))
+        {
+            (known.config().num_heads[0], format!("as {} has", known.name))
+        } else if let 1152 | 1280 | 1408 = dim {
+            // Of ViT-H, SoViT-400M and ViT-g.
+            (16, format!("as models of width {dim} have"))
+        } else if dim.is_multiple_of(64) && dim <= 1024 {
+            (dim / 64, "each of the usual width 64".to_owned())
+        } else {
+            return fail(format!(
+                "shapes do not tell the number of heads, and {dim} is not a usual width: state it with `vitrine import --heads`, or put the model's \
+                 config.json beside the weights"
+            ));
+        };
+        self.guesses
+            .push(format!("{heads} heads are guessed, {why}: state them with `vitrine import --heads`"));
+        Ok(heads)
     }
 
     /// Sets image size, and whether prefix tokens have positions, from the number of positions.
     fn grid_of_positions(&mut self, config: &mut ModelConfig) -> Read<()> {
-        let prefix = config.num_prefix_tokens();
-        let stated = self.facts.image_size.or(self.facts.preset.as_ref().map(|preset| preset.image_size));
         let Some(places) = self.shapes.get("pos_embed").map(|shape| shape.get(1).copied().unwrap_or(0))
         else {
-            let Some(size) = stated else {
+            let Some(size) = self.facts.image_size else {
                 return fail(
-                    "there are no learned positions (`pos_embed`), so that nothing tells the image size: put the model's \
-                     config.json beside the weights, or name it (`vitrine import --config`)",
+                    "there are no positions, so that nothing tells the image size: state it with `vitrine import --image-size`",
                 );
             };
             config.image_size = size;
             return Ok(());
         };
+        let prefix = config.num_prefix_tokens();
         let patch = config.patch_size;
-        let stated = stated.filter(|size| {
-            let patches = (size.height / patch) * (size.width / patch);
-            patches == places || patches + prefix == places
-        });
+        let patches = |size: ImageSize| (size.height / patch) * (size.width / patch);
         let square =
             |count: usize| (count > 0 && count.isqrt().pow(2) == count).then(|| count.isqrt() * patch);
-        let size = stated
-            .or_else(|| places.checked_sub(prefix).and_then(square).map(ImageSize::square))
-            .or_else(|| square(places).map(ImageSize::square));
+        let size = match self.facts.image_size {
+            Some(size) if ![places, places.saturating_sub(prefix)].contains(&patches(size)) => {
+                return fail(format!(
+                    "image_size: {size} is stated, which {} patches of {patch} pixels and {prefix} further tokens make, and \
+                     `pos_embed` holds {places} places",
+                    patches(size)
+                ));
+            }
+            Some(size) => Some(size),
+            None => {
+                places.checked_sub(prefix).and_then(square).or_else(|| square(places)).map(ImageSize::square)
+            }
+        };
         let Some(size) = size else {
             return fail(format!(
-                "`pos_embed` holds {places} places, which are no square grid: put a config.json with the image size beside the \
-                 weights, or name it (`vitrine import --config`)"
+                "`pos_embed` holds {places} places, which are no square grid: state the image size with `vitrine import --image-size`"
             ));
         };
         config.image_size = size;
-        let patches = (size.height / patch) * (size.width / patch);
-        config.prefix_position = prefix == 0 || patches != places;
+        config.prefix_position = prefix == 0 || patches(size) != places;
         Ok(())
     }
 
@@ -370,11 +391,7 @@ impl Reader<'_> {
 
     fn window(&self, stages: usize) -> Read<usize> {
         let tables = (0..stages).filter_map(|stage| self.table_side(stage)).max();
-        let preset = || match self.facts.preset.as_ref()?.mixers.first()? {
-            Mixer::Window(side) => Some(*side),
-            _ => None,
-        };
-        match tables.or(self.facts.window).or_else(preset) {
+        match tables.or(self.facts.window) {
             Some(window) => Ok(window),
             None => fail(
                 "shapes of a Swin v2 do not tell the size of its windows: put the model's config.json beside the weights, or name it \
@@ -384,17 +401,20 @@ impl Reader<'_> {
     }
 
     /// The number of classes, where there is a head for vectors of width `dim`.
-    fn head(&mut self, key: &str, dim: usize) -> Option<usize> {
+    fn head(&self, key: &str, dim: usize) -> Read<Option<usize>> {
+        let bias = key.replace("weight", "bias");
         match self.shapes.get(key).copied() {
-            Some(&[classes, width]) if width == dim && classes > 0 => Some(classes),
-            Some(shape) => {
-                self.assumed.push(format!(
-                    "`{key}` is {shape:?}, and vectors of {dim} reach the head: it is left out"
-                ));
-                None
-            }
-            None => None,
+            Some(&[classes, width]) if width == dim && classes > 0 => Ok(Some(classes)),
+            Some(shape) => fail(format!("`{key}` is {shape:?}, and vectors of {dim} reach the head")),
+            None if self.has(&bias) => fail(format!("`{bias}` is there and `{key}` is not")),
+            None => Ok(None),
         }
+    }
+
+    /// No classes, and why.
+    fn leave_out_head(&mut self, why: &str) -> Option<usize> {
+        self.notes.push(format!("{why}, which is not supported: it is left out"));
+        None
     }
 }
 
@@ -436,7 +456,7 @@ mod tests {
         }
         let facts = Facts { window: Some(8), image_size: Some(ImageSize::square(256)), ..Facts::default() };
         let (config, reading) = read("swinv2_tiny_window8_256", &facts);
-        assert_eq!((reading.config, reading.assumed), (config, Vec::new()));
+        assert_eq!((reading.config, reading.guesses), (config, Vec::new()));
     }
 
     #[test]
@@ -448,7 +468,7 @@ mod tests {
         let config = ModelConfig { embed_dim: 60, num_heads: 5.into(), depth: 2.into(), ..base() };
         let mut tensors = to_timm(&config.init(&Device::default()).unwrap());
         let error = read_architecture(&tensors, Layout::Timm, &Facts::default()).unwrap_err().to_string();
-        assert!(error.contains("heads") && error.contains("--config"), "{error}");
+        assert!(error.contains("heads") && error.contains("--heads"), "{error}");
         let facts = Facts { num_heads: Some(5.into()), ..Facts::default() };
         assert_eq!(read_architecture(&tensors, Layout::Timm, &facts).unwrap().config, config);
         tensors.retain(|tensor| !tensor.name.starts_with("patch_embed"));

@@ -2,13 +2,15 @@
 
 mod adapt;
 mod architecture;
+mod facts;
 pub mod hugging_face;
 mod layout;
 mod timm;
 pub mod torchvision;
 
 pub use adapt::{Adaptation, adapt};
-pub use architecture::{Facts, Reading, UnknownArchitecture, read_architecture, windows_fill_grids};
+pub use architecture::{Reading, UnknownArchitecture, read_architecture, windows_fill_grids};
+pub use facts::Facts;
 pub use layout::{Layout, unused};
 pub use timm::{check, from_timm, is_head, to_timm};
 
@@ -34,7 +36,7 @@ pub struct IndexTable {
     pub values: Vec<i64>,
 }
 
-/// Why stored parameters do not fit a model. Every key that is at fault is listed.
+/// Why stored parameters do not fit a model. Every key that is at fault is listed; the message names the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightsError {
     /// Parameters of the model that are not stored.
@@ -57,8 +59,18 @@ impl std::fmt::Display for WeightsError {
         let parts: Vec<String> = lists
             .into_iter()
             .filter(|(_, keys)| !keys.is_empty())
-            .map(|(what, keys)| format!("{} {what}: {}", keys.len(), keys.join(", ")))
+            .map(|(what, keys)| format!("{} {what}: {}", keys.len(), first(keys)))
             .collect();
         write!(f, "the weights do not fit the architecture ({})", parts.join("; "))
+    }
+}
+
+/// The first few keys, and how many more there are.
+fn first(keys: &[String]) -> String {
+    const SHOWN: usize = 6;
+    let shown = keys.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match keys.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }

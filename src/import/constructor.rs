@@ -1,0 +1,220 @@
+//! The arguments of timm's and torchvision's constructors, as JSON, and what they state of an architecture.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value};
+use vitrine_models::weights::Facts;
+use vitrine_models::{PerStage, Pool};
+
+use super::values::{activation, image_size, number, numbers, real, side, text, truth};
+
+/// The classes whose models are ours too, and what their constructors are when nothing is said.
+const CLASSES: [(&str, &str); 5] = [
+    (
+        "VisionTransformer",
+        r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
+            "mlp_ratio":4,"qkv_bias":true,"qk_norm":false,"class_token":true,"pos_embed":"learn","no_embed_class":false,
+            "reg_tokens":0,"norm_eps":1e-6,"act_layer":"gelu"}"#,
+    ),
+    (
+        "VisionTransformerDistilled",
+        r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
+            "mlp_ratio":4,"qkv_bias":true,"qk_norm":false,"class_token":true,"pos_embed":"learn","no_embed_class":false,
+            "reg_tokens":0,"norm_eps":1e-6,"act_layer":"gelu"}"#,
+    ),
+    (
+        "Cait",
+        r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
+            "mlp_ratio":4,"qkv_bias":true,"depth_token_only":2,"norm_eps":1e-6,"act_layer":"gelu"}"#,
+    ),
+    (
+        "SwinTransformer",
+        r#"{"img_size":224,"patch_size":4,"in_chans":3,"global_pool":"avg","embed_dim":96,"depths":[2,2,6,2],
+            "num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"qkv_bias":true,"norm_eps":1e-5,"act_layer":"gelu"}"#,
+    ),
+    (
+        "SwinTransformerV2",
+        r#"{"img_size":224,"patch_size":4,"in_chans":3,"global_pool":"avg","embed_dim":96,"depths":[2,2,6,2],
+            "num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"qkv_bias":true,"norm_eps":1e-5,"act_layer":"gelu"}"#,
+    ),
+];
+
+/// The arguments that a class has when nothing is said.
+///
+/// # Errors
+/// When the class is none of ours; the message lists those.
+pub(super) fn defaults(class: &str) -> Result<Map<String, Value>> {
+    let Some((_, text)) = CLASSES.into_iter().find(|(name, _)| *name == class) else {
+        let names = CLASSES.map(|(name, _)| name).join(", ");
+        bail!("{class} is not supported: {names} are");
+    };
+    Ok(serde_json::from_str(text)?)
+}
+
+/// What a class alone states.
+pub(super) fn of_class(class: &str) -> Result<Facts> {
+    defaults(class)?;
+    let is_swin = class.starts_with("Swin");
+    let plain = |value: bool| (!is_swin).then_some(value);
+    Ok(Facts {
+        distillation_token: plain(class == "VisionTransformerDistilled"),
+        residual_post_norm: Some(class == "SwinTransformerV2"),
+        layer_scale: (class == "Cait").then_some(true),
+        class_depth: plain(false).filter(|_| class != "Cait").map(usize::from),
+        ..Facts::default()
+    })
+}
+
+/// Adds what arguments state to the facts.
+///
+/// # Errors
+/// When an argument is not known, or asks for what is not supported; the message names it.
+pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<()> {
+    for (name, value) in arguments.iter().filter(|(_, value)| !value.is_null()) {
+        if ARE_THE_SAME.contains(&name.as_str()) {
+            continue;
+        }
+        match HAVE_ONE_VALUE.into_iter().find(|(known, ..)| known == name) {
+            Some((_, usual, _)) if is_usual(value, usual) => {}
+            Some((_, _, what)) => bail!("`{name}` is {value}: {what}, which is not supported"),
+            None => argument(name, value, facts).with_context(|| format!("`{name}`"))?,
+        }
+    }
+    check_pooling(arguments, facts)?;
+    check_head_width(arguments, facts)
+}
+
+fn is_usual(value: &Value, usual: &str) -> bool {
+    match value {
+        Value::Bool(value) => usual == if *value { "true" } else { "false" },
+        value => value == usual,
+    }
+}
+
+/// Arguments that matter in training or for other sizes of images alone, or for the names of what is computed.
+const ARE_THE_SAME: [&str; 17] = [
+    "drop_rate",
+    "pos_drop_rate",
+    "patch_drop_rate",
+    "proj_drop_rate",
+    "attn_drop_rate",
+    "drop_path_rate",
+    "dropout",
+    "attention_dropout",
+    "stochastic_depth_prob",
+    "dynamic_img_size",
+    "strict_img_size",
+    "dynamic_img_pad",
+    "weight_init",
+    "fix_init",
+    "fc_norm",
+    "head_dim",
+    "model",
+];
+
+/// Arguments that we know one value of, and what another value would be.
+const HAVE_ONE_VALUE: [(&str, &str, &str); 15] = [
+    ("scale_attn_norm", "false", "a norm inside of attention"),
+    ("scale_mlp_norm", "false", "a norm inside of the MLP"),
+    ("pre_norm", "false", "a norm before the blocks, as CLIP has it"),
+    ("pool_include_prefix", "false", "a mean over the prefix tokens too"),
+    ("always_partition", "false", "windows that are larger than the grid"),
+    ("use_naflex", "false", "patches of images of changing shapes"),
+    ("proj_bias", "true", "projections without a bias"),
+    ("final_norm", "true", "no norm after the blocks"),
+    ("block_fn", "Block", "another kind of block"),
+    ("mlp_layer", "Mlp", "another kind of MLP (gated: SwiGLU)"),
+    ("attn_layer", "Attention", "another kind of attention"),
+    ("embed_layer", "PatchEmbed", "a hybrid stem before the blocks"),
+    ("embed_norm_layer", "false", "a norm of the patches"),
+    ("norm_layer", "LayerNorm", "another kind of norm"),
+    ("block_layers", "LayerScaleBlock", "another kind of block"),
+];
+
+fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
+    match name {
+        "img_size" | "image_size" => facts.image_size = Some(image_size(value)?),
+        "patch_size" => facts.patch_size = Some(side(value)?),
+        "in_chans" => facts.channels = Some(number(value)?),
+        "num_classes" => facts.num_classes = Some(number(value)?),
+        "embed_dim" | "hidden_dim" => facts.embed_dim = Some(number(value)?),
+        "depth" | "depths" | "num_layers" => facts.depth = Some(PerStage(numbers(value)?)),
+        "num_heads" => facts.num_heads = Some(PerStage(numbers(value)?)),
+        "mlp_ratio" => facts.mlp_ratio = Some(real(value)?),
+        "mlp_dim" => facts.mlp_dim = Some(number(value)?),
+        "mlp_ratio_token_only" if real(value)? == 4.0 => {}
+        "qkv_bias" => facts.qkv_bias = Some(truth(value)?),
+        "qk_norm" => facts.qk_norm = Some(truth(value)?),
+        "init_values" => facts.layer_scale = Some(real(value).is_ok()),
+        "class_token" => facts.class_token = Some(truth(value)?),
+        "reg_tokens" => facts.registers = Some(number(value)?),
+        "no_embed_class" => facts.prefix_position = Some(!truth(value)?),
+        "depth_token_only" => facts.class_depth = Some(number(value)?),
+        "window_size" => facts.window = Some(window(value)?),
+        "norm_eps" => facts.norm_epsilon = Some(real(value)?),
+        "act_layer" => facts.mlp = Some(activation(value)?),
+        "pos_embed" => {
+            facts.learned_position = Some(match text(value)? {
+                "learn" => true,
+                "none" | "" => false,
+                other => bail!("positions of the kind {other} are not supported"),
+            });
+        }
+        "global_pool" => {
+            facts.pool = Some(match text(value)? {
+                "token" => Pool::ClassToken,
+                "avg" => Pool::Mean,
+                "map" => Pool::Attention,
+                other => bail!("pooling by {other:?} is not supported: token, avg and map are"),
+            });
+        }
+        "pretrained_window_sizes" => {
+            if numbers(value)?.iter().any(|side| *side > 0) {
+                bail!("windows that were enlarged after pre-training are not supported");
+            }
+        }
+        _ => bail!(
+            "{value} is stated, and nothing of that name is known here: it may change what the model computes (remove it if it does not)"
+        ),
+    }
+    Ok(())
+}
+
+fn window(value: &Value) -> Result<usize> {
+    // One window, or a list of one a stage, each a number or two.
+    match value {
+        Value::Array(sides) => {
+            let sides = sides.iter().map(side).collect::<Result<Vec<_>>>()?;
+            let Some(first) = sides.first().filter(|first| sides.iter().all(|side| side == *first)) else {
+                bail!("{sides:?}: square windows, of one size in all stages, are supported");
+            };
+            Ok(*first)
+        }
+        value => number(value),
+    }
+}
+
+/// `fc_norm` says where the last norm is; left out, it is after the mean.
+fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
+    let after_pooling = match arguments.get("fc_norm") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(value) => truth(value).context("`fc_norm`")?,
+    };
+    if after_pooling != (facts.pool == Some(Pool::Mean)) {
+        bail!(
+            "`fc_norm` is {after_pooling}: the mean of normalised tokens, or a norm after another pooling than the mean, is not supported"
+        );
+    }
+    Ok(())
+}
+
+/// `head_dim` of Swin: the width of a head, where heads are not as wide as they are many.
+fn check_head_width(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
+    let Some(width) = arguments.get("head_dim").filter(|value| !value.is_null()) else { return Ok(()) };
+    let width = number(width).context("`head_dim`")?;
+    let (Some(dim), Some(heads)) = (facts.embed_dim, &facts.num_heads) else { return Ok(()) };
+    let fits = |(stage, heads): (usize, &usize)| heads.checked_mul(width) == dim.checked_shl(stage as u32);
+    if !heads.0.iter().enumerate().all(fits) {
+        bail!("`head_dim` is {width}: heads that are not together as wide as a token are not supported");
+    }
+    Ok(())
+}

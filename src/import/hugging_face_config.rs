@@ -1,0 +1,218 @@
+//! `config.json` of Hugging Face's transformers, and what it states of an architecture.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value};
+use vitrine_models::weights::Facts;
+use vitrine_models::{PerStage, Pool};
+
+use super::values::{activation, image_size, number, numbers, real, side, truth};
+
+/// The kinds of models that are ours too, the classes that have such a configuration, and what a file does not say.
+const KINDS: [(&str, &[&str], &str); 8] = [
+    ("vit", &["ViTModel", "ViTForImageClassification"], VIT),
+    ("vit_msn", &["ViTMSNModel", "ViTMSNForImageClassification"], MSN),
+    ("deit", &["DeiTModel", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"], VIT),
+    ("dinov2", &["Dinov2Model", "Dinov2ForImageClassification", "Dinov2Backbone"], DINO),
+    (
+        "dinov2_with_registers",
+        &[
+            "Dinov2WithRegistersModel",
+            "Dinov2WithRegistersForImageClassification",
+            "Dinov2WithRegistersBackbone",
+        ],
+        DINO_REGISTERS,
+    ),
+    ("siglip_vision_model", &["SiglipVisionModel", "SiglipModel", "SiglipForImageClassification"], SIGLIP),
+    ("swin", &["SwinModel", "SwinForImageClassification"], SWIN),
+    ("swinv2", &["Swinv2Model", "Swinv2ForImageClassification"], SWIN),
+];
+
+const VIT: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,"hidden_act":"gelu",
+    "layer_norm_eps":1e-12,"image_size":224,"patch_size":16,"num_channels":3,"qkv_bias":true}"#;
+const MSN: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,"hidden_act":"gelu",
+    "layer_norm_eps":1e-6,"image_size":224,"patch_size":16,"num_channels":3,"qkv_bias":true}"#;
+const DINO: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"mlp_ratio":4,"hidden_act":"gelu",
+    "layer_norm_eps":1e-6,"image_size":224,"patch_size":14,"num_channels":3,"qkv_bias":true}"#;
+const DINO_REGISTERS: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"mlp_ratio":4,"hidden_act":"gelu",
+    "layer_norm_eps":1e-6,"image_size":224,"patch_size":16,"num_channels":3,"qkv_bias":true,"num_register_tokens":4}"#;
+const SIGLIP: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,
+    "hidden_act":"gelu_pytorch_tanh","layer_norm_eps":1e-6,"image_size":224,"patch_size":16,"num_channels":3}"#;
+const SWIN: &str = r#"{"embed_dim":96,"depths":[2,2,6,2],"num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"hidden_act":"gelu",
+    "layer_norm_eps":1e-5,"image_size":224,"patch_size":4,"num_channels":3,"qkv_bias":true}"#;
+
+/// What a file states, and its model's class where it names one.
+///
+/// # Errors
+/// When the model is none of ours, or a key asks for what is not supported or is not known; the message names it.
+pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
+    if let Some(kind @ ("siglip" | "siglip2")) = file.get("model_type").and_then(Value::as_str) {
+        if kind == "siglip2" {
+            bail!("`model_type` siglip2: images of changing shapes are not supported");
+        }
+        check_class(file, "siglip_vision_model")?;
+        let empty = Map::new();
+        let vision = file.get("vision_config").and_then(Value::as_object).unwrap_or(&empty);
+        return describe(vision, "siglip_vision_model").context("`vision_config`");
+    }
+    let Some(kind) = file.get("model_type").and_then(Value::as_str) else {
+        bail!("`model_type` is missing: it names the kind of model");
+    };
+    check_class(file, kind)?;
+    describe(file, kind)
+}
+
+fn defaults(kind: &str) -> Result<Map<String, Value>> {
+    let Some((.., text)) = KINDS.into_iter().find(|(name, ..)| *name == kind) else {
+        let names = KINDS.map(|(name, ..)| name).join(", ");
+        let part = foreign_part(kind).map(|part| format!(" ({part})")).unwrap_or_default();
+        bail!("`model_type` {kind}{part} is not supported: {names} are");
+    };
+    Ok(serde_json::from_str(text)?)
+}
+
+/// What kinds have that ours do not, where their keys look alike.
+fn foreign_part(kind: &str) -> Option<&'static str> {
+    const PARTS: [(&str, &str); 9] = [
+        ("beit", "relative positions in a plain model"),
+        ("data2vec-vision", "relative positions in a plain model"),
+        ("dpt", "a decoder for depth"),
+        ("dinov3_vit", "rotary positions"),
+        ("vit_hybrid", "a hybrid stem"),
+        ("vit-hybrid", "a hybrid stem"),
+        ("vit_mae", "a decoder, and no classifier"),
+        ("ijepa", "no class token and no classifier of it"),
+        ("yolos", "detection tokens"),
+    ];
+    PARTS.into_iter().find(|(name, _)| *name == kind).map(|(_, part)| part)
+}
+
+fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
+    defaults(kind)?;
+    let classes =
+        KINDS.into_iter().find(|(name, ..)| *name == kind).map_or(&[][..], |(_, classes, _)| classes);
+    let named = file.get("architectures").and_then(Value::as_array);
+    for class in named.into_iter().flatten().filter_map(Value::as_str) {
+        if !classes.contains(&class) {
+            bail!("`architectures` {class} is not supported: {} are", classes.join(", "));
+        }
+    }
+    if file
+        .get("problem_type")
+        .is_some_and(|kind| *kind == "multi_label_classification" || *kind == "regression")
+    {
+        bail!("`problem_type` {}: classes that exclude each other are supported", file["problem_type"]);
+    }
+    Ok(())
+}
+
+/// The keys of a model of this kind over its defaults.
+fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
+    let is_swin = kind.starts_with("swin");
+    let plain = |value: bool| (!is_swin).then_some(value);
+    let mut facts = Facts {
+        residual_post_norm: Some(kind == "swinv2"),
+        layer_scale: plain(kind.starts_with("dinov2")),
+        class_token: plain(kind != "siglip_vision_model"),
+        learned_position: plain(true),
+        class_depth: plain(false).map(usize::from),
+        registers: plain(false).map(usize::from).filter(|_| kind != "deit"),
+        pool: Some(match kind {
+            _ if is_swin => Pool::Mean,
+            "siglip_vision_model" => Pool::Attention,
+            _ => Pool::ClassToken,
+        }),
+        ..Facts::default()
+    };
+    let names = file.get("architectures").and_then(Value::as_array).into_iter().flatten();
+    if kind == "deit" {
+        add_teacher(names.filter_map(Value::as_str), &mut facts);
+    }
+    let mut keys = defaults(kind)?;
+    keys.extend(
+        file.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.clone(), value.clone())),
+    );
+    for (name, value) in &keys {
+        key(name, value, is_swin, &mut facts).with_context(|| format!("`{name}`"))?;
+    }
+    Ok(facts)
+}
+
+/// DeiT with a teacher has two heads; without, its distillation token is seen by none, which is what a register is.
+fn add_teacher<'a>(classes: impl Iterator<Item = &'a str>, facts: &mut Facts) {
+    for class in classes.filter(|class| class.starts_with("DeiTFor")) {
+        let teacher = class.ends_with("WithTeacher");
+        facts.distillation_token = Some(teacher);
+        facts.registers = Some(usize::from(!teacher));
+    }
+}
+
+fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()> {
+    match name {
+        // Of Swin this is the width of the last stage, which follows.
+        "hidden_size" if is_swin => {}
+        "hidden_size" | "embed_dim" => facts.embed_dim = Some(number(value)?),
+        "num_hidden_layers" | "depths" => facts.depth = Some(PerStage(numbers(value)?)),
+        "num_attention_heads" | "num_heads" => facts.num_heads = Some(PerStage(numbers(value)?)),
+        "intermediate_size" => facts.mlp_dim = Some(number(value)?),
+        "mlp_ratio" => facts.mlp_ratio = Some(real(value)?),
+        "hidden_act" => facts.mlp = Some(activation(value)?),
+        "layer_norm_eps" => facts.norm_epsilon = Some(real(value)?),
+        "image_size" => facts.image_size = Some(image_size(value)?),
+        "patch_size" => facts.patch_size = Some(side(value)?),
+        "num_channels" => facts.channels = Some(number(value)?),
+        "qkv_bias" => facts.qkv_bias = Some(truth(value)?),
+        "num_register_tokens" => facts.registers = Some(number(value)?),
+        "window_size" => facts.window = Some(side(value)?),
+        "id2label" => {
+            facts.num_classes = Some(value.as_object().context("names by number are needed")?.len());
+        }
+        "num_labels" | "_num_labels" => facts.num_classes = Some(number(value)?),
+        "pretrained_window_sizes" => {
+            if numbers(value)?.iter().any(|side| *side > 0) {
+                bail!("windows that were enlarged after pre-training are not supported");
+            }
+        }
+        "use_swiglu_ffn" if truth(value)? => bail!("gated MLPs (SwiGLU) are not supported"),
+        "use_absolute_embeddings" if truth(value)? => {
+            bail!("a Swin with absolute positions is not supported")
+        }
+        "vision_use_head" if !truth(value)? => bail!("a SigLIP without its pooling is not supported"),
+        "pruned_heads" if value.as_object().is_none_or(|heads| !heads.is_empty()) => {
+            bail!("pruned heads are not supported")
+        }
+        "quantization_config" => bail!("quantized weights are not supported"),
+        "use_swiglu_ffn" | "use_absolute_embeddings" | "vision_use_head" | "pruned_heads" => {}
+        _ if is_harmless(name) => {}
+        _ => bail!(
+            "{value} is stated, and nothing of that name is known here: it may change what the model computes (remove it if it does not)"
+        ),
+    }
+    Ok(())
+}
+
+/// Keys that say nothing of what a trained image classifier computes.
+fn is_harmless(name: &str) -> bool {
+    HARMLESS.split_whitespace().any(|known| known == name)
+}
+
+/// Of training, of other tasks, of where a file comes from, and of how results are returned.
+const HARMLESS: &str = "
+    _name_or_path architectures model_type transformers_version dtype torch_dtype label2id problem_type _commit_hash
+    _attn_implementation_autoset attn_implementation _attn_implementation torchscript use_bfloat16 tf_legacy_loss
+    hidden_dropout_prob attention_probs_dropout_prob attention_dropout dropout drop_path_rate initializer_range initializer_factor
+    layerscale_value use_mask_token encoder_stride pooler_act pooler_output_size
+    out_features out_indices _out_features _out_indices stage_names apply_layernorm reshape_hidden_states num_layers path_norm
+    output_hidden_states output_attentions output_scores return_dict return_dict_in_generate use_return_dict use_cache
+    chunk_size_feed_forward is_encoder_decoder is_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder
+    tie_word_embeddings bad_words_ids begin_suppress_tokens bos_token_id decoder_start_token_id diversity_penalty do_sample
+    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    pad_token_id prefix remove_invalid_values repetition_penalty sep_token_id suppress_tokens task_specific_params temperature
+    tokenizer_class top_k top_p typical_p base_config_key text_config logit_scale_init_value projection_size projection_dim";
+
+/// Whether a file is one of transformers (and not of timm under its name).
+pub(super) fn is_one(file: &Map<String, Value>) -> bool {
+    let kind = file.get("model_type");
+    kind.is_some_and(|kind| *kind != "timm_wrapper")
+        || file.get("architectures").is_some_and(Value::is_array) && !file.contains_key("architecture")
+}
