@@ -231,9 +231,9 @@ fn configurations_that_say_something_else_are_refused() {
     let text = std::fs::read_to_string(case.join("config.json")).unwrap();
     let cases: [(&str, serde_json::Value, &str); 6] = [
         ("global_pool", "avg".into(), "pooling"),
-        ("global_pool", "max".into(), "`global_pool` is max"),
+        ("global_pool", "max".into(), "`global_pool`: pooling by \"max\""),
         ("act_layer", "relu".into(), "`act_layer`"),
-        ("model_args", serde_json::json!({ "scale_attn_norm": true }), "`model_args.scale_attn_norm`"),
+        ("scale_attn_norm", true.into(), "`scale_attn_norm`"),
         ("num_heads", serde_json::json!([3, 6]), "heads for several stages"),
         ("img_size", u64::MAX.into(), "image_size"),
     ];

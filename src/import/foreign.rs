@@ -9,7 +9,11 @@ pub(super) fn part<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<(&'a 
 
 type Part = (fn(&str) -> bool, &'static str);
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
+    (
+        |name| name.ends_with("num_batches_tracked") || name.ends_with("running_mean"),
+        "batch norms, as convolutional networks have them",
+    ),
     (
         |name| name.contains("rope") || name.contains("rotary") || name.contains("inv_freq"),
         "rotary positions",
@@ -70,6 +74,7 @@ mod tests {
                 "beit.encoder.layer.0.attention.attention.relative_position_bias.relative_position_bias_table",
                 "BEiT",
             ),
+            ("features.0.1.num_batches_tracked", "convolutional"),
             ("rope_embeddings.inv_freq", "rotary"),
             ("patch_embed.backbone.stem.conv.weight", "hybrid"),
             ("neck.reassemble_stage.layers.0.projection.weight", "DPT"),

@@ -180,7 +180,7 @@ def transformers_names():
     """Every class of an image classifier or of an image's features that takes such a configuration."""
     table = {}
     for mapping in (hf.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, hf.MODEL_MAPPING):
-        for config, classes in mapping.items():
+        for config, classes in registered(mapping):
             fields = inspect.signature(config.__init__).parameters
             if not ("patch_size" in fields and ("image_size" in fields or "num_channels" in fields)):
                 continue
@@ -190,6 +190,15 @@ def transformers_names():
     for name in ("SiglipVisionModel",):
         table[name] = (getattr(hf, name), hf.SiglipVisionConfig)
     return table
+
+
+def registered(mapping):
+    """The pairs of a mapping, but for those whose classes this version lists and does not have."""
+    for config in mapping.keys():
+        try:
+            yield config, mapping[config]
+        except Exception:
+            continue
 
 
 def make_transformers(cls, config_class):
