@@ -277,6 +277,9 @@ fn timms_architectures_are_accepted_by_name() {
     config["model_args"]["act_layer"] = json!("gelu_tanh");
     let imported = Folder::new(&file, Some(&config)).load().unwrap();
     assert_eq!(imported.card.model.mlp, vitrine_models::MlpKind::GeluTanh);
+    let mut larger = config.clone();
+    larger["pretrained_cfg"]["input_size"] = json!([3, 64, 64]);
+    assert!(Folder::new(&file, Some(&larger)).load().err().unwrap().contains("resamples its positions"));
     config["model_args"]["act_layer"] = json!("quick_gelu");
     assert!(Folder::new(&file, Some(&config)).load().err().unwrap().contains("quick_gelu"));
 }

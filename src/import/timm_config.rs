@@ -32,6 +32,7 @@ pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     if let Some(classes) = file.get("num_classes").filter(|classes| !classes.is_null()) {
         arguments.insert("num_classes".to_owned(), classes.clone());
     }
+    check_size(file, pipeline)?;
     let stated = file.get("model_args").and_then(Value::as_object).into_iter().flatten();
     // timm leaves out what is null.
     arguments.extend(
@@ -99,6 +100,26 @@ fn add_pipeline(
         if let Some(value) = pipeline.get(key).filter(|value| !value.is_null()) {
             arguments.insert(key.to_owned(), value.clone());
         }
+    }
+    Ok(())
+}
+
+/// A model of a size of its own, prepared for another, resamples its positions in every forward pass; one that is fixed to its size
+/// has it in both places.
+fn check_size(file: &Map<String, Value>, pipeline: &Map<String, Value>) -> Result<()> {
+    let stated = |part: Option<&Value>, key: &str| part?.get(key).filter(|value| !value.is_null()).cloned();
+    let is_fixed = pipeline.get("fixed_input_size") == Some(&Value::Bool(true));
+    let (Some(model), Some(input)) = (stated(file.get("model_args"), "img_size"), pipeline.get("input_size"))
+    else {
+        return Ok(());
+    };
+    let model = values::image_size(&model).context("`model_args.img_size`")?;
+    let input = values::numbers(input).context("`pretrained_cfg.input_size`")?;
+    if !is_fixed && input.get(1..) != Some(&[model.height, model.width]) {
+        bail!(
+            "`model_args.img_size` is {model} and `pretrained_cfg.input_size` {input:?}: a model that resamples its positions for images \
+             of another size is not supported"
+        );
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 """Every Vision Transformer that timm, transformers and torchvision register, cut to two blocks: equal, or refused.
 
-Each is made with random weights of unit gain, written as its library writes it (a folder with config.json; torchvision: a
+Each is made narrow (16 values a head; torchvision's and those that take no width as they are), with random weights of unit gain, written as its library writes it (a folder with config.json; torchvision: a
 file), and sent through `vitrine import --verify` with the library's own logits for one image. A line each: equal, refused
 (with the reason), or DIFFERENT, which is a defect. Exit status 1 if there is one.
 
@@ -103,16 +103,19 @@ def verify(binary, folder, weights, options=()):
 # timm
 
 def timm_names():
-    for name in timm.list_models():
-        module = importlib.import_module(f"timm.models.{_model_to_module[name]}")
-        if "patch_embed" in inspect.getsource(module):
-            yield name
+    """All whose module has a patch embedding, those of our own families first."""
+    def has_patches(name):
+        return "patch_embed" in inspect.getsource(importlib.import_module(f"timm.models.{_model_to_module[name]}"))
+
+    names = [name for name in timm.list_models() if has_patches(name)]
+    return sorted(names, key=lambda name: _model_to_module[name] not in OURS)
 
 
 def make_timm(name, real):
     """A model of two blocks (or stages of one), whole where its constructor takes no depth."""
     errors = []
-    for cut in ({"depth": 2, "img_size": 64}, {"depth": 2}, {"depths": (2, 2), "img_size": 64}, {"depths": (1, 1, 1, 1)}, {}):
+    narrow = {"embed_dim": width(name)} if width(name) else {}
+    for cut in ({"depth": 2, "img_size": 64, **narrow}, {"depth": 2, **narrow}, {"depth": 2}, {"depths": (2, 2), "img_size": 64}, {"depths": (1, 1, 1, 1)}, {}):
         if "depths" in cut and len(cut["depths"]) == 2 and _model_to_module[name] not in OURS:
             continue
         kwargs = dict(cut)
@@ -120,6 +123,7 @@ def make_timm(name, real):
             kwargs["img_size"] = 56
         if "depths" in kwargs and len(kwargs["depths"]) == 2:
             kwargs["num_heads"] = swin_heads(name)
+            kwargs["embed_dim"] = 16 * kwargs["num_heads"][0]
             if "window" in name:
                 kwargs["img_size"] = 8 * int("".join(c for c in name.split("window")[1].split("_")[0].split("to")[-1]))
         try:
@@ -133,6 +137,15 @@ def make_timm(name, real):
     raise RuntimeError("; ".join(errors))
 
 
+def width(name):
+    """16 values for each of the heads that the table of timm's names has; none where it is not in there."""
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "src", "import", "timm_architectures.tsv")) as table:
+        rows = [line.rstrip("\n").split("\t") for line in table if line.startswith(name + "\t")]
+    if not rows or rows[0][1].startswith("Swin"):
+        return None
+    return 16 * json.loads(rows[0][4]).get("num_heads", 12)
+
+
 def swin_heads(name):
     return {"tiny": (3, 6), "small": (3, 6), "s3": (3, 6), "base": (4, 8), "large": (6, 12)}[name.split("_")[1]]
 
@@ -142,9 +155,12 @@ def check_timm(binary, folder, name):
     model = make_timm(name, real)
     if sum(p.numel() for p in model.parameters()) > 4e8:
         return "skipped", "more than 400 million parameters in two blocks"
-    model = randomise(model)
-    write_timm(model, folder)
-    if not real:  # made without its tables; again and in full if it is not refused
+    if real:
+        write_timm(randomise(model), folder)
+    else:  # made without values; again and in full if it is not refused
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tensor.data.zero_()
+        write_timm(model.half(), folder, run=False)
         done = call(binary, "import", folder, "--output", os.path.join(folder, "out.safetensors"))
         if done.returncode:
             return "refused", reason(done)
@@ -153,12 +169,14 @@ def check_timm(binary, folder, name):
     return verify(binary, folder, folder)
 
 
-def write_timm(model, folder):
+def write_timm(model, folder, run=True):
     save_for_hf(model, folder, safe_serialization=True)
     path = os.path.join(folder, "config.json")
     config = json.load(open(path))
     config["pretrained_cfg"].update(crop_pct=1.0, crop_mode="center", mean=[0.5] * 3, std=[0.5] * 3)
     json.dump(config, open(path, "w"))
+    if not run:
+        return
     channels, height, width = config["pretrained_cfg"]["input_size"]
     x = picture(folder, height, width)
     try:
@@ -206,28 +224,31 @@ def make_transformers(cls, config_class):
     chosen = {key: value for key, value in SMALL.items() if key in fields or key == "num_labels"}
     if config_class is hf.SwinConfig or config_class is hf.Swinv2Config:
         chosen["patch_size"] = 2
-    try:
-        return cls(config_class(**chosen)), chosen
-    except Exception:
-        config = config_class()
-        for key in ("num_hidden_layers",):
-            if hasattr(config, key):
-                setattr(config, key, 2)
-        return cls(config), {}
+    for ratio in (2, 2.0):  # some take a whole number alone, some none
+        try:
+            return cls(config_class(**{**chosen, **({"mlp_ratio": ratio} if "mlp_ratio" in chosen else {})}))
+        except Exception:
+            continue
+    config = config_class()
+    if hasattr(config, "num_hidden_layers"):
+        config.num_hidden_layers = 2
+    return cls(config)
 
 
 def check_transformers(binary, folder, name):
     cls, config_class = transformers_names()[name]
     try:
-        model, chosen = make_transformers(cls, config_class)
+        model = make_transformers(cls, config_class)
     except Exception as e:
         return "skipped", f"cannot be made from a configuration alone: {e}"[:100]
     if sum(p.numel() for p in model.parameters()) > 2e8:
         return "skipped", "more than 200 million parameters"
     model = randomise(model)
     model.save_pretrained(folder)
-    write_preprocessor(folder, 32)
-    x = picture(folder, 32, 32)
+    side = getattr(model.config, "image_size", 32)
+    side = side if isinstance(side, int) and side <= 448 else 32
+    write_preprocessor(folder, side)
+    x = picture(folder, side, side)
     try:
         expect(folder, logits_of(model, x).reshape(-1)[:CLASSES])
     except Exception:
