@@ -345,7 +345,8 @@ PREPROCESSING = {"mean", "std", "crop_pct", "crop_mode", "interpolation"}
 
 def changed_configs(config):
     for path in places(config):
-        if path[-1] in PREPROCESSING:
+        # Without `pretrained_cfg` the preprocessing is guessed, which is warned of.
+        if path[-1] in PREPROCESSING or path == ("pretrained_cfg",):
             continue
         dropped = copy.deepcopy(config)
         part = dropped
