@@ -16,6 +16,7 @@ fn by_threads(c: &mut Criterion) {
         interpolation: Interpolation::Bicubic,
         mean: vec![0.5; 3],
         std: vec![0.25; 3],
+        crop_rounding: Default::default(),
     };
     let light = Augmentation { crop: Crop::Pad { pixels: 4 }, horizontal_flip: 0.5, ..Augmentation::none() };
     let mut group = c.benchmark_group("input");

@@ -87,6 +87,7 @@ fn a_model_of_ours_with_fixed_positions_is_one_of_timms() {
         interpolation: vitrine_datasets::Interpolation::Bicubic,
         mean: vec![0.5; 3],
         std: vec![0.25; 3],
+        crop_rounding: Default::default(),
     };
     let card = vitrine::model_file::ModelCard::new(config.clone(), classes, preprocessing);
     let folder = tempfile::tempdir().unwrap();

@@ -48,6 +48,6 @@ pub use sample::{DecodeLimits, Image, Picture, Sample};
 pub use sampler::epoch_order;
 pub use survey::{Extent, SizeRange, Survey, survey};
 pub use transform::{
-    Augmentation, Crop, Interpolation, InvalidAugmentation, InvalidPreprocessing, Preprocessing, RandAugment,
-    ResizeRule,
+    Augmentation, Crop, CropRounding, Interpolation, InvalidAugmentation, InvalidPreprocessing,
+    Preprocessing, RandAugment, ResizeRule,
 };

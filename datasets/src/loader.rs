@@ -347,6 +347,7 @@ mod tests {
             interpolation: Interpolation::Bicubic,
             mean: vec![0.5; 3],
             std: vec![0.25; 3],
+            crop_rounding: Default::default(),
         };
         LoaderConfig {
             batch_size: 4,

@@ -11,6 +11,8 @@ use vitrine_models::weights::{Facts, Layout};
 use super::values::numbers;
 use super::{constructor, hugging_face_config, timm_config};
 
+use super::processor;
+
 /// What configuration files say; everything may be missing.
 #[derive(Debug, Default)]
 pub(super) struct Description {
@@ -130,62 +132,5 @@ fn interpolation(name: &str) -> Option<Interpolation> {
 /// # Errors
 /// When it says what is not supported; the message names the file and the key.
 pub(super) fn read_preprocessor(path: &Path, description: &mut Description) -> Result<()> {
-    preprocessor(&json(path)?, description).with_context(|| path.display().to_string())
-}
-
-fn preprocessor(value: &Value, description: &mut Description) -> Result<()> {
-    let on = |key: &str| value.get(key).and_then(Value::as_bool);
-    for step in ["do_resize", "do_rescale"] {
-        if on(step) == Some(false) {
-            bail!("`{step}` is false: pictures of the right size and scale alone are not supported");
-        }
-    }
-    if on("do_normalize") == Some(false) {
-        (description.mean, description.std) = (Some(vec![0.0; 3]), Some(vec![1.0; 3]));
-    } else {
-        description.mean = floats(value.get("image_mean"));
-        description.std = floats(value.get("image_std"));
-    }
-    if let Some(factor) = value.get("rescale_factor").and_then(Value::as_f64)
-        && (factor * 255.0 - 1.0).abs() > 1e-6
-    {
-        bail!("`rescale_factor` is {factor}: 1/255 is supported");
-    }
-    // PIL's numbers of filters.
-    description.interpolation = match value.get("resample").and_then(Value::as_u64) {
-        None => description.interpolation,
-        Some(1) => Some(Interpolation::Lanczos),
-        Some(2) => Some(Interpolation::Bilinear),
-        Some(3) => Some(Interpolation::Bicubic),
-        Some(other) => {
-            bail!("`resample` is {other}: 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are supported")
-        }
-    };
-    let side = |part: &Value, key: &str| part.get(key).and_then(Value::as_f64).filter(|side| *side >= 1.0);
-    let both = |part: &Value| Some([side(part, "height")?, side(part, "width")?]);
-    let Some(size) = value.get("size") else { return Ok(()) };
-    let crop_size = value.get("crop_size").filter(|_| on("do_center_crop") == Some(true));
-    let crop = crop_size.and_then(|part| both(part).or_else(|| part.as_f64().map(|side| [side; 2])));
-    let scaled = both(size).or_else(|| size.as_f64().map(|side| [side; 2]));
-    // A single number is the shorter side to processors that do not make squares of it.
-    let kind =
-        ["image_processor_type", "feature_extractor_type"].iter().find_map(|key| value.get(*key)?.as_str());
-    let keeps_shape =
-        size.is_number() && kind.is_some_and(|kind| kind.starts_with("CLIP") || kind.starts_with("Bit"));
-    let (scaled, shorter) = match (scaled, side(size, "shortest_edge")) {
-        (Some(scaled), _) => (scaled, keeps_shape),
-        (None, Some(shortest)) => ([shortest; 2], true),
-        (None, None) => bail!("`size` names neither height and width nor shortest_edge"),
-    };
-    let kept = crop.unwrap_or(scaled);
-    description.image_size = Some(kept.map(|side| side as usize));
-    let share = kept[0] / scaled[0];
-    if !(share > 0.0 && share <= 1.0) {
-        bail!("`crop_size` is larger than `size`, which is not supported");
-    }
-    if !shorter && (kept[1] / scaled[1] - share).abs() > 1e-6 {
-        bail!("`crop_size` and `size` have other shapes, which is not supported");
-    }
-    description.resize = Some(if shorter { ResizeRule::ShorterSide { crop: share } } else { squash(share) });
-    Ok(())
+    processor::read(path, &json(path)?, description)
 }

@@ -11,6 +11,7 @@ mod timm_config;
 mod timm_names;
 mod values;
 pub mod verify;
+mod processor;
 mod windows;
 
 use std::collections::BTreeSet;

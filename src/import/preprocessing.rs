@@ -1,6 +1,6 @@
 //! What is done to a picture where the files say nothing: what the library does for such a model.
 
-use vitrine_datasets::{Interpolation, Preprocessing, ResizeRule};
+use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::Layout;
 use vitrine_models::{ModelConfig, Pool, Score};
 
@@ -56,6 +56,10 @@ pub(super) fn choose(
         interpolation: description.interpolation.unwrap_or(usual.interpolation),
         mean: of_channels(description.mean.as_deref().unwrap_or(&mean), config.channels),
         std: of_channels(description.std.as_deref().unwrap_or(&std), config.channels),
+        crop_rounding: match layout {
+            Layout::HuggingFace => CropRounding::Down,
+            Layout::Timm | Layout::Torchvision | Layout::Microsoft => CropRounding::HalfToEven,
+        },
     }
 }
 

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use vitrine_datasets::{
-    Augmentation, Crop, DatasetInfo, Interpolation, Preprocessing, ResizeRule, SourceKind, Survey,
+    Augmentation, Crop, CropRounding, DatasetInfo, Interpolation, Preprocessing, ResizeRule, SourceKind,
+    Survey,
 };
 use vitrine_models::{ImageSize, ModelConfig, Tokeniser, preset};
 
@@ -263,6 +264,7 @@ fn preprocessing(model: &ModelConfig, facts: &Facts<'_>, reasons: &mut Vec<Strin
         interpolation: Interpolation::Bicubic,
         mean: vec![0.5; model.channels],
         std: vec![0.25; model.channels],
+        crop_rounding: CropRounding::default(),
     }
 }
 

@@ -9,5 +9,5 @@ mod rand_augment;
 mod resize;
 
 pub use augment::{Augmentation, Crop, InvalidAugmentation};
-pub use preprocess::{Interpolation, InvalidPreprocessing, Preprocessing, ResizeRule};
+pub use preprocess::{CropRounding, Interpolation, InvalidPreprocessing, Preprocessing, ResizeRule};
 pub use rand_augment::RandAugment;

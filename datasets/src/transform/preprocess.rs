@@ -22,6 +22,27 @@ pub struct Preprocessing {
     pub mean: Vec<f32>,
     /// Then divided by.
     pub std: Vec<f32>,
+    /// Where the center lies when an odd number of pixels is cut off.
+    #[serde(default, skip_serializing_if = "CropRounding::is_default")]
+    pub crop_rounding: CropRounding,
+}
+
+/// How half a pixel before a center crop is rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CropRounding {
+    /// To the even number, as torchvision and timm do.
+    #[default]
+    HalfToEven,
+    /// Down, as Hugging Face's processors do.
+    Down,
+}
+
+impl CropRounding {
+    /// Whether nothing needs to be said of it.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How a picture of any size becomes one of the model's size.
@@ -115,18 +136,11 @@ impl Preprocessing {
             ResizeRule::Squash => image.resize(width, height, self.interpolation),
             ResizeRule::SquashCrop { crop } => image
                 .resize(scaled(width, crop), scaled(height, crop), self.interpolation)
-                .centre_crop(width, height),
+                .centre_crop(width, height, self.crop_rounding),
             ResizeRule::ShorterSide { crop } => {
-                let target = |side: u32| scaled(side, crop);
-                let (rows, columns) = (target(height), target(width));
-                let (h, w) = (u64::from(image.height), u64::from(image.width));
-                // The side that is shorter in proportion fits exactly; the other one is rounded down.
-                let (new_height, new_width) = if h * u64::from(columns) <= w * u64::from(rows) {
-                    (rows, (u64::from(rows) * w / h) as u32)
-                } else {
-                    ((u64::from(columns) * h / w) as u32, columns)
-                };
-                image.resize(new_width, new_height, self.interpolation).centre_crop(width, height)
+                let [rows, columns] =
+                    covering([image.height, image.width], [height, width].map(|side| scaled(side, crop)));
+                image.resize(columns, rows, self.interpolation).centre_crop(width, height, self.crop_rounding)
             }
         }
     }
@@ -160,6 +174,26 @@ fn scaled(side: u32, crop: f64) -> u32 {
     ((f64::from(side) / crop + 1e-6).floor() as u32).max(side)
 }
 
+/// Rows and columns of an image of `size` scaled to cover `target`: the side that is shorter in proportion fits exactly. The other one is
+/// rounded down for a square, as torchvision's `Resize` does, and to the nearest number otherwise, as timm's `ResizeKeepRatio` does.
+fn covering(size: [u32; 2], target: [u32; 2]) -> [u32; 2] {
+    let ([height, width], [rows, columns]) = (size.map(u64::from), target.map(u64::from));
+    let is_low = height * columns <= width * rows;
+    if rows == columns {
+        let [height, width] = match is_low {
+            true => [rows, rows * width / height],
+            false => [columns * height / width, columns],
+        };
+        return [height as u32, width as u32];
+    }
+    let ratio = match is_low {
+        true => height as f64 / rows as f64,
+        false => width as f64 / columns as f64,
+    };
+    let [height, width] = size.map(|side| (f64::from(side) / ratio).round_ties_even() as u32);
+    [height.max(target[0]), width.max(target[1])]
+}
+
 impl Interpolation {
     pub(super) fn filter(self) -> FilterType {
         match self {
@@ -181,13 +215,16 @@ impl Image {
         Self { channels, pixels, ..*self }
     }
 
-    /// The middle of the picture, as torchvision's `CenterCrop` places it.
+    /// The middle of the picture.
     ///
     /// # Panics
     ///
     /// When the picture is smaller.
-    pub fn centre_crop(&self, width: u32, height: u32) -> Self {
-        let start = |size: u32, kept: u32| (f64::from(size - kept) / 2.0).round_ties_even() as usize;
+    pub fn centre_crop(&self, width: u32, height: u32, rounding: CropRounding) -> Self {
+        let start = |size: u32, kept: u32| match rounding {
+            CropRounding::HalfToEven => (f64::from(size - kept) / 2.0).round_ties_even() as usize,
+            CropRounding::Down => ((size - kept) / 2) as usize,
+        };
         self.crop(start(self.width, width), start(self.height, height), width, height)
     }
 
@@ -236,6 +273,7 @@ mod tests {
             interpolation,
             mean: vec![0.485, 0.456, 0.406],
             std: vec![0.229, 0.224, 0.225],
+            crop_rounding: CropRounding::default(),
         }
     }
 
@@ -282,6 +320,28 @@ mod tests {
                 assert!(values.iter().all(|value| (-3.0..3.0).contains(value)));
             }
         }
+    }
+
+    /// timm's `ResizeKeepRatio` and torchvision's `Resize`.
+    #[test]
+    fn the_longer_side_is_rounded_as_timm_rounds_it() {
+        assert_eq!(covering([100, 150], [40, 40]), [40, 60]);
+        assert_eq!(covering([100, 133], [35, 35]), [35, 46], "46.55 is rounded down for a square");
+        assert_eq!(
+            covering([133, 100], [40, 35]),
+            [47, 35],
+            "46.55 is rounded to the nearest number otherwise"
+        );
+        assert_eq!(covering([100, 133], [35, 40]), [35, 47]);
+        assert_eq!(covering([7, 1000], [64, 32]), [64, 9143]);
+    }
+
+    #[test]
+    fn the_center_of_an_odd_rest_is_where_the_library_has_it() {
+        let image = picture(9, 4);
+        let column = |rounding| image.centre_crop(2, 4, rounding).pixels[0];
+        assert_eq!(column(CropRounding::HalfToEven), image.pixels[3 * 4], "3.5 becomes 4");
+        assert_eq!(column(CropRounding::Down), image.pixels[3 * 3]);
     }
 
     #[test]
