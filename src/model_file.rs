@@ -18,6 +18,8 @@ use crate::weights_file::{self, Entry, Precision};
 const FORMAT: u32 = 1;
 /// The key of our entry in the safetensors header.
 const KEY: &str = "vitrine";
+/// The key of our entry in the header of a file for another library.
+pub const EXPORTED_KEY: &str = "vitrine_export";
 /// The model inside a run folder.
 pub const FILE_NAME: &str = "model.safetensors";
 
@@ -73,6 +75,14 @@ impl ModelCard {
     /// For people to read: without the list of the images that it was trained on.
     pub fn summary(&self) -> Self {
         Self { trained_on: self.trained_on.as_ref().map(TrainedOn::summary), ..self.clone() }
+    }
+
+    /// The card in the header of a file that was written for another library.
+    ///
+    /// # Errors
+    /// When it is damaged or comes from a newer program.
+    pub fn exported_in(metadata: &HashMap<String, String>, path: &Path) -> Result<Option<Self>> {
+        metadata.get(EXPORTED_KEY).map(|text| parse(text, path)).transpose()
     }
 
     /// A card of this program's format.
@@ -161,16 +171,21 @@ fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
 }
 
 fn card(metadata: &HashMap<String, String>, path: &Path) -> Result<ModelCard> {
-    #[derive(Deserialize)]
-    struct Version {
-        format: u32,
-    }
     let text = metadata.get(KEY).ok_or_else(|| {
         anyhow!(
             "{}: not a model of vitrine: its header has no `{KEY}` entry; `vitrine import` makes a model of other weights",
             path.display()
         )
     })?;
+    parse(text, path)
+}
+
+/// A header's entry, checked.
+fn parse(text: &str, path: &Path) -> Result<ModelCard> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
     let version: Version = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     if version.format > FORMAT {
         bail!(

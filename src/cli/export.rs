@@ -67,6 +67,9 @@ impl Export {
         for file in &exported.files {
             outln!("wrote {}", file.display())?;
         }
+        for line in &exported.notes {
+            note!("{line}");
+        }
         note!("open it with: {}", exported.usage);
         Ok(Status::Done)
     }

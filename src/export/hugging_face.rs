@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use vitrine_datasets::{Interpolation, ResizeRule};
+use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
 use vitrine_models::weights::{NamedTensor, hugging_face};
 
 use super::{Exported, Family, Folder, Job, window};
@@ -10,11 +10,23 @@ use crate::model_file::ModelCard;
 
 /// Writes a folder that `from_pretrained` opens.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
-    let Job { card, family, output, precision } = *job;
+    let Job { card, family, output, .. } = *job;
     if job.names_a_file() {
         bail!("--output {}: for --layout hugging-face name a folder", output.display());
     }
+    let preprocessing = &card.preprocessing;
+    let [height, width] = preprocessing.image_size;
+    if matches!(preprocessing.resize, ResizeRule::ShorterSide { .. }) && height != width {
+        bail!(
+            "--layout hugging-face: its processors cannot scale and crop images to {height}x{width} as this model's preprocessing does; \
+             --layout timm can"
+        );
+    }
     let (family, class, kind) = match family {
+        // The distillation token without a head is a register that no head sees.
+        Family::Vit if card.model.registers == 1 => {
+            (hugging_face::Family::Deit, "DeiTForImageClassification", "deit")
+        }
         Family::Vit => (hugging_face::Family::Vit, "ViTForImageClassification", "vit"),
         Family::Distilled => {
             (hugging_face::Family::DeitDistilled, "DeiTForImageClassificationWithTeacher", "deit")
@@ -26,12 +38,23 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     let folder = Folder::new(output)?;
     let tensors = hugging_face::from_timm_names(tensors, family);
     let files = vec![
-        folder.weights(&tensors, precision)?,
+        folder.weights(job, &tensors)?,
         folder.json("config.json", &hugging_face_config(card, class, kind))?,
         folder.json("preprocessor_config.json", &hugging_face_preprocessor(card))?,
     ];
     let usage = format!("transformers.{class}.from_pretrained(\"{}\")", output.display());
-    Ok(Exported { files, usage })
+    Ok(Exported { files, usage, notes: crop_note(card).into_iter().collect() })
+}
+
+/// Where their processors cut out another center.
+fn crop_note(card: &ModelCard) -> Option<String> {
+    let preprocessing = &card.preprocessing;
+    let crops = preprocessing.resize != ResizeRule::Squash;
+    (crops && preprocessing.crop_rounding == CropRounding::HalfToEven).then(|| {
+        "preprocessing: where an odd number of pixels is cut off, Hugging Face's processor may cut out the center one pixel further up or \
+         left"
+            .to_owned()
+    })
 }
 
 fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {

@@ -1,10 +1,10 @@
 //! Models in the files of other libraries, which load them with strict keys.
 
+mod card;
 mod hugging_face;
 mod timm;
 mod torchvision;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -25,6 +25,8 @@ pub struct Exported {
     pub files: Vec<PathBuf>,
     /// Python that opens it.
     pub usage: String,
+    /// Where the library's preprocessing differs from ours, a line each.
+    pub notes: Vec<String>,
 }
 
 /// The architectures that other libraries have too.
@@ -52,7 +54,7 @@ pub fn export(
     let family = family(&card.model).and_then(|family| supports(layout, family, card).map(|()| family))?;
     let mut tensors = weights::to_timm(model);
     tensors.extend(fixed_positions(&card.model));
-    let job = Job { card, family, output, precision };
+    let job = Job { card, family, layout, output, precision };
     match layout {
         Layout::Timm => timm::write(&job, &tensors),
         Layout::HuggingFace => hugging_face::write(&job, tensors),
@@ -68,6 +70,7 @@ pub fn export(
 struct Job<'a> {
     card: &'a ModelCard,
     family: Family,
+    layout: Layout,
     output: &'a Path,
     precision: Precision,
 }
@@ -105,7 +108,6 @@ fn family(config: &ModelConfig) -> Result<Family> {
         ("pool", stages && config.pool != Pool::Mean),
         ("layer_scale", stages && config.layer_scale.is_some()),
         ("embed_norm", stages != config.embed_norm),
-        ("qkv_bias", stages && !config.qkv_bias),
         ("attention.score", (config.attention.score == Score::Cosine) != is_v2),
         (
             "attention.relative_position",
@@ -137,6 +139,17 @@ fn mixers_are_known(config: &ModelConfig) -> bool {
     }
 }
 
+/// Whether a stage's grid is smaller than its windows, which then shrink here and in timm.
+fn windows_shrink(config: &ModelConfig) -> bool {
+    let window = window(config);
+    (0..config.num_stages()).any(|stage| config.stage_grid(stage).iter().any(|side| *side < window))
+}
+
+/// Whether the norm's epsilon is a library's own.
+fn is_epsilon(config: &ModelConfig, usual: f64) -> bool {
+    (config.norm_epsilon / usual - 1.0).abs() < 1e-6
+}
+
 fn window(config: &ModelConfig) -> usize {
     match config.mixers[0] {
         Mixer::Window(side) => side,
@@ -149,7 +162,6 @@ fn supports(layout: Layout, family: Family, card: &ModelCard) -> Result<()> {
     let config = &card.model;
     let is_square = config.image_size.height == config.image_size.width;
     let plain = config.pool == Pool::ClassToken
-        && config.registers == 0
         && config.position == Position::Learned
         && config.prefix_position
         && config.layer_scale.is_none()
@@ -160,31 +172,33 @@ fn supports(layout: Layout, family: Family, card: &ModelCard) -> Result<()> {
         Layout::Timm | Layout::Microsoft => (
             match family {
                 Family::Vit => config.position != Position::None,
-                Family::Distilled => plain,
+                Family::Distilled => plain && config.registers == 0,
                 Family::Cait => config.position == Position::Learned,
                 Family::Swin | Family::SwinV2 => true,
-            } && config.norm_epsilon <= 1e-5,
-            "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2; all with a `norm_epsilon` of 1e-6 or 1e-5",
+            },
+            "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2",
         ),
         Layout::HuggingFace => (
             match family {
-                Family::Vit => plain,
-                Family::Distilled => plain && config.qkv_bias,
-                Family::Swin | Family::SwinV2 => swin_of_theirs,
+                // One register that no head sees is DeiT's distillation token.
+                Family::Vit => plain && config.registers <= 1,
+                Family::Distilled => plain && config.registers == 0,
+                Family::Swin => swin_of_theirs && is_epsilon(config, 1e-5) && !windows_shrink(config),
+                Family::SwinV2 => swin_of_theirs && is_epsilon(config, 1e-5),
                 Family::Cait => false,
             },
-            "ViT with a class token alone, learned positions and neither LayerScale nor registers; distilled DeiT; Swin and Swin v2 \
-             of square images whose grids are whole numbers of windows",
+            "ViT with a class token and at most one register, learned positions and no LayerScale; distilled DeiT; Swin and Swin v2 with a \
+             `norm_epsilon` of 1e-5, of square images whose grids are whole numbers of windows, none of them smaller than a window of Swin",
         ),
         Layout::Torchvision => (
             config.channels == 3
                 && match family {
-                    Family::Vit => plain && config.qkv_bias && is_square,
-                    Family::Swin | Family::SwinV2 => swin_of_theirs && config.norm_epsilon <= 1e-5,
+                    Family::Vit => plain && config.registers == 0 && is_square,
+                    Family::Swin | Family::SwinV2 => swin_of_theirs && !windows_shrink(config),
                     Family::Distilled | Family::Cait => false,
                 },
             "ViT with a class token alone, learned positions and neither LayerScale nor registers; Swin and Swin v2 whose grids are \
-             whole numbers of windows; all of them for square colour images",
+             whole numbers of windows and none of them smaller than one; all of them for square color images",
         ),
     };
     if !fits {
@@ -224,9 +238,9 @@ impl<'a> Folder<'a> {
         Ok(Self(path))
     }
 
-    fn weights(&self, tensors: &[NamedTensor], precision: Precision) -> Result<PathBuf> {
+    fn weights(&self, job: &Job<'_>, tensors: &[NamedTensor]) -> Result<PathBuf> {
         let path = self.0.join("model.safetensors");
-        weights_file::save(&path, tensors, &[], precision, HashMap::new())?;
+        weights_file::save(&path, tensors, &[], job.precision, card::metadata(job)?)?;
         Ok(path)
     }
 

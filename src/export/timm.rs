@@ -1,29 +1,40 @@
 //! timm: a file of weights or a folder as its hub has them.
 
-use std::collections::HashMap;
-
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use vitrine_datasets::{Interpolation, ResizeRule};
+use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
 use vitrine_models::weights::NamedTensor;
 use vitrine_models::{Pool, Position};
 
-use super::{Exported, Family, Folder, Job, window};
+use super::{Exported, Family, Folder, Job, card, is_epsilon, window};
 use crate::model_file::ModelCard;
 use crate::weights_file;
 
 /// Writes a file of weights, or a folder that `timm.create_model("local-dir:...")` opens.
 pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
-    let Job { card, family, output, precision } = *job;
+    let Job { card, family, output, precision, .. } = *job;
     let (architecture, arguments) = timm_architecture(card, family);
+    let epsilon = card.model.norm_epsilon;
+    let usual = if matches!(family, Family::Swin | Family::SwinV2) { 1e-5 } else { 1e-6 };
     if job.names_a_file() {
-        weights_file::save(output, tensors, &[], precision, HashMap::new())?;
-        let arguments = python_arguments(&arguments);
+        weights_file::save(output, tensors, &[], precision, card::metadata(job)?)?;
+        let mut arguments = python_arguments(&arguments);
+        let mut import = "";
+        if !is_epsilon(&card.model, usual) {
+            import = "import functools, torch; ";
+            arguments += &format!(", norm_layer=functools.partial(torch.nn.LayerNorm, eps={epsilon:e})");
+        }
         let usage = format!(
-            "timm.create_model(\"{architecture}\", {arguments}, checkpoint_path=\"{}\")",
+            "{import}timm.create_model(\"{architecture}\", {arguments}, checkpoint_path=\"{}\")",
             output.display()
         );
-        return Ok(Exported { files: vec![output.to_owned()], usage });
+        return Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() });
+    }
+    if !is_epsilon(&card.model, usual) {
+        bail!(
+            "--layout timm: `norm_epsilon` is {epsilon:e}, timm's is {usual:e}, and its config.json cannot state another: name a \
+             .safetensors file with --output, and the line of Python that opens it states it"
+        );
     }
     let folder = Folder::new(output)?;
     let preprocessing = &card.preprocessing;
@@ -51,10 +62,21 @@ pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> 
         },
         "label_names": card.classes,
     });
-    let files = vec![folder.weights(tensors, precision)?, folder.json("config.json", &config)?];
+    let files = vec![folder.weights(job, tensors)?, folder.json("config.json", &config)?];
     Ok(Exported {
         files,
         usage: format!("timm.create_model(\"local-dir:{}\", pretrained=True)", output.display()),
+        notes: crop_note(job).into_iter().collect(),
+    })
+}
+
+/// Where timm's transform cuts out another center.
+fn crop_note(job: &Job<'_>) -> Option<String> {
+    let preprocessing = &job.card.preprocessing;
+    let crops = preprocessing.resize != ResizeRule::Squash;
+    (crops && preprocessing.crop_rounding == CropRounding::Down).then(|| {
+        "preprocessing: where an odd number of pixels is cut off, timm's transform may cut out the center one pixel further down or right"
+            .to_owned()
     })
 }
 
@@ -74,6 +96,7 @@ fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) 
         add("depths", json!(config.depth.0));
         add("num_heads", json!(config.num_heads.0));
         add("window_size", json!(window(config)));
+        add("qkv_bias", json!(config.qkv_bias));
     } else {
         add("depth", json!(config.depth[0]));
         add("num_heads", json!(config.num_heads[0]));

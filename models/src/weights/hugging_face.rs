@@ -186,6 +186,8 @@ fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
 pub enum Family {
     /// `ViTForImageClassification`.
     Vit,
+    /// `DeiTForImageClassification`, whose distillation token is a register that no head sees.
+    Deit,
     /// `DeiTForImageClassificationWithTeacher`.
     DeitDistilled,
     /// `SwinForImageClassification`.
@@ -206,7 +208,7 @@ pub fn from_timm_names(tensors: Vec<NamedTensor>, family: Family) -> Vec<NamedTe
 fn hugging_face_name(name: &str, family: Family) -> String {
     let (own, prefix): (&[(&str, &str)], _) = match family {
         Family::Vit => (&VIT, "vit."),
-        Family::DeitDistilled => (&VIT, "deit."),
+        Family::Deit | Family::DeitDistilled => (&VIT, "deit."),
         Family::Swin => (&SWIN, "swin."),
         Family::SwinV2 => (&SWIN, "swinv2."),
     };
@@ -219,7 +221,8 @@ fn hugging_face_name(name: &str, family: Family) -> String {
         None => name,
     };
     let turned = own.iter().chain(&SHARED).map(|&(theirs, timms)| (timms, theirs));
-    let name = exchange(&name, turned.chain([(".head.", head)]));
+    let name =
+        exchange(&name, turned.chain([(".head.", head), (".reg_token.", ".embeddings.distillation_token.")]));
     if name.contains("classifier.") { name } else { format!("{prefix}{name}") }
 }
 
