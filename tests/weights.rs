@@ -61,15 +61,11 @@ fn what_goes_out_comes_back_the_same() {
             assert_eq!(second.account.layout, layout, "{case}");
             assert_eq!(second.card.model, card.model, "{case} {layout:?}");
             assert_eq!(sorted(second.tensors), sorted(tensors), "{case} {layout:?}");
-            if layout != Layout::Torchvision {
-                // Hugging Face keeps the scaled side in whole pixels, and no share.
-                let ours = vitrine_datasets::Preprocessing {
-                    resize: second.card.preprocessing.resize,
-                    ..card.preprocessing.clone()
-                };
-                assert_eq!(second.card.preprocessing, ours, "{case} {layout:?}");
-                assert_eq!(second.card.classes, card.classes, "{case} {layout:?}");
-            }
+            // With what the header says, and nothing stated.
+            let again = load(&output).card;
+            assert_eq!(again.model, card.model, "{case} {layout:?}");
+            assert_eq!(again.preprocessing, card.preprocessing, "{case} {layout:?}");
+            assert_eq!(again.classes, card.classes, "{case} {layout:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
-use vitrine_models::weights::{self, Layout, NamedTensor, windows_fill_grids};
+use vitrine_models::weights::{self, Layout, NamedTensor, windows_fill_grids, windows_shrink};
 use vitrine_models::{
     AttentionOptions, BlockStyle, Mixer, MlpKind, ModelConfig, Normaliser, Pool, Position, PositionPlace,
     RelativePosition, Score, Tokeniser, VisionTransformer, position,
@@ -137,12 +137,6 @@ fn mixers_are_known(config: &ModelConfig) -> bool {
         [Mixer::Window(a), Mixer::ShiftedWindow(b)] => config.num_stages() > 1 && a == b,
         _ => false,
     }
-}
-
-/// Whether a stage's grid is smaller than its windows, which then shrink here and in timm.
-fn windows_shrink(config: &ModelConfig) -> bool {
-    let window = window(config);
-    (0..config.num_stages()).any(|stage| config.stage_grid(stage).iter().any(|side| *side < window))
 }
 
 /// Whether the norm's epsilon is a library's own.

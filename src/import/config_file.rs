@@ -98,14 +98,23 @@ fn timm_pipeline(pipeline: &Value, description: &mut Description) -> Result<()> 
     }
     description.mean = floats(pipeline.get("mean"));
     description.std = floats(pipeline.get("std"));
-    description.interpolation = pipeline.get("interpolation").and_then(Value::as_str).and_then(interpolation);
-    let crop = pipeline.get("crop_pct").and_then(Value::as_f64);
-    if let Some(crop) = crop {
-        description.resize = Some(match pipeline.get("crop_mode").and_then(Value::as_str) {
-            None | Some("center") => ResizeRule::ShorterSide { crop },
-            Some("squash") => squash(crop),
-            Some(other) => bail!("`pretrained_cfg.crop_mode` is {other}: center and squash are supported"),
-        });
+    let text = |key: &str| -> Result<Option<&str>> {
+        let value = pipeline.get(key).filter(|value| !value.is_null());
+        value
+            .map(|value| {
+                value.as_str().with_context(|| format!("`pretrained_cfg.{key}` is {value}: a name is needed"))
+            })
+            .transpose()
+    };
+    description.interpolation = text("interpolation")?.map(interpolation).transpose()?;
+    let mode = text("crop_mode")?.unwrap_or("center");
+    if !["center", "squash"].contains(&mode) {
+        bail!("`pretrained_cfg.crop_mode` is {mode}: center and squash are supported");
+    }
+    if let Some(crop) = pipeline.get("crop_pct").filter(|crop| !crop.is_null()) {
+        let crop = crop.as_f64().context("`pretrained_cfg.crop_pct`: a number is needed")?;
+        description.resize =
+            Some(if mode == "squash" { squash(crop) } else { ResizeRule::ShorterSide { crop } });
     }
     Ok(())
 }
@@ -118,12 +127,14 @@ fn floats(value: Option<&Value>) -> Option<Vec<f32>> {
     value?.as_array()?.iter().map(|value| value.as_f64().map(|value| value as f32)).collect()
 }
 
-fn interpolation(name: &str) -> Option<Interpolation> {
+fn interpolation(name: &str) -> Result<Interpolation> {
     match name {
-        "bilinear" => Some(Interpolation::Bilinear),
-        "bicubic" => Some(Interpolation::Bicubic),
-        "lanczos" => Some(Interpolation::Lanczos),
-        _ => None,
+        "bilinear" => Ok(Interpolation::Bilinear),
+        "bicubic" => Ok(Interpolation::Bicubic),
+        "lanczos" => Ok(Interpolation::Lanczos),
+        other => {
+            bail!("`pretrained_cfg.interpolation` is {other}: bilinear, bicubic and lanczos are supported")
+        }
     }
 }
 

@@ -3,15 +3,16 @@
 mod classes;
 mod config_file;
 mod constructor;
+mod exported;
 mod foreign;
 mod hugging_face_config;
 mod preprocessing;
+mod processor;
 mod stated;
 mod timm_config;
 mod timm_names;
 mod values;
 pub mod verify;
-mod processor;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -48,6 +49,15 @@ pub struct Options {
     pub crop: Option<f64>,
     /// A file with one class name a line.
     pub classes: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether the user leaves architecture and preprocessing to the files.
+    fn state_nothing(&self) -> bool {
+        let Self { layout: _, config, heads, image_size, mean, std, crop, classes: _ } = self;
+        let stated = [config.is_some(), heads.is_some(), image_size.is_some(), mean.is_some(), std.is_some()];
+        !stated.contains(&true) && crop.is_none()
+    }
 }
 
 /// Weights of another library as a model of ours.
@@ -87,28 +97,18 @@ pub struct Account {
 pub fn load(source: &Path, options: &Options) -> Result<Imported> {
     let files = Files::find(source)?;
     let mut notes = Vec::new();
-    let entries = files.entries(&mut notes)?;
-    read(files, entries, notes, options).with_context(|| source.display().to_string())
+    let (entries, exported) = files.entries(&mut notes)?;
+    match exported.filter(|_| options.state_nothing()) {
+        Some(card) => exported::read(card, files, entries, notes, options),
+        None => read(files, entries, notes, options),
+    }
+    .with_context(|| source.display().to_string())
 }
 
 fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Options) -> Result<Imported> {
     let layout = recognise(&entries, options.layout)?;
     let description = stated::describe(&files, layout, options, &mut notes)?;
-    let (unneeded, entries): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|entry| weights::unused(&entry.name).is_some());
-    let tensors = entries.iter().map(Entry::read).collect::<Result<Vec<_>>>()?;
-    let mut account = Account {
-        layout,
-        files: files.weights,
-        used: tensors.len(),
-        unused: unneeded
-            .iter()
-            .filter_map(|entry| Some((entry.name.clone(), weights::unused(&entry.name)?)))
-            .collect(),
-        notes,
-        warnings: Vec::new(),
-    };
-    let tensors = layout.to_timm(tensors);
+    let (mut account, tensors, unneeded) = Account::of(layout, files, entries, notes)?;
     let facts = with_windows(&description.facts, &Windows::of_tables(&unneeded)?)?;
     let reading = read_architecture(&tensors, layout, &facts).with_context(|| match &options.config {
         Some(config) => format!("as {}, --config {config}", layout.name()),
@@ -139,6 +139,25 @@ fn with_windows(stated: &Facts, tables: &Windows) -> Result<Facts> {
 }
 
 impl Account {
+    /// What the entries are used for: the tensors under timm's names, and those that no model computes with.
+    fn of(
+        layout: Layout,
+        files: Files,
+        entries: Vec<Entry>,
+        notes: Vec<String>,
+    ) -> Result<(Self, Vec<NamedTensor>, Vec<Entry>)> {
+        let (unneeded, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| weights::unused(&entry.name).is_some());
+        let tensors = entries.iter().map(Entry::read).collect::<Result<Vec<_>>>()?;
+        let unused = unneeded
+            .iter()
+            .filter_map(|entry| Some((entry.name.clone(), weights::unused(&entry.name)?)))
+            .collect();
+        let files = files.weights;
+        let account = Self { layout, files, used: tensors.len(), unused, notes, warnings: Vec::new() };
+        Ok((account, layout.to_timm(tensors), unneeded))
+    }
+
     /// The tensors without a head that does not count, which is noted.
     fn sort_out_head(&mut self, tensors: Vec<NamedTensor>, keep: bool) -> Vec<NamedTensor> {
         let (head, rest): (Vec<_>, Vec<_>) =
@@ -218,7 +237,9 @@ impl Files {
         Ok(Self { weights, config: beside("config.json"), preprocessor: beside("preprocessor_config.json") })
     }
 
-    fn entries(&self, notes: &mut Vec<String>) -> Result<Vec<Entry>> {
+    /// All tensors, and what vitrine's own exporter wrote beside them.
+    fn entries(&self, notes: &mut Vec<String>) -> Result<(Vec<Entry>, Option<ModelCard>)> {
+        let mut exported = None;
         let mut entries: Vec<Entry> = Vec::new();
         let mut seen = BTreeSet::new();
         for path in &self.weights {
@@ -226,6 +247,7 @@ impl Files {
             if ModelCard::is_in(&file.metadata) {
                 bail!("{}: this is a model of vitrine already", path.display());
             }
+            exported = exported.or(ModelCard::exported_in(&file.metadata, path)?);
             notes.extend(file.part);
             for entry in file.entries {
                 if !seen.insert(entry.name.clone()) {
@@ -238,7 +260,7 @@ impl Files {
             let files: Vec<String> = self.weights.iter().map(|path| path.display().to_string()).collect();
             bail!("{}: there are no tensors in it", files.join(", "));
         }
-        Ok(entries)
+        Ok((entries, exported))
     }
 }
 

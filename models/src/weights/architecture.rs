@@ -64,6 +64,13 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
             layout.name()
         ));
     }
+    if layout == Layout::Torchvision && windows_shrink(&config) {
+        return fail(format!(
+            "an image of {} has grids smaller than a window, which torchvision pads, and we make the window smaller as timm does: choose \
+             a larger image size (--image-size)",
+            config.image_size
+        ));
+    }
     Ok(Reading { config, has_head: head.is_some(), guesses: reader.guesses, notes: reader.notes })
 }
 
@@ -80,6 +87,14 @@ pub fn windows_fill_grids(config: &ModelConfig) -> bool {
             .iter()
             .all(|side| side.is_multiple_of((*window).min(*side)) && (is_last || side.is_multiple_of(2)))
     })
+}
+
+/// Whether a stage's grid is smaller than its windows, which then shrink here and in timm; torchvision pads the grid.
+pub fn windows_shrink(config: &ModelConfig) -> bool {
+    let Some(Mixer::Window(window) | Mixer::ShiftedWindow(window)) = config.mixers.first() else {
+        return false;
+    };
+    (0..config.num_stages()).any(|stage| config.stage_grid(stage).iter().any(|side| side < window))
 }
 
 struct Reader<'a> {

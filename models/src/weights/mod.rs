@@ -9,7 +9,7 @@ mod timm;
 pub mod torchvision;
 
 pub use adapt::{Adaptation, adapt};
-pub use architecture::{Reading, UnknownArchitecture, read_architecture, windows_fill_grids};
+pub use architecture::{Reading, UnknownArchitecture, read_architecture, windows_fill_grids, windows_shrink};
 pub use facts::Facts;
 pub use layout::{Layout, unused};
 pub use timm::{check, from_timm, is_head, to_timm};

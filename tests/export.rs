@@ -1,0 +1,156 @@
+//! Models for other libraries: what is written computes the same there, or is refused by name, and comes back unchanged.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+use vitrine::export::{Exported, export};
+use vitrine::import::{self, Options};
+use vitrine::model_file::ModelCard;
+use vitrine::weights_file::{self, Precision};
+use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
+use vitrine_models::weights::Layout;
+use vitrine_models::{ImageSize, Mixer, ModelConfig, preset};
+
+fn plain() -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize::square(32),
+        patch_size: 8,
+        embed_dim: 64,
+        num_heads: 2.into(),
+        depth: 1.into(),
+        num_classes: 3,
+        ..preset::find("vit_tiny_patch16_224").unwrap()
+    }
+}
+
+fn staged(name: &str) -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize::square(32),
+        patch_size: 4,
+        embed_dim: 16,
+        num_heads: [2, 4].into(),
+        depth: [2, 2].into(),
+        mixers: vec![Mixer::Window(4), Mixer::ShiftedWindow(4)],
+        num_classes: 3,
+        ..preset::find(name).unwrap()
+    }
+}
+
+fn swin() -> ModelConfig {
+    staged("swin_tiny_patch4_window7_224")
+}
+
+fn card(model: &ModelConfig) -> ModelCard {
+    let preprocessing = Preprocessing {
+        image_size: [model.image_size.height, model.image_size.width],
+        channels: 3,
+        resize: ResizeRule::ShorterSide { crop: 0.9 },
+        interpolation: Interpolation::Lanczos,
+        mean: vec![0.25, 0.5, 0.75],
+        std: vec![0.3; 3],
+        crop_rounding: CropRounding::HalfToEven,
+    };
+    let classes = ["ash", "birch", "cedar"].map(str::to_owned).into();
+    ModelCard::new(model.clone(), classes, preprocessing)
+}
+
+fn write(card: &ModelCard, layout: Layout, output: &Path) -> anyhow::Result<Exported> {
+    let model = card.model.init(&Device::default()).unwrap();
+    export(card, &model, layout, output, Precision::F32)
+}
+
+/// The file again without what vitrine wrote in its header.
+fn without_header(path: &Path) {
+    let file = weights_file::open(path).unwrap();
+    let tensors: Vec<_> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+    drop(file);
+    weights_file::save(path, &tensors, &[], Precision::F32, Default::default()).unwrap();
+}
+
+fn logits(imported: import::Imported, images: &Tensor<4>) -> burn::tensor::TensorData {
+    imported.model(&Device::default()).unwrap().forward(images.clone()).into_data()
+}
+
+#[test]
+fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
+    let device = Device::default();
+    let epsilon = ModelConfig { norm_epsilon: 1e-3, ..plain() };
+    let no_bias = |config: ModelConfig| ModelConfig { qkv_bias: false, ..config };
+    let all = [Layout::Timm, Layout::HuggingFace, Layout::Torchvision];
+    let cases: [(&str, ModelConfig, &[Layout]); 5] = [
+        ("epsilon", epsilon, &all),
+        (
+            "DeiT without a teacher",
+            ModelConfig { registers: 1, ..plain() },
+            &[Layout::Timm, Layout::HuggingFace],
+        ),
+        ("ViT without bias", no_bias(plain()), &all),
+        ("Swin without bias", no_bias(swin()), &all),
+        ("Swin v2", staged("swinv2_tiny_window8_256"), &all),
+    ];
+    for (case, config, layouts) in cases {
+        let card = card(&config);
+        let model = config.init(&device).unwrap();
+        let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
+        let expected = model.forward(images.clone()).into_data();
+        for &layout in layouts {
+            let folder = tempfile::tempdir().unwrap();
+            let is_file = layout != Layout::HuggingFace;
+            let output = folder.path().join(if is_file { "model.safetensors" } else { "model" });
+            export(&card, &model, layout, &output, Precision::F32).unwrap();
+            let back = import::load(&output, &Options::default()).unwrap_or_else(|e| panic!("{case}: {e:#}"));
+            assert_eq!(back.card.classes, card.classes, "{case} {layout:?}");
+            assert_eq!(back.card.preprocessing, card.preprocessing, "{case} {layout:?}");
+            assert_eq!(back.card.model.norm_epsilon, config.norm_epsilon, "{case} {layout:?}");
+            logits(back, &images).assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+            if layout == Layout::HuggingFace {
+                // By the library's own files.
+                without_header(&output.join("model.safetensors"));
+                let back =
+                    import::load(&output, &Options::default()).unwrap_or_else(|e| panic!("{case}: {e:#}"));
+                assert_eq!((&back.card.classes, &back.card.model), (&card.classes, &config), "{case}");
+                logits(back, &images).assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_library_would_compute_otherwise_is_refused_by_name() {
+    // The last stage's grid is smaller than a window.
+    let small = |name| ModelConfig { image_size: ImageSize::square(16), ..staged(name) };
+    let (swin_v1, swin_v2) = (small("swin_tiny_patch4_window7_224"), small("swinv2_tiny_window8_256"));
+    let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..plain() };
+    let epsilon = |config: ModelConfig| ModelConfig { norm_epsilon: 1e-3, ..config };
+    let cases = [
+        (swin_v1.clone(), Layout::Torchvision, "smaller than one"),
+        (swin_v1, Layout::HuggingFace, "smaller than a window"),
+        (swin_v2, Layout::Torchvision, "smaller than one"),
+        (wide, Layout::HuggingFace, "32x48"),
+        (epsilon(plain()), Layout::Timm, "`norm_epsilon` is 1e-3"),
+        (epsilon(swin()), Layout::HuggingFace, "`norm_epsilon` of 1e-5"),
+    ];
+    for (config, layout, part) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let name = if layout == Layout::Torchvision { "model.safetensors" } else { "model" };
+        let output = folder.path().join(name);
+        let error = write(&card(&config), layout, &output).err().unwrap().to_string();
+        assert!(error.contains(part), "{part} is not in: {error}");
+        assert!(!output.exists(), "{part}");
+    }
+}
+
+#[test]
+fn the_line_of_python_states_an_epsilon_that_is_not_the_librarys() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("model.safetensors");
+    let config = ModelConfig { norm_epsilon: 1e-3, ..swin() };
+    for layout in [Layout::Timm, Layout::Torchvision] {
+        let exported = write(&card(&config), layout, &output).unwrap();
+        assert!(exported.usage.contains("eps=1e-3"), "{}", exported.usage);
+    }
+    let exported = write(&card(&swin()), Layout::Timm, &output).unwrap();
+    assert!(!exported.usage.contains("norm_layer"), "{}", exported.usage);
+}
