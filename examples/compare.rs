@@ -103,6 +103,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         seed: SEED,
         model_name: name.to_owned(),
         pretrained: None,
+        max_file_size: None,
         classes: dataset.info.classes.clone(),
         model: model.clone(),
         preprocessing: plan.preprocessing,

@@ -16,12 +16,13 @@ pub struct Classifier {
     card: ModelCard,
     model: VisionTransformer,
     device: Device,
+    limits: DecodeLimits,
 }
 
 impl Classifier {
     /// A model on the device where its parameters are.
     pub fn new(card: ModelCard, model: VisionTransformer, device: &Device) -> Self {
-        Self { card, model, device: device.clone() }
+        Self { card, model, device: device.clone(), limits: DecodeLimits::default() }
     }
 
     /// Reads a model file or the best model of a run folder.
@@ -30,7 +31,12 @@ impl Classifier {
     /// When `path` holds no model of this program.
     pub fn load(path: &Path, device: &Device) -> Result<Self> {
         let (card, model) = model_file::load(path, device)?;
-        Ok(Self { card, model, device: device.clone() })
+        Ok(Self { card, model, device: device.clone(), limits: DecodeLimits::default() })
+    }
+
+    /// The same with other limits to what an image may cost.
+    pub fn with_limits(self, limits: DecodeLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// What the file says about itself.
@@ -48,10 +54,11 @@ impl Classifier {
     ///
     /// Pictures are decoded in parallel and classified as one batch.
     pub fn classify(&self, pictures: &[Picture]) -> Vec<Result<Vec<f32>>> {
-        let limits = DecodeLimits::default();
         let preprocessing = &self.card.preprocessing;
-        let decoded: Vec<Result<Vec<f32>, DatasetError>> =
-            pictures.par_iter().map(|picture| Ok(preprocessing.apply(&picture.decode(&limits)?))).collect();
+        let decoded: Vec<Result<Vec<f32>, DatasetError>> = pictures
+            .par_iter()
+            .map(|picture| Ok(preprocessing.apply(&picture.decode(&self.limits)?)))
+            .collect();
         let values: Vec<f32> = decoded.iter().flatten().flatten().copied().collect();
         let readable = decoded.iter().filter(|result| result.is_ok()).count();
         let mut logits = self.logits(values, readable).into_iter();

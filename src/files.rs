@@ -1,9 +1,10 @@
-//! Files that are whole or not there.
+//! Files that are whole or not there, and texts that have an end.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
+use vitrine_datasets::open_regular;
 
 /// Writes a temporary file in the same folder, forces it to the disk and renames it to `path`.
 ///
@@ -34,6 +35,21 @@ pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The most bytes of a text that a user writes: a configuration, a recipe, a list of names.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// The text of a regular file; devices and pipes, which may never end, are refused.
+///
+/// # Errors
+/// When it is not there, no regular file, too long or not UTF-8; the message does not name the file.
+pub fn read_text(path: &Path) -> Result<String> {
+    let (file, _) = open_regular(path, u64::MAX).map_err(|problem| anyhow!("cannot be read: {problem}"))?;
+    let mut text = String::new();
+    file.take(MAX_TEXT + 1).read_to_string(&mut text).context("cannot be read")?;
+    ensure!(text.len() as u64 <= MAX_TEXT, "it has more than {MAX_TEXT} bytes: that is no text of this kind");
+    Ok(text)
+}
+
 /// A temporary file that gets the permissions any new file of the user has.
 fn temporary() -> tempfile::Builder<'static, 'static> {
     #[allow(unused_mut)] // only Unix has something to set
@@ -49,6 +65,18 @@ fn temporary() -> tempfile::Builder<'static, 'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_text_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, "words").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "words");
+        std::fs::write(&path, vec![b' '; MAX_TEXT as usize + 1]).unwrap();
+        assert!(read_text(&path).is_err() && read_text(&folder.path().join("nothing")).is_err());
+        assert!(read_text(Path::new("/dev/zero")).unwrap_err().to_string().contains("a device"));
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_readable_by_others() {

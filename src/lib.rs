@@ -6,6 +6,7 @@
 
 pub mod allocator;
 pub mod bounds;
+mod class_names;
 mod classifier;
 pub mod cli;
 pub mod device;

@@ -10,6 +10,7 @@ use vitrine_datasets::Preprocessing;
 use vitrine_models::weights::{self, NamedTensor};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
+use crate::class_names::check_unique;
 use crate::recipe::Recipe;
 use crate::trained_on::TrainedOn;
 use crate::weights_file::{self, Entry, Precision};
@@ -201,6 +202,7 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
     if card.classes.len() != card.model.num_classes {
         return Err(broken("the class names are not as many as the logits"));
     }
+    check_unique(&card.classes).map_err(|error| broken(&error.to_string()))?;
     let size = card.model.image_size;
     if card.preprocessing.image_size != [size.height, size.width]
         || card.preprocessing.channels != card.model.channels

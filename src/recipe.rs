@@ -6,6 +6,7 @@ use std::path::Path;
 use vitrine_datasets::Augmentation;
 
 use crate::bounds;
+use crate::files::read_text;
 use crate::train::Freeze;
 
 /// Optimisation and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
@@ -51,7 +52,7 @@ pub struct Recipe {
     pub layer_decay: f64,
     /// Epochs without a better validation result after which the run stops; 0 never stops early.
     pub patience: usize,
-    /// Share of unreadable training pictures above which the run fails.
+    /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
     pub bad_file_limit: f64,
     /// What is done to training pictures.
     pub augmentation: Augmentation,
@@ -89,8 +90,7 @@ impl Recipe {
     /// # Errors
     /// When the file cannot be read or says what cannot be done; the message names the file and the key.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("--recipe {}: cannot be read", path.display()))?;
+        let text = read_text(path).with_context(|| format!("--recipe {}", path.display()))?;
         let recipe: Self = toml::from_str(&text).with_context(|| format!("--recipe {}", path.display()))?;
         recipe.validate().with_context(|| format!("--recipe {}", path.display()))?;
         Ok(recipe)

@@ -473,19 +473,156 @@ fn broken_pictures_are_named_and_their_number_is_limited() {
     pictures.write("data/red/text.png", "this is text");
     pictures.write("tiny.toml", TINY);
     let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
+    for (limit, also) in [("0", 0), ("0.01", 4)] {
+        for number in 0..also {
+            pictures.write(&format!("data/red/text{number}.png"), "this is text");
+        }
+        vitrine(&pictures)
+            .args(train)
+            .args(["strict", "--bad-file-limit", limit])
+            .assert()
+            .code(1)
+            .stderr(contains("text.png").and(contains("--bad-file-limit")));
+        assert!(!pictures.path("strict").exists(), "judged before there is a run folder");
+    }
     vitrine(&pictures)
         .args(train)
-        .arg("strict")
-        .assert()
-        .code(1)
-        .stderr(contains("text.png").and(contains("--bad-file-limit")));
-    vitrine(&pictures)
-        .args(train)
-        .args(["lenient", "--bad-file-limit", "0.2"])
+        .args(["lenient", "--bad-file-limit", "0.9"])
         .assert()
         .success()
         .stderr(contains("text.png"));
     vitrine(&pictures).args(["inspect", "data"]).assert().code(1).stdout(contains("text.png"));
+}
+
+#[test]
+fn unreadable_validation_images_are_counted_and_limited() {
+    let pictures = Pictures::new();
+    // No image is in two splits.
+    for (split, shade) in [("train", 200), ("val", 190), ("test", 180)] {
+        pictures.fill(&format!("data/{split}/red"), [shade, 30, 30], 10);
+        pictures.fill(&format!("data/{split}/blue"), [30, 30, shade], 10);
+    }
+    pictures.write("tiny.toml", TINY);
+    pictures.write("data/val/red/3.png", "this is text");
+    let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
+    let warning = "1 of 20 validation images cannot be read";
+    vitrine(&pictures)
+        .args(train)
+        .arg("run")
+        .assert()
+        .success()
+        .stderr(contains(warning).count(1).and(contains("3.png")).and(contains("19 are measured")));
+    for number in 0..8 {
+        pictures.write(&format!("data/test/blue/{number}.png"), "this is text");
+    }
+    vitrine(&pictures)
+        .args(train)
+        .arg("other")
+        .assert()
+        .code(1)
+        .stderr(contains("8 of 20 test images cannot be read"));
+}
+
+/// What lies in the folders of people: links, formats that are not read, files that are no images.
+#[cfg(unix)]
+#[test]
+fn nothing_in_a_folder_is_left_out_in_silence() {
+    use std::os::unix::fs::symlink;
+    let pictures = trained();
+    pictures.fill("elsewhere", [200, 30, 30], 1);
+    symlink(pictures.path("elsewhere/0.png"), pictures.path("data/red/linked.png")).unwrap();
+    symlink(pictures.path("data"), pictures.path("data/red/circle")).unwrap();
+    symlink("nowhere.png", pictures.path("data/red/dangling.png")).unwrap();
+    std::fs::copy(pictures.path("data/red/0.png"), pictures.path("data/red/n0001")).unwrap();
+    pictures.write("data/red/notes.txt", "hello");
+    pictures.write("data/red/photo.heic", "");
+    let named = contains("circle").and(contains("dangling.png")).and(contains("1 HEIC"));
+    vitrine(&pictures)
+        .args(["inspect", "data"])
+        .assert()
+        .code(1)
+        .stdout(named.and(contains("no images: 1 (data/red/notes.txt)")));
+    vitrine(&pictures)
+        .args(["classify", "run", "data/red", "--top", "1"])
+        .assert()
+        .code(1)
+        .stdout(contains("data/red/linked.png: ").and(contains("data/red/n0001: ")))
+        .stderr(
+            contains("photo.heic: HEIC images are not supported")
+                .and(contains("circle"))
+                .and(contains("dangling.png"))
+                .and(contains("no images: 1 (data/red/notes.txt)")),
+        );
+    vitrine(&pictures)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "again"])
+        .args(["--bad-file-limit", "0.5"])
+        .assert()
+        .success()
+        .stderr(contains("1 HEIC").and(contains("circle")).and(contains("cannot be read")));
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_and_large_files_are_refused_by_name() {
+    let pictures = trained();
+    vitrine(&pictures)
+        .args(["classify", "run", "/dev/zero", "data/red/0.png", "--format", "jsonl"])
+        .assert()
+        .code(1)
+        .stdout(contains("data/red/0.png").and(contains("\"error\"")))
+        .stderr(contains("/dev/zero").and(contains("a device")));
+    for (size, status) in [("1K", 0), ("10", 1)] {
+        vitrine(&pictures)
+            .args(["classify", "run", "data/red/0.png", "--max-file-size", size])
+            .assert()
+            .code(status);
+    }
+    vitrine(&pictures)
+        .args(["train", "data", "--max-file-size", "10"])
+        .assert()
+        .code(1)
+        .stderr(contains("more than the limit of 10"));
+    vitrine(&pictures).args(["classify", "run", "x.png", "--max-file-size", "huge"]).assert().code(2);
+}
+
+#[test]
+fn a_folder_named_like_a_data_set_is_taken_and_splits_may_be_spelled_otherwise() {
+    let pictures = Pictures::new();
+    for folder in ["Training", "Testing"] {
+        pictures.fill(&format!("cifar10/{folder}/red"), [200, 30, 30], 6);
+        pictures.fill(&format!("cifar10/{folder}/blue"), [30, 30, 200], 6);
+    }
+    let output = vitrine(&pictures)
+        .args(["inspect", "cifar10", "--json"])
+        .assert()
+        .stderr(contains("cifar10 is taken as the folder ./cifar10"));
+    let data: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(data["info"]["classes"], serde_json::json!(["blue", "red"]));
+    assert_eq!(data["splits"][2]["samples"], 12);
+}
+
+#[test]
+fn two_classes_of_one_name_are_refused() {
+    let pictures = trained();
+    let config = std::fs::read_to_string(pictures.path("run/config.toml")).unwrap();
+    assert!(config.contains("\"blue\""));
+    pictures.write("run/config.toml", &config.replace("\"blue\"", "\"red\""));
+    vitrine(&pictures)
+        .args(["train", "--resume", "run", "--epochs", "13"])
+        .assert()
+        .code(1)
+        .stderr(contains("config.toml").and(contains("two classes")));
+    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let name = br#"\"blue\""#;
+    let place = model.windows(name.len()).position(|window| window == name).unwrap();
+    let mut same = model;
+    same[place..place + name.len()].copy_from_slice(br#"\"red\" "#);
+    std::fs::write(pictures.path("same.safetensors"), same).unwrap();
+    vitrine(&pictures)
+        .args(["classify", "same.safetensors", "data"])
+        .assert()
+        .code(1)
+        .stderr(contains("same.safetensors").and(contains("two classes are called `red`")));
 }
 
 #[test]

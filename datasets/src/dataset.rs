@@ -1,5 +1,6 @@
 //! A data set: its splits, its class names and what is known about where it came from.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -159,6 +160,12 @@ impl Dataset {
             Split::Test => &self.test,
         }
     }
+}
+
+/// The first name that comes twice.
+pub fn duplicate_name(names: &[String]) -> Option<&str> {
+    let mut seen = HashSet::new();
+    names.iter().map(String::as_str).find(|name| !seen.insert(*name))
 }
 
 #[cfg(test)]

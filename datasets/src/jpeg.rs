@@ -19,15 +19,7 @@ const MOST_SCANS: usize = 500;
 ///
 /// Says what is wrong with the file, or which limit it exceeds.
 pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Option<DynamicImage>, String> {
-    let limits = libjpeg_turbo_rs::DecodeLimits {
-        max_width: limits.max_side as usize,
-        max_height: limits.max_side as usize,
-        max_pixels: limits.max_bytes / 3,
-        max_scans: MOST_SCANS,
-        // Planes, coefficients and pixels are there at one time.
-        max_memory: Some(limits.max_bytes.saturating_mul(5) / 2),
-    };
-    let mut decoder = Decoder::new_with_limits(bytes, limits).map_err(|error| error.to_string())?;
+    let mut decoder = open(bytes, limits)?;
     let format = match decoder.jpeg_color_space() {
         ColorSpace::Grayscale => PixelFormat::Grayscale,
         ColorSpace::YCbCr | ColorSpace::Rgb => PixelFormat::Rgb,
@@ -51,6 +43,27 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Option<Dynam
     let mut image = image.ok_or("it has fewer pixels than its header says")?;
     image.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
     Ok(Some(image))
+}
+
+/// Whether the header makes sense and is within the limits.
+///
+/// # Errors
+///
+/// As [`decode`].
+pub(crate) fn probe(bytes: &[u8], limits: &DecodeLimits) -> Result<(), String> {
+    open(bytes, limits).map(drop)
+}
+
+fn open<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Decoder<'a>, String> {
+    let limits = libjpeg_turbo_rs::DecodeLimits {
+        max_width: limits.max_side as usize,
+        max_height: limits.max_side as usize,
+        max_pixels: limits.max_bytes / 3,
+        max_scans: MOST_SCANS,
+        // Planes, coefficients and pixels are there at one time.
+        max_memory: Some(limits.max_bytes.saturating_mul(5) / 2),
+    };
+    Decoder::new_with_limits(bytes, limits).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ mod transform;
 
 pub use catalog::{OpenOptions, names, open, published_names};
 pub use content::ContentKey;
-pub use dataset::{Dataset, DatasetInfo, SourceKind, Split, ValidationOrigin};
+pub use dataset::{Dataset, DatasetInfo, SourceKind, Split, ValidationOrigin, duplicate_name};
 pub use download::DownloadProgress;
 pub use error::DatasetError;
 pub use files::{
@@ -46,7 +46,7 @@ pub use key_set::KeySet;
 pub use loader::{BadFile, Batch, Batches, Loader, LoaderConfig};
 pub use sample::{DecodeLimits, Image, Picture, Sample};
 pub use sampler::epoch_order;
-pub use survey::{Extent, SizeRange, Survey, survey};
+pub use survey::{Extent, SizeRange, Survey, probe, survey};
 pub use transform::{
     Augmentation, Crop, CropRounding, Interpolation, InvalidAugmentation, InvalidPreprocessing,
     Preprocessing, RandAugment, ResizeRule,

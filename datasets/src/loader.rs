@@ -81,6 +81,16 @@ pub struct BadFile {
     pub message: String,
 }
 
+impl BadFile {
+    pub(crate) fn new(picture: &Picture, error: &DatasetError) -> Self {
+        let message = match error {
+            DatasetError::Picture { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        };
+        Self { name: picture.name(), message }
+    }
+}
+
 /// Makes batches of samples.
 ///
 /// Every sample is used once an epoch. A sample that cannot be read is left out of its batch, which is then smaller,
@@ -229,7 +239,7 @@ impl Shared {
                     batch.labels.push(self.samples[index].label);
                     batch.indices.push(index);
                 }
-                Err(error) => batch.skipped.push(self.bad_file(index, &error)),
+                Err(error) => batch.skipped.push(BadFile::new(&self.samples[index].picture, &error)),
             }
         }
         batch.images.truncate(batch.size * values);
@@ -270,15 +280,6 @@ impl Shared {
             row[label] += 1.0 - smoothing;
         }
         targets
-    }
-
-    fn bad_file(&self, index: usize, error: &DatasetError) -> BadFile {
-        let name = self.samples[index].picture.name();
-        let message = match error {
-            DatasetError::Picture { reason, .. } => reason.clone(),
-            other => other.to_string(),
-        };
-        BadFile { name, message }
     }
 }
 

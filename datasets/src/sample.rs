@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
-use crate::files::{DEFAULT_FILE_BYTES, FileKind, HEAD_BYTES, Place, Spool, is_tga_name, read_regular};
+use crate::files::{
+    DEFAULT_FILE_BYTES, FileKind, HEAD_BYTES, Place, Reason, Spool, is_tga_name, read_regular,
+};
 use crate::jpeg;
 use crate::source::shapes;
 use crate::{DatasetError, memory};
@@ -96,6 +98,13 @@ impl Default for DecodeLimits {
     }
 }
 
+impl DecodeLimits {
+    /// The same with another limit for the file, if there is one.
+    pub fn with_max_file_bytes(self, bytes: Option<u64>) -> Self {
+        Self { max_file_bytes: bytes.unwrap_or(self.max_file_bytes), ..self }
+    }
+}
+
 impl Picture {
     /// What messages call the picture.
     pub fn name(&self) -> String {
@@ -123,19 +132,13 @@ impl Picture {
     ///
     /// A file that cannot be read, is no picture, is cut short or exceeds the limits; the message names it.
     pub fn decode(&self, limits: &DecodeLimits) -> Result<Image, DatasetError> {
-        let fail = |reason: String| DatasetError::Picture { picture: self.name(), reason };
         match self {
-            Self::File(path) => decode_file(path, limits).map_err(fail),
-            Self::Encoded { name, bytes } => decode_bytes(name, bytes, limits).map_err(fail),
-            Self::Spooled { name, spool, place } => {
-                let bytes = spool.get(*place).map_err(|error| fail(error.to_string()))?;
-                decode_bytes(name, &bytes, limits).map_err(fail)
-            }
             Self::Raw { buffer, offset, width, height, channels, .. } => {
                 let length = *width as usize * *height as usize * usize::from(*channels);
-                let planes = buffer
-                    .get(*offset..*offset + length)
-                    .ok_or_else(|| fail("it lies beyond the end of its file".to_owned()))?;
+                let planes = buffer.get(*offset..*offset + length).ok_or_else(|| {
+                    let reason = "it lies beyond the end of its file".to_owned();
+                    DatasetError::Picture { picture: self.name(), reason }
+                })?;
                 Ok(Image {
                     width: *width,
                     height: *height,
@@ -144,20 +147,53 @@ impl Picture {
                 })
             }
             Self::Drawn { class, seed } => Ok(shapes::draw(*class, *seed)),
+            Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
+                self.with_bytes(limits, |name, bytes| decode_bytes(name, bytes, limits))
+            }
         }
     }
-}
 
-fn decode_file(path: &Path, limits: &DecodeLimits) -> Result<Image, String> {
-    let _turn = memory::turn_of_large_file(path);
-    let bytes = read_regular(path, limits.max_file_bytes)?;
-    decode_bytes(&path.to_string_lossy(), &bytes, limits)
+    /// Whether the image can be read as far as its first bytes tell: it is there, within the limits, of a known format
+    /// with a header that makes sense, and a JPEG has its end. No pixels are decoded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Picture::decode`].
+    pub fn probe(&self, limits: &DecodeLimits) -> Result<(), DatasetError> {
+        match self {
+            Self::Raw { .. } | Self::Drawn { .. } => Ok(()),
+            Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
+                self.with_bytes(limits, |name, bytes| probe_bytes(name, bytes, limits))
+            }
+        }
+    }
+
+    /// Hands the name and the encoded bytes of an image file to `work`.
+    fn with_bytes<T>(
+        &self,
+        limits: &DecodeLimits,
+        work: impl FnOnce(&str, &[u8]) -> Result<T, String>,
+    ) -> Result<T, DatasetError> {
+        let done = match self {
+            Self::File(path) => {
+                let _turn = memory::turn_of_large_file(path);
+                read_regular(path, limits.max_file_bytes)
+                    .and_then(|bytes| work(&path.to_string_lossy(), &bytes))
+            }
+            Self::Encoded { name, bytes } => work(name, bytes),
+            Self::Spooled { name, spool, place } => {
+                spool.get(*place).map_err(|error| error.to_string()).and_then(|bytes| work(name, &bytes))
+            }
+            Self::Raw { .. } | Self::Drawn { .. } => Err("it has no encoded bytes".to_owned()),
+        };
+        done.map_err(|reason| DatasetError::Picture { picture: self.name(), reason })
+    }
 }
 
 /// The format by the content; TGA, which has no signature, by the name.
 fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     if let FileKind::Unsupported(format) = FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]) {
-        return Err(format!("{format} images are not supported: convert it to PNG or JPEG"));
+        return Err(Reason::Unsupported(format).message());
     }
     match image::guess_format(bytes) {
         Ok(format) if format.reading_enabled() => Ok(format),
@@ -167,12 +203,44 @@ fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     }
 }
 
-fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
+/// The format of what is not cut short, as far as that is known without decoding.
+fn whole_format(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     let format = format_of(name, bytes)?;
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
         return Err("the JPEG file is cut short".to_owned());
     }
+    Ok(format)
+}
+
+fn probe_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<(), String> {
+    match whole_format(name, bytes)? {
+        ImageFormat::Jpeg => jpeg::probe(bytes, limits),
+        format => decoder(format, bytes, limits).map(drop),
+    }
+}
+
+/// The decoder of an image whose header is within the limits.
+fn decoder<'a>(
+    format: ImageFormat,
+    bytes: &'a [u8],
+    limits: &DecodeLimits,
+) -> Result<impl ImageDecoder + 'a, String> {
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut allowed = image::Limits::no_limits();
+    allowed.max_image_width = Some(limits.max_side);
+    allowed.max_image_height = Some(limits.max_side);
+    allowed.max_alloc = Some(limits.max_bytes);
+    reader.limits(allowed);
+    let decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+    if decoder.total_bytes() > limits.max_bytes {
+        let (width, height) = decoder.dimensions();
+        return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));
+    }
+    Ok(decoder)
+}
+
+fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
+    let format = whole_format(name, bytes)?;
     if format == ImageFormat::Jpeg
         && let Some(picture) = jpeg::decode(bytes, limits)?
     {
@@ -180,16 +248,7 @@ fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image
         let (width, height) = (picture.width(), picture.height());
         return Ok(Image { width, height, channels, pixels: picture.into_bytes() });
     }
-    let mut allowed = image::Limits::no_limits();
-    allowed.max_image_width = Some(limits.max_side);
-    allowed.max_image_height = Some(limits.max_side);
-    allowed.max_alloc = Some(limits.max_bytes);
-    reader.limits(allowed);
-    let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
-    if decoder.total_bytes() > limits.max_bytes {
-        let (width, height) = decoder.dimensions();
-        return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));
-    }
+    let mut decoder = decoder(format, bytes, limits)?;
     let _memory = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
     // Broken EXIF data says nothing about the pixels.
     let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
@@ -331,6 +390,49 @@ mod tests {
         assert!(picture.decode(&limits).is_err());
         let limits = DecodeLimits { max_bytes: 1000, ..DecodeLimits::default() };
         assert!(picture.decode(&limits).is_err());
+    }
+
+    #[test]
+    fn a_probe_finds_what_the_header_and_the_end_of_a_jpeg_tell() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = DecodeLimits::default();
+        let probe = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            Picture::File(path).probe(&limits).map_err(|error| error.to_string())
+        };
+        let jpeg = encoded(&sample(), ImageFormat::Jpeg);
+        assert!(probe("whole.jpg", &jpeg).is_ok());
+        for (name, bytes, part) in [
+            ("cut.jpg", &jpeg[..jpeg.len() / 2], "cut short"),
+            ("text.png", b"this is text", "known format"),
+            ("empty.png", b"", "empty"),
+            ("photo.png", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC images are not supported"),
+        ] {
+            let message = probe(name, bytes).unwrap_err();
+            assert!(message.contains(name) && message.contains(part), "{message}");
+        }
+        assert!(Picture::File(folder.path().join("nothing.png")).probe(&limits).is_err());
+    }
+
+    #[test]
+    fn icons_and_targa_images_are_decoded() {
+        let small = sample().into_rgba8();
+        let icon = encoded(&DynamicImage::ImageRgba8(small), ImageFormat::Ico);
+        assert_eq!(decode(icon).unwrap().pixels, sample().into_rgb8().into_raw());
+        let bytes: Arc<[u8]> = encoded(&sample(), ImageFormat::Tga).into();
+        let decode = |name: &str| {
+            Picture::Encoded { name: name.into(), bytes: Arc::clone(&bytes) }.decode(&DecodeLimits::default())
+        };
+        assert_eq!(decode("a.TGA").unwrap().pixels, sample().into_rgb8().into_raw());
+        assert!(decode("a.png").is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_endless_file_is_refused() {
+        let message = Picture::File("/dev/zero".into()).decode(&DecodeLimits::default()).unwrap_err();
+        assert!(message.to_string().contains("/dev/zero: it is a device"), "{message}");
     }
 
     #[test]

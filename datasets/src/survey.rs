@@ -1,9 +1,9 @@
-//! A quick look at some pictures: their sizes, and whether they have colour.
+//! A quick look at some pictures (their sizes, and whether they have colour), and a quicker one at all of them.
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::{DatasetError, DecodeLimits, Sample};
+use crate::{BadFile, DatasetError, DecodeLimits, Sample};
 
 /// The range of the pictures' sizes in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,6 +81,13 @@ pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Resu
     }
 }
 
+/// Looks at every image without decoding it, on all cores, and lists those that cannot be read; see
+/// [`Picture::probe`](crate::Picture::probe).
+pub fn probe(samples: &[Sample], limits: &DecodeLimits) -> Vec<BadFile> {
+    let bad = |sample: &Sample| Some(BadFile::new(&sample.picture, &sample.picture.probe(limits).err()?));
+    samples.par_iter().filter_map(bad).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -115,6 +122,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "no image").unwrap();
         }
+        let dataset = open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap();
+        assert_eq!(probe(&dataset.train, &DecodeLimits::default()).len(), dataset.train.len());
         let message = survey(
             &open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap().train,
             100,

@@ -1,6 +1,7 @@
 //! `vitrine classify`: what is in these pictures.
 
 mod batches;
+mod folder;
 mod print;
 
 use std::io;
@@ -8,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use vitrine_datasets::{Picture, is_image_name};
-use walkdir::WalkDir;
+use vitrine_datasets::Picture;
 
 use self::batches::Batches;
 use self::print::{Format, Printer, Selection};
+use super::file_size::FileSizeArgs;
 use super::{DeviceArgs, Status, ThreadArgs, aliases};
 use crate::Classifier;
 use crate::bounds::{self, within};
@@ -53,6 +54,8 @@ pub(super) struct Classify {
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     #[command(flatten)]
+    file_size: FileSizeArgs,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     threads: ThreadArgs,
@@ -63,7 +66,7 @@ impl Classify {
         self.check()?;
         self.threads.apply()?;
         let device = self.device.select()?;
-        let classifier = Classifier::load(&self.model, &device.device)?;
+        let classifier = Classifier::load(&self.model, &device.device)?.with_limits(self.file_size.limits());
         let selection = Selection { top: self.top, threshold: self.threshold, logits: self.logits };
         let mut printer = Printer::new(self.format, selection, &classifier.card().classes);
         let mut status = Status::Done;
@@ -148,25 +151,7 @@ impl Unreadable {
 }
 
 fn folder(root: &Path) -> impl Iterator<Item = Result<PathBuf, Unreadable>> + use<> {
-    let named = root.to_owned();
-    let mut files = WalkDir::new(root)
-        .sort_by_file_name()
-        .into_iter()
-        .filter_map(move |entry| match entry {
-            Ok(entry) if entry.file_type().is_file() && is_image(entry.path()) => Some(Ok(entry.into_path())),
-            Ok(_) => None,
-            Err(error) => {
-                let path = error.path().unwrap_or(&named).to_owned();
-                Some(Err(Unreadable::new(&path, error.to_string())))
-            }
-        })
-        .peekable();
-    let empty = files.peek().is_none().then(|| Err(Unreadable::new(root, "the folder holds no pictures")));
-    files.chain(empty)
-}
-
-fn is_image(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| is_image_name(&name.to_string_lossy()))
+    folder::Folder::new(root).map(|image| image.map_err(|(path, message)| Unreadable::new(&path, message)))
 }
 
 fn pattern(path: &Path) -> Box<dyn Iterator<Item = Result<PathBuf, Unreadable>>> {

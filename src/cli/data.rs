@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use vitrine_datasets::{Dataset, DatasetInfo, DecodeLimits, DownloadProgress, OpenOptions, ValidationOrigin};
+use vitrine_datasets::{Dataset, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
 
 use crate::output::note;
 use crate::usage::usage;
@@ -12,7 +12,9 @@ use crate::usage::usage;
 /// Share of the training images that are kept for validation, where the data set has no validation split.
 pub(super) const VAL_FRACTION: f64 = 0.2;
 
-/// Where named data sets are.
+use super::file_size::FileSizeArgs;
+
+/// Where named data sets are, and how large their images may be.
 #[derive(Args, Clone)]
 pub(super) struct DataArgs {
     /// Where named data sets are kept and downloaded to; by default VITRINE_DATA of the environment, or datasets/data.
@@ -24,6 +26,8 @@ pub(super) struct DataArgs {
     /// Never download.
     #[arg(long)]
     pub(super) offline: bool,
+    #[command(flatten)]
+    pub(super) file_size: FileSizeArgs,
 }
 
 impl DataArgs {
@@ -68,7 +72,7 @@ impl DataArgs {
                 .clone()
                 .or_else(|| std::env::var("VITRINE_MIRROR").ok().filter(|url| !url.is_empty())),
             progress: Some(announce),
-            max_file_bytes: DecodeLimits::default().max_file_bytes,
+            max_file_bytes: self.file_size.limits().max_file_bytes,
         };
         let dataset = vitrine_datasets::open(data, &options)?;
         for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {

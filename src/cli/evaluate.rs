@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
-use vitrine_datasets::{DecodeLimits, Loader, LoaderConfig};
+use vitrine_datasets::{Loader, LoaderConfig};
 
 use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs, aliases};
@@ -69,7 +69,7 @@ impl Evaluate {
                 augmentation: None,
                 label_smoothing: 0.0,
                 classes: card.classes.len(),
-                limits: DecodeLimits::default(),
+                limits: self.data_args.file_size.limits(),
                 cache_bytes: 0,
             },
         )?;

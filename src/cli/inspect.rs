@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
 use serde_json::{Value, json};
-use vitrine_datasets::{DecodeLimits, Inspection, Inventory, Split};
+use vitrine_datasets::{Inspection, Inventory, Split};
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
 use super::data::{self, DataArgs, check_val_fraction};
@@ -85,7 +85,8 @@ impl Inspect {
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let mut images = Inventory::of(dataset);
         images.hold_out(val_fraction, 0)?;
-        let inspection = vitrine_datasets::inspect(&images.into_dataset(), &DecodeLimits::default());
+        let inspection =
+            vitrine_datasets::inspect(&images.into_dataset(), &self.data_args.file_size.limits());
         if self.json {
             outln!("{}", serde_json::to_string(&inspection)?)?;
         } else {

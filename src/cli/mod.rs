@@ -7,6 +7,7 @@ mod data;
 mod devices;
 mod evaluate;
 mod export;
+mod file_size;
 mod import;
 mod inspect;
 mod presets;

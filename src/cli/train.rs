@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use vitrine_datasets::{Dataset, DecodeLimits, survey};
+use vitrine_datasets::{Dataset, Split, probe, survey};
 
 use super::data::{self, DataArgs, check_val_fraction};
 use super::{DeviceArgs, Status, ThreadArgs, aliases};
@@ -16,8 +16,8 @@ use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
 use crate::train::{
-    AskedLength, Freeze, Outcome, Plan, Progress, Resumption, RunConfig, RunData, RunFolder, Start, Trainer,
-    Wishes, clock, data_path, interrupt, plan, resume,
+    AskedLength, BadFiles, Freeze, Outcome, Plan, Progress, Resumption, RunConfig, RunData, RunFolder, Start,
+    Trainer, Wishes, clock, data_path, interrupt, plan, resume,
 };
 
 /// Train a classifier on a data set.
@@ -71,7 +71,7 @@ pub(super) struct Train {
     /// Stop after this many epochs without a better validation result.
     #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     patience: Option<usize>,
-    /// Share of unreadable training pictures above which the run fails.
+    /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     bad_file_limit: Option<f64>,
     /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
@@ -90,7 +90,7 @@ pub(super) struct Train {
     /// Go on with an interrupted run; --epochs or --time, that of the whole run, lengthens it, a finished one too.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "data", "model", "pretrained", "freeze", "layer_decay", "recipe", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
-        "bad_file_limit", "gradient_checkpointing", "val_fraction", "seed", "output",
+        "bad_file_limit", "max_file_size", "gradient_checkpointing", "val_fraction", "seed", "output",
     ])]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -106,25 +106,27 @@ impl Train {
         let threads = self.threads.apply()?;
         let device = self.device.select()?;
         interrupt::listen()?;
+        let mut bad_files = BadFiles::default();
         let (config, folder, data, start) = match &self.resume {
             Some(run) => match self.resumed(run)? {
                 Some(begun) => begun,
                 None => return Ok(Status::Done),
             },
-            None => self.begun()?,
+            None => self.begun(&mut bad_files)?,
         };
         for remark in &data.remarks {
             note!("{remark}");
         }
         let mut trainer =
             Trainer::new(config.clone(), folder.clone(), &data, &device.device, threads, start)?;
+        trainer.set_bad_files(bad_files);
         let outcome = trainer.run()?;
         let dataset = data.dataset();
         self.conclude(outcome, &trainer, &Concluded { config, folder, dataset, device })
     }
 
     /// A new run: everything decided, its folder made.
-    fn begun(&self) -> Result<(RunConfig, RunFolder, RunData, Start)> {
+    fn begun(&self, bad_files: &mut BadFiles) -> Result<(RunConfig, RunFolder, RunData, Start)> {
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
         self.data_args.check(&self.data, fetches)?;
         let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
@@ -141,7 +143,7 @@ impl Train {
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let data = RunData::choose(data, &self.data, (val_fraction, self.seed), earlier)?;
         let dataset = data.dataset();
-        let survey = survey(&dataset.train, 512, &DecodeLimits::default())?;
+        let survey = survey(&dataset.train, 512, &self.data_args.file_size.limits())?;
         let facts = plan::Facts {
             info: &dataset.info,
             survey: &survey,
@@ -158,6 +160,7 @@ impl Train {
             seed: self.seed,
             model_name: plan.model_name,
             pretrained: self.pretrained.clone(),
+            max_file_size: self.data_args.file_size.max_file_size,
             classes: dataset.info.classes.clone(),
             model: plan.model,
             preprocessing: plan.preprocessing,
@@ -167,6 +170,7 @@ impl Train {
             Some(weights) => begin_with(weights, &config)?,
             None => Start::Fresh,
         };
+        judge_files(&dataset, &config, bad_files)?;
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
         data.write(&folder)?;
         note!(
@@ -202,7 +206,8 @@ impl Train {
             }
         };
         self.data_args.check(&config.data, false)?;
-        let data_args = self.data_args.or(config.data_dir.clone());
+        let mut data_args = self.data_args.or(config.data_dir.clone());
+        data_args.file_size.max_file_size = config.max_file_size;
         let data = RunData::reopen(data_args.open(&found(&config))?, &config, &folder)?;
         if asked != AskedLength::default() {
             folder.write_config(&config)?;
@@ -237,8 +242,15 @@ impl Train {
         if outcome == Outcome::StoppedEarly {
             note!("stopped early: no better validation result for {} epochs", run.config.recipe.patience);
         }
-        let report = report::of_run(&run.folder, &run.config, &run.dataset, trainer.progress(), &run.device)
-            .context("the report cannot be made")?;
+        let report = report::of_run(
+            &run.folder,
+            &run.config,
+            &run.dataset,
+            trainer.progress(),
+            &run.device,
+            trainer.bad_files(),
+        )
+        .context("the finished run cannot be measured and reported")?;
         let seconds = trainer.progress().history.last().map_or(0.0, |row| row.seconds);
         let verdicts: String =
             report.verdicts.iter().map(|verdict| format!("; {}", verdict.name())).collect();
@@ -270,6 +282,22 @@ fn finished(run: &Path, progress: &Progress) -> String {
         progress.length.epochs.unwrap_or(progress.epoch),
         clock(progress.seconds)
     )
+}
+
+/// Looks at every file before anything is made of them, and refuses a data set of which too much cannot be read.
+fn judge_files(dataset: &Dataset, config: &RunConfig, bad_files: &mut BadFiles) -> Result<()> {
+    for split in Split::ALL {
+        let samples = dataset.split(split);
+        let mut bad = probe(samples, &config.limits());
+        let mut total = samples.len();
+        if split == Split::Train {
+            // What could not even be listed belongs to no split that is known.
+            bad.extend(dataset.left_out.unreadable.iter().cloned());
+            total += dataset.left_out.unreadable.len();
+        }
+        bad_files.judge(config.recipe.bad_file_limit, split, &bad, total)?;
+    }
+    Ok(())
 }
 
 /// Pretrained weights for a run, and on standard error what was done to them.

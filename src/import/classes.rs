@@ -5,6 +5,8 @@ use vitrine_models::weights::Reading;
 
 use super::Options;
 use super::config_file::Description;
+use crate::class_names::{check_unique, numbered};
+use crate::files::read_text;
 
 /// ImageNet-1k's classes in the order of all models trained on it, as torchvision names them.
 const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");
@@ -21,8 +23,7 @@ pub(super) fn class_names(
 ) -> Result<Vec<String>> {
     let count = reading.config.num_classes;
     if let Some(path) = &options.classes {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("--classes {}: cannot be read", path.display()))?;
+        let text = read_text(path).with_context(|| format!("--classes {}", path.display()))?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count || names.iter().any(String::is_empty) {
@@ -33,13 +34,22 @@ pub(super) fn class_names(
                 names.iter().filter(|name| !name.is_empty()).count()
             );
         }
+        check_unique(&names).with_context(|| format!("--classes {}", path.display()))?;
         return Ok(names);
     }
     if !reading.has_head {
         return Ok(vec!["none".to_owned()]);
     }
     match &description.classes {
-        Some(names) if names.len() == count => return Ok(names.clone()),
+        Some(names) if names.len() == count => {
+            let (names, is_changed) = numbered(names);
+            if is_changed {
+                notes.push(
+                    "class names: those that several classes share have their number after them".to_owned(),
+                );
+            }
+            return Ok(names);
+        }
         Some(names) => bail!(
             "the configuration names {} classes and the head has {count}: --classes names them",
             names.len()

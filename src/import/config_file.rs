@@ -12,6 +12,7 @@ use super::values::numbers;
 use super::{constructor, hugging_face_config, timm_config};
 
 use super::processor;
+use crate::files::read_text;
 
 /// What configuration files say; everything may be missing.
 #[derive(Debug, Default)]
@@ -35,9 +36,9 @@ pub(super) struct Description {
 }
 
 fn json(path: &Path) -> Result<Value> {
-    let text = std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
-    serde_json::from_slice(text).with_context(|| format!("{}: not JSON", path.display()))
+    let text = read_text(path).with_context(|| path.display().to_string())?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    serde_json::from_str(text).with_context(|| format!("{}: not JSON", path.display()))
 }
 
 /// Reads a model's configuration.

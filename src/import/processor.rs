@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use vitrine_datasets::{Interpolation, ResizeRule};
 
 use super::config_file::Description;
+use crate::files::read_text;
 
 /// A class of processors whose steps are known here.
 struct Class {
@@ -76,8 +77,8 @@ pub(super) fn read(path: &Path, value: &Value, description: &mut Description) ->
     };
     // Old files do not name the class; the model beside them does.
     let model_type = || -> Option<String> {
-        let text = std::fs::read(path.with_file_name("config.json")).ok()?;
-        let config: Value = serde_json::from_slice(&text).ok()?;
+        let text = read_text(&path.with_file_name("config.json")).ok()?;
+        let config: Value = serde_json::from_str(&text).ok()?;
         Some(config.get("model_type")?.as_str()?.to_owned())
     };
     apply(file, model_type, description).with_context(|| path.display().to_string())

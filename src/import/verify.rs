@@ -7,6 +7,7 @@ use serde::Deserialize;
 use vitrine_datasets::Picture;
 
 use crate::Classifier;
+use crate::files::read_text;
 
 /// An image and the logits that are expected for it.
 #[derive(Debug, Deserialize)]
@@ -43,8 +44,8 @@ pub struct Difference {
 /// # Errors
 /// When the file cannot be read, is of another form, lists nothing, or not `classes` finite logits for each image.
 pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
-    let text = std::fs::read(path).with_context(|| format!("--verify {}: cannot be read", path.display()))?;
-    let listed: Listed = serde_json::from_slice(&text).with_context(|| {
+    let text = read_text(path).with_context(|| format!("--verify {}", path.display()))?;
+    let listed: Listed = serde_json::from_str(&text).with_context(|| {
         format!(
             "--verify {}: needed is {{\"image\": \"a.png\", \"logits\": [...]}}, or a list of such objects",
             path.display()

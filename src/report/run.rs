@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use burn::module::Module;
-use vitrine_datasets::{Dataset, DecodeLimits, Loader, LoaderConfig, Sample, Split};
+use vitrine_datasets::{Dataset, Loader, LoaderConfig, Sample, Split};
 
 use super::{Mistake, Report, Thumbnail, Verdict, render};
 use crate::device::FoundDevice;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::model_file;
-use crate::train::{Progress, RunConfig, RunFolder, clock};
+use crate::train::{BadFiles, Progress, RunConfig, RunFolder, clock};
 
 /// How many mistakes are shown as pictures,
 const MISTAKES: usize = 24;
@@ -37,19 +37,21 @@ struct Measured<'a> {
 /// `metrics.json` and `report.html` and returns the result: that of the last of these splits.
 ///
 /// # Errors
-/// When the model cannot be read, no picture can, or a file cannot be written.
+/// When the model cannot be read, more pictures cannot than the limit allows, or a file cannot be written.
 pub fn of_run(
     folder: &RunFolder,
     config: &RunConfig,
     dataset: &Dataset,
     progress: &Progress,
     device: &FoundDevice,
+    mut bad_files: BadFiles,
 ) -> Result<RunReport> {
     let (_, model) = model_file::load(&folder.model(), &device.device)?;
     let measured = |split: &Split| -> Result<(Split, Measured<'_>)> {
         let samples = dataset.split(*split);
         let classes = config.classes.len();
-        let loader = Loader::new(samples.into(), LoaderConfig::evaluation(&config.preprocessing, classes))?;
+        let evaluation = LoaderConfig::evaluation(&config.preprocessing, classes);
+        let loader = Loader::new(samples.into(), LoaderConfig { limits: config.limits(), ..evaluation })?;
         let predicted = predict(&model, &loader, &config.preprocessing, classes, &device.device)?;
         let metrics = Metrics::compute(&predicted.predictions, &config.classes);
         Ok((*split, Measured { samples, predicted, metrics }))
@@ -78,10 +80,13 @@ pub fn of_run(
         split: split_name,
         verdicts: &verdicts,
         reliability: &reliability(&result.predicted.predictions),
-        mistakes: &mistakes(&result.predicted, result.samples, &config.classes),
+        mistakes: &mistakes(&result.predicted, result.samples, config),
         config_toml: &toml::to_string(config)?,
     });
     folder.write_report(&html)?;
+    for (split, Measured { samples, predicted, .. }) in &measured {
+        bad_files.judge(config.recipe.bad_file_limit, *split, &predicted.bad, samples.len())?;
+    }
     let line = format!(
         "top-1 {} on {split_name} (95 % interval {}, {} pictures), best epoch {}",
         percent(result.metrics.top1),
@@ -116,15 +121,15 @@ fn summary(
 }
 
 /// The surest mistakes, as pictures.
-fn mistakes(predicted: &Predicted, samples: &[Sample], classes: &[String]) -> Vec<Mistake> {
-    let limits = DecodeLimits::default();
+fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Vec<Mistake> {
+    let (classes, limits) = (&config.classes, &config.limits());
     predicted
         .predictions
         .confident_mistakes(MISTAKES)
         .into_iter()
         .filter_map(|mistake| {
             let picture = &samples[predicted.indices[mistake.sample]].picture;
-            let image = picture.decode(&limits).ok()?.fit(THUMBNAIL);
+            let image = picture.decode(limits).ok()?.fit(THUMBNAIL);
             Some(Mistake {
                 name: picture.name(),
                 truth: classes[mistake.truth].clone(),

@@ -1,5 +1,6 @@
 //! Training: the loop, its schedule and optimiser, and the checkpoints that make a run survive anything.
 
+mod bad_files;
 mod checkpoint;
 mod ema;
 pub mod interrupt;
@@ -17,6 +18,7 @@ mod start;
 mod threads;
 mod trainer;
 
+pub use bad_files::BadFiles;
 pub use checkpoint::{AskedLength, Progress};
 pub use layers::{Freeze, Layers};
 pub use place::data_path;

@@ -9,6 +9,7 @@ use vitrine_datasets::{
 use vitrine_models::{ImageSize, ModelConfig, Tokeniser, preset};
 
 use super::layers::Freeze;
+use crate::files::read_text;
 use crate::import;
 use crate::model_file::ModelCard;
 use crate::recipe::Recipe;
@@ -242,7 +243,7 @@ pub fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
 /// When the file cannot be read or describes no model; the message names it.
 pub fn read_model(path: &Path) -> Result<ModelConfig> {
     let named = || path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", named()))?;
+    let text = read_text(path).with_context(named)?;
     let config: ModelConfig = toml::from_str(&text).with_context(named)?;
     config.validate().with_context(named)?;
     Ok(config)

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::{Preprocessing, Split};
+use vitrine_datasets::{DecodeLimits, Preprocessing, Split};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::checkpoint;
 use super::lock::RunLock;
 use super::place::outside;
+use crate::class_names::check_unique;
 use crate::evaluate::Metrics;
-use crate::files::write_atomically;
+use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::recipe::Recipe;
 use crate::report::EpochRow;
@@ -48,6 +49,9 @@ pub struct RunConfig {
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
+    /// The most bytes of an image file, where it is not the usual number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_file_size: Option<u64>,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
     /// The architecture.
@@ -56,6 +60,13 @@ pub struct RunConfig {
     pub preprocessing: Preprocessing,
     /// How it is trained.
     pub recipe: Recipe,
+}
+
+impl RunConfig {
+    /// What decoding an image may cost.
+    pub fn limits(&self) -> DecodeLimits {
+        DecodeLimits::default().with_max_file_bytes(self.max_file_size)
+    }
 }
 
 /// The paths of a run, and what may be done with them. No other program writes into it meanwhile.
@@ -139,8 +150,9 @@ impl RunFolder {
         }
         checkpoint::locate(path)?;
         let folder = Self::locked(path).context("--resume")?;
-        let read = || -> Result<RunConfig> { Ok(toml::from_str(&fs::read_to_string(&file)?)?) };
+        let read = || -> Result<RunConfig> { Ok(toml::from_str(&read_text(&file)?)?) };
         let config = read().with_context(|| file.display().to_string())?;
+        check_unique(&config.classes).with_context(|| file.display().to_string())?;
         Ok((folder, config))
     }
 

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail};
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{BadFile, Batch, Dataset, DecodeLimits, Loader, LoaderConfig, Sample};
+use vitrine_datasets::{Batch, Dataset, Loader, LoaderConfig, Sample, Split};
 use vitrine_models::{VisionTransformer, ops};
 
-use super::checkpoint::{self, Progress, Running, State};
+use super::bad_files::BadFiles;
+use super::checkpoint::{self, Progress, State};
 use super::layers::Layers;
 use super::progress::{EpochBar, RunClock, epoch_line};
 use super::run_data::RunData;
@@ -53,6 +54,7 @@ pub struct Trainer {
     trained_on: TrainedOn,
     state: State,
     layers: Layers,
+    bad_files: BadFiles,
     sitting: Sitting,
 }
 
@@ -103,7 +105,7 @@ impl Trainer {
                     augmentation: train.then(|| recipe.augmentation.clone()),
                     label_smoothing: if train { recipe.label_smoothing } else { 0.0 },
                     classes: config.classes.len(),
-                    limits: DecodeLimits::default(),
+                    limits: config.limits(),
                     cache_bytes: 1 << 30,
                 },
             )
@@ -131,6 +133,7 @@ impl Trainer {
             train_samples: count,
             trained_on: data.trained_on.clone(),
             layers: Layers::new(&state.model),
+            bad_files: BadFiles::default(),
             state,
         };
         trainer.sitting.done_before = trainer.done();
@@ -138,6 +141,16 @@ impl Trainer {
             trainer.checkpoint()?;
         }
         Ok(trainer)
+    }
+
+    /// Makes known what the user was told of unreadable images.
+    pub fn set_bad_files(&mut self, bad_files: BadFiles) {
+        self.bad_files = bad_files;
+    }
+
+    /// What the user was told of unreadable images.
+    pub fn bad_files(&self) -> BadFiles {
+        self.bad_files.clone()
     }
 
     /// Where the run stands.
@@ -339,12 +352,14 @@ impl Trainer {
     fn end_epoch(&mut self) -> Result<()> {
         let images_per_second = self.images_per_second();
         let running = std::mem::take(&mut self.state.progress.running);
-        self.check_bad_files(&running)?;
+        let limit = self.config.recipe.bad_file_limit;
+        self.bad_files.judge(limit, Split::Train, &running.bad, self.train_samples)?;
         let start = Instant::now();
         let model = self.evaluated_model();
         let classes = &self.config.classes;
         let predicted =
             evaluate::predict(&model, &self.val, &self.config.preprocessing, classes.len(), &self.device)?;
+        self.bad_files.judge(limit, Split::Val, &predicted.bad, self.val.len())?;
         self.sitting.val_seconds = start.elapsed().as_secs_f64();
         let Metrics { samples, loss: val_loss, top1: val_top1, .. } =
             Metrics::compute(&predicted.predictions, classes);
@@ -381,28 +396,6 @@ impl Trainer {
         self.folder.write_metrics(&self.state.progress.history)?;
         if self.sitting.last_checkpoint.elapsed() > EPOCH_CHECKPOINT || interrupt::requested() {
             self.checkpoint()?;
-        }
-        Ok(())
-    }
-
-    fn check_bad_files(&self, running: &Running) -> Result<()> {
-        let Some(BadFile { name, message }) = running.bad.first() else { return Ok(()) };
-        let share = running.bad.len() as f64 / self.train_samples as f64;
-        let limit = self.config.recipe.bad_file_limit;
-        let summary = format!(
-            "{} of {} training pictures cannot be read, the first one being {name}: {message}",
-            running.bad.len(),
-            self.train_samples
-        );
-        if share > limit {
-            bail!(
-                "{summary}\nmore than the limit of {:.1} %: mend or remove them (`vitrine inspect` lists all), \
-                 or raise --bad-file-limit",
-                100.0 * limit
-            );
-        }
-        if self.state.progress.epoch == 0 {
-            note!("warning: {summary}; they are left out");
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ mod pytorch;
 mod zip_end;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
 use tempfile::TempPath;
+use vitrine_datasets::open_regular;
 use vitrine_models::weights::{IndexTable, NamedTensor};
 
 /// An open file: every tensor's key and shape, and the way to its values.
@@ -107,7 +107,8 @@ fn widen(bytes: &[u8], dtype: Dtype) -> Option<Vec<f32>> {
 /// # Errors
 /// When it cannot be read, is cut short, of another kind, or asks for more than weights.
 pub fn open(path: &Path) -> Result<WeightsFile> {
-    let file = File::open(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
+    let (file, _) = open_regular(path, u64::MAX)
+        .map_err(|problem| anyhow!("{}: cannot be opened: {problem}", path.display()))?;
     // SAFETY: the map is read only, and model files are replaced by renaming, never written in place; a foreign
     // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;

@@ -22,6 +22,20 @@ pub enum Reason {
     Unreadable(String),
 }
 
+impl Reason {
+    /// What is wrong, in the user's words.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unsupported(format) => {
+                format!("{format} images are not supported: convert it to PNG or JPEG")
+            }
+            Self::NoImage => "it is no image".to_owned(),
+            Self::Hidden => "it is hidden".to_owned(),
+            Self::Unreadable(message) => message.clone(),
+        }
+    }
+}
+
 /// What was found and is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {

@@ -24,6 +24,8 @@ pub enum Entry {
 /// above it is left out.
 pub struct Walk {
     root: PathBuf,
+    /// The root without links, where it is there.
+    place: Option<PathBuf>,
     entries: walkdir::IntoIter,
 }
 
@@ -31,7 +33,13 @@ impl Walk {
     /// Nothing is read before the first entry is asked for.
     pub fn new(root: &Path) -> Self {
         let entries = WalkDir::new(root).min_depth(1).follow_links(true).sort_by_file_name().into_iter();
-        Self { root: root.to_owned(), entries }
+        Self { root: root.to_owned(), place: root.canonicalize().ok(), entries }
+    }
+
+    /// The folder around the root that a link leads back to. The walk knows those that it came through itself.
+    fn circle(&self, entry: &DirEntry) -> Option<PathBuf> {
+        let above = entry.path_is_symlink().then(|| entry.path().canonicalize().ok())??;
+        self.place.as_ref()?.starts_with(&above).then_some(above)
     }
 }
 
@@ -51,7 +59,16 @@ impl Iterator for Walk {
             }
             return Some(Entry::LeftOut(entry.into_path(), Reason::Hidden));
         }
-        Some(if is_folder { Entry::Folder(entry.into_path()) } else { file(&name, entry) })
+        if !is_folder {
+            return Some(file(&name, entry));
+        }
+        match self.circle(&entry) {
+            Some(above) => {
+                self.entries.skip_current_dir();
+                Some(Entry::LeftOut(entry.into_path(), back_to(&above)))
+            }
+            None => Some(Entry::Folder(entry.into_path())),
+        }
     }
 }
 
@@ -83,11 +100,14 @@ fn head(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+fn back_to(above: &Path) -> Reason {
+    Reason::Unreadable(format!("a link back to {}, which it is in", above.display()))
+}
+
 fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {
     let path = error.path().unwrap_or(root).to_owned();
     if let Some(above) = error.loop_ancestor() {
-        let message = format!("a link back to {}, which it is in", above.display());
-        return Entry::LeftOut(path, Reason::Unreadable(message));
+        return Entry::LeftOut(path, back_to(above));
     }
     // A link to nothing: an image that cannot be read, if its name says so.
     if path.file_name().is_some_and(|name| is_image_name(&name.to_string_lossy())) && path.is_symlink() {
@@ -144,6 +164,17 @@ mod tests {
             ]
         );
         assert!(matches!(&found[10], Entry::LeftOut(path, Reason::Unreadable(_)) if path.ends_with("cat/h")));
+    }
+
+    #[test]
+    fn a_link_to_a_folder_around_the_root_is_a_circle() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("data/cat");
+        fs::create_dir_all(&folder).unwrap();
+        symlink(root.path(), folder.join("circle")).unwrap();
+        let found: Vec<Entry> = Walk::new(&folder).collect();
+        let [Entry::LeftOut(path, Reason::Unreadable(_))] = &found[..] else { panic!("{found:?}") };
+        assert!(path.ends_with("cat/circle"));
     }
 
     #[test]

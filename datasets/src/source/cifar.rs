@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Blob, Found, MAX_BYTES};
-use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind};
+use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind, duplicate_name};
 
 /// Pixels along each edge.
 const SIZE: u32 = 32;
@@ -136,7 +136,10 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
             file.malformed(format!("names {} classes: one name a line, 2 to 256 of them", names.len()))
         );
     }
-    Ok(names)
+    match duplicate_name(&names) {
+        Some(name) => Err(file.malformed(format!("names two classes '{name}': give each its own name"))),
+        None => Ok(names),
+    }
 }
 
 /// The samples of a file, whose bytes are taken from those that are left.

@@ -1,0 +1,44 @@
+//! Names that tell classes apart.
+
+use anyhow::{Result, bail};
+use vitrine_datasets::duplicate_name;
+
+/// Checks that no two classes have the same name.
+///
+/// # Errors
+/// Names the first that is there twice.
+pub fn check_unique(names: &[String]) -> Result<()> {
+    match duplicate_name(names) {
+        Some(name) => bail!("two classes are called `{name}`: results would not say which one is meant"),
+        None => Ok(()),
+    }
+}
+
+/// The names, with its number after each that several classes have, and whether there are such.
+pub fn numbered(names: &[String]) -> (Vec<String>, bool) {
+    let is_shared = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    if duplicate_name(names).is_none() {
+        return (names.to_vec(), false);
+    }
+    let number = |(index, name): (usize, &String)| match is_shared(name) {
+        true => format!("{name} ({index})"),
+        false => name.clone(),
+    };
+    (names.iter().enumerate().map(number).collect(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_names_are_refused_or_numbered() {
+        let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(check_unique(&names("cat dog")).is_ok());
+        let message = check_unique(&names("cat dog cat")).unwrap_err().to_string();
+        assert!(message.contains("`cat`"), "{message}");
+        assert_eq!(numbered(&names("cat dog")), (names("cat dog"), false));
+        let (numbered, is_changed) = numbered(&names("crane dog crane"));
+        assert_eq!((numbered.join(","), is_changed), ("crane (0),dog,crane (2)".to_owned(), true));
+    }
+}
