@@ -211,7 +211,7 @@ fn a_key_of_a_configuration_that_is_dropped_changed_or_added_is_honoured_refused
 
 #[test]
 fn what_a_configuration_states_is_compared_with_the_tensors() {
-    let cases: [(&str, &str, Value, &str); 14] = [
+    let cases: [(&str, &str, Value, &str); 15] = [
         ("hf_vit", "num_hidden_layers", json!(3), "depth: 3 is stated, and the weights have 2"),
         ("hf_vit", "hidden_size", json!(96), "embed_dim"),
         ("hf_vit", "intermediate_size", json!(96), "width of the MLPs"),
@@ -223,6 +223,7 @@ fn what_a_configuration_states_is_compared_with_the_tensors() {
         ("hf_vit", "model_type", json!("dinov3_vit"), "rotary positions"),
         ("hf_vit", "architectures", json!(["ViTForMaskedImageModeling"]), "ViTForMaskedImageModeling"),
         ("hf_swin", "depths", json!([2, 2, 2]), "depth"),
+        ("hf_swin", "layer_norm_eps", json!(1e-6), "norms of two kinds"),
         ("hf_swin", "window_size", json!(2), "window: 2 is stated, and the weights have 4"),
         ("timm_vit_avgpool_reg_layerscale", "reg_tokens", json!(0), "registers"),
         ("timm_vit", "model", json!("Eva"), "Eva is not supported"),
@@ -233,6 +234,21 @@ fn what_a_configuration_states_is_compared_with_the_tensors() {
         let error =
             Folder::new(&stored(case), Some(&config)).load().err().unwrap_or_else(|| panic!("{case}: {key}"));
         assert!(error.contains(part), "{case}: {key}: {error}");
+    }
+}
+
+#[test]
+fn images_are_prepared_in_the_size_that_a_classifier_is_for() {
+    for (side, fits) in [(32, true), (64, false)] {
+        let folder = Folder::new(&stored("hf_swin"), Some(&config("hf_swin")));
+        let preprocessor = json!({
+            "image_processor_type": "ViTImageProcessor", "do_resize": true, "do_center_crop": false, "do_normalize": true,
+            "do_rescale": true, "size": { "height": side, "width": side }, "resample": 3, "rescale_factor": 1.0 / 255.0,
+            "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+        });
+        std::fs::write(folder.path().join("preprocessor_config.json"), preprocessor.to_string()).unwrap();
+        let loaded = folder.load();
+        assert_eq!(loaded.is_ok(), fits, "{side}: {:?}", loaded.err());
     }
 }
 

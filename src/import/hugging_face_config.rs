@@ -134,6 +134,10 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     for (name, value) in &keys {
         key(name, value, is_swin, &mut facts).with_context(|| format!("`{name}`"))?;
     }
+    // Swin's norms of patches and before merging have PyTorch's epsilon there, whatever is stated.
+    if let Some(epsilon) = facts.norm_epsilon.filter(|epsilon| is_swin && *epsilon != 1e-5) {
+        bail!("`layer_norm_eps` is {epsilon}: Swin with norms of two kinds is not supported, and 1e-5 is");
+    }
     Ok(facts)
 }
 

@@ -28,6 +28,7 @@ use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
 use classes::class_names;
+use config_file::Description;
 use windows::Windows;
 
 /// What the user says about weights that they do not say themselves.
@@ -119,11 +120,23 @@ fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Opt
     account.notes.extend(reading.notes.iter().cloned());
     account.warnings.extend(reading.guesses.iter().cloned());
     let mut pipeline = preprocessing::choose(&description, layout, &reading.config, &mut account.warnings);
+    check_image_size(&description, &reading)?;
     stated::add_crop(options, &description, &mut pipeline)?;
     pipeline.validate()?;
     let classes = class_names(&reading, &description, options, &mut account.notes)?;
     let has_head = reading.has_head;
     Ok(Imported { card: ModelCard::new(reading.config, classes, pipeline), tensors, has_head, account })
+}
+
+/// A classifier is of one image size. A backbone may be used at several, as DINOv2 is.
+fn check_image_size(description: &Description, reading: &Reading) -> Result<()> {
+    let size = reading.config.image_size;
+    match description.image_size.filter(|stated| reading.has_head && *stated != [size.height, size.width]) {
+        Some([height, width]) => {
+            bail!("the preprocessing makes images of {height}x{width}, and the model is one for {size}")
+        }
+        None => Ok(()),
+    }
 }
 
 /// What is stated, with the windows that stored tables are for.
