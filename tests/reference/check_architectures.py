@@ -224,19 +224,21 @@ def make_transformers(cls, config_class):
     chosen = {key: value for key, value in SMALL.items() if key in fields or key == "num_labels"}
     if config_class is hf.SwinConfig or config_class is hf.Swinv2Config:
         chosen["patch_size"] = 2
-    for ratio in (2, 2.0):  # some take a whole number alone, some none
+    # Some take a whole number alone as the ratio, some none.
+    attempts = [{**chosen, **({"mlp_ratio": ratio} if "mlp_ratio" in chosen else {})} for ratio in (2, 2.0)]
+    for arguments in (*attempts, {}):
         try:
-            return cls(config_class(**{**chosen, **({"mlp_ratio": ratio} if "mlp_ratio" in chosen else {})}))
-        except Exception:
-            continue
-    config = config_class()
-    if hasattr(config, "num_hidden_layers"):
-        config.num_hidden_layers = 2
-    with torch.device("meta"):
-        size = sum(p.numel() for p in cls(config).parameters())
-    if size > 2e8:
-        raise RuntimeError(f"{size} parameters")
-    return cls(config)
+            config = config_class(**arguments)
+            if not arguments and hasattr(config, "num_hidden_layers"):
+                config.num_hidden_layers = 2
+            with torch.device("meta"):
+                size = sum(p.numel() for p in cls(config).parameters())
+            if size < 2e8:
+                return cls(config)
+            error = f"{size} parameters"
+        except Exception as e:
+            error = str(e)
+    raise RuntimeError(error)
 
 
 def check_transformers(binary, folder, name):
