@@ -15,6 +15,7 @@ pub mod export;
 mod files;
 pub mod hub;
 pub mod import;
+pub mod memory;
 pub mod model_file;
 mod names;
 mod output;

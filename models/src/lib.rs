@@ -26,6 +26,7 @@ pub mod drop_path;
 pub mod embed;
 pub mod head;
 pub mod linear;
+pub mod memory;
 pub mod mlp;
 pub mod norm;
 pub mod ops;
@@ -47,4 +48,5 @@ pub use config::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, MlpKind,
     ModelConfig, Normaliser, PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
 };
+pub use memory::StepMemory;
 pub use vision_transformer::VisionTransformer;

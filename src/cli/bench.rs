@@ -11,6 +11,7 @@ use vitrine_models::{ModelConfig, VisionTransformer, ops};
 
 use super::{DeviceArgs, Status, ThreadArgs, aliases};
 use crate::bounds::{self, within};
+use crate::memory::{self, Work};
 use crate::output::outln;
 use crate::recipe::Recipe;
 use crate::train::optimiser;
@@ -75,7 +76,11 @@ impl Bench {
         if found.is_gpu && self.threads.threads.is_some() {
             usage!("--threads has no effect on {}: random images are decoded by nothing", found.name);
         }
-        let (device, batch_size) = (found.device, self.batch_size);
+        let batch_size = self.batch_size;
+        let recipe =
+            Recipe { batch_size, gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
+        memory::check(&config, Work::Training(&recipe, batch_size), &found)?;
+        let device = found.device;
         let train = self.train(&config, &device)?;
         let model = config.init(&device)?;
         let infer = self.infer(&model, &config, batch_size, &device)?;

@@ -17,6 +17,7 @@ use super::file_size::FileSizeArgs;
 use super::{DeviceArgs, Status, ThreadArgs, aliases};
 use crate::Classifier;
 use crate::bounds::{self, within};
+use crate::memory::{self, Work};
 use crate::usage::usage;
 
 /// Classify pictures.
@@ -71,7 +72,12 @@ impl Classify {
         let mut printer = Printer::new(self.format, selection, &classifier.card().classes);
         let mut status = Status::Done;
         let (paths, separator) = (self.paths.clone(), if self.null { 0 } else { b'\n' });
+        let mut largest = 0;
         for batch in Batches::of(self.batch_size, move || inputs(paths, separator))? {
+            if batch.len() > largest {
+                largest = batch.len();
+                memory::check(&classifier.card().model, Work::Inference(largest), &device)?;
+            }
             status = worse(status, classify(&classifier, batch, &mut printer)?);
             printer.flush()?;
         }

@@ -12,6 +12,7 @@ use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs, aliases};
 use crate::bounds::{self, within};
 use crate::evaluate::{Metrics, NOT_FINITE, Part, Selection, predict, table};
+use crate::memory::{self, Work};
 use crate::model_file;
 use crate::output::{note, outln};
 use crate::text::printable;
@@ -50,14 +51,17 @@ pub(super) struct Evaluate {
 impl Evaluate {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
-        let device = self.device.select()?.device;
-        let (card, model) = model_file::load(&self.model, &device)?;
+        let found = self.device.select()?;
+        let device = &found.device;
+        let (card, model) = model_file::load(&self.model, device)?;
         self.data_args.check(&self.data, false)?;
         let dataset = self.data_args.open(&self.data)?;
         let selection = Selection::new(dataset, &self.data, self.split, &card)?;
         for remark in &selection.remarks {
             note!("{remark}");
         }
+        let batch = selection.samples.len().min(self.batch_size);
+        memory::check(&card.model, Work::Inference(batch), &found)?;
         let loader = Loader::new(
             selection.samples.clone().into(),
             LoaderConfig {
@@ -73,7 +77,7 @@ impl Evaluate {
                 cache_bytes: 0,
             },
         )?;
-        let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), &device)?;
+        let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), device)?;
         let broken = predicted.predictions.not_finite();
         if let Some(&first) = broken.first() {
             bail!(

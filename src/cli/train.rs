@@ -12,6 +12,7 @@ use super::{DeviceArgs, Status, ThreadArgs, aliases};
 use crate::bounds::{self, within};
 use crate::device::FoundDevice;
 use crate::hub;
+use crate::memory::{self, Work};
 use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
@@ -108,11 +109,11 @@ impl Train {
         interrupt::listen()?;
         let mut bad_files = BadFiles::default();
         let (config, folder, data, start) = match &self.resume {
-            Some(run) => match self.resumed(run)? {
+            Some(run) => match self.resumed(run, &device)? {
                 Some(begun) => begun,
                 None => return Ok(Status::Done),
             },
-            None => self.begun(&mut bad_files)?,
+            None => self.begun(&device, &mut bad_files)?,
         };
         for remark in &data.remarks {
             note!("{remark}");
@@ -126,7 +127,11 @@ impl Train {
     }
 
     /// A new run: everything decided, its folder made.
-    fn begun(&self, bad_files: &mut BadFiles) -> Result<(RunConfig, RunFolder, RunData, Start)> {
+    fn begun(
+        &self,
+        device: &FoundDevice,
+        bad_files: &mut BadFiles,
+    ) -> Result<(RunConfig, RunFolder, RunData, Start)> {
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
         self.data_args.check(&self.data, fetches)?;
         let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
@@ -170,6 +175,7 @@ impl Train {
             Some(weights) => begin_with(weights, &config)?,
             None => Start::Fresh,
         };
+        memory::check(&config.model, Work::Training(&config.recipe, dataset.train.len()), device)?;
         judge_files(&dataset, &config, bad_files)?;
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
         data.write(&folder)?;
@@ -196,7 +202,11 @@ impl Train {
     }
 
     /// A run that was begun earlier; none where nothing is left of it to do.
-    fn resumed(&self, run: &Path) -> Result<Option<(RunConfig, RunFolder, RunData, Start)>> {
+    fn resumed(
+        &self,
+        run: &Path,
+        device: &FoundDevice,
+    ) -> Result<Option<(RunConfig, RunFolder, RunData, Start)>> {
         let asked = AskedLength { epochs: self.epochs, seconds: self.time.map(|time| time.as_secs_f64()) };
         let (folder, config) = match resume(run, asked)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
@@ -209,6 +219,8 @@ impl Train {
         let mut data_args = self.data_args.or(config.data_dir.clone());
         data_args.file_size.max_file_size = config.max_file_size;
         let data = RunData::reopen(data_args.open(&found(&config))?, &config, &folder)?;
+        let images = data.dataset().train.len();
+        memory::check(&config.model, Work::Training(&config.recipe, images), device)?;
         if asked != AskedLength::default() {
             folder.write_config(&config)?;
         }

@@ -19,6 +19,7 @@ use super::schedule::{Length, learning_rate};
 use super::start::Start;
 use super::{ema, interrupt, optimiser, threads as run_threads};
 use crate::evaluate::{self, Metrics};
+use crate::memory;
 use crate::model_file::{ModelCard, Validation};
 use crate::output::note;
 use crate::report::EpochRow;
@@ -106,7 +107,7 @@ impl Trainer {
                     label_smoothing: if train { recipe.label_smoothing } else { 0.0 },
                     classes: config.classes.len(),
                     limits: config.limits(),
-                    cache_bytes: 1 << 30,
+                    cache_bytes: memory::for_cache(),
                 },
             )
         };

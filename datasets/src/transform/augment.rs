@@ -139,6 +139,9 @@ impl Augmentation {
             let allowed = "a rising pair of finite numbers above 0";
             check(rising(ratio), "crop.resized.ratio", &ratio, allowed)?;
         }
+        if let Crop::Pad { pixels } = self.crop {
+            check(pixels <= 4096, "crop.pad.pixels", &pixels, "a whole number from 0 to 4096")?;
+        }
         let within = |key, value: f64, highest: f64, allowed| {
             check((0.0..=highest).contains(&value) && value.is_finite(), key, &value, allowed)
         };

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::colour::luma;
 use crate::Image;
 
+/// Pixels; a picture of more would not fit the memory of most machines.
+const LARGEST_SIDE: usize = 16_384;
+/// Pictures are scaled to their size divided by it.
+const LEAST_CROP: f64 = 0.05;
+
 /// What is done to a picture before a model sees it; stored with the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,12 +58,12 @@ pub enum ResizeRule {
     Squash,
     /// Both sides are scaled to size / crop, then the centre is cut out (timm's `crop_mode = squash`).
     SquashCrop {
-        /// Share of the scaled sides that is kept: above 0 and at most 1.
+        /// Share of the scaled sides that is kept: from 0.05 to 1.
         crop: f64,
     },
     /// The shorter side is scaled to size / crop, then the centre is cut out (timm's `crop_mode = center`).
     ShorterSide {
-        /// Share of the scaled side that is kept: above 0 and at most 1.
+        /// Share of the scaled side that is kept: from 0.05 to 1.
         crop: f64,
     },
 }
@@ -88,8 +93,11 @@ impl Preprocessing {
     /// Names the key and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidPreprocessing> {
         let fail = |message: String| Err(InvalidPreprocessing(message));
-        if self.image_size.contains(&0) {
-            return fail("`image_size` must be at least 1".to_owned());
+        if !self.image_size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) {
+            return fail(format!(
+                "`image_size` is {:?}: from 1 to {LARGEST_SIDE} pixels are possible",
+                self.image_size
+            ));
         }
         if self.channels != 1 && self.channels != 3 {
             return fail(format!("`channels` is {}: pictures have 1 or 3", self.channels));
@@ -104,9 +112,9 @@ impl Preprocessing {
         }
         match self.resize {
             ResizeRule::ShorterSide { crop } | ResizeRule::SquashCrop { crop }
-                if !(crop > 0.0 && crop <= 1.0) =>
+                if !(LEAST_CROP..=1.0).contains(&crop) =>
             {
-                fail(format!("`crop` is {crop}: a share above 0 and at most 1 is needed"))
+                fail(format!("`crop` is {crop}: a share from {LEAST_CROP} to 1 is needed"))
             }
             ResizeRule::ShorterSide { .. } | ResizeRule::SquashCrop { .. } | ResizeRule::Squash => Ok(()),
         }

@@ -5,6 +5,7 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 use super::{AttentionSpec, Context, MixerCost, MultiHeadAttention, RelativePositionBias, hide, multi_head};
 use crate::complexity::product;
+use crate::config::MOST_PAIRS;
 use crate::ops::{RowMap, gather_rows};
 use crate::{ConfigError, ModelConfig, RelativePosition, Score};
 
@@ -146,9 +147,6 @@ impl Layout {
         Some(Tensor::from_data(TensorData::new(mask, [counts[0] * counts[1], 1, area, area]), device))
     }
 }
-
-/// Swin-B at 384 pixels has 1.3 million; this many take 1 GiB.
-const MOST_PAIRS: usize = 1 << 28;
 
 /// What windows ask of a configuration.
 pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<(), ConfigError> {

@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::VisionTransformer;
 use crate::attention::Mixer;
 
+pub(crate) mod bounds;
 mod choice;
 mod validate;
+
+pub(crate) use bounds::MOST_PAIRS;
 
 pub use choice::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, MlpKind, Normaliser, PerStage,

@@ -2,13 +2,8 @@
 
 use super::{
     BlockStyle, ChannelGate, ConfigError, ImageSize, MlpKind, ModelConfig, Normaliser, Pool, Position,
-    PositionPlace, Score, Tokeniser,
+    PositionPlace, Score, Tokeniser, bounds,
 };
-
-/// In pixels; beyond it sizes of masks and tables overflow before memory ends.
-const LARGEST_SIDE: usize = 16_384;
-const LARGEST_DIM: usize = 1 << 20;
-const MOST_STAGES: usize = 8;
 
 type Checked = Result<(), ConfigError>;
 
@@ -27,9 +22,11 @@ impl ModelConfig {
     /// # Errors
     /// Names the keys that do not fit, with their values and the way out.
     pub fn validate(&self) -> Checked {
+        bounds::check(self)?;
         self.check_sizes()?;
         self.check_tokeniser()?;
         self.check_stages()?;
+        bounds::check_together(self)?;
         self.check_tokens()?;
         self.check_position()?;
         self.check_attention()?;
@@ -38,7 +35,7 @@ impl ModelConfig {
     }
 
     fn check_sizes(&self) -> Checked {
-        if !(self.mlp_ratio.is_finite() && self.mlp_ratio > 0.0 && self.mlp_ratio < 1e6) {
+        if self.mlp_ratio <= 0.0 {
             return fail(format!("`mlp_ratio` is {}: a number above 0 is needed", self.mlp_ratio));
         }
         let least = |values: &[usize]| values.iter().copied().min().unwrap_or(0);
@@ -57,19 +54,6 @@ impl ModelConfig {
             if value == 0 {
                 return fail(format!("`{key}` leaves nothing: it must be at least 1"));
             }
-        }
-        if self.image_size.height.max(self.image_size.width) > LARGEST_SIDE {
-            return fail(format!(
-                "`image_size` is {}: at most {LARGEST_SIDE} pixels a side are possible",
-                self.image_size
-            ));
-        }
-        if self.num_stages() > MOST_STAGES || self.embed_dim > LARGEST_DIM {
-            return fail(format!(
-                "`depth` lists {} stages of `embed_dim` {} and more: at most {MOST_STAGES} and {LARGEST_DIM} are possible",
-                self.num_stages(),
-                self.embed_dim
-            ));
         }
         Ok(())
     }

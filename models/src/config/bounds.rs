@@ -1,0 +1,245 @@
+//! The most that each number of a configuration may be: no file makes the program ask for more memory than a machine has, and no
+//! product of two of them overflows.
+
+use super::{ConfigError, ModelConfig, Normaliser, Score, Tokeniser};
+use crate::Mixer;
+
+/// In pixels.
+const LARGEST_SIDE: usize = 16_384;
+const LARGEST_DIM: usize = 1 << 16;
+const MOST_STAGES: usize = 8;
+const MOST_BLOCKS: usize = 1024;
+const MOST_CLASSES: usize = 1 << 20;
+/// In numbers: 64 GiB of float32.
+const MOST_PARAMETERS: f64 = (1u64 << 34) as f64;
+/// Tokens of one image by their width, in numbers: half a GiB of float32.
+const MOST_ACTIVATIONS: f64 = (1u64 << 27) as f64;
+/// Multiply-adds of the attention of one image.
+const MOST_ATTENTION: f64 = (1u64 << 58) as f64;
+/// Pairs of tokens that a mask or an index has a place for: 1 GiB. Swin-B at 384 pixels has 1.3 million.
+pub(crate) const MOST_PAIRS: usize = 1 << 28;
+
+/// Checks every number by itself, then what they make together.
+///
+/// # Errors
+/// Names the keys and what is possible.
+pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
+    for (key, value, most) in numbers(config) {
+        if value > most {
+            return Err(ConfigError(format!("`{key}` is {value}: at most {most} is possible")));
+        }
+    }
+    if config.mlp_ratio.is_nan() || config.mlp_ratio > 1024.0 {
+        return Err(ConfigError(format!("`mlp_ratio` is {}: at most 1024 is possible", config.mlp_ratio)));
+    }
+    Ok(())
+}
+
+/// Every number that memory or time depends on, with its key and the most that it may be.
+fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
+    let most = |values: &[usize]| values.iter().copied().max().unwrap_or(0);
+    let total = |values: &[usize]| values.iter().fold(0, |sum: usize, value| sum.saturating_add(*value));
+    let mut numbers = vec![
+        ("image_size", config.image_size.height.max(config.image_size.width), LARGEST_SIDE),
+        ("channels", config.channels, 1024),
+        ("num_classes", config.num_classes, MOST_CLASSES),
+        ("patch_size", config.patch_size, LARGEST_SIDE),
+        ("embed_dim", config.embed_dim, LARGEST_DIM),
+        ("stages of depth", config.depth.stages(), MOST_STAGES),
+        ("depth", total(&config.depth.0), MOST_BLOCKS),
+        ("num_heads", most(&config.num_heads.0), LARGEST_DIM << MOST_STAGES),
+        ("registers", config.registers, 4096),
+        ("class_depth", config.class_depth, MOST_BLOCKS),
+        ("head_hidden", most(&config.head_hidden), MOST_CLASSES),
+        ("layers of head_hidden", config.head_hidden.len(), 16),
+        ("mixers", config.mixers.len(), MOST_BLOCKS),
+    ];
+    if let Tokeniser::Convolution { layers, kernel_size } = config.tokeniser {
+        numbers.push(("tokeniser.convolution.layers", layers, 16));
+        numbers.push(("tokeniser.convolution.kernel_size", kernel_size, 127));
+    }
+    numbers.extend(config.mixers.iter().filter_map(|mixer| match *mixer {
+        Mixer::Window(size) => Some(("window", size, LARGEST_SIDE)),
+        Mixer::ShiftedWindow(size) => Some(("shifted_window", size, LARGEST_SIDE)),
+        Mixer::Neighbourhood(radius) => Some(("neighbourhood", radius, LARGEST_SIDE)),
+        Mixer::Global | Mixer::CrossCovariance => None,
+    }));
+    numbers
+}
+
+/// Checks what a configuration of possible numbers makes of them together.
+///
+/// # Errors
+/// Names the keys that are too large together, and what comes of them.
+pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
+    let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
+    let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighbourhood(_));
+    let keeps_pairs = config.mixers.iter().any(masked)
+        || config.attention.score == Score::Locality
+        || config.attention.normaliser != Normaliser::Softmax;
+    let blocks = (config.depth.sum() + config.class_depth) as f64;
+    let all = [
+        (
+            tokens * dim,
+            MOST_ACTIVATIONS,
+            "`image_size`, `patch_size` and `embed_dim` make",
+            "numbers of an image's tokens",
+        ),
+        (
+            tokens * tokens * dim * blocks,
+            MOST_ATTENTION,
+            "`image_size`, `patch_size` and `depth` make",
+            "multiply-adds",
+        ),
+        (
+            if keeps_pairs { tokens * tokens } else { 0.0 },
+            MOST_PAIRS as f64,
+            "`image_size` and `patch_size` make",
+            "pairs of tokens for a mask",
+        ),
+        (
+            parameters(config),
+            MOST_PARAMETERS,
+            "`embed_dim`, `depth`, `mlp_ratio`, `num_classes` and `head_hidden` make",
+            "parameters",
+        ),
+    ];
+    for (value, most, keys, what) in all {
+        if value > most {
+            return Err(ConfigError(format!("{keys} {value:.1e} {what}: at most {most:.1e} are possible")));
+        }
+    }
+    Ok(())
+}
+
+/// About as many parameters as the model has, at least as many as its products need.
+pub(crate) fn parameters(config: &ModelConfig) -> f64 {
+    let product = |a: usize, b: usize| a as f64 * b as f64;
+    let stages: f64 = (0..config.num_stages())
+        .map(|stage| {
+            let dim = config.stage_dim(stage);
+            let block = 4.0 * product(dim, dim) + 2.0 * product(dim, config.mlp_dim(stage));
+            config.depth[stage] as f64 * block + 8.0 * product(dim, dim)
+        })
+        .sum();
+    let classes = config.class_depth as f64
+        * (4.0 * product(config.embed_dim, config.embed_dim)
+            + 2.0 * product(config.embed_dim, config.mlp_dim(0)));
+    let patch = |copies: usize| {
+        product(copies * config.channels, config.embed_dim) * product(config.patch_size, config.patch_size)
+    };
+    let tokeniser = match config.tokeniser {
+        Tokeniser::Patch => patch(1),
+        Tokeniser::ShiftedPatch => patch(5),
+        Tokeniser::Convolution { layers, kernel_size } => {
+            let inputs = config.channels + layers.saturating_sub(1) * config.embed_dim;
+            product(kernel_size, kernel_size) * product(inputs, config.embed_dim)
+        }
+    };
+    let widths = config.head_hidden.iter().chain([&config.num_classes]);
+    let head: f64 = widths
+        .scan(config.last_dim(), |width, &next| Some(product(std::mem::replace(width, next), next)))
+        .sum();
+    let tokens = product(config.num_tokens(), config.embed_dim);
+    stages + classes + tokeniser + 2.0 * head + tokens
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{preset, testing};
+    use burn::module::Module;
+    use burn::tensor::Device;
+    use serde_json::{Number, Value, json};
+
+    /// Calls `visit` with every copy of `value` in which one number is another one, and the way to that number.
+    fn spoiled(value: &Value, replacements: &[Value], visit: &mut dyn FnMut(&str, Value)) {
+        fn ways(value: &Value, way: &str, found: &mut Vec<String>) {
+            match value {
+                Value::Number(_) => found.push(way.to_owned()),
+                Value::Array(items) => {
+                    items.iter().enumerate().for_each(|(i, item)| ways(item, &format!("{way}/{i}"), found));
+                }
+                Value::Object(entries) => {
+                    entries.iter().for_each(|(key, item)| ways(item, &format!("{way}/{key}"), found));
+                }
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        ways(value, "", &mut found);
+        for way in found {
+            for replacement in replacements {
+                let mut copy = value.clone();
+                *copy.pointer_mut(&way).unwrap() = replacement.clone();
+                visit(&way, copy);
+            }
+        }
+    }
+
+    #[test]
+    fn any_number_at_any_place_is_refused_or_makes_a_model_of_bounded_size() {
+        let device = Device::default();
+        let huge = [1 << 31, 1 << 32, 1 << 48, 1 << 63, u64::MAX - 1, u64::MAX].map(|number| json!(number));
+        let small = [0, 1, 2, 3, 5, 64, 1000, 70_000, 1_000_000_000].map(|number| json!(number));
+        let odd = [
+            json!(-1),
+            json!(1e300),
+            json!(-1e300),
+            json!(1e-300),
+            Value::Number(Number::from_f64(0.5).unwrap()),
+        ];
+        let replacements: Vec<Value> = huge.into_iter().chain(small).chain(odd).collect();
+        let presets = preset::all().into_iter().map(|entry| entry.config());
+        let (mut refused, mut made) = (0, 0);
+        for config in testing::variants().into_iter().chain(presets) {
+            assert_eq!(config.validate(), Ok(()));
+            spoiled(&serde_json::to_value(&config).unwrap(), &replacements, &mut |way, copy| {
+                let Ok(config) = serde_json::from_value::<ModelConfig>(copy.clone()) else {
+                    return refused += 1;
+                };
+                if config.validate().is_err() {
+                    return refused += 1;
+                }
+                made += 1;
+                // Blocks are made one by one: what is deep is measured by its count alone.
+                assert!(config.depth.sum() + config.class_depth <= 2 * MOST_BLOCKS, "{way}: {copy}");
+                assert!(crate::Complexity::of(&config).total() > 0, "{way}: {copy}");
+                if config.depth.sum() + config.class_depth <= 24 && parameters(&config) < 1e7 {
+                    let counted = config.init(&device).unwrap().num_params() as f64;
+                    let estimate = parameters(&config);
+                    assert!(counted <= 1.5 * estimate + 1e6, "{way}: {counted} {estimate} {copy}");
+                }
+            });
+        }
+        assert!(refused > 10_000 && made > 1000, "{refused} {made}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        type Spoil = fn(&mut ModelConfig);
+        let spoils: [Spoil; 5] = [
+            |c| c.mlp_ratio = f64::NAN,
+            |c| c.layer_scale = Some(f64::NAN),
+            |c| c.norm_epsilon = f64::NAN,
+            |c| c.dropout = f64::NAN,
+            |c| c.attention_dropout = f64::NAN,
+        ];
+        for (number, spoil) in spoils.into_iter().enumerate() {
+            let mut config = preset::find("vit_pico_patch4_32").unwrap();
+            spoil(&mut config);
+            assert!(config.validate().is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn presets_are_estimated_well() {
+        for entry in preset::all() {
+            let config = entry.config();
+            let counted = config.init(&Device::default()).unwrap().num_params() as f64;
+            let ratio = parameters(&config) / counted;
+            assert!((0.8..1.6).contains(&ratio), "{}: {ratio}", entry.name);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! How much memory a step takes on the CPU, from formulas fitted to what was measured (`vitrine bench`'s peak, see the tests).
+//!
+//! Of each token a block keeps for the backward pass about eight times its width (norms, queries, keys, values, what is mixed, sums) and
+//! four times the MLP's. Parameters are there with their gradients and both moments of AdamW.
+
+use crate::config::bounds;
+use crate::{ModelConfig, Normaliser, Score};
+
+/// What a step of a model holds, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepMemory {
+    /// One copy of the parameters.
+    pub parameters: u64,
+    /// What a training step keeps of one image for its backward pass.
+    pub kept: u64,
+    /// The same with gradient checkpointing: what goes into each block, and what the largest one keeps.
+    pub kept_with_checkpointing: u64,
+    /// What a forward pass holds of one image at a time.
+    pub forward: u64,
+}
+
+impl StepMemory {
+    /// Of a validated configuration. Parameters are estimated, not made.
+    pub fn of(config: &ModelConfig) -> Self {
+        let size = config.image_size;
+        let image = (config.channels * size.height * size.width) as u64;
+        let blocks = Blocks::of(config);
+        Self {
+            parameters: 4 * bounds::parameters(config) as u64,
+            kept: 4 * (3 * image + blocks.kept),
+            kept_with_checkpointing: 4 * (3 * image + 2 * blocks.inputs + blocks.largest),
+            forward: 4 * (2 * image + blocks.largest / 2),
+        }
+    }
+
+    /// Bytes of training on batches of so many images.
+    pub fn training(&self, batch: usize, gradient_checkpointing: bool) -> u64 {
+        let image = if gradient_checkpointing { self.kept_with_checkpointing } else { self.kept };
+        4 * self.parameters + image.saturating_mul(batch as u64)
+    }
+
+    /// Bytes of forward passes of so many images.
+    pub fn inference(&self, batch: usize) -> u64 {
+        self.parameters + self.forward.saturating_mul(batch as u64)
+    }
+}
+
+/// Numbers of one image.
+#[derive(Default)]
+struct Blocks {
+    /// What all blocks keep.
+    kept: u64,
+    /// What goes into them.
+    inputs: u64,
+    /// What the largest one keeps.
+    largest: u64,
+}
+
+impl Blocks {
+    fn of(config: &ModelConfig) -> Self {
+        let options = &config.attention;
+        let keeps_maps = options.talking_heads
+            || options.normaliser != Normaliser::Softmax
+            || options.score == Score::Additive
+            || config.attention_dropout > 0.0;
+        let mut blocks = Self::default();
+        for stage in 0..config.num_stages() {
+            let [rows, columns] = config.stage_grid(stage);
+            let tokens = (config.num_prefix_tokens() + rows * columns) as u64;
+            let (dim, hidden) = (config.stage_dim(stage) as u64, config.mlp_dim(stage) as u64);
+            for block in 0..config.depth[stage] {
+                let maps = config.mixer(block).cost(config, stage).attention_weights;
+                let kept = tokens * (8 * dim + 4 * hidden) + if keeps_maps { 4 * maps } else { 0 };
+                blocks.kept += kept;
+                blocks.inputs += tokens * dim;
+                blocks.largest = blocks.largest.max(kept);
+            }
+        }
+        blocks
+    }
+}

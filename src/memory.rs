@@ -1,0 +1,142 @@
+//! Whether what is asked for fits the memory, judged before anything is begun.
+
+use anyhow::{Result, bail};
+use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, get_current_pid};
+use vitrine_models::{ModelConfig, StepMemory};
+
+use crate::device::FoundDevice;
+use crate::output::note;
+use crate::recipe::Recipe;
+
+/// The program itself, its threads and their buffers.
+const PROGRAM: u64 = 64 << 20;
+/// Batches of images that wait or are made: see `LoaderConfig::prefetch`.
+const BATCHES: u64 = 6;
+/// How far an estimate may be above what is there before it is refused: estimates were within this of what was measured.
+const DOUBT: f64 = 1.5;
+
+/// What a command is going to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    /// Train on so many images with a recipe.
+    Training(&'a Recipe, usize),
+    /// Forward passes of so many images at once.
+    Inference(usize),
+}
+
+/// Refuses work that clearly does not fit the memory of this machine or of the control group that this program is in; where it
+/// may just fit, says so. Memory of a GPU is not looked at.
+///
+/// # Errors
+/// Says how much is needed and available, and what to lower.
+pub fn check(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> Result<()> {
+    if device.is_gpu {
+        return Ok(());
+    }
+    let Some(available) = available() else { return Ok(()) };
+    let needed = needed(model, work);
+    if needed as f64 > DOUBT * available as f64 {
+        bail!("{}", refusal(needed, available, work));
+    }
+    if needed > available {
+        note!("warning: {}", refusal(needed, available, work));
+    }
+    Ok(())
+}
+
+/// Bytes that the work takes.
+fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
+    let memory = StepMemory::of(model);
+    let size = model.image_size;
+    let image = 4 * (model.channels * size.height * size.width) as u64;
+    match work {
+        Work::Training(recipe, images) => {
+            let batch = recipe.batch_size.min(images);
+            let average = if recipe.ema_decay > 0.0 { memory.parameters } else { 0 };
+            let sums = if recipe.accumulate > 1 { memory.parameters } else { 0 };
+            let batches = BATCHES * batch as u64 * image;
+            PROGRAM + memory.training(batch, recipe.gradient_checkpointing) + average + sums + batches
+        }
+        Work::Inference(batch) => PROGRAM + memory.inference(batch) + 2 * batch as u64 * image,
+    }
+}
+
+/// Bytes that this program can have: what the machine has free or can free, or what its control group has left.
+pub fn available() -> Option<u64> {
+    let mut system = System::new().ok()?;
+    system.refresh_memory();
+    let machine = Some(system.available_memory()).filter(|bytes| *bytes > 0)?;
+    let mut group = || {
+        let process = get_current_pid().ok()?;
+        let refresh = ProcessRefreshKind::nothing();
+        system.refresh_processes_specifics(ProcessesToUpdate::Some(&[process]), false, refresh);
+        let limits = system.process(process)?.cgroup_limits()?;
+        // Not what is free: pages of files count as taken there, and make room when it is needed.
+        Some(limits.total_memory.saturating_sub(limits.rss))
+    };
+    Some(group().map_or(machine, |group| group.min(machine)))
+}
+
+/// Bytes that a loader may keep decoded images in: a part of what there is.
+pub fn for_cache() -> u64 {
+    available().map_or(1 << 30, |bytes| (bytes / 8).min(1 << 30))
+}
+
+fn refusal(needed: u64, available: u64, work: Work<'_>) -> String {
+    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let lower = match work {
+        Work::Training(recipe, _) if recipe.gradient_checkpointing => {
+            "take a smaller --batch-size, --image-size or --model"
+        }
+        Work::Training(..) => {
+            "take a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
+        }
+        Work::Inference(_) => "take a smaller --batch-size",
+    };
+    format!(
+        "about {} of memory are needed and {} are available: {lower}",
+        gigabytes(needed),
+        gigabytes(available)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vitrine_models::preset;
+
+    #[test]
+    fn the_machine_tells_its_memory() {
+        let available = available().unwrap();
+        assert!(available > 64 << 20, "{available}");
+    }
+
+    /// Megabytes that `vitrine bench --model NAME --batch-size N --steps 1 --threads 2` reported as its peak.
+    #[test]
+    fn estimates_are_near_what_was_measured() {
+        let cases: [(&str, usize, bool, f64); 11] = [
+            ("vit_tiny_patch16_224", 16, false, 813.0),
+            ("vit_tiny_patch16_224", 16, true, 292.0),
+            ("vit_tiny_patch16_224", 64, false, 3276.0),
+            ("vit_small_patch16_224", 16, false, 1713.0),
+            ("vit_small_patch16_224", 16, true, 646.0),
+            ("vit_base_patch16_224", 4, false, 1839.0),
+            ("vit_pico_patch4_32", 64, false, 202.0),
+            ("vit_pico_patch4_32", 512, false, 1238.0),
+            ("swin_tiny_patch4_window7_224", 8, false, 1550.0),
+            ("swin_tiny_patch4_window7_224", 8, true, 939.0),
+            ("cait_xxs24_224", 8, false, 1456.0),
+        ];
+        for (name, batch, gradient_checkpointing, measured) in cases {
+            let model = preset::find(name).unwrap();
+            let recipe = Recipe { batch_size: batch, gradient_checkpointing, ..Recipe::default() };
+            // The images of a bench are made once.
+            let estimate = needed(&model, Work::Training(&recipe, batch)) as f64 / 1048576.0;
+            let ratio = estimate / measured;
+            assert!(
+                (1.0 / DOUBT..DOUBT).contains(&ratio),
+                "{name}, {batch}: {estimate:.0} MB, measured {measured}"
+            );
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Sizes that no machine has the memory for: an error that says what to lower, and nothing left behind.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use predicates::prelude::*;
+use predicates::str::contains;
+use support::{Pictures, TINY, vitrine};
+
+#[test]
+fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 12);
+    pictures.fill("data/blue", [30, 30, 200], 12);
+    // Each image has a million tokens and each batch 8 of them.
+    pictures.write(
+        "large.toml",
+        "image_size = 8192\npatch_size = 8\nembed_dim = 64\ndepth = 400\nnum_heads = 2\nposition = \"none\"\n",
+    );
+    pictures.write("tiny.toml", TINY);
+    let refused = || contains("GB of memory are needed").and(contains("--batch-size"));
+    vitrine(&pictures)
+        .args(["train", "data", "--model", "large.toml", "--epochs", "1", "--batch-size", "8"])
+        .assert()
+        .code(1)
+        .stderr(refused().and(contains("--gradient-checkpointing")).and(contains("--image-size")));
+    assert!(!pictures.path("runs").exists(), "a refused run leaves no folder behind");
+    vitrine(&pictures)
+        .args(["bench", "--model", "vit_large_patch16_224", "--batch-size", "60000"])
+        .assert()
+        .code(1)
+        .stderr(refused());
+    // As large a batch, of as few images as there are, fits.
+    vitrine(&pictures)
+        .args([
+            "train",
+            "data",
+            "--model",
+            "tiny.toml",
+            "--epochs",
+            "1",
+            "--batch-size",
+            "60000",
+            "--output",
+            "run",
+        ])
+        .assert()
+        .success()
+        .stderr(contains("memory").not());
+    for command in [&["classify", "run", "data"][..], &["evaluate", "run", "data"]] {
+        vitrine(&pictures).args(command).args(["--batch-size", "60000"]).assert().success();
+    }
+}
+
+#[test]
+fn numbers_that_no_model_has_are_refused_by_key() {
+    let pictures = Pictures::new();
+    pictures.fill("data/red", [200, 30, 30], 6);
+    pictures.fill("data/blue", [30, 30, 200], 6);
+    let huge = ["1000000000", "2147483648", "9223372036854775807"];
+    let train = |more: &[&str]| vitrine(&pictures).args(["train", "data"]).args(more).assert().failure();
+    for value in huge {
+        for key in ["depth", "embed_dim", "num_heads", "image_size", "patch_size"] {
+            let model: String =
+                TINY.lines()
+                    .map(|line| {
+                        if line.starts_with(key) { format!("{key} = {value}\n") } else { format!("{line}\n") }
+                    })
+                    .collect();
+            pictures.write("model.toml", &model);
+            train(&["--model", "model.toml"]).stderr(contains(key).and(contains("panicked").not()));
+        }
+        for key in ["epochs", "batch_size", "accumulate"] {
+            pictures.write("recipe.toml", &format!("{key} = {value}\n"));
+            train(&["--recipe", "recipe.toml"]).stderr(contains(key).and(contains("panicked").not()));
+        }
+    }
+    assert!(!pictures.path("runs").exists());
+    // A model file whose description is changed to such a number.
+    pictures.write("tiny.toml", TINY);
+    vitrine(&pictures)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
+        .assert()
+        .success();
+    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    for (key, value) in
+        [(r#"\"depth\":1,"#, r#"\"depth\":1000000000,"#), (r#"\"embed_dim\":16,"#, r#"\"embed_dim\":65536,"#)]
+    {
+        std::fs::write(pictures.path("spoiled.safetensors"), spoiled(&model, key, value)).unwrap();
+        for command in
+            [&["classify", "spoiled.safetensors", "data"][..], &["evaluate", "spoiled.safetensors", "data"]]
+        {
+            vitrine(&pictures)
+                .args(command)
+                .assert()
+                .code(1)
+                .stderr(contains("spoiled.safetensors").and(contains("panicked").not()));
+        }
+    }
+}
+
+/// A safetensors file with another text in its header, whose length is set anew.
+fn spoiled(model: &[u8], key: &str, value: &str) -> Vec<u8> {
+    let length = u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
+    let header = std::str::from_utf8(&model[8..8 + length]).unwrap();
+    assert!(header.contains(key), "{header}");
+    let header = header.replace(key, value);
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(&model[8 + length..]);
+    bytes
+}
