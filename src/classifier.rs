@@ -57,7 +57,7 @@ impl Classifier {
         let preprocessing = &self.card.preprocessing;
         let decoded: Vec<Result<Vec<f32>, DatasetError>> = pictures
             .par_iter()
-            .map(|picture| Ok(preprocessing.apply(&picture.decode(&self.limits)?)))
+            .map(|picture| Ok(preprocessing.apply(&*picture.decode_for_use(&self.limits)?)))
             .collect();
         let values: Vec<f32> = decoded.iter().flatten().flatten().copied().collect();
         let readable = decoded.iter().filter(|result| result.is_ok()).count();

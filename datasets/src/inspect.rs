@@ -146,7 +146,7 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         .flat_map(|split| dataset.split(split).iter().map(move |sample| (split, sample)))
         .collect();
     let looked_at: Vec<Result<Facts, DatasetError>> =
-        all.par_iter().map(|(_, sample)| Ok(Facts::of(&sample.picture.decode(limits)?))).collect();
+        all.par_iter().map(|(_, sample)| Ok(Facts::of(&*sample.picture.decode_for_use(limits)?))).collect();
     let (mut facts, mut corrupt) = (Vec::new(), Vec::new());
     for (&(split, sample), result) in all.iter().zip(looked_at) {
         match result {

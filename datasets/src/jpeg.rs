@@ -5,20 +5,24 @@ use image::metadata::Orientation;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 
-use crate::{DecodeLimits, memory};
+use crate::DecodeLimits;
+use crate::memory::{self, Reserved};
 
 /// More scans than any program writes; each costs a pass over the whole image.
 const MOST_SCANS: usize = 500;
 
 /// Decodes a grey or colour file, turned as its EXIF data says; none for the kinds with four channels, which are left to another
-/// decoder.
+/// decoder. The memory that it takes is reserved as long as the second part of the result lives.
 ///
 /// Damaged data is decoded as far as it goes, as PIL does.
 ///
 /// # Errors
 ///
 /// Says what is wrong with the file, or which limit it exceeds.
-pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Option<DynamicImage>, String> {
+pub(crate) fn decode(
+    bytes: &[u8],
+    limits: &DecodeLimits,
+) -> Result<Option<(DynamicImage, Reserved)>, String> {
     let mut decoder = open(bytes, limits)?;
     let format = match decoder.jpeg_color_space() {
         ColorSpace::Grayscale => PixelFormat::Grayscale,
@@ -29,7 +33,7 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Option<Dynam
     let orientation = decoder.exif_data().and_then(Orientation::from_exif_chunk);
     let header = decoder.header();
     let pixels = u64::from(header.width) * u64::from(header.height) * format.bytes_per_pixel() as u64;
-    let _memory = memory::reserve(memory::cost(ImageFormat::Jpeg, pixels, bytes).saturating_add(pixels));
+    let reserved = memory::reserve(memory::cost(ImageFormat::Jpeg, pixels, bytes).saturating_add(pixels));
     decoder.set_output_format(format);
     decoder.set_lenient(true);
     let decoded = decoder.decode_image().map_err(|error| error.to_string())?;
@@ -42,7 +46,7 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Option<Dynam
     };
     let mut image = image.ok_or("it has fewer pixels than its header says")?;
     image.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
-    Ok(Some(image))
+    Ok(Some((image, reserved)))
 }
 
 /// Whether the header makes sense and is within the limits.

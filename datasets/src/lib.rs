@@ -44,7 +44,7 @@ pub use inspect::{CorruptPicture, Duplicate, DuplicateGroup, Inspection, SplitCo
 pub use inventory::{Fingerprint, Inventory, ListedImage};
 pub use key_set::KeySet;
 pub use loader::{BadFile, Batch, Batches, Loader, LoaderConfig};
-pub use sample::{DecodeLimits, Image, Picture, Sample};
+pub use sample::{DecodeLimits, Decoded, Image, Picture, Sample};
 pub use sampler::epoch_order;
 pub use survey::{Extent, SizeRange, Survey, probe, survey};
 pub use transform::{

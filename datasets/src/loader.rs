@@ -1,5 +1,6 @@
 //! Batches for a model: decoded and augmented in parallel ahead of their use, the same for any number of threads.
 
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::sampler::{Purpose, epoch_order, stream};
-use crate::{Augmentation, DatasetError, DecodeLimits, Image, Picture, Preprocessing, Sample};
+use crate::{Augmentation, DatasetError, DecodeLimits, Decoded, Image, Picture, Preprocessing, Sample};
 
 /// How batches are made.
 #[derive(Clone, Debug)]
@@ -295,25 +296,39 @@ impl Cache {
         Self { slots: (0..slots).map(|_| OnceLock::new()).collect(), room: AtomicU64::new(bytes) }
     }
 
-    fn decode(
-        &self,
-        index: usize,
-        picture: &Picture,
-        limits: &DecodeLimits,
-    ) -> Result<Arc<Image>, DatasetError> {
-        let Some(slot) = self.slots.get(index) else { return picture.decode(limits).map(Arc::new) };
+    fn decode(&self, index: usize, picture: &Picture, limits: &DecodeLimits) -> Result<Kept, DatasetError> {
+        let Some(slot) = self.slots.get(index) else { return picture.decode_for_use(limits).map(Kept::Once) };
         if let Some(image) = slot.get() {
-            return Ok(Arc::clone(image));
+            return Ok(Kept::Always(Arc::clone(image)));
         }
-        let image = Arc::new(picture.decode(limits)?);
+        let image = picture.decode_for_use(limits)?;
         // Raw pixels are in memory already.
         let is_raw = matches!(picture, Picture::Raw { .. });
         let bytes = image.pixels.len() as u64;
         let take = |room: u64| room.checked_sub(bytes);
         if !is_raw && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            let image = Arc::new(image.into_image());
             let _ = slot.set(Arc::clone(&image));
+            return Ok(Kept::Always(image));
         }
-        Ok(image)
+        Ok(Kept::Once(image))
+    }
+}
+
+/// A decoded image: for this use alone, or in the cache.
+enum Kept {
+    Once(Decoded),
+    Always(Arc<Image>),
+}
+
+impl Deref for Kept {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        match self {
+            Self::Once(image) => image,
+            Self::Always(image) => image,
+        }
     }
 }
 

@@ -21,7 +21,15 @@ static RETURNED: Condvar = Condvar::new();
 static LARGE_FILES: Mutex<()> = Mutex::new(());
 
 /// Bytes taken from the account, given back when dropped.
+#[derive(Debug)]
 pub(crate) struct Reserved(u64);
+
+#[cfg(test)]
+impl Reserved {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Waits until `bytes` are free; more than there are in all counts as all.
 pub(crate) fn reserve(bytes: u64) -> Reserved {

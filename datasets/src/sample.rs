@@ -1,17 +1,19 @@
 //! One labelled picture: where its bytes are, and what they decode to.
 
 use std::io::Cursor;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
+use crate::DatasetError;
 use crate::files::{
     DEFAULT_FILE_BYTES, FileKind, HEAD_BYTES, Place, Reason, Spool, is_tga_name, read_regular,
 };
 use crate::jpeg;
+use crate::memory::{self, Reserved};
 use crate::source::shapes;
-use crate::{DatasetError, memory};
 
 /// A decoded picture: 8 bits a channel, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,33 @@ pub struct Image {
     pub channels: u8,
     /// `height * width * channels` bytes.
     pub pixels: Vec<u8>,
+}
+
+/// A decoded image whose memory counts as taken.
+#[derive(Debug)]
+pub struct Decoded {
+    image: Image,
+    reserved: Option<Reserved>,
+}
+
+impl Decoded {
+    fn small(image: Image) -> Self {
+        Self { image, reserved: None }
+    }
+
+    /// The image, whose memory counts no longer.
+    pub fn into_image(self) -> Image {
+        drop(self.reserved);
+        self.image
+    }
+}
+
+impl Deref for Decoded {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        &self.image
+    }
 }
 
 /// Where a picture is. Nothing is decoded before [`Picture::decode`] is called.
@@ -132,6 +161,16 @@ impl Picture {
     ///
     /// A file that cannot be read, is no picture, is cut short or exceeds the limits; the message names it.
     pub fn decode(&self, limits: &DecodeLimits) -> Result<Image, DatasetError> {
+        Ok(self.decode_for_use(limits)?.into_image())
+    }
+
+    /// As [`Picture::decode`], for work on many threads: the memory of a large image counts as taken until the result is
+    /// dropped, and other threads wait with theirs while there is too little.
+    ///
+    /// # Errors
+    ///
+    /// As [`Picture::decode`].
+    pub fn decode_for_use(&self, limits: &DecodeLimits) -> Result<Decoded, DatasetError> {
         match self {
             Self::Raw { buffer, offset, width, height, channels, .. } => {
                 let length = *width as usize * *height as usize * usize::from(*channels);
@@ -139,14 +178,14 @@ impl Picture {
                     let reason = "it lies beyond the end of its file".to_owned();
                     DatasetError::Picture { picture: self.name(), reason }
                 })?;
-                Ok(Image {
+                Ok(Decoded::small(Image {
                     width: *width,
                     height: *height,
                     channels: *channels,
                     pixels: interleave(planes, usize::from(*channels)),
-                })
+                }))
             }
-            Self::Drawn { class, seed } => Ok(shapes::draw(*class, *seed)),
+            Self::Drawn { class, seed } => Ok(Decoded::small(shapes::draw(*class, *seed))),
             Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
                 self.with_bytes(limits, |name, bytes| decode_bytes(name, bytes, limits))
             }
@@ -239,17 +278,18 @@ fn decoder<'a>(
     Ok(decoder)
 }
 
-fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image, String> {
+fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Decoded, String> {
     let format = whole_format(name, bytes)?;
     if format == ImageFormat::Jpeg
-        && let Some(picture) = jpeg::decode(bytes, limits)?
+        && let Some((picture, reserved)) = jpeg::decode(bytes, limits)?
     {
         let channels = if picture.color().has_color() { 3 } else { 1 };
         let (width, height) = (picture.width(), picture.height());
-        return Ok(Image { width, height, channels, pixels: picture.into_bytes() });
+        let image = Image { width, height, channels, pixels: picture.into_bytes() };
+        return Ok(Decoded { image, reserved: Some(reserved) });
     }
     let mut decoder = decoder(format, bytes, limits)?;
-    let _memory = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
+    let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
     // Broken EXIF data says nothing about the pixels.
     let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
     let colour = decoder.color_type();
@@ -266,7 +306,8 @@ fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Image
     if width == 0 || height == 0 {
         return Err("it has no pixels".to_owned());
     }
-    Ok(Image { width, height, channels, pixels: picture.into_bytes() })
+    let image = Image { width, height, channels, pixels: picture.into_bytes() };
+    Ok(Decoded { image, reserved: Some(reserved) })
 }
 
 /// Whether the end marker is there: decoders fill in what a truncated file lacks.
@@ -433,6 +474,18 @@ mod tests {
     fn an_endless_file_is_refused() {
         let message = Picture::File("/dev/zero".into()).decode(&DecodeLimits::default()).unwrap_err();
         assert!(message.to_string().contains("/dev/zero: it is a device"), "{message}");
+    }
+
+    #[test]
+    fn an_image_in_use_counts_as_taken_memory() {
+        let picture = Picture::Encoded {
+            name: "large".into(),
+            bytes: encoded(&DynamicImage::new_rgb8(2000, 1000), ImageFormat::Png).into(),
+        };
+        let decoded = picture.decode_for_use(&DecodeLimits::default()).unwrap();
+        let Some(reserved) = &decoded.reserved else { panic!("an image file is accounted for") };
+        assert!(reserved.bytes() >= decoded.pixels.len() as u64);
+        assert_eq!(decoded.into_image(), picture.decode(&DecodeLimits::default()).unwrap());
     }
 
     #[test]

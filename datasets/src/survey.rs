@@ -62,7 +62,7 @@ pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Resu
     let decoded: Vec<Result<(u32, u32, u8), DatasetError>> = (0..looked_at)
         .into_par_iter()
         .map(|index| {
-            let image = samples[index * samples.len() / looked_at].picture.decode(limits)?;
+            let image = samples[index * samples.len() / looked_at].picture.decode_for_use(limits)?;
             Ok((image.width, image.height, image.channels))
         })
         .collect();

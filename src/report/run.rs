@@ -129,7 +129,7 @@ fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Ve
         .into_iter()
         .filter_map(|mistake| {
             let picture = &samples[predicted.indices[mistake.sample]].picture;
-            let image = picture.decode(limits).ok()?.fit(THUMBNAIL);
+            let image = picture.decode_for_use(limits).ok()?.fit(THUMBNAIL);
             Some(Mistake {
                 name: picture.name(),
                 truth: classes[mistake.truth].clone(),
