@@ -3,6 +3,7 @@
 
 use super::{ConfigError, ModelConfig, Normaliser, Score, Tokeniser};
 use crate::Mixer;
+use crate::embed::ConvolutionEmbed;
 
 /// In pixels.
 const LARGEST_SIDE: usize = 16_384;
@@ -132,8 +133,9 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
         Tokeniser::Patch => patch(1),
         Tokeniser::ShiftedPatch => patch(5),
         Tokeniser::Convolution { layers, kernel_size } => {
-            let inputs = config.channels + layers.saturating_sub(1) * config.embed_dim;
-            product(kernel_size, kernel_size) * product(inputs, config.embed_dim)
+            let width = |after| ConvolutionEmbed::width(config, layers, after);
+            let pairs: f64 = (0..layers).map(|layer| product(width(layer), width(layer + 1))).sum();
+            product(kernel_size, kernel_size) * pairs
         }
     };
     let widths = config.head_hidden.iter().chain([&config.num_classes]);
