@@ -125,7 +125,10 @@ fn a_run_by_the_clock_is_lengthened_by_the_clock_and_by_epochs() {
 #[test]
 fn a_run_is_resumed_from_any_folder_and_where_its_data_went() {
     let pictures = prepared();
-    train(&pictures, &["--epochs", "1", "--output", "run"]);
+    // An image that cannot be read is the same one wherever the folder is.
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("nowhere", pictures.path("data/red/broken.png")).unwrap();
+    train(&pictures, &["--epochs", "1", "--output", "run", "--bad-file-limit", "0.5"]);
     pictures.folder("elsewhere");
     let resume = |folder: &str, run: &str, epochs: &str| {
         vitrine(&pictures)

@@ -85,9 +85,11 @@ impl TryFrom<String> for ContentKey {
     }
 }
 
-/// A key for what is no image.
+/// A key for what is no image: of its file name alone, as the folders before it may be written in several ways.
 fn unreadable(picture: &Picture) -> u128 {
-    hash([b"unreadable", picture.name().as_bytes()])
+    let path = picture.name();
+    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    hash([b"unreadable", name.as_bytes()])
 }
 
 /// The hash of some bytes, one part after the other.
@@ -158,6 +160,7 @@ mod tests {
         let file = |path: &str| ContentKey::of(&Picture::File(path.into()));
         assert_eq!(file("nowhere/a.png"), file("nowhere/a.png"));
         assert_ne!(file("nowhere/a.png"), file("nowhere/b.png"));
+        assert_eq!(file("nowhere/a.png"), file("/else/where/a.png"), "a folder may be moved");
         assert_eq!(ContentKey::of(&Picture::File("/dev/zero".into())), file("/dev/zero"));
     }
 
