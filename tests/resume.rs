@@ -144,6 +144,27 @@ fn a_run_is_resumed_from_any_folder_and_where_its_data_went() {
 }
 
 #[test]
+fn what_was_damaged_is_named_and_not_trained_on() {
+    let pictures = prepared();
+    train(&pictures, &["--epochs", "1", "--output", "run"]);
+    let last = fs::read_to_string(pictures.path("run/last/current")).unwrap();
+    for (name, part) in
+        [("model.bpk", "model.bpk was damaged"), ("optimiser.bpk", "optimiser.bpk was damaged")]
+    {
+        let file = pictures.path("run/last").join(last.trim()).join(name);
+        let whole = fs::read(&file).unwrap();
+        let mut damaged = whole.clone();
+        damaged[whole.len() / 2] ^= 1;
+        fs::write(&file, damaged).unwrap();
+        resume(&pictures, "run", &["--epochs", "2"]).code(1).stderr(contains(part));
+        fs::write(&file, whole).unwrap();
+    }
+    resume(&pictures, "run", &["--epochs", "2"]).success();
+    fs::write(pictures.path("run/images.csv"), "").unwrap();
+    resume(&pictures, "run", &["--epochs", "3"]).code(1).stderr(contains("images.csv: lists no images"));
+}
+
+#[test]
 fn a_run_folder_in_the_data_set_is_refused_before_anything_is_made() {
     let pictures = prepared();
     let data = pictures.path("data");

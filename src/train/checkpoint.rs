@@ -3,6 +3,7 @@
 //! `last/` holds one folder a saved state and the file `current`, which names the valid one and is replaced by
 //! renaming. No folder is ever written twice, and none is removed before `current` names another.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use burn::optim::{ModuleOptimizer, OptimizerRecord};
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use vitrine_datasets::BadFile;
 use vitrine_models::VisionTransformer;
 
@@ -24,6 +26,7 @@ use crate::report::EpochRow;
 /// The folder of the saved states inside a run folder.
 pub(super) const FOLDER: &str = "last";
 const CURRENT: &str = "current";
+const CHECKSUMS: &str = "checksums.toml";
 const PROGRESS: &str = "progress.toml";
 
 /// Where a run stands, apart from its tensors.
@@ -149,10 +152,39 @@ fn write(folder: &Path, state: &State) -> Result<()> {
     state.optimiser.save(folder.join("optimiser.bpk"))?;
     // TOML gives floats back to the last bit.
     fs::write(folder.join(PROGRESS), toml::to_string(&state.progress)?)?;
+    fs::write(folder.join(CHECKSUMS), toml::to_string(&checksums(folder)?)?)?;
     for entry in fs::read_dir(folder)? {
         File::open(entry?.path())?.sync_all()?;
     }
     Ok(sync_folder(folder)?)
+}
+
+/// The SHA-256 of each file of a state, by name.
+fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let mut checksums = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name() != CHECKSUMS {
+            let digest = Sha256::digest(fs::read(entry.path())?);
+            let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            checksums.insert(entry.file_name().to_string_lossy().into_owned(), hexadecimal);
+        }
+    }
+    Ok(checksums)
+}
+
+/// Checks that every file of a state is as it was written: what is damaged must not train on.
+fn verify(folder: &Path) -> Result<()> {
+    let written: BTreeMap<String, String> = toml::from_str(&fs::read_to_string(folder.join(CHECKSUMS))?)?;
+    let found = checksums(folder)?;
+    for (name, checksum) in &written {
+        match found.get(name) {
+            Some(other) if other == checksum => {}
+            Some(_) => bail!("{name} was damaged or changed since it was written"),
+            None => bail!("{name} is missing"),
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the valid state of a run.
@@ -193,6 +225,7 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
     // Records of files are read when a tensor is used, which may be after the folder is gone: the whole of it is read now.
     let bytes = |name: &str| -> Result<Bytes> { Ok(Bytes::from_bytes_vec(fs::read(folder.join(name))?)) };
     let read = || -> Result<State> {
+        verify(&folder)?;
         let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
             Ok(module.try_load_record(ModuleRecord::from_bytes(bytes(name)?)?)?)
         };
@@ -203,7 +236,13 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
             progress: progress(run)?,
         })
     };
-    read().with_context(|| format!("{}: the checkpoint cannot be read", folder.display()))
+    read().with_context(|| {
+        format!(
+            "{}: the checkpoint cannot be read; begin a new run, with --pretrained {} to keep what its best model has learned",
+            folder.display(),
+            run.display()
+        )
+    })
 }
 
 #[cfg(test)]

@@ -147,13 +147,21 @@ fn read(folder: &RunFolder) -> Result<Vec<Row>> {
     if !file.is_file() {
         let run = folder.path().display();
         bail!(
-            "--resume {run}: the folder holds no {IMAGES}, as an earlier version began the run, and the images that it \
+            "--resume {run}: the folder holds no file {IMAGES}: it was removed, or an earlier version began the run. The images that it \
              held out are not known: begin a new run, with --pretrained {run} to keep what it has learned"
         );
     }
     let rows = csv::Reader::from_path(&file).map(|reader| reader.into_deserialize().collect());
     let rows: Result<Vec<Row>, csv::Error> = rows.and_then(|rows| rows);
-    rows.with_context(|| format!("{}: cannot be read", file.display()))
+    let rows = rows.with_context(|| format!("{}: cannot be read", file.display()))?;
+    if rows.is_empty() {
+        let run = folder.path().display();
+        bail!(
+            "{}: lists no images, so it is damaged: begin a new run, with --pretrained {run}",
+            file.display()
+        );
+    }
+    Ok(rows)
 }
 
 /// The images of a data set that no row of the run has taken yet.
