@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::Preprocessing;
@@ -197,17 +197,24 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
     }
     let card: ModelCard = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     let broken = |what: &str| anyhow!("{}: its description is broken: {what}", path.display());
-    card.model.validate().map_err(|error| broken(&error.to_string()))?;
-    card.preprocessing.validate().map_err(|error| broken(&error.to_string()))?;
-    if card.classes.len() != card.model.num_classes {
-        return Err(broken("the class names are not as many as the logits"));
-    }
-    check_unique(&card.classes).map_err(|error| broken(&error.to_string()))?;
-    let size = card.model.image_size;
-    if card.preprocessing.image_size != [size.height, size.width]
-        || card.preprocessing.channels != card.model.channels
-    {
-        return Err(broken("preprocessing and architecture want different images"));
-    }
+    check_together(&card.model, &card.classes, &card.preprocessing)
+        .map_err(|error| broken(&error.to_string()))?;
     Ok(card)
+}
+
+/// Checks an architecture, its class names and its preprocessing, and that they belong together.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn check_together(model: &ModelConfig, classes: &[String], preprocessing: &Preprocessing) -> Result<()> {
+    model.validate()?;
+    preprocessing.validate()?;
+    ensure!(classes.len() == model.num_classes, "the class names are not as many as the logits");
+    check_unique(classes)?;
+    let size = model.image_size;
+    ensure!(
+        preprocessing.image_size == [size.height, size.width] && preprocessing.channels == model.channels,
+        "preprocessing and architecture want different images"
+    );
+    Ok(())
 }

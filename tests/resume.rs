@@ -160,6 +160,13 @@ fn what_was_damaged_is_named_and_not_trained_on() {
         fs::write(&file, whole).unwrap();
     }
     resume(&pictures, "run", &["--epochs", "2"]).success();
+    let config = fs::read_to_string(pictures.path("run/config.toml")).unwrap();
+    for (key, value) in [("learning_rate = ", "nan"), ("image_size = ", "[0, 16]"), ("channels = ", "7")] {
+        let line = config.lines().find(|line| line.starts_with(key)).unwrap();
+        pictures.write("run/config.toml", &config.replace(line, &format!("{key}{value}")));
+        resume(&pictures, "run", &["--epochs", "3"]).code(1).stderr(contains("config.toml: "));
+    }
+    pictures.write("run/config.toml", &config);
     fs::write(pictures.path("run/images.csv"), "").unwrap();
     resume(&pictures, "run", &["--epochs", "3"]).code(1).stderr(contains("images.csv: lists no images"));
 }

@@ -14,7 +14,6 @@ use vitrine_models::{ModelConfig, VisionTransformer};
 use super::checkpoint;
 use super::lock::RunLock;
 use super::place::outside;
-use crate::class_names::check_unique;
 use crate::evaluate::Metrics;
 use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
@@ -63,6 +62,15 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// Checks every number and what belongs together, before anything is made of it.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn validate(&self) -> Result<()> {
+        model_file::check_together(&self.model, &self.classes, &self.preprocessing)?;
+        self.recipe.validate()
+    }
+
     /// What decoding an image may cost.
     pub fn limits(&self) -> DecodeLimits {
         DecodeLimits::default().with_max_file_bytes(self.max_file_size)
@@ -82,6 +90,7 @@ impl RunFolder {
     /// # Errors
     /// When `output` is there and not empty, or cannot be made.
     pub fn create(output: Option<&Path>, config: &RunConfig, data_name: &str) -> Result<Self> {
+        config.validate()?;
         let folder = match output {
             Some(path) => {
                 outside(&config.data, path)?;
@@ -152,7 +161,7 @@ impl RunFolder {
         let folder = Self::locked(path).context("--resume")?;
         let read = || -> Result<RunConfig> { Ok(toml::from_str(&read_text(&file)?)?) };
         let config = read().with_context(|| file.display().to_string())?;
-        check_unique(&config.classes).with_context(|| file.display().to_string())?;
+        config.validate().with_context(|| file.display().to_string())?;
         Ok((folder, config))
     }
 
