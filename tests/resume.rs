@@ -144,6 +144,17 @@ fn a_run_is_resumed_from_any_folder_and_where_its_data_went() {
 }
 
 #[test]
+fn weights_that_are_no_numbers_any_more_are_never_the_best() {
+    let pictures = prepared();
+    let assert = vitrine(&pictures)
+        .args(TRAIN)
+        .args(["--epochs", "1", "--weight-decay", "1e30", "--output", "run"])
+        .assert();
+    assert.code(1).stderr(contains("training diverged").and(contains("--weight-decay")));
+    assert!(!pictures.path("run/model.safetensors").exists());
+}
+
+#[test]
 fn what_was_damaged_is_named_and_not_trained_on() {
     let pictures = prepared();
     train(&pictures, &["--epochs", "1", "--output", "run"]);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
@@ -22,6 +22,7 @@ use crate::evaluate::{self, Metrics};
 use crate::memory;
 use crate::model_file::{ModelCard, Validation};
 use crate::output::note;
+use crate::recipe::Recipe;
 use crate::report::EpochRow;
 use crate::seed::{Stream, stream};
 use crate::trained_on::TrainedOn;
@@ -314,11 +315,12 @@ impl Trainer {
         let pairs = losses.iter::<f32>().zip(correct.iter::<i64>()).zip(pending.sizes);
         for ((loss, correct), size) in pairs {
             if !loss.is_finite() {
-                bail!(
-                    "training diverged: the loss is {loss} in epoch {}; lower --learning-rate (now {}) and start anew",
+                return Err(diverged(
                     self.state.progress.epoch + 1,
-                    self.config.recipe.learning_rate
-                );
+                    "loss",
+                    f64::from(loss),
+                    &self.config.recipe,
+                ));
             }
             running.loss += f64::from(loss) * size as f64;
             running.correct += correct as u64;
@@ -364,6 +366,10 @@ impl Trainer {
         self.sitting.val_seconds = start.elapsed().as_secs_f64();
         let Metrics { samples, loss: val_loss, top1: val_top1, .. } =
             Metrics::compute(&predicted.predictions, classes);
+        if !val_loss.is_finite() {
+            let epoch = self.state.progress.epoch + 1;
+            return Err(diverged(epoch, "validation loss", val_loss, &self.config.recipe));
+        }
         let progress = &mut self.state.progress;
         progress.epoch += 1;
         progress.batch = 0;
@@ -464,4 +470,14 @@ impl Trainer {
 /// Whether a validation beats the best one: more right, or as many with a lower loss.
 fn better((top1, loss): (f64, f64), best: &Validation) -> bool {
     top1 > best.top1 || (top1 == best.top1 && loss < best.loss)
+}
+
+/// What to say of numbers that are none.
+fn diverged(epoch: usize, what: &str, value: f64, recipe: &Recipe) -> anyhow::Error {
+    anyhow!(
+        "training diverged: the {what} is {value} in epoch {epoch}; lower --learning-rate (now {}) or --weight-decay (now {}) \
+         and start anew",
+        recipe.learning_rate,
+        recipe.weight_decay
+    )
 }
