@@ -22,14 +22,20 @@ pub const PART: Bounds<f64> = Bounds { low_is_in: false, ..SHARE_BELOW_ONE };
 pub const FACTOR: Bounds<f64> = Bounds { low_is_in: false, ..SHARE };
 /// The highest learning rate.
 pub const LEARNING_RATE: Bounds<f64> = FACTOR;
-/// Weight decay, and the norm that gradients are clipped to: any number that is not negative.
-pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, f64::MAX);
+/// Weight decay, and the norm that gradients are clipped to.
+pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, 1e6);
 /// Seconds: up to a hundred years.
 pub const SECONDS: Bounds<f64> = Bounds { low_is_in: false, ..Bounds::closed(0.0, 3.2e9) };
 /// Epochs, and timed steps of a benchmark.
 pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
 /// Images a step, and batches an update.
 pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
+/// The mean of a channel.
+pub const CHANNEL_MEAN: Bounds<f32> = Bounds::closed(0.0, 1.0);
+/// The standard deviation of a channel.
+pub const CHANNEL_DEVIATION: Bounds<f32> = Bounds { low_is_in: false, ..CHANNEL_MEAN };
+/// Threads that compute.
+pub const THREADS: Bounds<usize> = Bounds::closed(1, 1024);
 /// Pixels of a side.
 pub const IMAGE_SIZE: Bounds<usize> = Bounds::closed(1, 16_384);
 /// Classes that are named.
@@ -89,14 +95,17 @@ mod tests {
         assert!(SHARE.contain(0.0) && SHARE.contain(1.0) && !SHARE.contain(1.1) && !SHARE.contain(f64::NAN));
         assert!(!PART.contain(0.0) && PART.contain(0.5) && !PART.contain(1.0));
         assert!(!LEARNING_RATE.contain(0.0) && LEARNING_RATE.contain(1.0) && !LEARNING_RATE.contain(-1.0));
-        assert!(NOT_NEGATIVE.contain(1e300) && !NOT_NEGATIVE.contain(f64::INFINITY));
+        assert!(NOT_NEGATIVE.contain(1e6) && !NOT_NEGATIVE.contain(1e300));
         assert!(EPOCHS.contain(1) && !EPOCHS.contain(0) && !EPOCHS.contain(usize::MAX));
     }
 
     #[test]
     fn what_is_allowed_is_said() {
         assert_eq!(LEARNING_RATE.read("-1"), Err("it must be a number, above 0 and at most 1".to_owned()));
-        assert_eq!(NOT_NEGATIVE.read("x"), Err("it must be a number, at least 0".to_owned()));
+        assert_eq!(
+            NOT_NEGATIVE.read("x"),
+            Err("it must be a number, at least 0 and at most 1000000".to_owned())
+        );
         assert_eq!(BATCH_SIZE.read("0"), Err("it must be a number, at least 1 and at most 65536".to_owned()));
         assert_eq!(BATCH_SIZE.read(" 8 "), Ok(8));
         assert_eq!(EPOCHS.read("-1").unwrap_err(), EPOCHS.read("1.5").unwrap_err());

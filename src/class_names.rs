@@ -3,11 +3,14 @@
 use anyhow::{Result, bail};
 use vitrine_datasets::duplicate_name;
 
-/// Checks that no two classes have the same name.
+/// Checks that each class has a name of its own.
 ///
 /// # Errors
-/// Names the first that is there twice.
+/// Names the first that is there twice, or the number of one that has none.
 pub fn check_unique(names: &[String]) -> Result<()> {
+    if let Some(number) = names.iter().position(|name| name.trim().is_empty()) {
+        bail!("the class number {number} has no name: results would not say that it is meant");
+    }
     match duplicate_name(names) {
         Some(name) => bail!("two classes are called `{name}`: results would not say which one is meant"),
         None => Ok(()),
@@ -37,6 +40,8 @@ mod tests {
         assert!(check_unique(&names("cat dog")).is_ok());
         let message = check_unique(&names("cat dog cat")).unwrap_err().to_string();
         assert!(message.contains("`cat`"), "{message}");
+        let message = check_unique(&["cat".to_owned(), " ".to_owned()]).unwrap_err().to_string();
+        assert!(message.contains("number 1"), "{message}");
         assert_eq!(numbered(&names("cat dog")), (names("cat dog"), false));
         let (numbered, is_changed) = numbered(&names("crane dog crane"));
         assert_eq!((numbered.join(","), is_changed), ("crane (0),dog,crane (2)".to_owned(), true));

@@ -1,5 +1,6 @@
 //! Files that are whole or not there, and texts that have an end.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -50,10 +51,20 @@ pub fn read_text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
+/// How the names of our temporary files begin and end.
+const TEMPORARY: (&str, &str) = (".vitrine-", ".tmp");
+
+/// Whether a file of this name is a temporary one of ours, which stays where a program is killed.
+pub fn is_temporary(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(TEMPORARY.0.as_bytes()) && name.ends_with(TEMPORARY.1.as_bytes())
+}
+
 /// A temporary file that gets the permissions any new file of the user has.
 fn temporary() -> tempfile::Builder<'static, 'static> {
     #[allow(unused_mut)] // only Unix has something to set
     let mut builder = tempfile::Builder::new();
+    builder.prefix(TEMPORARY.0).suffix(TEMPORARY.1);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

@@ -195,6 +195,9 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
             version.format
         );
     }
+    if version.format == 0 {
+        bail!("{}: its description is broken: there is no format 0", path.display());
+    }
     let card: ModelCard = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     let broken = |what: &str| anyhow!("{}: its description is broken: {what}", path.display());
     check_together(&card.model, &card.classes, &card.preprocessing)

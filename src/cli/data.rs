@@ -1,6 +1,6 @@
 //! The arguments that say which data set is meant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -43,7 +43,9 @@ impl DataArgs {
     /// # Errors
     /// Names the option and why it has none. The environment, which is there for every command, is no option.
     pub(super) fn check(&self, data: &str, fetches: bool) -> Result<()> {
-        let is_kept = vitrine_datasets::published_names().any(|name| name == data);
+        // A folder of that name is taken in its place.
+        let is_kept =
+            vitrine_datasets::published_names().any(|name| name == data) && !Path::new(data).exists();
         let options = [
             ("--data-dir", self.data_dir.is_some()),
             ("--mirror", self.mirror.is_some()),

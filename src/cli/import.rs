@@ -9,6 +9,7 @@ use vitrine_models::weights::Layout;
 
 use super::{Status, aliases};
 use crate::Classifier;
+use crate::bounds::{self, within};
 use crate::hub;
 use crate::import::{self, Account, Options, verify};
 use crate::model_file;
@@ -50,10 +51,10 @@ pub(super) struct Import {
     #[arg(long, value_name = "N", value_parser = image_size)]
     image_size: Option<[usize; 2]>,
     /// Mean of each channel, from 0 to 1, where no file says it.
-    #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = finite, allow_hyphen_values = true)]
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = within(bounds::CHANNEL_MEAN), allow_hyphen_values = true)]
     mean: Option<Vec<f32>>,
     /// Standard deviation of each channel, from 0 to 1, where no file says it.
-    #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = above_zero)]
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = within(bounds::CHANNEL_DEVIATION), allow_hyphen_values = true)]
     std: Option<Vec<f32>>,
     /// Share of the scaled image that is kept, above 0 and at most 1, where no file says it.
     #[arg(long, value_name = "X", value_parser = share)]
@@ -176,14 +177,6 @@ fn positive(text: &str) -> Result<usize, String> {
 fn image_size(text: &str) -> Result<[usize; 2], String> {
     let (height, width) = text.split_once('x').unwrap_or((text, text));
     Ok([positive(height)?, positive(width)?])
-}
-
-fn finite(text: &str) -> Result<f32, String> {
-    text.parse().ok().filter(|number: &f32| number.is_finite()).ok_or_else(|| "a number is needed".to_owned())
-}
-
-fn above_zero(text: &str) -> Result<f32, String> {
-    finite(text).ok().filter(|number| *number > 0.0).ok_or_else(|| "a number above 0 is needed".to_owned())
 }
 
 fn above_zero_f64(text: &str) -> Result<f64, String> {

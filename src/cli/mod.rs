@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
+use crate::bounds::{self, within};
 use crate::device::{self, FoundDevice};
 use crate::output::{OutputError, note};
 use crate::threads;
@@ -79,8 +80,8 @@ impl DeviceArgs {
 #[derive(Args)]
 struct ThreadArgs {
     /// Threads that compute; by default one for each physical core that the program may use.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), aliases = aliases::THREADS)]
-    threads: Option<u16>,
+    #[arg(long, value_name = "N", value_parser = within(bounds::THREADS), allow_negative_numbers = true, aliases = aliases::THREADS)]
+    threads: Option<usize>,
 }
 
 impl ThreadArgs {
@@ -88,8 +89,9 @@ impl ThreadArgs {
     /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
         vitrine_models::ops::matrix_unit::wanted()?;
+        threads::check()?;
         rayon::ThreadPoolBuilder::new()
-            .num_threads(self.threads.map_or_else(threads::by_default, usize::from))
+            .num_threads(self.threads.unwrap_or_else(threads::by_default))
             .use_current_thread()
             .build_global()
             .context("the thread pool cannot be set up")?;

@@ -83,7 +83,7 @@ pub(super) struct Train {
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// From which everything random comes.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
     /// Run folder to make; by default the first free runs/DATA-MODEL-N.
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
@@ -118,10 +118,12 @@ impl Train {
         for remark in &data.remarks {
             note!("{remark}");
         }
-        let mut trainer =
-            Trainer::new(config.clone(), folder.clone(), &data, &device.device, threads, start)?;
-        trainer.set_bad_files(bad_files);
-        let outcome = trainer.run()?;
+        let trained = Trainer::new(config.clone(), folder.clone(), &data, &device.device, threads, start)
+            .and_then(|mut trainer| {
+                trainer.set_bad_files(bad_files);
+                Ok((trainer.run()?, trainer))
+            });
+        let (outcome, trainer) = trained.inspect_err(|_| folder.discard_unsaved())?;
         let dataset = data.dataset();
         self.conclude(outcome, &trainer, &Concluded { config, folder, dataset, device })
     }
@@ -178,7 +180,7 @@ impl Train {
         memory::check(&config.model, Work::Training(&config.recipe, dataset.train.len()), device)?;
         judge_files(&dataset, &config, bad_files)?;
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
-        data.write(&folder)?;
+        data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         note!(
             "data: {}, {} classes, {} training and {} validation pictures{}",
             dataset.info.name,

@@ -9,6 +9,7 @@ use vitrine_models::{ImageSize, PerStage, preset};
 
 use super::config_file::{self, Description};
 use super::{Files, Options, timm_config, timm_names};
+use crate::usage::usage;
 
 /// What configuration files, names and the user say, in this order of trust from the last to the first.
 ///
@@ -115,7 +116,7 @@ fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6)
 }
 
-/// Puts the share of the scaled image that the user states into a pipeline.
+/// Puts the share of the scaled image that the user states into a pipeline, and checks what is stated of its channels.
 ///
 /// # Errors
 /// When a file states another one.
@@ -124,6 +125,15 @@ pub(super) fn add_crop(
     description: &Description,
     pipeline: &mut Preprocessing,
 ) -> Result<()> {
+    for (option, values) in [("--mean", &options.mean), ("--std", &options.std)] {
+        if let Some(values) = values.as_ref().filter(|values| values.len() != pipeline.channels) {
+            usage!(
+                "{option}: {} values for a model of {} channels: give one for each",
+                values.len(),
+                pipeline.channels
+            );
+        }
+    }
     let Some(crop) = options.crop else { return Ok(()) };
     let share = |rule: ResizeRule| match rule {
         ResizeRule::Squash => 1.0,

@@ -142,8 +142,10 @@ fn many_classes_show_those_that_are_confused() {
 fn the_page_says_what_a_result_is_worth() {
     let mut run = Run::new(2, &names(3));
     assert!(!checked(&run.report()).contains("class=\"warning\""));
-    run.verdicts =
-        vec![Verdict::AtChance { chance: 0.5 }, Verdict::Overfitted { epoch: 2, losses: [0.5, 0.75] }];
+    run.verdicts = vec![
+        Verdict::AtChance { chance: 0.5, measured: (0.5, 9) },
+        Verdict::Overfitted { epoch: 2, losses: [0.5, 0.75] },
+    ];
     let page = checked(&run.report());
     assert!(
         page.contains("<p class=\"warning\">at chance: ")

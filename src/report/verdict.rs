@@ -12,6 +12,8 @@ pub enum Verdict {
     AtChance {
         /// The accuracy of such answers, from 0 to 1.
         chance: f64,
+        /// The accuracy that was measured, and on how many images.
+        measured: (f64, usize),
     },
     /// The last epoch was the best one, and validation was still rising.
     StillImproving {
@@ -61,7 +63,14 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::AtChance { chance } => write!(
+            Self::AtChance { chance, measured: (top1, images) } if top1 > chance => write!(
+                f,
+                "{} on {images} images cannot be told from the {} of answers that know nothing of them; measure on more \
+                 images, or train for longer",
+                percent(*top1),
+                percent(*chance)
+            ),
+            Self::AtChance { chance, .. } => write!(
                 f,
                 "answers that know nothing of the images would be right for {}; the model has learned nothing that \
                  these images can show",
@@ -101,7 +110,8 @@ fn at_chance(metrics: &Metrics) -> Option<Verdict> {
     let agreement = metrics.per_class.iter().zip(chosen);
     let chance: f64 =
         agreement.map(|(class, chosen)| class.support as f64 / samples * (chosen as f64 / samples)).sum();
-    (metrics.top1_interval[0] <= chance).then_some(Verdict::AtChance { chance })
+    let measured = (metrics.top1, metrics.samples);
+    (metrics.top1_interval[0] <= chance).then_some(Verdict::AtChance { chance, measured })
 }
 
 /// Whether the best epoch is the last, and better than a quarter of the run ago by more than the number of images
@@ -183,7 +193,10 @@ mod tests {
             assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
         }
         let sentence = Verdict::of(&metrics([[95, 0], [5, 0]]), &[], 0)[0].to_string();
-        assert!(sentence.starts_with("at chance: ") && sentence.contains("95.0 %"), "{sentence}");
+        assert!(sentence.starts_with("at chance: answers") && sentence.contains("95.0 %"), "{sentence}");
+        // All right, but too few to say so.
+        let sentence = Verdict::of(&metrics([[2, 0], [0, 1]]), &[], 0)[0].to_string();
+        assert!(sentence.starts_with("at chance: 100.0 % on 3 images cannot be told"), "{sentence}");
     }
 
     #[test]

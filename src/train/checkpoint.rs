@@ -55,6 +55,9 @@ pub struct Progress {
     /// Threads that compute: the bits of sums depend on it. 0 where it is not known.
     #[serde(default)]
     pub threads: usize,
+    /// What the run was begun with and keeps: see [`RunFolder::fixed`](super::RunFolder::fixed).
+    #[serde(default)]
+    pub fixed: BTreeMap<String, String>,
 }
 
 /// How long a recipe wants a run to be.
@@ -165,12 +168,16 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name() != CHECKSUMS {
-            let digest = Sha256::digest(fs::read(entry.path())?);
-            let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            checksums.insert(entry.file_name().to_string_lossy().into_owned(), hexadecimal);
+            let checksum = checksum(&fs::read(entry.path())?);
+            checksums.insert(entry.file_name().to_string_lossy().into_owned(), checksum);
         }
     }
     Ok(checksums)
+}
+
+/// The SHA-256 of a file's content, in hexadecimal.
+pub(super) fn checksum(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Checks that every file of a state is as it was written: what is damaged must not train on.
@@ -195,15 +202,25 @@ pub fn locate(run: &Path) -> Result<PathBuf> {
     let root = run.join(FOLDER);
     let Ok(name) = fs::read_to_string(root.join(CURRENT)) else {
         bail!(
-            "--resume {}: no run to resume: a run folder holds {FOLDER}/{CURRENT}, written by `vitrine train`",
-            run.display()
+            "--resume {run}: nothing was saved there yet ({FOLDER}/{CURRENT} is not there): begin the run again with --output {run}",
+            run = run.display()
         );
     };
     let folder = root.join(name.trim());
-    if !folder.is_dir() {
-        bail!("--resume {}: {FOLDER}/{CURRENT} names `{}`, which is not there", run.display(), name.trim());
+    if name.trim().is_empty() || !folder.is_dir() {
+        bail!(
+            "--resume {run}: {FOLDER}/{CURRENT} names the state `{name}`, which is not there; write the name of a folder in {FOLDER} into it, \
+             or begin a new run, with --pretrained {run} to keep what its best model has learned",
+            run = run.display(),
+            name = name.trim()
+        );
     }
     Ok(folder)
+}
+
+/// Whether a state of the run was saved.
+pub(super) fn is_saved(run: &Path) -> bool {
+    run.join(FOLDER).join(CURRENT).is_file()
 }
 
 /// Where the run stands that is saved in `run`, without its tensors.

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use super::checkpoint::FOLDER;
 
-const LOCK: &str = "lock";
+/// The file of the lock, in the folder of the states.
+pub(super) const LOCK: &str = "lock";
 
 /// The sole right to write into a run folder. The system takes it back when the program ends, however it ends.
 #[derive(Debug)]

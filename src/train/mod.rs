@@ -5,6 +5,7 @@ mod checkpoint;
 mod ema;
 pub mod interrupt;
 mod layers;
+mod leftovers;
 mod lock;
 pub mod optimiser;
 mod place;

@@ -84,7 +84,7 @@ impl Plan {
             Some((name, card)) => pretrained(wishes, facts, name, card, &mut reasons),
             None => architecture(wishes, facts, &mut reasons)?,
         };
-        model.num_classes = facts.info.classes.len();
+        model.num_classes = classes_of(&model, wishes, facts)?;
         match (model.validate(), wishes.image_size) {
             (Ok(()), _) => {}
             (Err(error), Some(side)) => usage!("--image-size {side}: {error}"),
@@ -121,6 +121,23 @@ fn pretrained(
     let config = ModelConfig { image_size, channels, ..card.model.clone() };
     reasons.push(format!("pretrained {name}: {}", import::summary(&config)));
     (name.to_owned(), config)
+}
+
+/// As many classes as the data have; a file of an architecture that states another number is not meant for them.
+fn classes_of(model: &ModelConfig, wishes: &Wishes, facts: &Facts<'_>) -> Result<usize> {
+    let classes = facts.info.classes.len();
+    let stated = match &wishes.model {
+        Some(file) if preset::find(file).is_none() => Path::new(file),
+        _ => return Ok(classes),
+    };
+    if model.num_classes != classes && model.num_classes != ModelConfig::DEFAULT_CLASSES {
+        bail!(
+            "{}: `num_classes` is {}, and the data set has {classes} classes: leave it out",
+            stated.display(),
+            model.num_classes
+        );
+    }
+    Ok(classes)
 }
 
 /// What the recipe file or the command line asks for must be able to do something.

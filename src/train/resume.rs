@@ -24,6 +24,7 @@ pub enum Resumption {
 pub fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     let (folder, mut config) = RunFolder::open(run)?;
     let progress = checkpoint::progress(run)?;
+    folder.check_fixed(&progress.fixed)?;
     if asked != AskedLength::default() {
         check(asked, &progress, AskedLength::from(&config.recipe))?;
         (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);

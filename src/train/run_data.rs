@@ -7,13 +7,10 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{ContentKey, Dataset, Inventory, ListedImage, Sample, Split, ValidationOrigin};
 
-use super::run_folder::{RunConfig, RunFolder};
+use super::run_folder::{IMAGES, RunConfig, RunFolder, TRAINED_ON};
 use crate::files::write_atomically;
 use crate::names::first_few;
 use crate::trained_on::TrainedOn;
-
-const IMAGES: &str = "images.csv";
-const TRAINED_ON: &str = "trained_on.json";
 
 /// The images of a run, and what its models will say of them.
 #[derive(Clone, Debug)]
@@ -79,7 +76,10 @@ impl RunData {
         let trained_on: TrainedOn = std::fs::read(&trained_on)
             .map_err(anyhow::Error::from)
             .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
-            .with_context(|| format!("{}: cannot be read", trained_on.display()))?;
+            .with_context(|| {
+                let run = folder.path().display();
+                format!("{}: cannot be read; begin a new run, with --pretrained {run}", trained_on.display())
+            })?;
         let total = rows.len();
         let (mut images, mut found) = by_content(dataset, config);
         let mut missing = Vec::new();

@@ -11,17 +11,24 @@ use serde::{Deserialize, Serialize};
 use vitrine_datasets::{DecodeLimits, Preprocessing, Split};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
-use super::checkpoint;
+use super::checkpoint::{self, FOLDER, checksum};
+use super::leftovers::{is_unsaved_run, remove_begun, remove_temporary};
 use super::lock::RunLock;
 use super::place::outside;
 use crate::evaluate::Metrics;
 use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
+use crate::output::note;
 use crate::recipe::Recipe;
 use crate::report::EpochRow;
 use crate::weights_file::Precision;
 
-const CONFIG: &str = "config.toml";
+/// The configuration.
+pub(super) const CONFIG: &str = "config.toml";
+/// Every image with its split.
+pub(super) const IMAGES: &str = "images.csv";
+/// Which images the models learn from.
+pub(super) const TRAINED_ON: &str = "trained_on.json";
 const METRICS: &str = "metrics.csv";
 const RESULTS: &str = "metrics.json";
 const REPORT: &str = "report.html";
@@ -102,7 +109,10 @@ impl RunFolder {
                 Self::first_free(&stem)?
             }
         };
-        folder.write_config(config)?;
+        if let Err(error) = folder.write_config(config) {
+            folder.discard_unsaved();
+            return Err(error);
+        }
         Ok(folder)
     }
 
@@ -113,6 +123,12 @@ impl RunFolder {
         }
         fs::create_dir_all(path).with_context(|| format!("--output {}: cannot be made", path.display()))?;
         let is_taken = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        if is_taken(path) && is_unsaved_run(path) {
+            let folder = Self::locked(path).context("--output")?;
+            remove_begun(path).with_context(|| format!("--output {}: cannot be emptied", path.display()))?;
+            note!("{}: nothing was saved of the run that was begun there: it begins anew", path.display());
+            return Ok(folder);
+        }
         if is_taken(path) {
             bail!(
                 "--output {}: the folder is not empty; choose another one, or go on with `vitrine train --resume {}`",
@@ -142,7 +158,73 @@ impl RunFolder {
     }
 
     fn locked(path: &Path) -> Result<Self> {
-        Ok(Self { path: path.to_owned(), _lock: Arc::new(RunLock::take(path)?) })
+        let folder = Self { path: path.to_owned(), _lock: Arc::new(RunLock::take(path)?) };
+        remove_temporary(path)?;
+        Ok(folder)
+    }
+
+    /// Takes away what was made of a run of which nothing is saved: it failed to begin. The folder goes, too, unless it holds other files.
+    pub fn discard_unsaved(&self) {
+        if !checkpoint::is_saved(&self.path) {
+            // What cannot be removed stays, and is taken over by the next run that begins here.
+            if remove_begun(&self.path).is_ok() {
+                let _ = fs::remove_dir_all(self.path.join(FOLDER)).and_then(|()| fs::remove_dir(&self.path));
+            }
+        }
+    }
+
+    /// Checksums of what a run is begun with and keeps, by file: the images with their splits, what was trained on, and `config.toml`
+    /// but for the run's length and the places where its data are.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn fixed(&self) -> Result<BTreeMap<String, String>> {
+        let mut config: toml::Table = toml::from_str(&read_text(&self.path.join(CONFIG))?)?;
+        for key in ["data", "data_path", "data_dir", "max_file_size"] {
+            config.remove(key);
+        }
+        if let Some(recipe) = config.get_mut("recipe").and_then(toml::Value::as_table_mut) {
+            for key in ["epochs", "time_seconds"] {
+                recipe.remove(key);
+            }
+        }
+        let mut fixed = BTreeMap::from([(CONFIG.to_owned(), checksum(toml::to_string(&config)?.as_bytes()))]);
+        for name in [IMAGES, TRAINED_ON] {
+            let path = self.path.join(name);
+            match fs::read(&path) {
+                Ok(content) => _ = fixed.insert(name.to_owned(), checksum(&content)),
+                // Who reads it says that it is missing.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("{}: cannot be read", path.display()));
+                }
+            }
+        }
+        Ok(fixed)
+    }
+
+    /// Checks that what the run was begun with is still what it was.
+    ///
+    /// # Errors
+    /// Names the file that was changed, and the way out.
+    pub fn check_fixed(&self, written: &BTreeMap<String, String>) -> Result<()> {
+        if written.is_empty() {
+            return Ok(());
+        }
+        let found = self.fixed()?;
+        let changed = |name: &String| found.get(name).is_some_and(|checksum| *checksum != written[name]);
+        let Some(name) = written.keys().find(|name| changed(name)) else { return Ok(()) };
+        let but = if name == CONFIG {
+            "; its length (--epochs, --time) and the places of its data may change, nothing else"
+        } else {
+            ""
+        };
+        bail!(
+            "{file}: was damaged or changed since the run began{but}: put back what was there, or begin a new run, with \
+             --pretrained {run} to keep what its best model has learned",
+            file = self.path.join(name).display(),
+            run = self.path.display()
+        )
     }
 
     /// The folder of a run that was begun, and its configuration.
@@ -159,6 +241,12 @@ impl RunFolder {
         }
         checkpoint::locate(path)?;
         let folder = Self::locked(path).context("--resume")?;
+        for name in [METRICS, RESULTS, REPORT, FILE_NAME] {
+            let file = path.join(name);
+            if file.is_dir() {
+                bail!("{}: a folder is where the run writes a file: move it away", file.display());
+            }
+        }
         let read = || -> Result<RunConfig> { Ok(toml::from_str(&read_text(&file)?)?) };
         let config = read().with_context(|| file.display().to_string())?;
         config.validate().with_context(|| file.display().to_string())?;

@@ -45,6 +45,9 @@ impl Start {
         let fresh = State { average, model, optimiser, progress: Progress::default() };
         let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
         state.progress.set_length(&config.recipe);
+        if is_new {
+            state.progress.fixed = folder.fixed()?;
+        }
         if let Some(freeze) = config.recipe.freeze {
             state.model = Layers::new(&state.model).freeze(state.model, freeze);
         }

@@ -126,6 +126,9 @@ pub fn open(path: &Path) -> Result<WeightsFile> {
 
 /// Names what is downloaded in place of weights now and then.
 fn refuse_what_stands_for_weights(bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        bail!("the file is empty: copy or download it again");
+    }
     let start = bytes.get(..bytes.len().min(256)).unwrap_or_default();
     if start.starts_with(b"version https://git-lfs") {
         bail!("this is a pointer of git-lfs in place of the weights: fetch them with `git lfs pull`");

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
+use zip::CompressionMethod;
 
 use super::class_folders::Listing;
 use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
@@ -36,6 +37,32 @@ impl Format {
             None
         }
     }
+
+    /// The format that a file begins as, whatever it is called.
+    pub(crate) fn of_content(head: &[u8]) -> Option<Self> {
+        match head {
+            [0x1f, 0x8b, ..] => Some(Self::TarGz),
+            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Some(Self::Zip),
+            _ if head.get(257..262) == Some(b"ustar") => Some(Self::Tar),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of a file that its format is told from.
+pub(crate) const FORMAT_BYTES: usize = 512;
+/// How archives begin that are not read, and what they are.
+const OTHERS: [(&[u8], &str); 5] = [
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x28\xb5\x2f\xfd", "Zstandard"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"Rar!", "RAR"),
+];
+
+/// The kind of an archive that is not read.
+pub(crate) fn unsupported(head: &[u8]) -> Option<&'static str> {
+    OTHERS.into_iter().find(|(start, _)| head.starts_with(start)).map(|(_, kind)| kind)
 }
 
 /// Bytes of images that are kept in memory; what is more lies in a temporary file.
@@ -46,6 +73,8 @@ const MAX_IMAGE_BYTES: u64 = 64 << 30;
 const MAX_DATA_BYTES: u64 = 384 << 20;
 /// What lies between two files of a tar archive: headers and long names.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// Tar archives are made of such blocks, and end with blocks of zeros.
+const TAR_BLOCK: u64 = 512;
 
 /// Reads an archive by the layout inside it; folders that hold everything else are left out of account.
 ///
@@ -205,8 +234,21 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
+    /// A tar archive that was cut between two files looks whole but for its end.
+    fn add_missing_end(&mut self) {
+        let count = self.listing.pictures.len();
+        let problem = format!("the archive has no end: what came after {count} images may be cut off");
+        self.left_out.add(self.path.display().to_string(), Reason::Unreadable(problem));
+    }
+
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
         self.damaged(&format!("at '{name}'"), error)
+    }
+
+    fn not_supported(&self, problem: &str) -> DatasetError {
+        let problem =
+            format!("is of a kind that is not supported ({problem}): unpack it and give the folder");
+        DatasetError::layout(self.path, problem)
     }
 
     fn damaged(&self, place: &str, error: &dyn std::error::Error) -> DatasetError {
@@ -248,7 +290,12 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
     let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
     loop {
         left.set(MAX_HEADER_BYTES);
-        let Some(entry) = entries.next() else { return Ok(()) };
+        let Some(entry) = entries.next() else {
+            if MAX_HEADER_BYTES - left.get() < TAR_BLOCK {
+                contents.add_missing_end();
+            }
+            return Ok(());
+        };
         left.set(u64::MAX);
         let place = match contents.listing.pictures.len() {
             0 => "at its start".to_owned(),
@@ -286,7 +333,13 @@ fn read_zip_entries<R: Read + io::Seek>(
 ) -> Result<(), DatasetError> {
     for index in 0..archive.len() {
         let place = format!("at entry {index}");
-        let entry = archive.by_index(index).map_err(|error| contents.damaged(&place, &error))?;
+        let entry = archive.by_index(index).map_err(|error| match error {
+            zip::result::ZipError::UnsupportedArchive(problem) => contents.not_supported(problem),
+            error => contents.damaged(&place, &error),
+        })?;
+        if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
+            return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
+        }
         let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.into_owned();
         if entry.is_dir() {
             contents.add_folder(&name);
@@ -440,7 +493,6 @@ pub(crate) mod tests {
         for (name, bytes, part) in [
             ("cut.tar", whole[..1000].to_vec(), "damaged"),
             ("cut.tar.gz", gzip(&whole)[..60].to_vec(), "damaged"),
-            ("plain.tar.gz", whole.clone(), "damaged at its start"),
             ("cut.zip", zipped[..60].to_vec(), "damaged or no zip file"),
             ("empty.tar", tar_of(&[]), "holds no images"),
             ("empty.zip", zip_of(&[("cat/", b"")]), "holds no images"),
@@ -487,6 +539,57 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn an_archive_is_known_by_its_content_whatever_it_is_called() {
+        let entries: Entries<'_> = &[("cat/1.png", b"c"), ("dog/2.png", b"d")];
+        let tar = tar_of(entries);
+        for bytes in [tar.clone(), gzip(&tar), zip_of(entries)] {
+            for name in ["pets.tar", "pets.tar.gz", "pets.zip", "pets", "pets.tar.xz"] {
+                let (_folder, path) = write(name, &bytes);
+                assert_eq!(source::read(&path).unwrap().train.len(), 2, "{name}");
+            }
+        }
+        for (start, kind) in OTHERS {
+            let (_folder, path) = write("pets.tar.xz", start);
+            let message = source::read(&path).unwrap_err().to_string();
+            assert!(message.contains(kind) && message.contains("pack it as"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_tar_archive_that_was_cut_between_two_files_is_said_to_have_no_end() {
+        let tar = tar_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d"), ("dog/3.png", b"e")]);
+        for (length, faults) in [(tar.len(), 0), (2 * 1024, 1), (3 * 1024, 1)] {
+            for (name, bytes) in [("pets.tar", tar[..length].to_vec()), ("pets.tar.gz", gzip(&tar[..length]))]
+            {
+                let (_folder, path) = write(name, &bytes);
+                let found = source::read(&path).unwrap();
+                assert_eq!(found.train.len(), if length == 2 * 1024 { 2 } else { 3 });
+                assert_eq!(found.left_out.unreadable.len(), faults, "{name}, {length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_zip_archive_that_is_encrypted_or_otherwise_compressed_is_not_called_damaged() {
+        let mut zip = zip_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d")]);
+        for (start, flags) in [(b"PK\x03\x04", 6), (b"PK\x01\x02", 8)] {
+            let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(start)).collect();
+            places.into_iter().for_each(|at| zip[at + flags] |= 1);
+        }
+        let (_folder, path) = write("pets.zip", &zip);
+        let message = source::read(&path).unwrap_err().to_string();
+        assert!(message.contains("Password") && message.contains("unpack it"), "{message}");
+        let mut zip = zip_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d")]);
+        for (start, method) in [(b"PK\x03\x04", 8), (b"PK\x01\x02", 10)] {
+            let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(start)).collect();
+            places.into_iter().for_each(|at| zip[at + method] = 12);
+        }
+        let (_folder, path) = write("pets.zip", &zip);
+        let message = source::read(&path).unwrap_err().to_string();
+        assert!(message.contains("compressed by") && message.contains("unpack it"), "{message}");
+    }
+
+    #[test]
     fn an_image_over_the_limit_is_named_and_the_rest_is_read() {
         let entries: Entries<'_> =
             &[("a/1.png", b"a"), ("a/2.png", &[0; 3000]), ("b/3.png", b"b"), ("b/4.png", &[0; 1000])];
@@ -513,7 +616,8 @@ pub(crate) mod tests {
     fn gigabytes_of_nothing_take_no_memory() {
         let limits = Limits { file: 1000, memory: 1000, images: 10_000 };
         let mut contents = Contents::new(Path::new("bomb.tar"), limits);
-        read_tar(bomb(tar::EntryType::Regular, 3 << 20), &mut contents).unwrap();
+        read_tar(bomb(tar::EntryType::Regular, 3 << 20).chain(io::repeat(0).take(1024)), &mut contents)
+            .unwrap();
         assert_eq!(contents.left_out.unreadable.len(), 1);
         for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
             let message = read_tar(bomb(kind, 6 << 30), &mut contents).unwrap_err().to_string();

@@ -123,18 +123,11 @@ fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> 
         row_error(manifest, line, error.to_string())
     };
     let headers = reader.headers().map_err(broken)?.clone();
-    let column = |name: &str| headers.iter().position(|header| header.eq_ignore_ascii_case(name));
+    let column = |name: &str| column(&headers, name).map_err(|problem| row_error(manifest, 1, problem));
     let required = |name: &str| {
-        column(name).ok_or_else(|| {
-            let found: Vec<&str> = headers.iter().collect();
-            let problem = format!(
-                "has no column '{name}', only {}: name the columns path, label and split",
-                found.join(", ")
-            );
-            row_error(manifest, 1, problem)
-        })
+        column(name)?.ok_or_else(|| row_error(manifest, 1, without_column(name, &headers, delimiter)))
     };
-    let (path, label, split) = (required("path")?, required("label")?, column("split"));
+    let (path, label, split) = (required("path")?, required("label")?, column("split")?);
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(broken)?;
@@ -143,6 +136,32 @@ fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> 
         add(manifest, &mut rows, Row { line, path: cell(path), label: cell(label), split: split.map(cell) })?;
     }
     Ok(rows)
+}
+
+/// The place of the column of this name.
+fn column(headers: &csv::StringRecord, name: &str) -> Result<Option<usize>, String> {
+    let mut places = (0..headers.len()).filter(|&place| headers[place].eq_ignore_ascii_case(name));
+    match (places.next(), places.next()) {
+        (_, Some(_)) => Err(format!("has two columns '{name}': remove one of them")),
+        (place, None) => Ok(place),
+    }
+}
+
+/// What is said of a table without the column `name`.
+fn without_column(name: &str, headers: &csv::StringRecord, delimiter: u8) -> String {
+    if headers.is_empty() {
+        return "is empty: it needs a first line with the columns path and label".to_owned();
+    }
+    let other = [(';', "semicolons"), ('\t', "tabs"), (',', "commas")].into_iter().find(|(other, _)| {
+        headers.len() == 1 && *other != char::from(delimiter) && headers[0].contains(*other)
+    });
+    if let Some((_, others)) = other {
+        let (wanted, ending) =
+            if delimiter == b',' { ("commas", ".tsv with tabs") } else { ("tabs", ".csv with commas") };
+        return format!("its columns are separated by {others}: it needs {wanted}, or is saved as {ending}");
+    }
+    let found: Vec<&str> = headers.iter().collect();
+    format!("has no column '{name}', only {}: name the columns path, label and split", found.join(", "))
 }
 
 /// One line of a JSON manifest; other keys are not looked at.
@@ -241,6 +260,22 @@ mod tests {
     }
 
     #[test]
+    fn a_table_without_its_columns_says_why() {
+        for (name, content, expected) in [
+            ("list.csv", "path;label\nimages/a.png;cat\n", "separated by semicolons"),
+            ("list.csv", "path\tlabel\nimages/a.png\tcat\n", "separated by tabs"),
+            ("list.tsv", "path,label\nimages/a.png,cat\n", "separated by commas"),
+            ("list.csv", "", "is empty"),
+            ("list.csv", "file,label\nimages/a.png,cat\n", "no column 'path', only file, label"),
+            ("list.csv", "path,label,Label\nimages/a.png,cat,dog\n", "two columns 'label'"),
+        ] {
+            let (_folder, manifest) = folder(name, content);
+            let message = source::read(&manifest).unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains(name), "{message}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_not_there_is_a_sample_that_cannot_be_read() {
         let (_folder, manifest) = folder("list.csv", "path,label\nimages/a.png,cat\nimages/x.png,dog\n");
         let found = source::read(&manifest).unwrap();
@@ -292,7 +327,7 @@ mod tests {
             ),
             ("list.csv", "path,label,split\nimages/a.png,cat,\n", &["line 2", "''", "train, val or test"]),
             ("list.csv", "path,label\n", &["list.csv", "no rows"]),
-            ("list.csv", "", &["list.csv", "no column 'path'"]),
+            ("list.csv", "", &["list.csv", "is empty"]),
             (
                 "list.jsonl",
                 "{\"path\":\"images/a.png\",\"label\":\"cat\"}\n\n{\"path\":1}\n",

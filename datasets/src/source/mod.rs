@@ -141,10 +141,27 @@ pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, Data
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     if let Some(format) = manifest::Format::of(&name) {
-        manifest::read(path, format)
-    } else if let Some(format) = archive::Format::of(&name) {
-        archive::read(path, format, max_file_bytes)
-    } else {
-        Err(DatasetError::UnknownFormat { path: path.to_owned() })
+        return manifest::read(path, format);
     }
+    let head = head(path)?;
+    if let Some(format) = archive::Format::of_content(&head).or_else(|| archive::Format::of(&name)) {
+        return archive::read(path, format, max_file_bytes);
+    }
+    match archive::unsupported(&head) {
+        Some(kind) => {
+            let problem =
+                format!("is a {kind} archive, which is not read: unpack it, or pack it as .tar.gz or .zip");
+            Err(DatasetError::layout(path, problem))
+        }
+        None => Err(DatasetError::UnknownFormat { path: path.to_owned() }),
+    }
+}
+
+/// The first bytes of a regular file; none of what is no regular file.
+fn head(path: &Path) -> Result<Vec<u8>, DatasetError> {
+    let mut head = Vec::new();
+    if let Ok((file, _)) = open_regular(path, u64::MAX) {
+        file.take(archive::FORMAT_BYTES as u64).read_to_end(&mut head).map_err(DatasetError::read(path))?;
+    }
+    Ok(head)
 }

@@ -128,7 +128,8 @@ impl Augmentation {
     /// Names the first key that is out of its range, its value and the range.
     pub fn validate(&self) -> Result<(), InvalidAugmentation> {
         const SHARE: &str = "a number from 0 to 1";
-        const STRENGTH: &str = "a finite number of 0 or more";
+        // The usual ones are below 1: ten times that leaves nothing of an image, and as a parameter of the beta distribution mixes all alike.
+        const STRENGTH: &str = "a number from 0 to 10";
         let check = |fine: bool, key, value: &dyn std::fmt::Debug, allowed| {
             if fine { Ok(()) } else { Err(InvalidAugmentation { key, value: format!("{value:?}"), allowed }) }
         };
@@ -147,9 +148,9 @@ impl Augmentation {
         };
         within("horizontal_flip", self.horizontal_flip, 1.0, SHARE)?;
         within("rotation", self.rotation, 180.0, "a number of degrees from 0 to 180")?;
-        within("brightness", self.brightness, f64::MAX, STRENGTH)?;
-        within("contrast", self.contrast, f64::MAX, STRENGTH)?;
-        within("saturation", self.saturation, f64::MAX, STRENGTH)?;
+        within("brightness", self.brightness, 10.0, STRENGTH)?;
+        within("contrast", self.contrast, 10.0, STRENGTH)?;
+        within("saturation", self.saturation, 10.0, STRENGTH)?;
         within("hue", self.hue, 0.5, "a number from 0 to 0.5")?;
         if let Some(ours) = self.rand_augment {
             let allowed = "a whole number from 0 to 16";
@@ -158,8 +159,8 @@ impl Augmentation {
             within("rand_augment.magnitude_std", ours.magnitude_std, 10.0, "a number from 0 to 10")?;
         }
         within("random_erasing", self.random_erasing, 1.0, SHARE)?;
-        within("mixup", self.mixup, f64::MAX, STRENGTH)?;
-        within("cutmix", self.cutmix, f64::MAX, STRENGTH)?;
+        within("mixup", self.mixup, 10.0, STRENGTH)?;
+        within("cutmix", self.cutmix, 10.0, STRENGTH)?;
         within("mix_probability", self.mix_probability, 1.0, SHARE)?;
         let mixes = self.mixup > 0.0 || self.cutmix > 0.0;
         let fine = if mixes { self.mix_probability > 0.0 } else { self.mix_probability == 1.0 };

@@ -47,7 +47,7 @@ impl std::fmt::Display for PerStage {
 
 /// How [`PerStage`] is spelled in a file: `12` or `[2, 2, 6, 2]`.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a whole number, such as 12, or one a stage, such as [2, 2, 6, 2]")]
 enum PerStageText {
     One(usize),
     Many(Vec<usize>),

@@ -140,7 +140,7 @@ impl std::fmt::Display for ImageSize {
 
 /// How [`ImageSize`] is spelled in a file: `32` or `[32, 48]`.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number of pixels, such as 32, or a height and a width, such as [32, 48]")]
 enum ImageSizeText {
     Side(usize),
     Sides([usize; 2]),
@@ -171,6 +171,9 @@ impl From<ImageSize> for ImageSizeText {
 pub struct ConfigError(pub(crate) String);
 
 impl ModelConfig {
+    /// `num_classes` where a configuration states none.
+    pub const DEFAULT_CLASSES: usize = 1000;
+
     /// The same architecture for another number of classes.
     pub fn with_num_classes(mut self, num_classes: usize) -> Self {
         self.num_classes = num_classes;
@@ -243,7 +246,7 @@ mod defaults {
         3
     }
     pub(super) fn num_classes() -> usize {
-        1000
+        super::ModelConfig::DEFAULT_CLASSES
     }
     pub(super) fn mlp_ratio() -> f64 {
         4.0

@@ -255,8 +255,11 @@ impl ModelConfig {
             self.drop_path > 0.0 && self.depth.sum() == 1 && self.class_depth == 0,
             "`drop_path` rises from 0 in the first block, and `depth` is a single one: leave it out",
         )?;
-        if !(self.norm_epsilon > 0.0 && self.norm_epsilon.is_finite()) {
-            return fail(format!("`norm_epsilon` is {}: it must be above 0", self.norm_epsilon));
+        if !(self.norm_epsilon > 0.0 && self.norm_epsilon <= 1.0) {
+            return fail(format!(
+                "`norm_epsilon` is {}: it must be above 0 and at most 1",
+                self.norm_epsilon
+            ));
         }
         refuse(
             self.layer_scale.is_some_and(|value| !value.is_finite()),
@@ -276,7 +279,7 @@ mod tests {
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
         type Spoil = fn(&mut ModelConfig);
-        let cases: [(&str, Spoil); 22] = [
+        let cases: [(&str, Spoil); 23] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),
@@ -289,6 +292,7 @@ mod tests {
             ("dropout", |c| c.dropout = 1.0),
             ("drop_path", |c| c.drop_path = f64::NAN),
             ("norm_epsilon", |c| c.norm_epsilon = 0.0),
+            ("norm_epsilon", |c| c.norm_epsilon = 1e3),
             ("embed_dim", |c| {
                 c.embed_dim = 51;
                 c.position = Position::Sinusoidal2d;
