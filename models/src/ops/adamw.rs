@@ -1,7 +1,7 @@
 //! AdamW's update of one parameter, and the passes over gradients before it.
 
 #[cfg(feature = "flex")]
-use super::flex;
+use super::cpu::{self, flex};
 use burn::tensor::Tensor;
 
 /// The numbers of an AdamW update (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2).
@@ -25,6 +25,18 @@ impl AdamW {
         self.betas.map(|beta| 1.0 - beta.powi(i32::try_from(self.time).unwrap_or(i32::MAX)))
     }
 
+    #[cfg(feature = "flex")]
+    fn coefficients(&self) -> cpu::adamw::Coefficients {
+        let [correction_1, correction_2] = self.corrections();
+        cpu::adamw::Coefficients {
+            betas: self.betas,
+            epsilon: self.epsilon,
+            kept: self.kept() as f32,
+            rate: (self.learning_rate / f64::from(correction_1)) as f32,
+            square_rate: 1.0 / correction_2,
+        }
+    }
+
     /// What is left of the parameter after decay.
     fn kept(&self) -> f64 {
         1.0 - self.learning_rate * f64::from(self.weight_decay)
@@ -44,7 +56,7 @@ pub fn adamw<const D: usize>(
         && flex::takes_untracked(&gradient)
         && averages.iter().all(flex::takes_untracked)
     {
-        return fused::adamw(update, parameter, gradient, averages);
+        return cpu::adamw::adamw(update.coefficients(), parameter, gradient, averages);
     }
     adamw_composed(update, parameter, gradient, averages)
 }
@@ -68,7 +80,7 @@ pub fn adamw_composed<const D: usize>(
 pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&x) {
-        return fused::sum_of_squares(x);
+        return cpu::adamw::sum_of_squares(x);
     }
     x.square().sum()
 }
@@ -77,112 +89,9 @@ pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
 pub fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&x) && flex::takes_untracked(&factor) {
-        return fused::scaled(x, factor);
+        return cpu::adamw::scaled(x, factor);
     }
     x * factor.unsqueeze::<D>()
-}
-
-#[cfg(feature = "flex")]
-mod fused {
-    use super::super::flex::{self, contiguous};
-    use super::super::math::{sum, vectorized};
-    use super::super::parallel::{Chunks, Shared, parallel, parallel_elements};
-    use super::AdamW;
-    use burn::backend::TensorMetadata;
-    use burn::tensor::Tensor;
-
-    pub(super) fn adamw<const D: usize>(
-        update: AdamW,
-        parameter: Tensor<D>,
-        gradient: Tensor<D>,
-        averages: [Tensor<D>; 2],
-    ) -> (Tensor<D>, [Tensor<D>; 2]) {
-        let shape = parameter.dims();
-        assert!(
-            gradient.dims() == shape && averages.iter().all(|average| average.dims() == shape),
-            "adamw: shapes of a parameter, its gradient and its averages"
-        );
-        let [mut parameter, gradient] =
-            [parameter, gradient].map(|tensor| contiguous(flex::untracked(tensor)));
-        let [mut mean, mut square] = averages.map(|tensor| contiguous(flex::untracked(tensor)));
-        {
-            let [parameter, mean, square] =
-                [&mut parameter, &mut mean, &mut square].map(|tensor| Shared::new(tensor.storage_mut()));
-            let gradient = gradient.storage::<f32>();
-            let [correction_1, correction_2] = update.corrections();
-            let numbers = Numbers {
-                betas: update.betas,
-                epsilon: update.epsilon,
-                kept: update.kept() as f32,
-                rate: (update.learning_rate / f64::from(correction_1)) as f32,
-                square_rate: 1.0 / correction_2,
-            };
-            parallel_elements(gradient.len(), |range| {
-                // SAFETY: the ranges are disjoint.
-                let [parameter, mean, square] =
-                    [parameter, mean, square].map(|data| unsafe { data.slice(range.clone()) });
-                step(numbers, parameter, &gradient[range], mean, square);
-            });
-        }
-        (flex::wrap(parameter), [flex::wrap(mean), flex::wrap(square)])
-    }
-
-    #[derive(Clone, Copy)]
-    struct Numbers {
-        betas: [f32; 2],
-        epsilon: f32,
-        kept: f32,
-        rate: f32,
-        square_rate: f32,
-    }
-
-    vectorized! {
-        fn step(numbers: Numbers, parameter: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32]) {
-            let [beta_1, beta_2] = numbers.betas;
-            for (((parameter, gradient), mean), square) in parameter.iter_mut().zip(gradient).zip(mean).zip(square) {
-                *mean = *mean * beta_1 + gradient * (1.0 - beta_1);
-                *square = *square * beta_2 + gradient * gradient * (1.0 - beta_2);
-                let root = (*square * numbers.square_rate).sqrt() + numbers.epsilon;
-                *parameter = *parameter * numbers.kept - numbers.rate * *mean / root;
-            }
-        }
-
-        fn square(values: &[f32]) -> f32 {
-            sum(values, values, |left, right| left * right)
-        }
-
-        fn scale(values: &mut [f32], factor: f32) {
-            values.iter_mut().for_each(|value| *value *= factor);
-        }
-    }
-
-    pub(super) fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
-        let x = contiguous(flex::untracked(x));
-        let data = x.storage::<f32>();
-        let chunks = Chunks::new(data.len().div_ceil(64), 128);
-        let mut sums = vec![0.0; chunks.count()];
-        let shared = Shared::new(&mut sums);
-        parallel(chunks.count(), |index| {
-            let range = chunks.range(index);
-            let range = range.start * 64..(range.end * 64).min(data.len());
-            // SAFETY: each task writes a sum of its own.
-            let sums = unsafe { shared.slice(index..index + 1) };
-            sums[0] = square(&data[range]);
-        });
-        flex::wrap(flex::tensor(vec![sums.iter().sum()], [1]))
-    }
-
-    pub(super) fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
-        let mut x = contiguous(flex::untracked(x));
-        let factor = contiguous(flex::untracked(factor)).storage::<f32>()[0];
-        let length = x.shape().num_elements();
-        let data = Shared::new(x.storage_mut());
-        parallel_elements(length, |range| {
-            // SAFETY: the ranges are disjoint.
-            scale(unsafe { data.slice(range) }, factor);
-        });
-        flex::wrap(x)
-    }
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -1,7 +1,7 @@
 //! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from packed or from separate queries, keys and values.
 
 #[cfg(feature = "flex")]
-use super::{attention_fused as fused, flex};
+use super::cpu::{self, flex};
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Tensor, module};
 
@@ -27,7 +27,7 @@ pub fn self_attention(qkv: Tensor<3>, num_heads: usize, scale: f64, bias: Option
     super::counting::count(&[2, batch, tokens, tokens, packed / 3]);
     #[cfg(feature = "flex")]
     if flex::takes(&qkv) && flex::takes_option(&bias) {
-        let operation = fused::SelfAttention { num_heads, scale: scale as f32 };
+        let operation = cpu::attention::SelfAttention { num_heads, scale: scale as f32 };
         return flex::apply(operation, [Some(qkv.into_dispatch()), bias.map(Tensor::into_dispatch)]);
     }
     self_attention_composed(qkv, num_heads, scale, bias)
@@ -84,7 +84,7 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, scale: f64, bias: Opt
             Some(v.into_dispatch()),
             bias.map(Tensor::into_dispatch),
         ];
-        return flex::apply(fused::Attention { scale: scale as f32 }, inputs);
+        return flex::apply(cpu::attention::Attention { scale: scale as f32 }, inputs);
     }
     attention_composed(q, k, v, scale, bias)
 }

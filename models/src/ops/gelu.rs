@@ -1,14 +1,14 @@
 //! GELU, exact: x times the normal distribution's probability of less than x (Hendrycks and Gimpel, arXiv:1606.08415).
 
 #[cfg(feature = "flex")]
-use super::flex;
+use super::cpu::{self, flex};
 use burn::tensor::{Tensor, activation};
 
 /// `x / 2 * (1 + erf(x / sqrt(2)))`, element by element.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "flex")]
     if flex::takes(&x) {
-        return flex::apply(fused::Gelu, [Some(x.into_dispatch())]);
+        return flex::apply(cpu::gelu::Gelu, [Some(x.into_dispatch())]);
     }
     gelu_composed(x)
 }
@@ -16,91 +16,6 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 /// The definition of [`gelu`], in burn's own operations.
 pub fn gelu_composed<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     activation::gelu(x)
-}
-
-#[cfg(feature = "flex")]
-pub(super) use fused::{in_place, in_place_with_derivative};
-
-#[cfg(feature = "flex")]
-mod fused {
-    //! The forward pass computes the derivative too, as most of the work is common; the backward pass is then one product.
-
-    use super::super::flex::{self, Operation, contiguous};
-    use super::super::math::{mul_add, multiply, normal, vectorized};
-    use super::super::parallel::{Shared, buffer, parallel_elements};
-    use burn::backend::{TensorMetadata, flex::FlexTensor};
-
-    #[derive(Clone, Debug)]
-    pub(super) struct Gelu;
-
-    impl Operation<1> for Gelu {
-        type Saved = FlexTensor;
-
-        fn forward(&self, [x]: [Option<FlexTensor>; 1]) -> FlexTensor {
-            let mut x = contiguous(x.expect("the input is given"));
-            let data = Shared::new(x.storage_mut());
-            parallel_elements(data.len(), |range| {
-                // SAFETY: the ranges are disjoint.
-                let values = unsafe { data.slice(range) };
-                in_place(values);
-            });
-            x
-        }
-
-        fn forward_saving(
-            &self,
-            [x]: [Option<FlexTensor>; 1],
-            _wanted: [bool; 1],
-        ) -> (FlexTensor, FlexTensor) {
-            let mut x = contiguous(x.expect("the input is given"));
-            let shape = x.shape();
-            let mut derivative = buffer(shape.num_elements());
-            let (data, slopes) = (Shared::new(x.storage_mut()), Shared::new(&mut derivative));
-            parallel_elements(data.len(), |range| {
-                // SAFETY: the ranges are disjoint.
-                let (values, slopes) = unsafe { (data.slice(range.clone()), slopes.slice(range)) };
-                in_place_with_derivative(values, slopes);
-            });
-            (x, flex::tensor(derivative, shape))
-        }
-
-        fn backward(
-            self,
-            mut derivative: FlexTensor,
-            gradient: FlexTensor,
-            _wanted: [bool; 1],
-        ) -> [Option<FlexTensor>; 1] {
-            let gradient = contiguous(gradient);
-            let dy = gradient.storage::<f32>();
-            let slopes = Shared::new(derivative.storage_mut());
-            parallel_elements(dy.len(), |range| {
-                // SAFETY: the ranges are disjoint.
-                let slopes = unsafe { slopes.slice(range.clone()) };
-                multiply(slopes, &dy[range]);
-            });
-            [Some(derivative)]
-        }
-    }
-
-    vectorized! {
-        /// Replaces each value by its GELU.
-        pub(crate) fn in_place(values: &mut [f32]) {
-            for value in values {
-                let [probability, _] = normal::<FMA>(*value);
-                *value *= probability;
-            }
-        }
-
-        /// Replaces each value by its GELU and writes the derivative there.
-        pub(crate) fn in_place_with_derivative(values: &mut [f32], derivative: &mut [f32]) {
-            for (value, derivative) in values.iter_mut().zip(derivative) {
-                let x = *value;
-                let [probability, density] = normal::<FMA>(x);
-                *value = x * probability;
-                *derivative = mul_add::<FMA>(x, density, probability);
-            }
-        }
-    }
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -1,8 +1,8 @@
 //! The linear layer, alone or followed by GELU, as one matrix product over all tokens.
 
-use super::gelu;
 #[cfg(feature = "flex")]
-use super::{flex, linear_fused};
+use super::cpu::{self, flex};
+use super::gelu;
 use burn::tensor::Tensor;
 
 /// `x * weight + bias`.
@@ -18,7 +18,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
     super::counting::count(&[x.shape().num_elements(), weight.dims()[1]]);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&weight) && flex::takes_option(&bias) {
-        return linear_fused::apply(linear_fused::Activation::None, x, weight, bias);
+        return cpu::linear::apply(cpu::linear::Activation::None, x, weight, bias);
     }
     linear_composed(x, weight, bias)
 }
@@ -29,7 +29,7 @@ pub fn linear_gelu<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option
     super::counting::count(&[x.shape().num_elements(), weight.dims()[1]]);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&weight) && flex::takes_option(&bias) {
-        return linear_fused::apply(linear_fused::Activation::Gelu, x, weight, bias);
+        return cpu::linear::apply(cpu::linear::Activation::Gelu, x, weight, bias);
     }
     linear_gelu_composed(x, weight, bias)
 }

@@ -24,55 +24,42 @@
 //! after each operation: a program that computes now and then burns that time. One operation at a time has them; of several
 //! threads that compute at once, all but one do so alone.
 //!
+//! # Where things are
+//!
+//! A file here holds a public operation, its composed definition and the tests that compare the two; `cpu/` the fused implementations, with the way
+//! in and out of burn (`flex`), threads and vectors; `cpu/gemm/` matrix products. Uses go downwards alone.
+//!
 //! # How to add one
 //!
-//! Write the public function and its composed definition, implement `flex::Operation` in a private module `fused`, and
+//! Write the public function and its composed definition, implement `cpu::flex::Operation` in a file of `cpu/`, and
 //! compare the two in the tests with `testing::assert_same`.
 
 mod adamw;
 mod attention;
-#[cfg(feature = "flex")]
-mod attention_fused;
-#[cfg(feature = "flex")]
-mod attention_kernel;
-#[cfg(all(feature = "flex", target_arch = "x86_64"))]
-mod avx512;
 #[cfg(test)]
 pub(crate) mod counting;
-mod cross_entropy;
 #[cfg(feature = "flex")]
-mod flex;
+mod cpu;
+mod cross_entropy;
 mod gather_rows;
 mod gelu;
 mod layer_norm;
 mod linear;
-#[cfg(feature = "flex")]
-mod linear_fused;
-#[cfg(feature = "flex")]
-mod math;
-#[cfg(feature = "flex")]
-mod matrix;
 pub mod matrix_unit;
-#[cfg(feature = "flex")]
-mod parallel;
-#[cfg(feature = "flex")]
-mod pool;
 mod product;
 mod residual;
-#[cfg(feature = "flex")]
-mod small;
+mod row_map;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
-#[cfg(feature = "flex")]
-mod tiles;
 
 pub use adamw::{AdamW, adamw, adamw_composed, scaled, sum_of_squares};
 pub(crate) use attention::bias_of_batch;
 pub use attention::{attention, attention_composed, self_attention, self_attention_composed};
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
-pub use gather_rows::{RowMap, gather_rows, gather_rows_composed};
+pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use layer_norm::{layer_norm, layer_norm_composed};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed};
 pub(crate) use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
+pub use row_map::RowMap;

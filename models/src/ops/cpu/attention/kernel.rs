@@ -2,10 +2,10 @@
 //!
 //! Rows of scores are padded to whole vectors.
 
-use super::flex::{self, sizes};
-use super::math::{LANES, add, exp, fold, largest, sum, vectorized};
-use super::matrix::{Existing, Matrix, MatrixMut, product};
-use super::parallel::{Shared, buffer, parallel, parallel_with};
+use crate::ops::cpu::flex::{self, sizes};
+use crate::ops::cpu::gemm::{Epilogue, Matrix, MatrixMut, product};
+use crate::ops::cpu::parallel::{Buffer, Shared, parallel, parallel_with};
+use crate::ops::cpu::simd::{LANES, add, exp, fold, largest, sum, vectorized};
 use burn::backend::flex::FlexTensor;
 use std::ops::Range;
 
@@ -14,16 +14,16 @@ const KEPT_KEYS: usize = 256;
 
 /// Where the elements of `[batch, heads, rows, columns]` lie.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
-    pub(super) batch_stride: usize,
-    pub(super) head_stride: usize,
-    pub(super) row_stride: usize,
-    pub(super) column_stride: usize,
+pub(in crate::ops) struct Layout {
+    pub(in crate::ops) batch_stride: usize,
+    pub(in crate::ops) head_stride: usize,
+    pub(in crate::ops) row_stride: usize,
+    pub(in crate::ops) column_stride: usize,
 }
 
 impl Layout {
     /// Heads side by side in a token of `parts` vectors: 1 for an output, 3 for q, k and v.
-    pub(super) fn packed(problem: &Problem, tokens: usize, parts: usize) -> Self {
+    pub(in crate::ops) fn packed(problem: &Problem, tokens: usize, parts: usize) -> Self {
         let token = parts * problem.heads * problem.head_dim;
         Self {
             batch_stride: tokens * token,
@@ -33,7 +33,7 @@ impl Layout {
         }
     }
 
-    pub(super) fn length(&self, problem: &Problem) -> usize {
+    pub(in crate::ops) fn length(&self, problem: &Problem) -> usize {
         problem.batch * self.batch_stride
     }
 
@@ -44,9 +44,9 @@ impl Layout {
 
 /// Heads to read.
 #[derive(Clone, Copy)]
-pub(super) struct Heads<'a> {
-    pub(super) data: &'a [f32],
-    pub(super) layout: Layout,
+pub(in crate::ops) struct Heads<'a> {
+    pub(in crate::ops) data: &'a [f32],
+    pub(in crate::ops) layout: Layout,
 }
 
 impl<'a> Heads<'a> {
@@ -59,10 +59,10 @@ impl<'a> Heads<'a> {
 
 /// Heads to write, by several tasks at once; the columns lie side by side.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
-    pub(super) data: Shared<'a>,
-    pub(super) offset: usize,
-    pub(super) layout: Layout,
+pub(in crate::ops) struct Target<'a> {
+    pub(in crate::ops) data: Shared<'a>,
+    pub(in crate::ops) offset: usize,
+    pub(in crate::ops) layout: Layout,
 }
 
 impl<'a> Target<'a> {
@@ -80,13 +80,13 @@ impl<'a> Target<'a> {
 
 /// Sizes and scale.
 #[derive(Clone, Copy)]
-pub(super) struct Problem {
-    pub(super) batch: usize,
-    pub(super) heads: usize,
-    pub(super) queries: usize,
-    pub(super) keys: usize,
-    pub(super) head_dim: usize,
-    pub(super) scale: f32,
+pub(in crate::ops) struct Problem {
+    pub(in crate::ops) batch: usize,
+    pub(in crate::ops) heads: usize,
+    pub(in crate::ops) queries: usize,
+    pub(in crate::ops) keys: usize,
+    pub(in crate::ops) head_dim: usize,
+    pub(in crate::ops) scale: f32,
 }
 
 impl Problem {
@@ -95,25 +95,25 @@ impl Problem {
         self.keys.next_multiple_of(LANES)
     }
 
-    pub(super) fn kept_probabilities(&self) -> Option<Vec<f32>> {
-        (self.keys <= KEPT_KEYS).then(|| buffer(self.batch * self.heads * self.queries * self.width()))
+    /// Room for the probabilities, if they are to be kept.
+    pub(in crate::ops) fn kept_probabilities(&self) -> Option<Buffer> {
+        (self.keys <= KEPT_KEYS).then(|| Buffer::new(self.batch * self.heads * self.queries * self.width()))
     }
 
-    pub(super) fn forward(
+    pub(in crate::ops) fn forward(
         &self,
         [q, k, v]: [Heads<'_>; 3],
         bias: Option<&FlexTensor>,
         output: Target<'_>,
-        probabilities: Option<&mut [f32]>,
+        kept: Option<Shared<'_>>,
     ) {
         let pairs = self.batch * self.heads;
         // few pairs: cut the queries, so that every thread has work
         let blocks = if pairs >= 4 * rayon::current_num_threads() { 1 } else { self.queries.div_ceil(64) };
         let block = self.queries.div_ceil(blocks.max(1));
-        let kept = probabilities.map(Shared::new);
         parallel_with(
             pairs * blocks,
-            || buffer(if kept.is_some() { 0 } else { block * self.width() }),
+            || vec![0.0; if kept.is_some() { 0 } else { block * self.width() }],
             |scratch, task| {
                 let (sample, head) = (task / blocks / self.heads, task / blocks % self.heads);
                 let rows = (task % blocks * block).min(self.queries)
@@ -129,7 +129,7 @@ impl Problem {
                 let output = unsafe { output.rows(sample, head, rows, self.head_dim) };
                 product(
                     output,
-                    Existing::Overwrite,
+                    Epilogue::Overwrite,
                     1.0,
                     scores,
                     v.rows(sample, head, 0..self.keys, self.head_dim),
@@ -157,7 +157,7 @@ impl Problem {
         let keys = k.rows(sample, head, 0..self.keys, self.head_dim).transposed();
         product(
             target,
-            Existing::Overwrite,
+            Epilogue::Overwrite,
             self.scale,
             q.rows(sample, head, rows.clone(), self.head_dim),
             keys,
@@ -172,7 +172,7 @@ impl Problem {
     }
 
     /// Writes the gradients of q, k and v where there is a target; returns that of the bias if it is `bias_wanted`.
-    pub(super) fn backward(
+    pub(in crate::ops) fn backward(
         &self,
         inputs: [Heads<'_>; 3],
         bias: Option<&FlexTensor>,
@@ -183,9 +183,9 @@ impl Problem {
     ) -> Option<FlexTensor> {
         let (pairs, size) = (self.batch * self.heads, self.queries * self.width());
         let kept = kept.as_ref().map(|kept| kept.storage::<f32>());
-        let mut all = buffer(if bias_wanted { pairs * size } else { 0 });
-        let dscores = bias_wanted.then(|| Shared::new(&mut all));
-        let scratch = |needed: bool| buffer(if needed { size } else { 0 });
+        let mut all = Buffer::new(if bias_wanted { pairs * size } else { 0 });
+        let dscores = bias_wanted.then(|| all.shared());
+        let scratch = |needed: bool| vec![0.0; if needed { size } else { 0 }];
         parallel_with(
             pairs,
             || (scratch(kept.is_none()), scratch(dscores.is_none())),
@@ -208,7 +208,8 @@ impl Problem {
                 self.backward_pair([sample, head], inputs, dy, probabilities, dscores, targets);
             },
         );
-        bias.filter(|_| bias_wanted).map(|bias| self.bias_gradient(bias, &all))
+        // SAFETY: where the gradient of the bias is wanted, each pair's task wrote its scores' gradient, padding included.
+        bias.filter(|_| bias_wanted).map(|bias| self.bias_gradient(bias, &unsafe { all.written() }))
     }
 
     /// The backward pass of one sample and head; leaves the gradient of its scores in `dscores`.
@@ -226,7 +227,7 @@ impl Problem {
         let (q, k, v) = (rows(q, self.queries), rows(k, self.keys), rows(v, self.keys));
         let dy = rows(dy, self.queries);
         let target = MatrixMut::with_gaps(dscores, self.queries, self.keys, width);
-        product(target, Existing::Overwrite, 1.0, dy, v.transposed());
+        product(target, Epilogue::Overwrite, 1.0, dy, v.transposed());
         softmax_backward(probabilities, dscores, self.keys);
 
         let [probabilities, dscores] =
@@ -235,7 +236,7 @@ impl Problem {
             if let Some(target) = target {
                 // SAFETY: every task has its own pair.
                 let target = unsafe { target.rows(sample, head, 0..left.rows, self.head_dim) };
-                product(target, Existing::Overwrite, scale, left, right);
+                product(target, Epilogue::Overwrite, scale, left, right);
             }
         };
         write(dv, 1.0, probabilities.transposed(), dy);

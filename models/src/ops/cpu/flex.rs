@@ -2,7 +2,7 @@
 //!
 //! An operation is written once, as an [`Operation`] on flex tensors; [`apply`] does the rest.
 
-use super::matrix::Matrix;
+use super::gemm::Matrix;
 use burn::backend::{
     Autodiff, BackendTensor, DispatchAutodiffContext, DispatchDevice, DispatchTensor, DispatchTensorKind,
     Flex, TensorMetadata,
@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 type TrackedTensor = FloatTensor<Autodiff<Flex>>;
 
 /// A differentiable operation of `N` inputs on float32 flex tensors. An input that the caller left out is `None`.
-pub(super) trait Operation<const N: usize>: Clone + Debug + Send + 'static {
+pub(in crate::ops) trait Operation<const N: usize>: Clone + Debug + Send + 'static {
     /// What the backward pass needs of the forward pass.
     type Saved: Clone + Debug + Send + 'static;
 
@@ -39,7 +39,7 @@ pub(super) trait Operation<const N: usize>: Clone + Debug + Send + 'static {
 }
 
 /// Whether the fused operations take this tensor: float32, on flex, with or without autodiff.
-pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
+pub(in crate::ops) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32
         && match tensor.device().as_dispatch() {
             DispatchDevice::Flex(_) => true,
@@ -50,23 +50,23 @@ pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
 }
 
 /// Whether it is a float32 tensor on flex that autodiff does not follow.
-pub(super) fn takes_untracked<const D: usize>(tensor: &Tensor<D>) -> bool {
+pub(in crate::ops) fn takes_untracked<const D: usize>(tensor: &Tensor<D>) -> bool {
     takes(tensor) && !tensor.device().is_autodiff()
 }
 
 /// The flex tensor in one that [`takes_untracked`] accepts.
-pub(super) fn untracked<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+pub(in crate::ops) fn untracked<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
     plain(tensor.into_dispatch())
 }
 
 /// A tensor without autodiff.
-pub(super) fn wrap<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
+pub(in crate::ops) fn wrap<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
     let kind = DispatchTensorKind::Flex(BackendTensor::Float(tensor));
     Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
 }
 
 /// [`takes`] for an input that may be absent.
-pub(super) fn takes_option<const D: usize>(tensor: &Option<Tensor<D>>) -> bool {
+pub(in crate::ops) fn takes_option<const D: usize>(tensor: &Option<Tensor<D>>) -> bool {
     tensor.as_ref().is_none_or(takes)
 }
 
@@ -75,7 +75,7 @@ pub(super) fn takes_option<const D: usize>(tensor: &Option<Tensor<D>>) -> bool {
 /// # Panics
 ///
 /// If an input is not one that [`takes`] accepts.
-pub(super) fn apply<O: Operation<N>, const N: usize, const D: usize>(
+pub(in crate::ops) fn apply<O: Operation<N>, const N: usize, const D: usize>(
     operation: O,
     inputs: [Option<DispatchTensor>; N],
 ) -> Tensor<D> {
@@ -155,29 +155,29 @@ impl<O: Operation<N>, const N: usize> Backward<Flex, N> for Step<O> {
 }
 
 /// A row-major tensor over `data`.
-pub(super) fn tensor(data: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+pub(in crate::ops) fn tensor(data: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     let shape = shape.into();
     debug_assert_eq!(data.len(), shape.num_elements());
     FlexTensor::new(Bytes::from_elems(data), Layout::contiguous(shape), DType::F32)
 }
 
 /// A tensor of one value.
-pub(super) fn filled(length: usize, shape: impl Into<Shape>, value: f32) -> FlexTensor {
+pub(in crate::ops) fn filled(length: usize, shape: impl Into<Shape>, value: f32) -> FlexTensor {
     tensor(vec![value; length], shape)
 }
 
 /// The tensor with its elements in row-major order from the start of its buffer; copies only if they are not.
-pub(super) fn contiguous(tensor: FlexTensor) -> FlexTensor {
+pub(in crate::ops) fn contiguous(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
 }
 
 /// The tensor's sizes.
-pub(super) fn sizes<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
+pub(in crate::ops) fn sizes<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
     tensor.shape().dims()
 }
 
 /// The two-dimensional tensor as a matrix, where it lies; `None` if it has negative strides.
-pub(super) fn matrix(tensor: &FlexTensor) -> Option<Matrix<'_>> {
+pub(in crate::ops) fn matrix(tensor: &FlexTensor) -> Option<Matrix<'_>> {
     let [rows, columns] = sizes(tensor);
     let strides = [
         usize::try_from(tensor.layout().strides()[0]).ok()?,

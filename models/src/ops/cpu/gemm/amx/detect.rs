@@ -2,8 +2,8 @@
 //! there, and its configuration.
 
 use super::super::avx512::Avx512;
-use super::super::matrix_unit;
-use super::pack::SIDE;
+use super::shape::SIDE;
+use crate::ops::matrix_unit;
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 /// The proof that the processor has the unit and the AVX-512 instructions that pack for it, that the system lets the program use it, and
 /// that the environment does, too.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Amx {
+pub(in crate::ops) struct Amx {
     avx512: Avx512,
     /// Whether plain code takes the place of the unit's own instructions.
     #[cfg(test)]
@@ -20,7 +20,7 @@ pub(in super::super) struct Amx {
 
 impl Amx {
     /// The unit, if it may be used; asked once. Tests get an [emulated](Self::emulated) one where there is none.
-    pub(in super::super) fn find() -> Option<Self> {
+    pub(in crate::ops) fn find() -> Option<Self> {
         static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| {
             if !matrix_unit::wanted().unwrap_or(false) {
                 return None;

@@ -1,20 +1,21 @@
 //! The linear layer on flex. Rows are cut into chunks; what follows a chunk's product is done while it lies in the cache.
 
 use super::flex::{self, Operation, contiguous, sizes};
-use super::matrix::{Existing, Factor, Matrix, MatrixMut, blocked_product, product, product_of_few_rows};
-use super::parallel::{Chunks, Shared, buffer, parallel, parallel_elements};
-use super::{gelu, math, tiles};
+use super::gemm::amx;
+use super::gemm::{Epilogue, Factor, Matrix, MatrixMut, blocked_product, product, product_of_few_rows};
+use super::parallel::{Buffer, Chunks, Shared, parallel, parallel_elements};
+use super::{gelu, simd};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
 use burn::tensor::{Shape, Tensor};
 use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Activation {
+pub(in crate::ops) enum Activation {
     None,
     Gelu,
 }
 
-pub(super) fn apply<const D: usize>(
+pub(in crate::ops) fn apply<const D: usize>(
     activation: Activation,
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -64,12 +65,15 @@ impl Operation<3> for Linear {
         let (x, weight) = (contiguous(x), positive(weight));
         let [in_features, out_features] = sizes(&weight);
         let rows = rows(&x, in_features);
-        let mut derivative = (self.activation == Activation::Gelu).then(|| buffer(rows * out_features));
-        let output = self.outputs(&x, &weight, bias, derivative.as_deref_mut());
+        let mut derivative = (self.activation == Activation::Gelu).then(|| Buffer::new(rows * out_features));
+        let output = self.outputs(&x, &weight, bias, derivative.as_mut().map(Buffer::shared));
         let saved = Saved {
             input_shape: x.shape(),
             features: [in_features, out_features],
-            derivative: derivative.map(|data| flex::tensor(data, [rows, out_features])),
+            derivative: derivative.map(|data| {
+                // SAFETY: `outputs` writes the derivative at each output.
+                flex::tensor(unsafe { data.written() }, [rows, out_features])
+            }),
             x: weight_wanted.then_some(x),
             weight: Some(weight),
         };
@@ -85,22 +89,22 @@ impl Operation<3> for Linear {
         let smallest = SMALLEST_CHUNK.max(size / (in_features + out_features).max(1));
         let sum_in_chunks = rows >= smallest * rayon::current_num_threads();
         let (chunks, group) = if sum_in_chunks {
-            (Chunks::few(rows, smallest), tiles::GROUP)
+            (Chunks::few(rows, smallest), amx::GROUP)
         } else {
-            (Chunks::new(rows, tiles::PANEL), tiles::PANEL)
+            (Chunks::new(rows, amx::PANEL), amx::PANEL)
         };
         let chunks = chunks.in_groups(group);
         let weight = saved.weight.as_ref().filter(|_| wanted[0]);
         let weight = weight
             .map(|weight| Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows));
         let x = saved.x.as_ref().filter(|_| wanted[1]).map(|x| x.storage::<f32>());
-        let mut dx = buffer(if wanted[0] { rows * in_features } else { 0 });
+        let mut dx = Buffer::new(if wanted[0] { rows * in_features } else { 0 });
         let mut dweight = Sums::new(if x.is_some() && sum_in_chunks { size } else { 0 }, chunks.count());
         let mut dbias = Sums::new(if wanted[2] { out_features } else { 0 }, chunks.count());
         let mut derivative = saved.derivative;
         {
-            let slopes = derivative.as_mut().map(|derivative| Shared::new(derivative.storage_mut()));
-            let (dx, dweight, dbias) = (Shared::new(&mut dx), dweight.shared(), dbias.shared());
+            let derivatives = derivative.as_mut().map(|derivative| Shared::new(derivative.storage_mut()));
+            let (dx, dweight, dbias) = (dx.shared(), dweight.shared(), dbias.shared());
             let dy = gradient.storage::<f32>();
             parallel(chunks.count(), |index| {
                 let chunk = chunks.range(index);
@@ -111,34 +115,38 @@ impl Operation<3> for Linear {
                     let inputs = range.start * in_features..range.end * in_features;
                     let outputs = range.start * out_features..range.end * out_features;
                     let mut dy = &dy[outputs.clone()];
-                    if let Some(slopes) = &slopes {
+                    if let Some(derivatives) = &derivatives {
                         // SAFETY: the chunks are disjoint.
-                        let slopes = unsafe { slopes.slice(outputs) };
-                        math::multiply_and_add_rows(slopes, dy, dbias);
-                        dy = slopes;
+                        let derivatives = unsafe { derivatives.slice(outputs) };
+                        simd::multiply_and_add_rows(derivatives, dy, dbias);
+                        dy = derivatives;
                     } else {
-                        math::add_rows(dbias, dy);
+                        simd::add_rows(dbias, dy);
                     }
                     let dy = Matrix::new(dy, [range.len(), out_features], [out_features, 1]);
                     if let Some(weight) = &weight {
                         // SAFETY: the chunks are disjoint.
                         let dx = unsafe { dx.slice(inputs.clone()) };
                         let dx = MatrixMut::row_major(dx, in_features);
-                        weight.multiply(dx, Existing::Overwrite, dy, chunks.count() == 1);
+                        weight.multiply(dx, Epilogue::Overwrite, dy, chunks.count() == 1);
                     }
                     if let Some(x) = x.filter(|_| sum_in_chunks) {
-                        let existing =
-                            if range.start == chunk.start { Existing::Overwrite } else { Existing::Add };
+                        let epilogue = if range.start == chunk.start {
+                            Epilogue::Overwrite
+                        } else {
+                            Epilogue::Accumulate
+                        };
                         let x = Matrix::new(&x[inputs], [range.len(), in_features], [in_features, 1]);
                         let dweight = MatrixMut::with_gaps(dweight, in_features, out_features, out_features);
-                        product(dweight, existing, 1.0, x.transposed(), dy);
+                        product(dweight, epilogue, 1.0, x.transposed(), dy);
                     }
                 }
             });
         }
         let dweight = x.map(|x| {
             let dweight = if sum_in_chunks {
-                dweight.total()
+                // SAFETY: the first piece of each chunk overwrote its sums.
+                unsafe { dweight.total() }
             } else {
                 let dy = derivative.as_ref().unwrap_or(&gradient).storage::<f32>();
                 let x = Matrix::new(x, [rows, in_features], [in_features, 1]).transposed();
@@ -147,8 +155,11 @@ impl Operation<3> for Linear {
             };
             flex::tensor(dweight, [in_features, out_features])
         });
-        let dbias = wanted[2].then(|| flex::tensor(dbias.total(), [out_features]));
-        [wanted[0].then(|| flex::tensor(dx, saved.input_shape)), dweight, dbias]
+        // SAFETY: each chunk's task filled its sums with zeros to begin with.
+        let dbias = wanted[2].then(|| flex::tensor(unsafe { dbias.total() }, [out_features]));
+        // SAFETY: where it is wanted, each chunk's products wrote its rows.
+        let dx = wanted[0].then(|| flex::tensor(unsafe { dx.written() }, saved.input_shape));
+        [dx, dweight, dbias]
     }
 }
 
@@ -159,7 +170,7 @@ impl Linear {
         x: &FlexTensor,
         weight: &FlexTensor,
         bias: Option<FlexTensor>,
-        derivative: Option<&mut [f32]>,
+        derivative: Option<Shared<'_>>,
     ) -> FlexTensor {
         let [in_features, out_features] = sizes(weight);
         let rows = rows(x, in_features);
@@ -168,32 +179,32 @@ impl Linear {
         shape[last] = out_features;
 
         let bias = bias.map(contiguous);
-        let existing = bias.as_ref().map_or(Existing::Overwrite, |bias| Existing::Bias(bias.storage()));
+        let epilogue = bias.as_ref().map_or(Epilogue::Overwrite, |bias| Epilogue::Bias(bias.storage()));
         let weight = flex::matrix(weight).expect("positive strides");
-        let mut data = buffer(rows * out_features);
-        let (outputs, derivative, x) =
-            (Shared::new(&mut data), derivative.map(Shared::new), x.storage::<f32>());
+        let mut data = Buffer::new(rows * out_features);
+        let (outputs, derivative, x) = (data.shared(), derivative, x.storage::<f32>());
         let all = Matrix::new(&x[..rows * in_features], [rows, in_features], [in_features, 1]);
-        if product_of_few_rows(outputs, existing, all, weight) {
+        if product_of_few_rows(outputs, epilogue, all, weight) {
             parallel_elements(rows * out_features, |range| {
                 // SAFETY: the ranges are disjoint.
                 unsafe { self.activate(outputs, derivative, range) };
             });
-            return flex::tensor(data, shape);
+            // SAFETY: the product wrote each output.
+            return flex::tensor(unsafe { data.written() }, shape);
         }
         let weight = Factor::new(weight, rows);
-        let chunks = Chunks::new(rows, tiles::PANEL).in_groups(tiles::PANEL);
+        let chunks = Chunks::new(rows, amx::PANEL).in_groups(amx::PANEL);
         let piece = weight.rows_at_a_time();
         parallel(chunks.count(), |index| {
             let chunk = chunks.range(index);
-            for range in Chunks::of(chunk.len(), piece).in_groups(tiles::PANEL).ranges_after(chunk.start) {
+            for range in Chunks::of(chunk.len(), piece).in_groups(amx::PANEL).ranges_after(chunk.start) {
                 let elements = range.start * out_features..range.end * out_features;
                 let x = &x[range.start * in_features..range.end * in_features];
                 // SAFETY: the chunks are disjoint.
                 unsafe {
                     weight.multiply(
                         MatrixMut::row_major(outputs.slice(elements.clone()), out_features),
-                        existing,
+                        epilogue,
                         Matrix::new(x, [range.len(), in_features], [in_features, 1]),
                         chunks.count() == 1,
                     );
@@ -201,7 +212,8 @@ impl Linear {
                 }
             }
         });
-        flex::tensor(data, shape)
+        // SAFETY: the pieces of all chunks cover the rows, and the product wrote each output of theirs.
+        flex::tensor(unsafe { data.written() }, shape)
     }
 
     /// Puts some outputs through the activation.
@@ -213,15 +225,11 @@ impl Linear {
         if self.activation == Activation::None {
             return;
         }
-        // SAFETY: by the caller's word.
+        // SAFETY: no other task works on these elements, as the caller promises.
         let outputs = unsafe { outputs.slice(elements.clone()) };
-        match derivative {
-            None => gelu::in_place(outputs),
-            // SAFETY: by the caller's word.
-            Some(derivative) => {
-                gelu::in_place_with_derivative(outputs, unsafe { derivative.slice(elements) })
-            }
-        }
+        let Some(derivative) = derivative else { return gelu::in_place(outputs) };
+        // SAFETY: as above.
+        gelu::in_place_with_derivative(outputs, unsafe { derivative.slice(elements) });
     }
 }
 
@@ -234,35 +242,46 @@ const PIECE: usize = 256;
 /// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
 /// optimiser's step and the others need not.
 struct Sums {
-    first: Vec<f32>,
-    others: Vec<f32>,
+    first: Buffer,
+    others: Buffer,
+    size: usize,
 }
 
 impl Sums {
     /// `size` sums for each chunk, to be written before they are read; 0 if there is no chunk.
     fn new(size: usize, chunks: usize) -> Self {
-        let first = if chunks == 0 { vec![0.0; size] } else { buffer(size) };
-        Self { first, others: buffer(chunks.saturating_sub(1) * size) }
+        let mut first = Buffer::new(size);
+        if chunks == 0 {
+            // SAFETY: nothing else uses the buffer.
+            unsafe { first.shared().slice(0..size) }.fill(0.0);
+        }
+        Self { first, others: Buffer::new(chunks.saturating_sub(1) * size), size }
     }
 
     fn shared(&mut self) -> SharedSums<'_> {
-        SharedSums { first: Shared::new(&mut self.first), others: Shared::new(&mut self.others) }
+        SharedSums { first: self.first.shared(), others: self.others.shared() }
     }
 
     /// The sums over all chunks, added up in order.
-    fn total(mut self) -> Vec<f32> {
-        let size = self.first.len();
-        if !self.others.is_empty() {
-            let first = Shared::new(&mut self.first);
+    ///
+    /// # Safety
+    ///
+    /// Each chunk's task wrote its sums.
+    unsafe fn total(self) -> Vec<f32> {
+        let size = self.size;
+        // SAFETY: as the caller promises; without a chunk they are zeros.
+        let (mut total, others) = unsafe { (self.first.written(), self.others.written()) };
+        if !others.is_empty() {
+            let first = Shared::new(&mut total);
             parallel_elements(size, |range| {
                 // SAFETY: the ranges are disjoint.
                 let sums = unsafe { first.slice(range.clone()) };
-                for other in self.others.chunks_exact(size) {
-                    math::add(sums, &other[range.clone()]);
+                for other in others.chunks_exact(size) {
+                    simd::add(sums, &other[range.clone()]);
                 }
             });
         }
-        self.first
+        total
     }
 }
 
@@ -281,7 +300,7 @@ impl<'a> SharedSums<'a> {
     #[allow(clippy::mut_from_ref)]
     unsafe fn part(&self, chunk: usize) -> &'a mut [f32] {
         let size = self.first.len();
-        // SAFETY: by the caller's word.
+        // SAFETY: the chunks have parts of their own, and no other task has this chunk, as the caller promises.
         unsafe {
             match chunk {
                 0 => self.first.slice(0..size),

@@ -1,22 +1,22 @@
 //! What several kernels do with AVX-512 registers.
 
-use super::math::{Vectors, vectors};
-use super::matrix::Existing;
+use super::view::Epilogue;
+use crate::ops::cpu::simd::{Vectors, vectors};
 use std::arch::x86_64::*;
 
 /// The proof that the processor has the AVX-512 instructions that our kernels use (F, DQ and VL).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx512(());
+pub(in crate::ops) struct Avx512(());
 
 impl Avx512 {
     /// Asks the processor; the answer is cached.
-    pub(super) fn find() -> Option<Self> {
+    pub(in crate::ops) fn find() -> Option<Self> {
         (vectors() == Vectors::Avx512).then_some(Self(()))
     }
 }
 
 /// Elements of a register.
-pub(super) const LANES: usize = 16;
+pub(in crate::ops) const LANES: usize = 16;
 
 /// Reads up to 16 vectors through a mask, takes the others as 0, and writes them with rows and columns changed over.
 ///
@@ -25,7 +25,7 @@ pub(super) const LANES: usize = 16;
 /// They can be read; `out` has room for 16 vectors, `out_stride` elements apart.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) unsafe fn turn(
+pub(in crate::ops) unsafe fn transpose(
     start: *const f32,
     stride: usize,
     count: usize,
@@ -36,32 +36,32 @@ pub(super) unsafe fn turn(
     let mut rows = [_mm512_setzero_ps(); LANES];
     if count >= LANES && mask == u16::MAX {
         for (index, row) in rows.iter_mut().enumerate() {
-            // SAFETY: by the caller's word.
+            // SAFETY: 16 vectors are there, `stride` elements apart, as the caller promises.
             *row = unsafe { _mm512_loadu_ps(start.add(index * stride)) };
         }
     } else {
         for (index, row) in rows.iter_mut().enumerate() {
             let mask = if index < count { mask } else { 0 };
-            // SAFETY: by the caller's word, and what the mask leaves out is not read.
+            // SAFETY: vectors before `count` are there, as the caller promises, and what the mask leaves out is not read.
             *row = unsafe { _mm512_maskz_loadu_ps(mask, start.wrapping_add(index * stride)) };
         }
     }
     let rows = transposed(rows);
     for (index, row) in rows.iter().enumerate() {
-        // SAFETY: by the caller's word.
+        // SAFETY: `out` has room for 16 vectors, as the caller promises.
         unsafe { _mm512_storeu_ps(out.add(index * out_stride), *row) };
     }
 }
 
 /// A mask of the first lanes.
-pub(super) fn first_lanes(count: usize) -> __mmask16 {
+pub(in crate::ops) fn first_lanes(count: usize) -> __mmask16 {
     if count >= LANES { u16::MAX } else { (1 << count) - 1 }
 }
 
 /// Rows and columns changed over: pairs of rows, then fours, eights and all.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
+pub(in crate::ops) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     let (mut pairs, mut fours) = ([_mm512_setzero_pd(); LANES], [_mm512_setzero_ps(); LANES]);
     let (mut eights, mut all) = (fours, fours);
     for index in (0..LANES).step_by(2) {
@@ -95,27 +95,27 @@ pub(super) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     all
 }
 
-/// Writes `scale * sum` after what `existing` says to some lanes; a bias starts with theirs.
+/// Writes `scale * sum` after what `epilogue` says to some lanes; a bias starts with theirs.
 ///
 /// # Safety
 ///
-/// These lanes of `to` can be written, and read if `existing` says so.
+/// These lanes of `to` can be written, and read if `epilogue` says so.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) unsafe fn write(
+pub(in crate::ops) unsafe fn write(
     sum: __m512,
     scale: __m512,
-    existing: Existing<'_>,
+    epilogue: Epilogue<'_>,
     column: usize,
     to: *mut f32,
     lanes: __mmask16,
 ) {
-    // SAFETY: by the caller's word; a bias is as long as the output is wide.
+    // SAFETY: the lanes of `to` can be read and written, as the caller promises; a bias is as long as the output is wide.
     unsafe {
-        let value = match existing {
-            Existing::Overwrite => _mm512_mul_ps(sum, scale),
-            Existing::Add => _mm512_fmadd_ps(sum, scale, _mm512_maskz_loadu_ps(lanes, to)),
-            Existing::Bias(bias) => {
+        let value = match epilogue {
+            Epilogue::Overwrite => _mm512_mul_ps(sum, scale),
+            Epilogue::Accumulate => _mm512_fmadd_ps(sum, scale, _mm512_maskz_loadu_ps(lanes, to)),
+            Epilogue::Bias(bias) => {
                 _mm512_fmadd_ps(sum, scale, _mm512_maskz_loadu_ps(lanes, bias.as_ptr().wrapping_add(column)))
             }
         };

@@ -1,18 +1,28 @@
 //! Products of small matrices, such as the scores of one attention head, on AVX-512: the right factor is read where it lies in the cache,
 //! where libraries for large products first copy both factors.
+//!
+//! ```text
+//! for 64 columns (80 where that is all)     4 or 5 vectors of the right factor: first-level cache
+//!   for 6 rows (5)                          6 x 4 or 5 x 5 vectors of sums: registers
+//!     for each inner element                one row of the right factor in registers, one element of each row of the left broadcast
+//!       sums += left[row, inner] * right[inner, columns]
+//!     out = epilogue(scale * sums)
+//! ```
+//!
+//! An element is summed in order, each step rounded once: the error of a sum of `n` terms is at most `n * 2^-24` times the sum of their sizes.
 
-use super::matrix::{Existing, Matrix, MatrixMut};
+use super::view::{Epilogue, Matrix, MatrixMut};
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use super::avx512::Avx512;
+pub(in crate::ops) use super::avx512::Avx512;
 
 /// The proof that the processor has AVX-512, which no other kind has.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Avx512 {}
+pub(in crate::ops) enum Avx512 {}
 
 /// The proof that [`multiply`] asks for, if it is the way to go for a product: larger ones are faster where both factors are packed.
-pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512> {
+pub(in crate::ops) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512> {
     const LARGEST: usize = 128 * 128 * 128;
     #[cfg(target_arch = "x86_64")]
     let there = Avx512::find();
@@ -21,17 +31,17 @@ pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512>
     there.filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
 }
 
-/// `out = scale * left * right` after what `existing` says, on the calling thread. An element is summed in the order of the inner elements,
+/// `out = scale * left * right` after what `epilogue` says, on the calling thread. An element is summed in the order of the inner elements,
 /// each product and sum rounded once: it depends on its row and its column alone.
 ///
 /// # Panics
 ///
 /// If the sizes do not fit, or the right factor's elements lie side by side along neither dimension.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn multiply(
+pub(in crate::ops) fn multiply(
     _: Avx512,
     out: MatrixMut<'_>,
-    existing: Existing<'_>,
+    epilogue: Epilogue<'_>,
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
@@ -39,14 +49,14 @@ pub(super) fn multiply(
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     // SAFETY: the first argument proves that the processor has AVX-512; the sizes fit, and each matrix lies in its buffer, as `Matrix` and
     // `MatrixMut` check where they are made.
-    unsafe { kernel::multiply(out, existing, scale, left, right) };
+    unsafe { kernel::multiply(out, epilogue, scale, left, right) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn multiply(
+pub(in crate::ops) fn multiply(
     avx512: Avx512,
     _: MatrixMut<'_>,
-    _: Existing<'_>,
+    _: Epilogue<'_>,
     _: f32,
     _: Matrix<'_>,
     _: Matrix<'_>,
@@ -56,47 +66,47 @@ pub(super) fn multiply(
 
 #[cfg(target_arch = "x86_64")]
 mod kernel {
-    use super::super::avx512::{LANES, first_lanes, turn, write};
-    use super::{Existing, Matrix, MatrixMut};
+    use super::super::avx512::{LANES, first_lanes, transpose, write};
+    use super::{Epilogue, Matrix, MatrixMut};
     use std::arch::x86_64::*;
     use std::cell::RefCell;
 
     thread_local! {
-        /// A right factor with rows and columns changed over.
-        static TURNED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+        /// A right factor with transposed.
+        static TRANSPOSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
     }
 
     /// # Safety
     ///
     /// The processor has AVX-512, the sizes fit, and the matrices lie in their buffers.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn multiply(
+    pub(in crate::ops) unsafe fn multiply(
         out: MatrixMut<'_>,
-        existing: Existing<'_>,
+        epilogue: Epilogue<'_>,
         scale: f32,
         left: Matrix<'_>,
         right: Matrix<'_>,
     ) {
         let (row_stride, column_stride) = right.strides();
         if column_stride == 1 {
-            // SAFETY: by the caller's word.
-            return unsafe { columns(&out, existing, scale, left, right.start(), row_stride) };
+            // SAFETY: sizes and CPU are as the caller promises, and the right factor's rows lie `row_stride` elements apart.
+            return unsafe { columns(&out, epilogue, scale, left, right.start(), row_stride) };
         }
         assert_eq!(row_stride, 1, "a right factor with a unit stride");
         let width = right.columns.next_multiple_of(LANES);
-        TURNED.with_borrow_mut(|turned| {
-            turned.resize(turned.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
+        TRANSPOSED.with_borrow_mut(|transposed| {
+            transposed.resize(transposed.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
             for column in (0..right.columns).step_by(LANES) {
                 for row in (0..right.rows).step_by(LANES) {
                     let start = right.start().wrapping_add(column * column_stride + row);
                     let mask = first_lanes(right.rows - row);
-                    let to = turned[row * width + column..].as_mut_ptr();
+                    let to = transposed[row * width + column..].as_mut_ptr();
                     // SAFETY: the rest is masked; there is room for whole vectors.
-                    unsafe { turn(start, column_stride, right.columns - column, mask, to, width) };
+                    unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
                 }
             }
-            // SAFETY: by the caller's word.
-            unsafe { columns(&out, existing, scale, left, turned.as_ptr(), width) };
+            // SAFETY: sizes and CPU are as the caller promises; `transposed` holds the right factor's rows, `width` elements apart.
+            unsafe { columns(&out, epilogue, scale, left, transposed.as_ptr(), width) };
         });
     }
 
@@ -108,7 +118,7 @@ mod kernel {
     #[target_feature(enable = "avx512f")]
     unsafe fn columns(
         out: &MatrixMut<'_>,
-        existing: Existing<'_>,
+        epilogue: Epilogue<'_>,
         scale: f32,
         left: Matrix<'_>,
         right: *const f32,
@@ -126,9 +136,9 @@ mod kernel {
                 // of the last vector; the others are whole
                 mask: first_lanes(out.columns - column - (vectors - 1) * LANES),
                 scale,
-                existing: existing.columns(column..(column + vectors * LANES).min(out.columns)),
+                epilogue: epilogue.columns(column..(column + vectors * LANES).min(out.columns)),
             };
-            // SAFETY: by the caller's word.
+            // SAFETY: the panel's columns are among those of the output and the right factor, whose sizes fit, as the caller promises.
             unsafe {
                 match vectors {
                     1 => panel.rows::<1>(out, column, left),
@@ -149,7 +159,7 @@ mod kernel {
         inner: usize,
         mask: __mmask16,
         scale: f32,
-        existing: Existing<'a>,
+        epilogue: Epilogue<'a>,
     }
 
     impl Panel<'_> {
@@ -166,7 +176,7 @@ mod kernel {
                 let strides = left.strides();
                 let left = left.start().wrapping_add(row * strides.0);
                 let to = out.start.wrapping_add(row * out.row_stride + column);
-                // SAFETY: by the caller's word.
+                // SAFETY: `left` and `to` begin a block of `rows` rows that both have.
                 unsafe {
                     match rows {
                         1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride),
@@ -195,7 +205,8 @@ mod kernel {
         ) {
             let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
             let mut right = self.right;
-            // SAFETY: by the caller's word; the last vector is masked.
+            // SAFETY: there are `inner` elements in each of the `ROWS` rows of the left factor and rows of the right one, and an output for each sum, as
+            // the caller promises; the last vector is masked.
             unsafe {
                 for _ in 0..self.inner {
                     let mut values = [_mm512_setzero_ps(); VECTORS];
@@ -221,7 +232,7 @@ mod kernel {
                     for (index, sum) in sums.iter().enumerate() {
                         let mask = if index + 1 < VECTORS { u16::MAX } else { self.mask };
                         let to = out.add(row * out_stride + index * LANES);
-                        write(*sum, scale, self.existing, index * LANES, to, mask);
+                        write(*sum, scale, self.epilogue, index * LANES, to, mask);
                     }
                 }
             }
@@ -231,7 +242,7 @@ mod kernel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::matrix::tests::assert_product;
+    use super::super::testing::assert_product;
     use super::*;
 
     #[test]
@@ -244,8 +255,8 @@ mod tests {
             [[1, 1, 1], [65, 64, 65], [65, 65, 64], [7, 20, 100], [49, 32, 49], [3, 5, 33], [12, 64, 16]]
         {
             assert!(takes(size[0], size[1], size[2]).is_some());
-            assert_product(size, 1e-6, |out, existing, scale, left, right| {
-                multiply(avx512, out, existing, scale, left, right);
+            assert_product(size, 1e-6, |out, epilogue, scale, left, right| {
+                multiply(avx512, out, epilogue, scale, left, right);
             });
         }
     }

@@ -20,7 +20,7 @@
 //! Factors are packed into panels of two tiles, 16 lines of 16 words of four digits each. Inner elements `i`, `i + 16`, `i + 32` and
 //! `i + 48` of a tile share a word, in both factors, so that packing needs few shuffles.
 
-use super::matrix::{Existing, Matrix, MatrixMut};
+pub(in crate::ops) use shape::{GROUP, PANEL};
 
 /// The unit, if a product is one for it: an element that is used in fewer products takes longer to pack than the unit saves.
 pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Amx> {
@@ -34,26 +34,24 @@ pub(super) fn few_rows(rows: usize, inner: usize, columns: usize) -> Option<Amx>
     takes(rows, inner, columns).filter(|_| rows * inner <= LARGEST)
 }
 
-/// Rows of a left factor or columns of a right one that are packed together: two tiles, as two by two tiles of sums make the best use of the
-/// unit's eight registers.
-pub(super) const PANEL: usize = 32;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use detect::Amx;
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+use elsewhere::Amx;
+pub(in crate::ops) use product::{LeftPanels, RightPanels, multiply};
 
-/// Rows that fill the unit, as outer elements (whole panels) and as inner ones (a whole tile).
-pub(super) const GROUP: usize = 64;
-
-pub(super) use unit::{Amx, LeftPanels, RightPanels, multiply};
-
+mod shape;
 // Elsewhere `elsewhere` is the unit; tests compile it everywhere.
 #[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
 #[cfg_attr(all(target_arch = "x86_64", target_os = "linux"), allow(dead_code))]
 mod elsewhere;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-use elsewhere as unit;
+use elsewhere as product;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod amx;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod block;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod detect;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 mod emulated;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -61,7 +59,7 @@ mod kernel;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod pack;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod unit;
+mod product;
 
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 mod tests;

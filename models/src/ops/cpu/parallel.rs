@@ -2,25 +2,46 @@
 
 use super::pool;
 use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
 
-/// A buffer whose every element the caller writes before it reads any: fresh pages are not zeroed twice.
-#[allow(clippy::uninit_vec)]
-pub(super) fn buffer(length: usize) -> Vec<f32> {
-    let mut data = Vec::with_capacity(length);
-    // SAFETY: the capacity is `length`, f32 has no invalid bit pattern, and the callers write every element first.
-    unsafe { data.set_len(length) };
-    data
+/// Memory for floats that tasks write: fresh pages are not zeroed twice.
+pub(in crate::ops) struct Buffer(Vec<MaybeUninit<f32>>);
+
+impl Buffer {
+    /// Room for so many elements, none of them written.
+    pub(in crate::ops) fn new(length: usize) -> Self {
+        let mut data = Vec::with_capacity(length);
+        data.resize_with(length, MaybeUninit::uninit);
+        Self(data)
+    }
+
+    /// The elements, for tasks to write.
+    pub(in crate::ops) fn shared(&mut self) -> Shared<'_> {
+        Shared { start: self.0.as_mut_ptr().cast(), length: self.0.len(), marker: PhantomData }
+    }
+
+    /// The elements.
+    ///
+    /// # Safety
+    ///
+    /// Each of them was written.
+    pub(in crate::ops) unsafe fn written(self) -> Vec<f32> {
+        let mut data = ManuallyDrop::new(self.0);
+        // SAFETY: pointer, length and capacity are those of a vector that is not dropped; `MaybeUninit<f32>` has the size and alignment of
+        // f32, and each element holds one, as the caller promises.
+        unsafe { Vec::from_raw_parts(data.as_mut_ptr().cast(), data.len(), data.capacity()) }
+    }
 }
 
 /// Runs `task` for every index on the [pool], each by itself: a thread takes over what a slower one has not begun. What a task computes
 /// must not depend on which thread runs it.
-pub(super) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
+pub(in crate::ops) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
     pool::run(tasks, &task);
 }
 
 /// [`parallel`] in groups that share scratch memory, small enough that a late thread does not hold up the others.
-pub(super) fn parallel_with<S>(
+pub(in crate::ops) fn parallel_with<S>(
     tasks: usize,
     scratch: impl Fn() -> S + Sync,
     task: impl Fn(&mut S, usize) + Sync,
@@ -33,7 +54,7 @@ pub(super) fn parallel_with<S>(
 }
 
 /// Runs `task` on ranges that together cover `length` elements.
-pub(super) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Sync) {
+pub(in crate::ops) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Sync) {
     const GROUP: usize = 64;
     let chunks = Chunks::new(length.div_ceil(GROUP), 128);
     parallel(chunks.count(), |index| {
@@ -47,7 +68,7 @@ const LARGEST_CHUNK: usize = 768;
 
 /// `length` rows cut into ranges of about the same size, several for each thread so that a late thread does not hold up the others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunks {
+pub(in crate::ops) struct Chunks {
     length: usize,
     count: usize,
     /// The ranges begin at multiples of this.
@@ -56,40 +77,40 @@ pub(super) struct Chunks {
 
 impl Chunks {
     /// Ranges of about `smallest` rows or more, and of at most [`LARGEST_CHUNK`].
-    pub(super) fn new(length: usize, smallest: usize) -> Self {
+    pub(in crate::ops) fn new(length: usize, smallest: usize) -> Self {
         let size =
             length.div_ceil(8 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
     /// Four ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
-    pub(super) fn few(length: usize, smallest: usize) -> Self {
+    pub(in crate::ops) fn few(length: usize, smallest: usize) -> Self {
         let count = (length / smallest.max(1)).clamp(1, 4 * rayon::current_num_threads());
         Self { length, count: count.min(length), group: 1 }
     }
 
     /// Ranges of at most `size` rows; with groups, of less than a group more.
-    pub(super) fn of(length: usize, size: usize) -> Self {
+    pub(in crate::ops) fn of(length: usize, size: usize) -> Self {
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
     /// The ranges begin and end between groups of so many rows: those that an operation takes at a time.
-    pub(super) fn in_groups(self, group: usize) -> Self {
+    pub(in crate::ops) fn in_groups(self, group: usize) -> Self {
         Self { count: self.count.min(self.length.div_ceil(group)), group, ..self }
     }
 
-    pub(super) fn count(self) -> usize {
+    pub(in crate::ops) fn count(self) -> usize {
         self.count
     }
 
-    pub(super) fn range(self, index: usize) -> Range<usize> {
+    pub(in crate::ops) fn range(self, index: usize) -> Range<usize> {
         let groups = self.length.div_ceil(self.group);
         let start = |index: usize| (index * groups / self.count * self.group).min(self.length);
         start(index)..start(index + 1)
     }
 
     /// All ranges, `offset` rows further on.
-    pub(super) fn ranges_after(self, offset: usize) -> impl Iterator<Item = Range<usize>> {
+    pub(in crate::ops) fn ranges_after(self, offset: usize) -> impl Iterator<Item = Range<usize>> {
         (0..self.count).map(move |index| {
             let range = self.range(index);
             offset + range.start..offset + range.end
@@ -99,7 +120,7 @@ impl Chunks {
 
 /// A mutable buffer that several tasks write at once, each its own part.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<'a> {
+pub(in crate::ops) struct Shared<'a> {
     start: *mut f32,
     length: usize,
     marker: PhantomData<&'a mut [f32]>,
@@ -107,14 +128,15 @@ pub(super) struct Shared<'a> {
 
 // SAFETY: every way to write through it is unsafe and asks for disjoint parts.
 unsafe impl Send for Shared<'_> {}
+// SAFETY: as above.
 unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(data: &'a mut [f32]) -> Self {
+    pub(in crate::ops) fn new(data: &'a mut [f32]) -> Self {
         Self { start: data.as_mut_ptr(), length: data.len(), marker: PhantomData }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::ops) fn len(&self) -> usize {
         self.length
     }
 
@@ -123,21 +145,21 @@ impl<'a> Shared<'a> {
     /// # Safety
     ///
     /// What is written through it must not be in use elsewhere at the same time.
-    pub(super) unsafe fn pointer(&self, offset: usize, length: usize) -> *mut f32 {
+    pub(in crate::ops) unsafe fn pointer(&self, offset: usize, length: usize) -> *mut f32 {
         assert!(offset.checked_add(length).is_some_and(|end| length == 0 || end <= self.length));
         // SAFETY: in bounds by the assertion, but for an empty part, which is never followed.
         self.start.wrapping_add(offset)
     }
 
-    /// The elements of `range`.
+    /// The elements of `range`. Those of a [`Buffer`] are written before they are read.
     ///
     /// # Safety
     ///
     /// No other part in use at the same time may overlap it.
     #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [f32] {
+    pub(in crate::ops) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [f32] {
         assert!(range.start <= range.end && range.end <= self.length);
-        // SAFETY: in bounds by the assertion, unaliased by the caller's word.
+        // SAFETY: in bounds by the assertion; no other part that is in use overlaps `range`, as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }

@@ -5,9 +5,8 @@
 //! bound serves a whole block: a sum of `n` terms is off by about `sqrt(n) * 2^-23`.
 
 use super::super::avx512::{first_lanes, write};
-use super::super::matrix::{Existing, MatrixMut};
-use super::kernel::TILE_SUMS;
-use super::pack::{DIGITS, SIDE};
+use super::super::view::{Epilogue, MatrixMut};
+use super::shape::{DIGITS, SIDE, TILE_SUMS};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -36,7 +35,7 @@ pub(super) fn prefetch(out: &MatrixMut<'_>) {
 /// Up to two by two tiles of the output, of which `ROWS` of rows.
 pub(super) struct Block<'a, const ROWS: usize> {
     pub(super) out: MatrixMut<'a>,
-    pub(super) existing: Existing<'a>,
+    pub(super) epilogue: Epilogue<'a>,
     pub(super) scale: f32,
     /// The units of whole tiles of rows and of columns.
     pub(super) units: [&'a [f32]; 2],
@@ -124,7 +123,7 @@ impl<const ROWS: usize> Block<'_, ROWS> {
                     let sum = _mm512_load_ps(self.sums_at(row, tile).cast());
                     let sum = _mm512_mul_ps(sum, _mm512_set1_ps(*unit));
                     let to = self.out.start.add(row * self.out.row_stride + column);
-                    write(sum, units, self.existing, column, to, mask);
+                    write(sum, units, self.epilogue, column, to, mask);
                 }
             }
         }

@@ -1,26 +1,28 @@
-//! Attention on flex: what goes in and out of [`attention_kernel`](super::attention_kernel).
+//! Attention on flex: what goes in and out of the [`kernel`].
 //!
 //! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighbouring linear layers
 //! want them, so that no permuted copy is ever made.
 
-use super::attention_kernel::{Heads, Layout, Problem, Target};
+mod kernel;
+
 use super::flex::{self, Operation, contiguous, sizes};
-use super::parallel::{Shared, buffer};
+use super::parallel::{Buffer, Shared};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
+use kernel::{Heads, Layout, Problem, Target};
 
 #[derive(Clone, Debug)]
-pub(super) struct SelfAttention {
-    pub(super) num_heads: usize,
-    pub(super) scale: f32,
+pub(in crate::ops) struct SelfAttention {
+    pub(in crate::ops) num_heads: usize,
+    pub(in crate::ops) scale: f32,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Attention {
-    pub(super) scale: f32,
+pub(in crate::ops) struct Attention {
+    pub(in crate::ops) scale: f32,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Saved<Inputs> {
+pub(in crate::ops) struct Saved<Inputs> {
     inputs: Inputs,
     bias: Option<FlexTensor>,
     /// `[batch, heads, queries, padded keys]`
@@ -44,18 +46,15 @@ impl SelfAttention {
         &self,
         qkv: &FlexTensor,
         bias: Option<&FlexTensor>,
-        probabilities: Option<&mut [f32]>,
+        probabilities: Option<Shared<'_>>,
     ) -> FlexTensor {
         let problem = self.problem(qkv);
         let layout = Layout::packed(&problem, problem.queries, 1);
-        let mut output = buffer(layout.length(&problem));
+        let mut output = Buffer::new(layout.length(&problem));
         let [q, k, v] = packed_heads(qkv, &problem);
-        problem.forward(
-            [q, k, v],
-            bias,
-            Target { data: Shared::new(&mut output), offset: 0, layout },
-            probabilities,
-        );
+        problem.forward([q, k, v], bias, Target { data: output.shared(), offset: 0, layout }, probabilities);
+        // SAFETY: the heads of all tokens lie side by side without a gap, and each was written.
+        let output = unsafe { output.written() };
         flex::tensor(output, [problem.batch, problem.queries, problem.heads * problem.head_dim])
     }
 }
@@ -76,8 +75,9 @@ impl Operation<2> for SelfAttention {
         let [qkv, bias] = inputs.map(|input| input.map(contiguous));
         let qkv = qkv.expect("qkv is given");
         let mut probabilities = self.problem(&qkv).kept_probabilities();
-        let output = self.run(&qkv, bias.as_ref(), probabilities.as_deref_mut());
-        let probabilities = probabilities.map(flatten);
+        let output = self.run(&qkv, bias.as_ref(), probabilities.as_mut().map(Buffer::shared));
+        // SAFETY: `run` has returned.
+        let probabilities = probabilities.map(|data| unsafe { kept(data) });
         (output, Saved { inputs: qkv, bias, probabilities })
     }
 
@@ -93,9 +93,9 @@ impl Operation<2> for SelfAttention {
         let output = Layout::packed(&problem, problem.queries, 1);
         let packed = Layout::packed(&problem, problem.queries, 3);
         let dim = problem.heads * problem.head_dim;
-        let mut dqkv = buffer(qkv.shape().num_elements());
+        let mut dqkv = Buffer::new(qkv.shape().num_elements());
         let dbias = {
-            let data = Shared::new(&mut dqkv);
+            let data = dqkv.shared();
             let targets =
                 [0, 1, 2].map(|part| wanted.then_some(Target { data, offset: part * dim, layout: packed }));
             let dy = Heads { data: gradient.storage(), layout: output };
@@ -108,7 +108,9 @@ impl Operation<2> for SelfAttention {
                 bias_wanted,
             )
         };
-        [wanted.then(|| flex::tensor(dqkv, qkv.shape())), dbias]
+        // SAFETY: where it is wanted, the gradients of the queries, keys and values of all heads were written.
+        let dqkv = wanted.then(|| flex::tensor(unsafe { dqkv.written() }, qkv.shape()));
+        [dqkv, dbias]
     }
 }
 
@@ -132,18 +134,19 @@ impl Attention {
         &self,
         inputs: &[FlexTensor; 3],
         bias: Option<&FlexTensor>,
-        probabilities: Option<&mut [f32]>,
+        probabilities: Option<Shared<'_>>,
     ) -> FlexTensor {
         let problem = self.problem(inputs);
         let layout = Layout::packed(&problem, problem.queries, 1);
-        let mut output = buffer(layout.length(&problem));
+        let mut output = Buffer::new(layout.length(&problem));
         problem.forward(
             inputs.each_ref().map(strided_heads),
             bias,
-            Target { data: Shared::new(&mut output), offset: 0, layout },
+            Target { data: output.shared(), offset: 0, layout },
             probabilities,
         );
-        token_major(output, &problem, problem.queries)
+        // SAFETY: the heads of all queries lie side by side without a gap, and each was written.
+        token_major(unsafe { output.written() }, &problem, problem.queries)
     }
 }
 
@@ -163,8 +166,9 @@ impl Operation<4> for Attention {
         let inputs = [q, k, v].map(|input| positive(input.expect("q, k and v are given")));
         let bias = bias.map(contiguous);
         let mut probabilities = self.problem(&inputs).kept_probabilities();
-        let output = self.run(&inputs, bias.as_ref(), probabilities.as_deref_mut());
-        let probabilities = probabilities.map(flatten);
+        let output = self.run(&inputs, bias.as_ref(), probabilities.as_mut().map(Buffer::shared));
+        // SAFETY: `run` has returned.
+        let probabilities = probabilities.map(|data| unsafe { kept(data) });
         (output, Saved { inputs, bias, probabilities })
     }
 
@@ -178,25 +182,29 @@ impl Operation<4> for Attention {
         let problem = self.problem(&inputs);
         let gradient = positive(gradient);
         let [queries, keys] = [problem.queries, problem.keys];
-        let space = |tokens| buffer(problem.batch * tokens * problem.heads * problem.head_dim);
+        let space = |tokens| Buffer::new(problem.batch * tokens * problem.heads * problem.head_dim);
         let (mut dq, mut dk, mut dv) = (space(queries), space(keys), space(keys));
         let dbias = {
-            let target = |data, tokens, wanted: bool| {
-                let layout = Layout::packed(&problem, tokens, 1);
-                wanted.then_some(Target { data: Shared::new(data), offset: 0, layout })
-            };
             let targets = [
-                target(&mut dq, queries, wanted[0]),
-                target(&mut dk, keys, wanted[1]),
-                target(&mut dv, keys, wanted[2]),
+                wanted[0].then(|| token_major_target(dq.shared(), &problem, queries)),
+                wanted[1].then(|| token_major_target(dk.shared(), &problem, keys)),
+                wanted[2].then(|| token_major_target(dv.shared(), &problem, keys)),
             ];
             let heads = inputs.each_ref().map(strided_heads);
             let dy = strided_heads(&gradient);
             problem.backward(heads, bias.as_ref(), probabilities, dy, targets, wanted[3])
         };
-        let finish = |wanted: bool, data, tokens| wanted.then(|| token_major(data, &problem, tokens));
+        let finish = |wanted: bool, data: Buffer, tokens| {
+            // SAFETY: a gradient that is wanted has a target, which all of its heads were written to.
+            wanted.then(|| token_major(unsafe { data.written() }, &problem, tokens))
+        };
         [finish(wanted[0], dq, queries), finish(wanted[1], dk, keys), finish(wanted[2], dv, keys), dbias]
     }
+}
+
+/// Where heads go whose memory is `[batch, tokens, heads, head_dim]`.
+fn token_major_target<'a>(data: Shared<'a>, problem: &Problem, tokens: usize) -> Target<'a> {
+    Target { data, offset: 0, layout: Layout::packed(problem, tokens, 1) }
 }
 
 /// `[batch, heads, tokens, head_dim]` whose memory is `[batch, tokens, heads, head_dim]`: joining the heads then copies nothing.
@@ -222,7 +230,14 @@ fn strided_heads(tensor: &FlexTensor) -> Heads<'_> {
     Heads { data: &data[tensor.layout().start_offset().min(data.len())..], layout }
 }
 
-fn flatten(data: Vec<f32>) -> FlexTensor {
+/// The probabilities that the forward pass kept.
+///
+/// # Safety
+///
+/// The forward pass is over.
+unsafe fn kept(data: Buffer) -> FlexTensor {
+    // SAFETY: the rows of scores have no gaps, and the forward pass wrote all, padding included.
+    let data = unsafe { data.written() };
     let length = data.len();
     flex::tensor(data, [length])
 }

@@ -1,12 +1,12 @@
 //! Elementary functions that the compiler turns into vector code, compiled for every kind of vector that the processor may have.
 
 /// Vectors are worked on in groups of this many lanes: one AVX-512 register, two AVX2 registers, four of NEON.
-pub(super) const LANES: usize = 16;
+pub(in crate::ops) const LANES: usize = 16;
 
 /// The vector instructions to use, the best that the processor has.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Vectors {
+pub(in crate::ops) enum Vectors {
     Avx512,
     Avx2,
     Baseline,
@@ -15,7 +15,7 @@ pub(super) enum Vectors {
 /// Asks the processor; the answer is cached.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn vectors() -> Vectors {
+pub(in crate::ops) fn vectors() -> Vectors {
     let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     let avx512 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
@@ -46,12 +46,12 @@ macro_rules! vectorized {
                 fn avx2($($argument: $type),*) $(-> $output)? {
                     body::<true>($($argument),*)
                 }
-                match crate::ops::math::vectors() {
+                match crate::ops::cpu::simd::vectors() {
                     // SAFETY: the processor has these instructions.
-                    crate::ops::math::Vectors::Avx512 => unsafe { avx512($($argument),*) },
+                    crate::ops::cpu::simd::Vectors::Avx512 => unsafe { avx512($($argument),*) },
                     // SAFETY: the processor has these instructions.
-                    crate::ops::math::Vectors::Avx2 => unsafe { avx2($($argument),*) },
-                    crate::ops::math::Vectors::Baseline => body::<false>($($argument),*),
+                    crate::ops::cpu::simd::Vectors::Avx2 => unsafe { avx2($($argument),*) },
+                    crate::ops::cpu::simd::Vectors::Baseline => body::<false>($($argument),*),
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]
@@ -59,21 +59,21 @@ macro_rules! vectorized {
         }
     )*};
 }
-pub(super) use vectorized;
+pub(in crate::ops) use vectorized;
 
 vectorized! {
     /// `values *= factors`, element by element.
-    pub(super) fn multiply(values: &mut [f32], factors: &[f32]) {
+    pub(in crate::ops) fn multiply(values: &mut [f32], factors: &[f32]) {
         values.iter_mut().zip(factors).for_each(|(value, factor)| *value *= factor);
     }
 
     /// `values += others`, element by element.
-    pub(super) fn add(values: &mut [f32], others: &[f32]) {
+    pub(in crate::ops) fn add(values: &mut [f32], others: &[f32]) {
         values.iter_mut().zip(others).for_each(|(value, other)| *value += other);
     }
 
     /// `values *= factors`, then adds every row of the products to `sums`, in order, unless `sums` is empty.
-    pub(super) fn multiply_and_add_rows(values: &mut [f32], factors: &[f32], sums: &mut [f32]) {
+    pub(in crate::ops) fn multiply_and_add_rows(values: &mut [f32], factors: &[f32], sums: &mut [f32]) {
         if sums.is_empty() {
             values.iter_mut().zip(factors).for_each(|(value, factor)| *value *= factor);
             return;
@@ -88,7 +88,7 @@ vectorized! {
     }
 
     /// Adds every row of `data` to `sums`, in order.
-    pub(super) fn add_rows(sums: &mut [f32], data: &[f32]) {
+    pub(in crate::ops) fn add_rows(sums: &mut [f32], data: &[f32]) {
         if !sums.is_empty() {
             for row in data.chunks_exact(sums.len()) {
                 sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
@@ -99,7 +99,7 @@ vectorized! {
 
 /// `a * b + c`, rounded once where that is one instruction; elsewhere it would be a call.
 #[inline(always)]
-pub(super) fn mul_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(in crate::ops) fn mul_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
@@ -112,7 +112,7 @@ fn polynomial<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -
 
 /// e to the power of `x`, within 3 units in the last place; 0 below -87.3, where the result is no normal number any more.
 #[inline(always)]
-pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+pub(in crate::ops) fn exp<const FMA: bool>(x: f32) -> f32 {
     // 1.5 * 2^23 rounds what is added to it to an integer, which then is in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = mul_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
@@ -136,7 +136,7 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
 /// The smaller tail is `density * sqrt(pi / 2) * erfcx(|x| / sqrt(2))`; `1 + erf` would cancel. `erfcx(z)`, which is `erfc(z) * e^(z^2)`, is a
 /// rational function fitted on [0, 10] to 6e-9.
 #[inline(always)]
-pub(super) fn normal<const FMA: bool>(x: f32) -> [f32; 2] {
+pub(in crate::ops) fn normal<const FMA: bool>(x: f32) -> [f32; 2] {
     use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
     const NUMERATOR: [f32; 5] = [0.032_709_744, 0.228_805_75, 0.730_737_9, 1.237_583_8, 1.0];
     const DENOMINATOR: [f32; 6] = [0.057_975_8, 0.405_574_44, 1.323_751_6, 2.400_432_6, 2.365_963_5, 1.0];
@@ -150,7 +150,7 @@ pub(super) fn normal<const FMA: bool>(x: f32) -> [f32; 2] {
 
 /// The sum of `f` over the pairs, in an order that depends on the length alone.
 #[inline(always)]
-pub(super) fn sum(left: &[f32], right: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+pub(in crate::ops) fn sum(left: &[f32], right: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     debug_assert_eq!(left.len(), right.len());
     let mut lanes = [0.0f32; LANES];
     let (left, left_rest) = left.as_chunks::<LANES>();
@@ -168,7 +168,7 @@ pub(super) fn sum(left: &[f32], right: &[f32], f: impl Fn(f32, f32) -> f32) -> f
 
 /// The largest value, but for those that are not a number; minus infinity if there is none.
 #[inline(always)]
-pub(super) fn largest(values: &[f32]) -> f32 {
+pub(in crate::ops) fn largest(values: &[f32]) -> f32 {
     let join = |left: f32, right: f32| if right > left { right } else { left };
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (groups, rest) = values.as_chunks::<LANES>();
@@ -182,7 +182,7 @@ pub(super) fn largest(values: &[f32]) -> f32 {
 
 /// Joins the lanes in halves.
 #[inline(always)]
-pub(super) fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+pub(in crate::ops) fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {

@@ -1,17 +1,11 @@
 //! Factors as the unit wants them: each float32 in three digits of a byte, in panels of two tiles.
 
 use super::super::avx512::{first_lanes, transposed};
-use super::super::matrix::Matrix;
-use super::PANEL;
+use super::super::view::Matrix;
+use super::shape::{DEPTH, DIGITS, PANEL, SIDE};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Bytes that an element is cut into.
-pub(super) const DIGITS: usize = 3;
-/// Outer elements of a tile, and words in a line of it.
-pub(super) const SIDE: usize = 16;
-/// Inner elements of a tile, four to a word.
-pub(super) const DEPTH: usize = 4 * SIDE;
 const LINE_BYTES: usize = 64;
 const TILE_BYTES: usize = SIDE * LINE_BYTES;
 
@@ -20,49 +14,49 @@ const TILE_BYTES: usize = SIDE * LINE_BYTES;
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Room for packed elements and the sizes that they are packed by, kept from product to product.
+/// PackBuffer for packed elements and the sizes that they are packed by, kept from product to product.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct PackBuffer {
     lines: Vec<Line>,
     /// Of outer elements from `first` on.
     largest: Vec<u32>,
     first: usize,
 }
 
-impl Room {
-    /// Finds the largest of the inner elements in `slab` of each outer one.
+impl PackBuffer {
+    /// Finds the largest of the inner elements in `kc` of each outer one.
     ///
     /// # Safety
     ///
     /// The source has these elements.
-    pub(super) unsafe fn measure(&mut self, source: Source, outers: Range<usize>, slab: Range<usize>) {
+    pub(super) unsafe fn measure(&mut self, source: Source, outers: Range<usize>, kc: Range<usize>) {
         self.first = outers.start;
         self.largest.resize(outers.len().next_multiple_of(PANEL), 0);
-        let sizes = [outers.len(), slab.len()];
-        // SAFETY: by the caller's word.
-        unsafe { measure(source.from(outers.start, slab.start), sizes, &mut self.largest) };
+        let sizes = [outers.len(), kc.len()];
+        // SAFETY: the source has `kc` elements of each of `outers`, as the caller promises, and `largest` a place for each, whole vectors of them.
+        unsafe { measure(source.from(outers.start, kc.start), sizes, &mut self.largest) };
     }
 
     /// Packs some of the outer elements that were measured last.
     ///
     /// # Safety
     ///
-    /// Source and slab are those that were measured.
+    /// Source and kc are those that were measured.
     pub(super) unsafe fn pack(
         &mut self,
         source: Source,
         outers: Range<usize>,
-        slab: Range<usize>,
-        form: Form,
+        kc: Range<usize>,
+        operand: Operand,
     ) -> *mut u8 {
-        let lines = form.bytes(outers.len(), slab.len()) / size_of::<Line>();
+        let lines = operand.bytes(outers.len(), kc.len()) / size_of::<Line>();
         if self.lines.len() < lines {
             self.lines.resize(lines, Line([0; 64]));
         }
         let (packed, largest) = (self.lines.as_mut_ptr().cast(), &self.largest[outers.start - self.first..]);
-        let sizes = [outers.len(), slab.len()];
-        // SAFETY: by the caller's word; there is room.
-        unsafe { pack_measured(source.from(outers.start, slab.start), sizes, form, largest, packed) };
+        let sizes = [outers.len(), kc.len()];
+        // SAFETY: source and sizes are those that were measured, as the caller promises, and `lines` holds `Operand::bytes` of them; there is room.
+        unsafe { pack_measured(source.from(outers.start, kc.start), sizes, operand, largest, packed) };
         packed
     }
 }
@@ -77,6 +71,7 @@ pub(super) struct Source {
 
 // SAFETY: it is only read, and what it points to is borrowed where it is used.
 unsafe impl Send for Source {}
+// SAFETY: as above.
 unsafe impl Sync for Source {}
 
 impl Source {
@@ -99,14 +94,14 @@ impl Source {
 
 /// How a tile lies in its register.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Form {
+pub(super) enum Operand {
     /// A line for each outer element, along which the words run.
     Left,
     /// A line for each word, along which the outer elements run.
     Right,
 }
 
-impl Form {
+impl Operand {
     /// A factor seen from the product, and its outer and inner elements.
     ///
     /// # Panics
@@ -144,8 +139,8 @@ pub(super) struct Panel {
 
 impl Panel {
     /// The panel at `start` of `outer` elements, [`PANEL`] or less.
-    pub(super) fn new(start: *mut u8, [outer, inner]: [usize; 2], form: Form) -> Self {
-        Self { start, tiles: form.tiles(outer), blocks: inner.div_ceil(DEPTH) }
+    pub(super) fn new(start: *mut u8, [outer, inner]: [usize; 2], operand: Operand) -> Self {
+        Self { start, tiles: operand.tiles(outer), blocks: inner.div_ceil(DEPTH) }
     }
 
     /// The tiles from a block on.
@@ -169,12 +164,12 @@ impl Panel {
 ///
 /// The source has these elements, [`PANEL`] outer ones or less, and `packed` room for them.
 #[target_feature(enable = "avx512bw,avx512vbmi")]
-pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], form: Form, packed: *mut u8) {
+pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], operand: Operand, packed: *mut u8) {
     let mut largest = [0; PANEL];
-    // SAFETY: by the caller's word.
+    // SAFETY: source and room are there, as the caller promises; `largest` has a place for each element of a panel.
     unsafe {
         measure(source, sizes, &mut largest);
-        pack_measured(source, sizes, form, &largest, packed);
+        pack_measured(source, sizes, operand, &largest, packed);
     }
 }
 
@@ -187,17 +182,18 @@ pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], form: Form, packed:
 unsafe fn pack_measured(
     source: Source,
     [outer, inner]: [usize; 2],
-    form: Form,
+    operand: Operand,
     largest: &[u32],
     packed: *mut u8,
 ) {
     let mut start = packed;
     for first in (0..outer).step_by(PANEL) {
         let sizes = [PANEL.min(outer - first), inner];
-        let (source, panel) = (source.from(first, 0), Panel::new(start, sizes, form));
+        let (source, panel) = (source.from(first, 0), Panel::new(start, sizes, operand));
         for tile in 0..panel.tiles {
             let largest = &largest[first + tile * SIDE..][..SIDE];
-            // SAFETY: by the caller's word.
+            // SAFETY: `largest` and the panel's units have whole vectors for each tile; the tile's elements are in the source and its lines in `packed`, as
+            // the caller promises of all.
             unsafe {
                 let (factors, units) = scales(_mm512_loadu_si512(largest.as_ptr().cast()));
                 _mm512_storeu_ps(panel.units().add(tile * SIDE), units);
@@ -209,12 +205,12 @@ unsafe fn pack_measured(
                 }
             }
         }
-        let form_of_lines = if source.inner_stride == 1 { Form::Left } else { Form::Right };
-        if form != form_of_lines {
-            // SAFETY: all tiles are written.
-            unsafe { turn(panel) };
+        let along_lines = if source.inner_stride == 1 { Operand::Left } else { Operand::Right };
+        if operand != along_lines {
+            // SAFETY: the loop above wrote all tiles of the panel.
+            unsafe { transpose(panel) };
         }
-        start = start.wrapping_add(form.bytes(sizes[0], inner));
+        start = start.wrapping_add(operand.bytes(sizes[0], inner));
     }
 }
 
@@ -231,7 +227,8 @@ unsafe fn pack_along_inner(
     panel: Panel,
     tile: usize,
 ) {
-    // SAFETY: every address lies in the source or is masked, and in the panel, by the caller's word.
+    // SAFETY: reads are of lines before `outer` and elements before `inner`, or masked; the stores are to this tile, which the panel has, as the
+    // caller promises.
     unsafe {
         let mut each = [0.0; SIDE];
         _mm512_storeu_ps(each.as_mut_ptr(), factors);
@@ -265,13 +262,13 @@ unsafe fn pack_along_outer(
 ) {
     let lanes = first_lanes(outer);
     let values = |row: usize| {
-        // SAFETY: what is not in the source is masked.
+        // SAFETY: `row` is masked where it is none of the source's, and lanes from `outer` on are.
         unsafe { _mm512_maskz_loadu_ps(if row < inner { lanes } else { 0 }, source.from(0, row).start) }
     };
     for block in 0..panel.blocks {
         for line in 0..SIDE {
             let rows = [0, 1, 2, 3].map(|part| values(block * DEPTH + part * SIDE + line));
-            // SAFETY: by the caller's word.
+            // SAFETY: the panel has this block and tile, whose 16 lines of 64 bytes are aligned as `packed` is.
             unsafe { store_digits(rows, factors, panel, block, tile, line) };
         }
     }
@@ -285,7 +282,7 @@ unsafe fn pack_along_outer(
 #[target_feature(enable = "avx512f")]
 unsafe fn measure(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
     largest.fill(0);
-    // SAFETY: by the caller's word.
+    // SAFETY: rows of `inner` elements start at each of the `outer` places, as the caller promises; `largest` holds whole vectors.
     unsafe {
         if source.inner_stride == 1 {
             for first in (0..outer).step_by(SIDE) {
@@ -310,7 +307,7 @@ unsafe fn measure(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32
 #[inline]
 unsafe fn largest_lanes(row: *const f32, count: usize) -> __m512i {
     let mut sizes = [_mm512_setzero_si512(); 4];
-    // SAFETY: by the caller's word.
+    // SAFETY: `row` is valid for reads of `count` elements, as the caller promises, and whole blocks end before that.
     unsafe {
         for block in 0..count / DEPTH {
             for (part, sizes) in sizes.iter_mut().enumerate() {
@@ -361,7 +358,7 @@ unsafe fn measure_along_outer(source: Source, [outer, inner]: [usize; 2], larges
         for (tile, largest) in largest.as_chunks_mut::<SIDE>().0.iter_mut().enumerate() {
             let column = tile * SIDE;
             let lanes = first_lanes(outer.saturating_sub(column));
-            // SAFETY: by the caller's word; what the mask leaves out is not read.
+            // SAFETY: `row` is one of the source's, with `outer` elements side by side, as the caller promises; what the mask leaves out is not read.
             unsafe {
                 let mut sizes = _mm512_loadu_si512(largest.as_ptr().cast());
                 for row in rows {
@@ -388,7 +385,7 @@ unsafe fn rest_of_row(row: *const f32, block: usize, there: usize) -> [__m512; 4
     let mut values = [_mm512_setzero_ps(); 4];
     for (part, values) in values.iter_mut().enumerate() {
         let first = block * DEPTH + part * SIDE;
-        // SAFETY: by the caller's word; what the mask leaves out is not read.
+        // SAFETY: elements before `there` can be read, as the caller promises; what the mask leaves out is not read.
         *values = unsafe {
             _mm512_maskz_loadu_ps(first_lanes(there.saturating_sub(first)), row.wrapping_add(first))
         };
@@ -402,11 +399,11 @@ unsafe fn rest_of_row(row: *const f32, block: usize, there: usize) -> [__m512; 4
 ///
 /// They are written.
 #[target_feature(enable = "avx512f")]
-unsafe fn turn(panel: Panel) {
+unsafe fn transpose(panel: Panel) {
     for tile in 0..panel.blocks * DIGITS * panel.tiles {
         let lines = panel.block(0).wrapping_add(tile * TILE_BYTES).cast::<f32>();
         let mut words = [_mm512_setzero_ps(); SIDE];
-        // SAFETY: by the caller's word.
+        // SAFETY: the tile is one of the panel's, written and aligned to 64 bytes, as the caller promises.
         unsafe {
             for (index, words) in words.iter_mut().enumerate() {
                 *words = _mm512_load_ps(lines.add(index * SIDE));
@@ -488,7 +485,7 @@ unsafe fn store_digits(
         _mm512_add_epi32(integers, _mm512_set1_epi32(0x8080))
     });
     for (digit, [lower, upper]) in PLACES.iter().enumerate() {
-        // SAFETY: 64 bytes are read from each table, and written by the caller's word.
+        // SAFETY: 64 bytes are read from each table, and written to a line of a tile that the panel has, as the caller promises.
         unsafe {
             let lower = _mm512_loadu_si512(lower.as_ptr().cast());
             let upper = _mm512_loadu_si512(upper.as_ptr().cast());

@@ -35,7 +35,7 @@ const LOOKS: usize = 16;
 /// # Panics
 ///
 /// If a task does, once no other is running.
-pub(super) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+pub(in crate::ops) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     static POOL: LazyLock<&Pool> = LazyLock::new(|| Pool::start(rayon::current_num_threads() - 1));
     POOL.run(tasks, rayon::current_num_threads(), task);
 }

@@ -1,7 +1,6 @@
 //! In tests: what the unit's instructions do, in plain code.
 
-use super::kernel::TILE_SUMS;
-use super::pack::SIDE;
+use super::shape::{SIDE, TILE_SUMS};
 
 const BYTES: usize = 4 * TILE_SUMS;
 

@@ -2,14 +2,11 @@
 //!
 //! Products of one order, which is that of their two digits added up, have sums of their own: `[order, tile of rows, tile of columns]`.
 
-use super::amx::Configured;
+use super::detect::Configured;
 #[cfg(test)]
 use super::emulated::Registers;
-use super::pack::DIGITS;
+use super::shape::{DIGITS, TILE_SUMS};
 use std::arch::asm;
-
-/// A tile of sums: 16 rows of 16.
-pub(super) const TILE_SUMS: usize = 256;
 
 /// A step of a kernel as an instruction: `load(register, factor, tiles of the factor's panel, digit, tile)`, or
 /// `add(sums, left, right)`, which adds the products of two registers to a third.

@@ -1,11 +1,13 @@
 //! Products on the unit, real and emulated, against exact ones and those in float32.
 
-use super::super::matrix::{gemm, tests::assert_product};
+use super::super::library::gemm;
 use super::super::small;
+use super::super::testing::assert_product;
+use super::super::view::{Epilogue, Matrix, MatrixMut};
 use super::*;
 use crate::testing::numbers;
 
-/// Rows, inner elements and columns: whole panels, single tiles, edges of every kind, several slabs of inner elements, more than the
+/// Rows, inner elements and columns: whole panels, single tiles, edges of every kind, several KC blocks of inner elements, more than the
 /// caches hold.
 const SIZES: [[usize; 3]; 12] = [
     [64, 64, 64],
@@ -36,20 +38,20 @@ fn units() -> Vec<Amx> {
 fn run(
     [rows, inner, columns]: [usize; 3],
     (a, b): (&[f32], &[f32]),
-    multiply: impl Fn(MatrixMut<'_>, Existing<'_>, f32, Matrix<'_>, Matrix<'_>),
+    multiply: impl Fn(MatrixMut<'_>, Epilogue<'_>, f32, Matrix<'_>, Matrix<'_>),
 ) -> Vec<f32> {
     let mut out = vec![0.0; rows * columns];
     let (left, right) = (Matrix::row_major(a, inner), Matrix::row_major(b, columns));
-    multiply(MatrixMut::row_major(&mut out, columns), Existing::Overwrite, 1.0, left, right);
+    multiply(MatrixMut::row_major(&mut out, columns), Epilogue::Overwrite, 1.0, left, right);
     out
 }
 
 fn on_unit(amx: Amx, sizes: [usize; 3], factors: (&[f32], &[f32])) -> Vec<f32> {
-    run(sizes, factors, |out, existing, scale, left, right| multiply(amx, out, existing, scale, left, right))
+    run(sizes, factors, |out, epilogue, scale, left, right| multiply(amx, out, epilogue, scale, left, right))
 }
 
 fn in_float32(sizes: [usize; 3], factors: (&[f32], &[f32])) -> Vec<f32> {
-    run(sizes, factors, |out, existing, scale, left, right| gemm(out, existing, scale, left, right, false))
+    run(sizes, factors, |out, epilogue, scale, left, right| gemm(out, epilogue, scale, left, right, false))
 }
 
 fn exact([rows, inner, columns]: [usize; 3], (a, b): (&[f32], &[f32])) -> Vec<f64> {
@@ -71,14 +73,14 @@ fn products_agree_with_exact_ones() {
     const FLOAT32: f64 = 1e-6;
     for amx in units() {
         for size in SIZES {
-            assert_product(size, FLOAT32, |out, existing, scale, left, right| {
-                multiply(amx, out, existing, scale, left, right);
+            assert_product(size, FLOAT32, |out, epilogue, scale, left, right| {
+                multiply(amx, out, epilogue, scale, left, right);
             });
-            assert_product(size, FLOAT32, |out, existing, scale, left, right| {
-                RightPanels::new(amx, right).after(left, out, existing, scale);
+            assert_product(size, FLOAT32, |out, epilogue, scale, left, right| {
+                RightPanels::new(amx, right).after(left, out, epilogue, scale);
             });
-            assert_product(size, FLOAT32, |out, existing, scale, left, right| {
-                LeftPanels::new(amx, left).before(right, out, existing, scale);
+            assert_product(size, FLOAT32, |out, epilogue, scale, left, right| {
+                LeftPanels::new(amx, left).before(right, out, epilogue, scale);
             });
         }
     }
@@ -203,9 +205,9 @@ fn ordinary_rows_and_rows_of_zeros_stay_on_the_unit() {
     let (mut a, mut b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
     a[3 * inner..20 * inner].fill(0.0);
     (0..inner).for_each(|step| b[step * columns + 33] = 0.0);
-    let plain = |out: MatrixMut<'_>, existing: Existing<'_>, scale, left: Matrix<'_>, right: Matrix<'_>| {
+    let plain = |out: MatrixMut<'_>, epilogue: Epilogue<'_>, scale, left: Matrix<'_>, right: Matrix<'_>| {
         let avx512 = small::takes(1, 1, 1).expect("what packs has AVX-512");
-        small::multiply(avx512, out, existing, scale, left, right);
+        small::multiply(avx512, out, epilogue, scale, left, right);
     };
     for amx in units() {
         let (found, plain) = (on_unit(amx, size, (&a, &b)), run(size, (&a, &b), plain));
@@ -304,7 +306,7 @@ fn what_is_not_finite_is_what_it_is_in_float32() {
             let (left, right) = (right.transposed(), left.transposed());
             let mut out = vec![0.0; columns * rows];
             let target = MatrixMut::row_major(&mut out, rows);
-            RightPanels::new(amx, right).after(left, target, Existing::Overwrite, 1.0);
+            RightPanels::new(amx, right).after(left, target, Epilogue::Overwrite, 1.0);
             for (index, value) in out.iter().enumerate() {
                 assert_eq!(kind(value), expected[index % rows * columns + index / rows], "element {index}");
             }

@@ -1,0 +1,179 @@
+//! Matrices in memory that a product reads and writes, and what becomes of what the output holds.
+
+use crate::ops::cpu::parallel::Shared;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A matrix to read: any strides.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Matrix<'a> {
+    data: &'a [f32],
+    pub(in crate::ops) rows: usize,
+    pub(in crate::ops) columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// A matrix whose first element is the first of `data`.
+    pub(in crate::ops) fn new(
+        data: &'a [f32],
+        [rows, columns]: [usize; 2],
+        [row_stride, column_stride]: [usize; 2],
+    ) -> Self {
+        assert!(
+            rows == 0 || columns == 0 || (rows - 1) * row_stride + (columns - 1) * column_stride < data.len()
+        );
+        Self { data, rows, columns, row_stride, column_stride }
+    }
+
+    /// A row-major matrix.
+    #[cfg(test)]
+    pub(in crate::ops) fn row_major(data: &'a [f32], columns: usize) -> Self {
+        let rows = data.len().checked_div(columns).unwrap_or(0);
+        Self::new(data, [rows, columns], [columns, 1])
+    }
+
+    /// Some rows and columns.
+    pub(in crate::ops) fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let offset = (rows.start * self.row_stride + columns.start * self.column_stride).min(self.data.len());
+        Self::new(&self.data[offset..], [rows.len(), columns.len()], [self.row_stride, self.column_stride])
+    }
+
+    /// Whether its elements lie side by side along a dimension.
+    pub(in crate::ops) fn compact(&self) -> bool {
+        self.row_stride == 1 || self.column_stride == 1
+    }
+
+    /// The address of the first element.
+    pub(in crate::ops) fn start(&self) -> *const f32 {
+        self.data.as_ptr()
+    }
+
+    /// The distances between rows and between columns.
+    pub(in crate::ops) fn strides(&self) -> (usize, usize) {
+        (self.row_stride, self.column_stride)
+    }
+
+    #[cfg(test)]
+    pub(in crate::ops) fn get(&self, row: usize, column: usize) -> f32 {
+        self.data[row * self.row_stride + column * self.column_stride]
+    }
+
+    /// The transposed matrix, over the same elements.
+    pub(in crate::ops) fn transposed(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+}
+
+/// A row-major matrix to write, with a gap between its rows or none.
+pub(in crate::ops) struct MatrixMut<'a> {
+    pub(in crate::ops) start: *mut f32,
+    pub(in crate::ops) rows: usize,
+    pub(in crate::ops) columns: usize,
+    pub(in crate::ops) row_stride: usize,
+    marker: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> MatrixMut<'a> {
+    /// A matrix without gaps.
+    pub(in crate::ops) fn row_major(data: &'a mut [f32], columns: usize) -> Self {
+        let rows = data.len().checked_div(columns).unwrap_or(0);
+        Self::with_gaps(data, rows, columns, columns)
+    }
+
+    /// A matrix whose rows start `row_stride` elements apart.
+    pub(in crate::ops) fn with_gaps(
+        data: &'a mut [f32],
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+    ) -> Self {
+        assert!(columns <= row_stride && (rows == 0 || (rows - 1) * row_stride + columns <= data.len()));
+        Self { start: data.as_mut_ptr(), rows, columns, row_stride, marker: PhantomData }
+    }
+
+    /// A matrix that starts at `offset` in a buffer that other tasks write too.
+    ///
+    /// # Safety
+    ///
+    /// No other part in use at the same time may share an element with it.
+    pub(in crate::ops) unsafe fn shared(
+        data: Shared<'a>,
+        offset: usize,
+        [rows, columns]: [usize; 2],
+        row_stride: usize,
+    ) -> Self {
+        // SAFETY: as the caller promises; the elements in the gaps are never touched.
+        let start =
+            unsafe { data.pointer(offset, if rows == 0 { 0 } else { (rows - 1) * row_stride + columns }) };
+        Self { start, rows, columns, row_stride, marker: PhantomData }
+    }
+
+    /// Checks that it has the size of a product of factors of these rows and columns.
+    ///
+    /// # Panics
+    ///
+    /// If it has not, or there is no such product.
+    pub(in crate::ops) fn assert_product_of(&self, left: [usize; 2], right: [usize; 2]) {
+        assert_eq!(
+            (self.rows, self.columns, left[1]),
+            (left[0], right[1], right[0]),
+            "sizes of a matrix product"
+        );
+    }
+
+    /// Some rows and columns.
+    ///
+    /// # Panics
+    ///
+    /// If it has not got them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(in crate::ops) fn block(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_> {
+        assert!(
+            rows.start <= rows.end
+                && rows.end <= self.rows
+                && columns.start <= columns.end
+                && columns.end <= self.columns
+        );
+        let start = self.start.wrapping_add(rows.start * self.row_stride + columns.start);
+        MatrixMut { start, rows: rows.len(), columns: columns.len(), marker: PhantomData, ..*self }
+    }
+
+    pub(in crate::ops) fn fill_rows(&mut self, row: &[f32]) {
+        assert_eq!(row.len(), self.columns);
+        for index in 0..self.rows {
+            // SAFETY: the matrix has this row.
+            unsafe {
+                self.start.add(index * self.row_stride).copy_from_nonoverlapping(row.as_ptr(), row.len())
+            };
+        }
+    }
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::ops) enum Epilogue<'a> {
+    /// Nothing: what the output holds is not read.
+    Overwrite,
+    /// What the output holds.
+    Accumulate,
+    /// This row, in every row.
+    Bias(&'a [f32]),
+}
+
+impl Epilogue<'_> {
+    /// For some columns of the output.
+    pub(in crate::ops) fn columns(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Bias(bias) => Self::Bias(&bias[range]),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Where rows go.
+
+use std::sync::Arc;
+
+/// Where each row of the output comes from. A row is used at most once, so that the map has an inverse.
+#[derive(Clone, Debug)]
+pub struct RowMap {
+    /// For each output row the input row, or [`NOWHERE`] for a row of zeros.
+    pub(super) sources: Arc<[u32]>,
+    /// For each input row the output row, or [`NOWHERE`] for a row that is left out.
+    pub(super) targets: Arc<[u32]>,
+}
+
+/// No row.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+impl RowMap {
+    /// A map from `rows` rows; `sources` names for each output row an input row, or none for a row of zeros.
+    ///
+    /// # Panics
+    ///
+    /// If a source is no row, or is named twice.
+    pub fn new(sources: &[Option<usize>], rows: usize) -> Self {
+        let mut targets = vec![NOWHERE; rows];
+        for (output, source) in sources.iter().enumerate() {
+            if let Some(source) = *source {
+                assert!(
+                    source < rows && targets[source] == NOWHERE,
+                    "row {source} of {rows} is used twice or is none"
+                );
+                targets[source] = output as u32;
+            }
+        }
+        let sources = sources.iter().map(|source| source.map_or(NOWHERE, |source| source as u32)).collect();
+        Self { sources, targets: targets.into() }
+    }
+
+    /// Rows of the output.
+    pub fn rows(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The map that puts the rows back; rows that this one left out become zeros.
+    pub fn inverse(&self) -> Self {
+        Self { sources: self.targets.clone(), targets: self.sources.clone() }
+    }
+}
