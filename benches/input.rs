@@ -1,11 +1,11 @@
-//! Pictures to batches, with the augmentation of training: `cargo bench --bench input`.
+//! Images to batches, with the augmentation of training: `cargo bench --bench input`.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use vitrine_datasets::{
     Augmentation, Crop, Interpolation, Loader, LoaderConfig, OpenOptions, Preprocessing, ResizeRule, open,
 };
 
-const PICTURES: usize = 2048;
+const IMAGES: usize = 2048;
 
 fn by_threads(c: &mut Criterion) {
     let Ok(dataset) = open("shapes", &OpenOptions::default()) else { panic!("`shapes` needs nothing") };
@@ -20,7 +20,7 @@ fn by_threads(c: &mut Criterion) {
     };
     let light = Augmentation { crop: Crop::Pad { pixels: 4 }, horizontal_flip: 0.5, ..Augmentation::none() };
     let mut group = c.benchmark_group("input");
-    group.sample_size(10).throughput(Throughput::Elements(PICTURES as u64));
+    group.sample_size(10).throughput(Throughput::Elements(IMAGES as u64));
     for (name, augmentation) in [("light", light.clone()), ("strong", light.with_jitter(0.2).strong())] {
         for threads in [1, 2] {
             let config = LoaderConfig {
@@ -29,7 +29,7 @@ fn by_threads(c: &mut Criterion) {
                 cache_bytes: 1 << 30,
                 ..LoaderConfig::evaluation(&preprocessing, dataset.info.classes.len())
             };
-            let Ok(loader) = Loader::new(dataset.train[..PICTURES].into(), config) else {
+            let Ok(loader) = Loader::new(dataset.train[..IMAGES].into(), config) else {
                 panic!("the threads do not start")
             };
             group.bench_function(BenchmarkId::new(name, threads), |b| {

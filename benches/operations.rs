@@ -1,7 +1,7 @@
-//! Each fused operation beside its definition in burn's operations, at the sizes of a ViT of dim 192 on 64 pictures of 32 pixels:
+//! Each fused operation against its definition in burn's operations, at the sizes of a ViT of dim 192 on 64 images of 32 pixels:
 //! `cargo bench --bench operations`. `forward` is inference, `training` the forward and the backward pass.
 //!
-//! `VITRINE_MATRIX_UNIT=off` takes the matrix unit away.
+//! `VITRINE_AMX=off` takes AMX away.
 
 use std::hint::black_box;
 
@@ -119,7 +119,7 @@ fn by_operation(c: &mut Criterion) {
 }
 
 /// AdamW on the parameters of a block's MLP.
-fn optimiser(c: &mut Criterion) {
+fn optimizer(c: &mut Criterion) {
     let device = Device::default();
     let update =
         ops::AdamW { learning_rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.05, time: 10 };
@@ -138,5 +138,5 @@ fn optimiser(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, by_operation, optimiser);
+criterion_group!(benches, by_operation, optimizer);
 criterion_main!(benches);

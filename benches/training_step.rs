@@ -1,29 +1,28 @@
-//! A whole training step (forward, loss, backward, clipping, AdamW), by preset and beside its matrix products alone:
+//! A whole training step (forward, loss, backward, clipping, AdamW), by preset and against its matrix products alone:
 //! `cargo bench --bench training_step`.
 
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rayon::prelude::*;
 use vitrine::recipe::Recipe;
-use vitrine::train::optimiser;
-use vitrine_models::{ModelConfig, ops, preset};
+use vitrine::train::Learner;
+use vitrine_models::{ModelConfig, preset};
 
 /// A training step of a new model on random images.
 fn training_step(config: &ModelConfig, batch: usize) -> impl FnMut() {
     vitrine::allocator::keep_pages();
     let device = Device::default().autodiff();
-    let Ok(mut model) = config.init(&device) else { panic!("{config:?} is not valid") };
+    let Ok(model) = config.init(&device) else { panic!("{config:?} is not valid") };
     let recipe = Recipe::default();
-    let mut optimiser = optimiser::adamw(&recipe);
+    let mut learner = Learner::new(model, &recipe);
     let side = config.image_size.height;
     let images = Tensor::<4>::random([batch, 3, side, side], Distribution::Normal(0.0, 1.0), &device);
     let targets = Tensor::<2>::full([batch, config.num_classes], 1.0 / config.num_classes as f64, &device);
+    let mut updates = 0;
     move || {
-        let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
-        let grads = GradientsParams::from_grads(loss.backward(), &model);
-        let grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
-        model = optimiser.step(recipe.learning_rate, model.clone(), grads);
+        updates += 1;
+        learner.backward(&recipe, images.clone(), targets.clone(), 0);
+        learner.update(&recipe, recipe.learning_rate, updates);
     }
 }
 

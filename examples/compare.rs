@@ -1,7 +1,7 @@
-//! Trains variants of one small model on the same pictures with the same budget and prints a table:
+//! Trains variants of one small model on the same images with the same budget and prints a table:
 //! `cargo run --release --example compare -- --epochs 3`.
 //!
-//! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test pictures.
+//! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test images.
 
 #![allow(clippy::print_stdout)]
 
@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use burn::module::Module;
 use clap::Parser;
 use vitrine::evaluate::{Metrics, predict};
-use vitrine::train::plan::{Facts, Plan, Wishes};
-use vitrine::train::{RunConfig, RunData, RunFolder, Start, Trainer};
+use vitrine::recipe::LengthArgs;
+use vitrine::train::{Evidence, Overrides, Plan, RunConfig, RunData, RunFolder, Start, Trainer};
 use vitrine::{device, model_file};
 use vitrine_datasets::{DecodeLimits, Loader, LoaderConfig, OpenOptions};
 use vitrine_models::{
@@ -21,7 +21,7 @@ use vitrine_models::{
 
 #[derive(Parser)]
 struct Arguments {
-    /// Passes over the training pictures.
+    /// Passes over the training images.
     #[arg(long, default_value_t = 3)]
     epochs: usize,
     /// Data set: a name or a path.
@@ -51,7 +51,7 @@ fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
         ("global, no positions", placed(Position::None)),
         ("windows", mixed(&[Mixer::Window(4)])),
         ("windows and shifted windows", shifted.clone()),
-        ("neighbourhood of 2", mixed(&[Mixer::Neighbourhood(2)])),
+        ("neighborhood of 2", mixed(&[Mixer::Neighborhood(2)])),
         ("cross-covariance", mixed(&[Mixer::CrossCovariance])),
         ("global, squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &base)),
         ("global, ECA", gated(ChannelGate::Efficient, &base)),
@@ -88,9 +88,10 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     let data = RunData::choose(dataset, &arguments.data, (VAL_FRACTION, SEED), None)?;
     let dataset = data.dataset();
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
-    let wishes = Wishes { epochs: Some(arguments.epochs), ..Wishes::default() };
-    let facts = Facts { info: &dataset.info, survey: &survey, train: dataset.train.len(), pretrained: None };
-    let plan = Plan::new(&wishes, &facts)?;
+    let length = LengthArgs { epochs: Some(arguments.epochs), time: None };
+    let evidence =
+        Evidence { info: &dataset.info, survey: &survey, train: dataset.train.len(), pretrained: None };
+    let plan = Plan::new(&Overrides { length, ..Overrides::default() }, &evidence)?;
     let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model }
         .with_num_classes(dataset.info.classes.len());
     let folder = tempfile::tempdir()?;

@@ -28,7 +28,7 @@ pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, 1e6);
 pub const SECONDS: Bounds<f64> = Bounds { low_is_in: false, ..Bounds::closed(0.0, 3.2e9) };
 /// Epochs, and timed steps of a benchmark.
 pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
-/// Images a step, and batches an update.
+/// Images per step, and batches an update.
 pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
 /// The mean of a channel.
 pub const CHANNEL_MEAN: Bounds<f32> = Bounds::closed(0.0, 1.0);

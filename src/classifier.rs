@@ -1,11 +1,11 @@
-//! A model file in use: pictures in, logits out.
+//! A model file in use: images in, logits out.
 
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
-use vitrine_datasets::{DatasetError, DecodeLimits, Picture};
+use vitrine_datasets::{DatasetError, DecodeLimits, ImageSource};
 use vitrine_models::VisionTransformer;
 
 use crate::evaluate::NOT_FINITE;
@@ -49,15 +49,15 @@ impl Classifier {
         &self.model
     }
 
-    /// The logits of each picture, in the order of the class names and all of them finite, or why there are none: it
+    /// The logits of each image, in the order of the class names and all of them finite, or why there are none: it
     /// cannot be read, or the model gives NaN or infinity.
     ///
-    /// Pictures are decoded in parallel and classified as one batch.
-    pub fn classify(&self, pictures: &[Picture]) -> Vec<Result<Vec<f32>>> {
+    /// Images are decoded in parallel and classified as one batch.
+    pub fn classify(&self, images: &[ImageSource]) -> Vec<Result<Vec<f32>>> {
         let preprocessing = &self.card.preprocessing;
-        let decoded: Vec<Result<Vec<f32>, DatasetError>> = pictures
+        let decoded: Vec<Result<Vec<f32>, DatasetError>> = images
             .par_iter()
-            .map(|picture| Ok(preprocessing.apply(&*picture.decode_for_use(&self.limits)?)))
+            .map(|image| Ok(preprocessing.apply(&*image.decode_for_use(&self.limits)?)))
             .collect();
         let values: Vec<f32> = decoded.iter().flatten().flatten().copied().collect();
         let readable = decoded.iter().filter(|result| result.is_ok()).count();

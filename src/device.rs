@@ -24,7 +24,7 @@ compile_error!(
 pub struct Backend {
     /// The name of the cargo feature, and of the backend in `--device`.
     pub name: &'static str,
-    /// Whether it runs on a graphics processor.
+    /// Whether it runs on a GPU.
     pub is_gpu: bool,
     /// The devices found on this machine; `None` where the feature is not built in.
     enumerate: Option<fn() -> Vec<Device>>,
@@ -37,7 +37,7 @@ pub struct FoundDevice {
     pub device: Device,
     /// For example `flex` or `wgpu:0`.
     pub name: String,
-    /// Whether it runs on a graphics processor; false for a software driver.
+    /// Whether it runs on a GPU; false for a software driver.
     pub is_gpu: bool,
 }
 
@@ -105,7 +105,7 @@ impl FoundDevice {
         if let Some(Some(identity)) = quietly(|| self.device.identity()) {
             return identity.name;
         }
-        format!("processor, {} threads", crate::threads::by_default())
+        format!("CPU, {} threads", crate::threads::by_default())
     }
 
     /// Computes something small there: whether the device really works.
@@ -135,7 +135,7 @@ pub fn list() -> Vec<(Backend, Vec<FoundDevice>)> {
         .collect()
 }
 
-/// The device that `--device` names; without it a GPU that works, else the processor.
+/// The device that `--device` names; without it a GPU that works, else the CPU.
 ///
 /// The second value is a message for the user, where the choice may surprise.
 ///
@@ -178,7 +178,7 @@ fn default_device() -> Result<(FoundDevice, Option<String>)> {
         let message = format!("device: {} ({})", device.name, device.hardware());
         return Ok((device, Some(message)));
     }
-    let message = has_gpu_backend.then(|| "device: no GPU was found, so the processor computes".to_owned());
+    let message = has_gpu_backend.then(|| "device: no GPU was found, so the CPU computes".to_owned());
     match first_working(false) {
         Some(device) => Ok((device, message)),
         None => bail!(

@@ -52,7 +52,7 @@ pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
     Ok((path, name))
 }
 
-/// What describes a model beside its weights.
+/// What describes a model next to its weights.
 const DESCRIPTIONS: [&str; 2] = ["config.json", "preprocessor_config.json"];
 
 /// Hugging Face, or a mirror of it, with the cache on this computer.

@@ -1,9 +1,10 @@
-//! vitrine trains a Vision Transformer on a folder of pictures, measures it honestly and classifies images.
+//! vitrine trains a Vision Transformer on a folder of images, measures it honestly and classifies images.
 //!
 //! The library behind the command line program: [`train`] makes a model file from a data set, [`evaluate`] measures
-//! one, [`Classifier`] uses one. Models live in `vitrine_models`, pictures in `vitrine_datasets`; this crate joins
+//! one, [`Classifier`] uses one. Models live in `vitrine_models`, images in `vitrine_datasets`; this crate joins
 //! the two.
 
+mod aliases;
 pub mod allocator;
 pub mod bounds;
 mod class_names;

@@ -35,7 +35,7 @@ pub struct ModelCard {
     pub model: ModelConfig,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
-    /// What is done to a picture before the model sees it.
+    /// What is done to an image before the model sees it.
     pub preprocessing: Preprocessing,
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,11 +59,11 @@ pub struct ModelCard {
 pub struct Validation {
     /// Epochs done.
     pub epoch: usize,
-    /// Pictures that were measured.
+    /// Images that were measured.
     pub samples: usize,
     /// Mean cross entropy.
     pub loss: f64,
-    /// Share of pictures whose best class is right.
+    /// Share of images whose best class is right.
     pub top1: f64,
 }
 
@@ -103,7 +103,7 @@ impl ModelCard {
     }
 }
 
-/// Writes the model to a temporary file beside `path` and renames it: `path` always holds a whole model.
+/// Writes the model to a temporary file next to `path` and renames it: `path` always holds a whole model.
 ///
 /// # Errors
 /// When the file cannot be written, or a weight is too large for the precision; the message names it.

@@ -53,7 +53,7 @@ impl Pretrained {
         let model = to.init(&burn::tensor::Device::default())?;
         let head = if keep_head { Vec::new() } else { import::head_of(&model) };
         weights::check(&model, adaptation.tensors.iter().chain(&head))
-            .context("--pretrained: the weights do not fit this image size or these colours")?;
+            .context("--pretrained: the weights do not fit this image size or these colors")?;
         Ok(adaptation)
     }
 }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// First values of parameters.
-    Initialisation,
+    Initialization,
     /// Shuffling and augmentation.
     Augmentation,
     /// Dropout and stochastic depth.
@@ -14,7 +14,7 @@ pub enum Stream {
 /// The seed of a stream at a moment (a step, for example): SplitMix64 (Steele et al. 2014) of all three.
 pub fn stream(seed: u64, purpose: Stream, moment: u64) -> u64 {
     let purpose = match purpose {
-        Stream::Initialisation => 1,
+        Stream::Initialization => 1,
         Stream::Augmentation => 2,
         Stream::Dropout => 3,
     };

@@ -10,7 +10,7 @@ use crate::usage::usage;
 
 const VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// One thread for each physical core that the program may use: two threads of a core share its vector and matrix units. A limit of the
+/// One thread for each physical core that the program may use: two threads of a core share its vector and AMX tiles. A limit of the
 /// container or of the system on the CPU time counts, too; `RAYON_NUM_THREADS` comes before all.
 pub fn by_default() -> usize {
     let allowed = thread::available_parallelism().map_or(1, NonZero::get);

@@ -53,12 +53,12 @@ mod encoded {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use vitrine_datasets::{ContentKey, Picture};
+    use vitrine_datasets::{ContentKey, ImageSource};
 
     use super::*;
 
     fn keys(seeds: std::ops::Range<u64>) -> KeySet {
-        seeds.map(|seed| ContentKey::of(&Picture::Drawn { class: 0, seed })).collect()
+        seeds.map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed })).collect()
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! Every backend of the build, on every device that is there, trains and gives the logits of the processor.
+//! Every backend of the build, on every device that is there, trains and gives the logits of the CPU.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use serde_json::Value;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 use vitrine::device::{self, FoundDevice};
 use vitrine::recipe::Recipe;
-use vitrine::train::optimiser;
+use vitrine::train::Learner;
 use vitrine_models::weights::{from_timm, to_timm};
-use vitrine_models::{ModelConfig, ops, preset};
+use vitrine_models::{ModelConfig, preset};
 
 /// The devices of this machine, one a backend; `VITRINE_DEVICE` narrows them to one.
 fn devices() -> Vec<FoundDevice> {
@@ -31,18 +30,18 @@ fn trained_logits(config: &ModelConfig, device: &Device, numbers: &[f32]) -> Vec
     let tracked = device.clone().autodiff();
     let weights = config.init(&reference()).unwrap();
     reference().seed(3);
-    weights.materialise();
-    let mut model = from_timm(config.init(&tracked).unwrap(), to_timm(&weights)).unwrap();
+    weights.initialize();
+    let model = from_timm(config.init(&tracked).unwrap(), to_timm(&weights)).unwrap();
     let images = Tensor::<4>::from_data(TensorData::new(numbers.to_vec(), [4, 3, 32, 32]), &tracked);
     let targets: Vec<f32> = (0..40).map(|i| f32::from(i % 10 == i / 10)).collect();
     let targets = Tensor::<2>::from_data(TensorData::new(targets, [4, 10]), &tracked);
-    let mut optimiser = optimiser::adamw(&Recipe::default());
-    for _ in 0..3 {
-        let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
-        let grads = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimiser.step(1e-3, model.clone(), optimiser::clip_global_norm(&model, grads, 1.0));
+    let recipe = Recipe::default();
+    let mut learner = Learner::new(model, &recipe);
+    for number in 1..=3 {
+        learner.backward(&recipe, images.clone(), targets.clone(), 0);
+        learner.update(&recipe, 1e-3, number);
     }
-    model.forward(images).into_data().iter::<f32>().collect()
+    learner.model.forward(images).into_data().iter::<f32>().collect()
 }
 
 fn reference() -> Device {
@@ -50,7 +49,7 @@ fn reference() -> Device {
 }
 
 #[test]
-fn a_few_steps_of_training_end_with_the_processors_logits() {
+fn a_few_steps_of_training_end_with_the_cpus_logits() {
     let config = ModelConfig { depth: 2.into(), ..preset::find("vit_pico_patch4_32").unwrap() };
     let numbers = Tensor::<1>::random([4 * 3 * 32 * 32], Distribution::Normal(0.0, 1.0), &reference());
     let numbers: Vec<f32> = numbers.into_data().iter::<f32>().collect();
@@ -61,20 +60,20 @@ fn a_few_steps_of_training_end_with_the_processors_logits() {
     for found in devices {
         let logits = trained_logits(&config, &found.device, &numbers);
         for (a, b) in logits.iter().zip(&expected) {
-            assert!((a - b).abs() < 1e-3, "{}: {a} there, {b} on the processor", found.name);
+            assert!((a - b).abs() < 1e-3, "{}: {a} there, {b} on the CPU", found.name);
         }
     }
 }
 
 #[test]
 fn every_device_trains_and_classifies_from_the_command_line() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 8);
-    pictures.fill("data/blue", [30, 30, 200], 8);
-    pictures.write("tiny.toml", TINY);
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 8);
+    images.fill("data/blue", [30, 30, 200], 8);
+    images.write("tiny.toml", TINY);
     for (number, found) in devices().into_iter().enumerate() {
         let run = format!("run{number}");
-        vitrine(&pictures)
+        vitrine(&images)
             .args([
                 "train",
                 "data",
@@ -91,7 +90,7 @@ fn every_device_trains_and_classifies_from_the_command_line() {
             .assert()
             .success();
         let logits = |device: &str| -> Vec<f64> {
-            let output = vitrine(&pictures)
+            let output = vitrine(&images)
                 .args(["classify", &run, "data", "--format", "jsonl", "--logits", "--device", device])
                 .assert()
                 .success();
@@ -105,7 +104,7 @@ fn every_device_trains_and_classifies_from_the_command_line() {
         let (there, here) = (logits(&found.name), logits("cpu"));
         assert_eq!(there.len(), 32);
         for (a, b) in there.iter().zip(&here) {
-            assert!((a - b).abs() < 1e-3, "{}: {a} there, {b} on the processor", found.name);
+            assert!((a - b).abs() < 1e-3, "{}: {a} there, {b} on the CPU", found.name);
         }
     }
 }

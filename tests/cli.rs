@@ -7,15 +7,15 @@ mod support;
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 
 /// A folder with two classes, and a run trained on it.
-fn trained() -> Pictures {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 12);
-    pictures.fill("data/blue", [30, 30, 200], 12);
-    pictures.write("tiny.toml", TINY);
-    vitrine(&pictures)
+fn trained() -> Images {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 12);
+    images.fill("data/blue", [30, 30, 200], 12);
+    images.write("tiny.toml", TINY);
+    vitrine(&images)
         .args([
             "train",
             "data",
@@ -33,35 +33,35 @@ fn trained() -> Pictures {
         .success()
         .stderr(contains("epoch 12/12"))
         .stdout(contains("report.html"));
-    pictures
+    images
 }
 
 #[test]
 fn train_then_evaluate_classify_inspect_and_resume() {
-    let pictures = trained();
+    let images = trained();
     for file in ["config.toml", "metrics.csv", "model.safetensors", "report.html", "last/current"] {
-        assert!(pictures.path(&format!("run/{file}")).is_file(), "{file}");
+        assert!(images.path(&format!("run/{file}")).is_file(), "{file}");
     }
-    let metrics = std::fs::read_to_string(pictures.path("run/metrics.csv")).unwrap();
+    let metrics = std::fs::read_to_string(images.path("run/metrics.csv")).unwrap();
     assert!(metrics.starts_with(
         "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"
     ));
     assert_eq!(metrics.lines().count(), 13);
-    let results = std::fs::read(pictures.path("run/metrics.json")).unwrap();
+    let results = std::fs::read(images.path("run/metrics.json")).unwrap();
     let results: Value = serde_json::from_slice(&results).unwrap();
-    let evaluated = evaluated(&pictures);
+    let evaluated = evaluated(&images);
     for (key, value) in results["val"].as_object().unwrap() {
         assert_eq!(value, &evaluated[key], "the form and the figures of `evaluate --json`: {key}");
     }
     assert!(results["val"]["macro_f1"].is_number(), "{results}");
     assert_eq!(results.as_object().unwrap().len(), 1, "there is no test split");
-    evaluate(&pictures);
-    classify(&pictures);
-    vitrine(&pictures).args(["inspect", "run"]).assert().success().stdout(contains("embed_dim = 16"));
-    let data = vitrine(&pictures).args(["inspect", "data", "--json"]).assert().success();
+    evaluate(&images);
+    classify(&images);
+    vitrine(&images).args(["inspect", "run"]).assert().success().stdout(contains("embed_dim = 16"));
+    let data = vitrine(&images).args(["inspect", "data", "--json"]).assert().success();
     let data: Value = serde_json::from_slice(&data.get_output().stdout).unwrap();
     assert_eq!(data["info"]["classes"], serde_json::json!(["blue", "red"]));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["train", "--resume", "run", "--epochs", "13"])
         .assert()
         .success()
@@ -69,30 +69,30 @@ fn train_then_evaluate_classify_inspect_and_resume() {
 }
 
 /// What `evaluate --json` says of the run.
-fn evaluated(pictures: &Pictures) -> Value {
-    let output = vitrine(pictures).args(["evaluate", "run", "data", "--json"]).assert().success();
+fn evaluated(images: &Images) -> Value {
+    let output = vitrine(images).args(["evaluate", "run", "data", "--json"]).assert().success();
     serde_json::from_slice(&output.get_output().stdout).unwrap()
 }
 
-fn evaluate(pictures: &Pictures) {
-    let result = evaluated(pictures);
+fn evaluate(images: &Images) {
+    let result = evaluated(images);
     assert_eq!(result["top1"], 1.0, "{result}");
     assert_eq!(result["confusion"].as_array().unwrap().len(), 2);
     assert_eq!(result["per_class"][0]["label"], "blue");
     for key in ["samples", "loss", "top5", "macro_f1", "ece"] {
         assert!(result[key].is_number(), "{key}");
     }
-    vitrine(pictures)
+    vitrine(images)
         .args(["evaluate", "run", "data", "--split", "test"])
         .assert()
         .code(1)
         .stderr(contains("--split test"));
 }
 
-fn classify(pictures: &Pictures) {
+fn classify(images: &Images) {
     let run = |arguments: &[&str]| {
         let output =
-            vitrine(pictures).args(["classify", "run/model.safetensors"]).args(arguments).assert().success();
+            vitrine(images).args(["classify", "run/model.safetensors"]).args(arguments).assert().success();
         String::from_utf8(output.get_output().stdout.clone()).unwrap()
     };
     let text = run(&["data/red/0.png", "data/blue/3.png", "--top", "2"]);
@@ -109,22 +109,22 @@ fn classify(pictures: &Pictures) {
     assert_eq!(first["predictions"][0]["index"], 1);
     assert_eq!(first["logits"].as_array().unwrap().len(), 2);
     // A list may be separated by zeros, and one path alone is answered while the list is still open.
-    let zeros = vitrine(pictures)
+    let zeros = vitrine(images)
         .args(["classify", "run", "-0", "-", "--format", "jsonl", "--logits"])
         .write_stdin("data/red/0.png\0data/red/1.png\0")
         .assert()
         .success();
     let zeros = String::from_utf8(zeros.get_output().stdout.clone()).unwrap();
     assert!(folder.starts_with(&zeros) && zeros.lines().count() == 2, "{zeros}");
-    answered_while_the_list_is_open(pictures);
-    vitrine(pictures)
+    answered_while_the_list_is_open(images);
+    vitrine(images)
         .args(["classify", "run", "-", "--format", "csv", "--top", "1", "--threshold", "1"])
         .write_stdin("data/red/0.png\ndata/red/1.png\n")
         .assert()
         .success()
         .stdout(contains("path,rank,label,index,probability\n").and(contains("data/red/1.png,1,unknown,1,")));
-    pictures.write("broken.png", "this is text");
-    vitrine(pictures)
+    images.write("broken.png", "this is text");
+    vitrine(images)
         .args(["classify", "run", "data/red/0.png", "broken.png", "nowhere.png", "data/red/1.png"])
         .assert()
         .code(1)
@@ -133,11 +133,11 @@ fn classify(pictures: &Pictures) {
 }
 
 /// Writes one path, reads its result, and only then writes the next one: less than a batch is not waited for.
-fn answered_while_the_list_is_open(pictures: &Pictures) {
+fn answered_while_the_list_is_open(images: &Images) {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("vitrine"))
-        .current_dir(pictures.path("."))
+        .current_dir(images.path("."))
         .args(["classify", "run", "-", "--batch-size", "64"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -156,8 +156,8 @@ fn answered_while_the_list_is_open(pictures: &Pictures) {
 }
 
 /// The trained model with one tensor's values replaced and a class renamed.
-fn changed_model(pictures: &Pictures, tensor: &str, value: f32, class: [&str; 2]) -> Vec<u8> {
-    let file = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+fn changed_model(images: &Images, tensor: &str, value: f32, class: [&str; 2]) -> Vec<u8> {
+    let file = std::fs::read(images.path("run/model.safetensors")).unwrap();
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let mut header: Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
     let mut data = file[8 + length..].to_vec();
@@ -174,11 +174,11 @@ fn changed_model(pictures: &Pictures, tensor: &str, value: f32, class: [&str; 2]
 
 #[test]
 fn logits_that_are_not_finite_are_errors_and_class_names_do_not_reach_the_terminal() {
-    let pictures = trained();
-    let model = changed_model(&pictures, "head.weight", f32::MAX, ["red", "red"]);
-    std::fs::write(pictures.path("overflows.safetensors"), model).unwrap();
+    let images = trained();
+    let model = changed_model(&images, "head.weight", f32::MAX, ["red", "red"]);
+    std::fs::write(images.path("overflows.safetensors"), model).unwrap();
     for format in ["text", "jsonl", "csv"] {
-        let assert = vitrine(&pictures)
+        let assert = vitrine(&images)
             .args([
                 "classify",
                 "overflows.safetensors",
@@ -202,17 +202,17 @@ fn logits_that_are_not_finite_are_errors_and_class_names_do_not_reach_the_termin
             }
         }
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["evaluate", "overflows.safetensors", "data", "--json"])
         .assert()
         .code(1)
         .stdout("")
         .stderr(contains("data/blue/").and(contains("not finite")));
     let escape = "\u{1b}[31mred\u{9b}2J";
-    let model = changed_model(&pictures, "head.bias", 0.0, ["red", escape]);
-    std::fs::write(pictures.path("escapes.safetensors"), model).unwrap();
+    let model = changed_model(&images, "head.bias", 0.0, ["red", escape]);
+    std::fs::write(images.path("escapes.safetensors"), model).unwrap();
     let output = |arguments: &[&str]| {
-        let output = vitrine(&pictures).args(arguments).output().unwrap();
+        let output = vitrine(&images).args(arguments).output().unwrap();
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     };
     let red = "data/red/0.png";
@@ -234,57 +234,57 @@ fn logits_that_are_not_finite_are_errors_and_class_names_do_not_reach_the_termin
 
 #[test]
 fn inspect_checks_tensors_against_the_description_and_reads_architecture_files() {
-    let pictures = trained();
-    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let images = trained();
+    let model = std::fs::read(images.path("run/model.safetensors")).unwrap();
     let text = String::from_utf8_lossy(&model).into_owned();
     assert!(text.contains(r#"\"embed_dim\":16"#), "the description is JSON in JSON");
     let place = model.windows(14).position(|window| window == br#"embed_dim\":16"#).unwrap();
     let mut wrong = model.clone();
     wrong[place + 12..place + 14].copy_from_slice(b"32");
-    std::fs::write(pictures.path("wrong.safetensors"), wrong).unwrap();
-    vitrine(&pictures)
+    std::fs::write(images.path("wrong.safetensors"), wrong).unwrap();
+    vitrine(&images)
         .args(["inspect", "wrong.safetensors"])
         .assert()
         .code(1)
         .stdout("")
         .stderr(contains("wrong.safetensors").and(contains("shape")));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["inspect", "tiny.toml", "--image-size", "32"])
         .assert()
         .success()
         .stdout(contains("multiply-adds an image").and(contains("image_size = 32")));
-    pictures.write("recipe.toml", "epochs = 3\n");
-    vitrine(&pictures).args(["inspect", "recipe.toml"]).assert().code(1).stderr(contains("recipe.toml"));
+    images.write("recipe.toml", "epochs = 3\n");
+    vitrine(&images).args(["inspect", "recipe.toml"]).assert().code(1).stderr(contains("recipe.toml"));
 }
 
 #[test]
 fn a_model_of_stages_and_windows_is_trained_saved_and_used() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 8);
-    pictures.fill("data/blue", [30, 30, 200], 8);
-    pictures.write(
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 8);
+    images.fill("data/blue", [30, 30, 200], 8);
+    images.write(
         "swin.toml",
         "image_size = 16\npatch_size = 2\nembed_dim = 16\ndepth = [2, 2]\nnum_heads = [2, 4]\nclass_token = false\n\
          pool = \"mean\"\nposition = \"none\"\nmixers = [{ window = 3 }, { shifted_window = 3 }]\n\
          [attention]\nscore = \"cosine\"\nrelative_position = \"continuous\"\n\
          [channel_attention]\nkind = \"squeeze_excitation\"\nreduction = 4\n",
     );
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["train", "data", "--model", "swin.toml", "--epochs", "3", "--output", "run"])
         .assert()
         .success();
-    vitrine(&pictures).args(["evaluate", "run", "data", "--json"]).assert().success();
-    vitrine(&pictures)
+    vitrine(&images).args(["evaluate", "run", "data", "--json"]).assert().success();
+    vitrine(&images)
         .args(["classify", "run", "data/red/0.png"])
         .assert()
         .success()
         .stdout(contains("data/red/0.png: "));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["inspect", "run"])
         .assert()
         .success()
         .stdout(contains("multiply-adds an image").and(contains("depth = [2, 2]")));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["inspect", "swin_tiny_patch4_window7_224", "--image-size", "448", "--json"])
         .assert()
         .success()
@@ -310,21 +310,21 @@ fn a_reader_that_goes_away_is_no_fault() {
 /// One wrong input: the arguments, the exit status, and words the message must have.
 #[test]
 fn wrong_inputs_name_their_cause() {
-    let pictures = Pictures::new();
-    pictures.fill("good/red", [200, 30, 30], 6);
-    pictures.fill("good/blue", [30, 30, 200], 6);
-    pictures.fill("single/red", [200, 30, 30], 6);
-    pictures.fill("lopsided/train/red", [200, 30, 30], 6);
-    pictures.fill("lopsided/train/blue", [30, 30, 200], 6);
-    pictures.fill("lopsided/val/red", [200, 30, 30], 6);
-    pictures.folder("empty");
-    pictures.write("tiny.toml", TINY);
-    pictures.write("unknown_key.toml", &format!("{TINY}\nheads = 3"));
-    pictures.write("recipe.toml", "learning_rat = 0.1");
-    pictures.write("bad_recipe.toml", "warmup = 2.0");
-    pictures.write("mix.toml", "[augmentation]\nmix_probability = 0.5");
-    pictures.write("full/file", "in the way");
-    pictures.write("text.safetensors", "this is no model");
+    let images = Images::new();
+    images.fill("good/red", [200, 30, 30], 6);
+    images.fill("good/blue", [30, 30, 200], 6);
+    images.fill("single/red", [200, 30, 30], 6);
+    images.fill("lopsided/train/red", [200, 30, 30], 6);
+    images.fill("lopsided/train/blue", [30, 30, 200], 6);
+    images.fill("lopsided/val/red", [200, 30, 30], 6);
+    images.folder("empty");
+    images.write("tiny.toml", TINY);
+    images.write("unknown_key.toml", &format!("{TINY}\nheads = 3"));
+    images.write("recipe.toml", "learning_rat = 0.1");
+    images.write("bad_recipe.toml", "warmup = 2.0");
+    images.write("mix.toml", "[augmentation]\nmix_probability = 0.5");
+    images.write("full/file", "in the way");
+    images.write("text.safetensors", "this is no model");
     let train = ["train", "good", "--model", "tiny.toml"];
     let with = |more: &[&'static str]| [&train[..], more].concat();
     let cases: Vec<(Vec<&str>, i32, &[&str])> = vec![
@@ -405,7 +405,7 @@ fn wrong_inputs_name_their_cause() {
         (vec!["classify", "good", "-", "-"], 2, &["name it once"]),
     ];
     for (arguments, status, words) in cases {
-        let assert = vitrine(&pictures).args(&arguments).assert();
+        let assert = vitrine(&images).args(&arguments).assert();
         let output = assert.get_output();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {message}");
@@ -414,16 +414,16 @@ fn wrong_inputs_name_their_cause() {
             assert!(message.contains(word), "{arguments:?} should mention `{word}`: {message}");
         }
     }
-    assert!(!pictures.path("runs").exists(), "a refused run leaves no folder behind");
+    assert!(!images.path("runs").exists(), "a refused run leaves no folder behind");
 }
 
 #[test]
 fn usual_spellings_of_options_are_taken() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 4);
-    pictures.fill("data/blue", [30, 30, 200], 4);
-    pictures.write("tiny.toml", TINY);
-    vitrine(&pictures)
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 4);
+    images.fill("data/blue", [30, 30, 200], 4);
+    images.write("tiny.toml", TINY);
+    vitrine(&images)
         .args([
             "train",
             "data",
@@ -444,7 +444,7 @@ fn usual_spellings_of_options_are_taken() {
         .env("VITRINE_MIRROR", "https://example.org")
         .assert()
         .success();
-    let config = std::fs::read_to_string(pictures.path("run/config.toml")).unwrap();
+    let config = std::fs::read_to_string(images.path("run/config.toml")).unwrap();
     let lines = [
         "batch_size = 4",
         "learning_rate = 0.01",
@@ -455,67 +455,67 @@ fn usual_spellings_of_options_are_taken() {
     for line in lines.iter().chain(&["/elsewhere\""]) {
         assert!(config.contains(line), "{line}: {config}");
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["train", "data", "--learningrate", "0.1"])
         .assert()
         .code(2)
         .stderr(contains("--learning-rate"));
-    let shown = vitrine(&pictures).args(["train", "--help"]).assert().success();
+    let shown = vitrine(&images).args(["train", "--help"]).assert().success();
     let help = String::from_utf8(shown.get_output().stdout.clone()).unwrap();
     assert!(!help.contains("--imgsz"), "one name is shown: {help}");
 }
 
 #[test]
-fn broken_pictures_are_named_and_their_number_is_limited() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 10);
-    pictures.fill("data/blue", [30, 30, 200], 10);
-    pictures.write("data/red/text.png", "this is text");
-    pictures.write("tiny.toml", TINY);
+fn broken_images_are_named_and_their_number_is_limited() {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 10);
+    images.fill("data/blue", [30, 30, 200], 10);
+    images.write("data/red/text.png", "this is text");
+    images.write("tiny.toml", TINY);
     let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
     for (limit, also) in [("0", 0), ("0.01", 4)] {
         for number in 0..also {
-            pictures.write(&format!("data/red/text{number}.png"), "this is text");
+            images.write(&format!("data/red/text{number}.png"), "this is text");
         }
-        vitrine(&pictures)
+        vitrine(&images)
             .args(train)
             .args(["strict", "--bad-file-limit", limit])
             .assert()
             .code(1)
             .stderr(contains("text.png").and(contains("--bad-file-limit")));
-        assert!(!pictures.path("strict").exists(), "judged before there is a run folder");
+        assert!(!images.path("strict").exists(), "judged before there is a run folder");
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .args(train)
         .args(["lenient", "--bad-file-limit", "0.9"])
         .assert()
         .success()
         .stderr(contains("text.png"));
-    vitrine(&pictures).args(["inspect", "data"]).assert().code(1).stdout(contains("text.png"));
+    vitrine(&images).args(["inspect", "data"]).assert().code(1).stdout(contains("text.png"));
 }
 
 #[test]
 fn unreadable_validation_images_are_counted_and_limited() {
-    let pictures = Pictures::new();
+    let images = Images::new();
     // No image is in two splits.
     for (split, shade) in [("train", 200), ("val", 190), ("test", 180)] {
-        pictures.fill(&format!("data/{split}/red"), [shade, 30, 30], 10);
-        pictures.fill(&format!("data/{split}/blue"), [30, 30, shade], 10);
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], 10);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], 10);
     }
-    pictures.write("tiny.toml", TINY);
-    pictures.write("data/val/red/3.png", "this is text");
+    images.write("tiny.toml", TINY);
+    images.write("data/val/red/3.png", "this is text");
     let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
     let warning = "1 of 20 validation images cannot be read";
-    vitrine(&pictures)
+    vitrine(&images)
         .args(train)
         .arg("run")
         .assert()
         .success()
         .stderr(contains(warning).count(1).and(contains("3.png")).and(contains("19 are measured")));
     for number in 0..8 {
-        pictures.write(&format!("data/test/blue/{number}.png"), "this is text");
+        images.write(&format!("data/test/blue/{number}.png"), "this is text");
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .args(train)
         .arg("other")
         .assert()
@@ -528,21 +528,21 @@ fn unreadable_validation_images_are_counted_and_limited() {
 #[test]
 fn nothing_in_a_folder_is_left_out_in_silence() {
     use std::os::unix::fs::symlink;
-    let pictures = trained();
-    pictures.fill("elsewhere", [200, 30, 30], 1);
-    symlink(pictures.path("elsewhere/0.png"), pictures.path("data/red/linked.png")).unwrap();
-    symlink(pictures.path("data"), pictures.path("data/red/circle")).unwrap();
-    symlink("nowhere.png", pictures.path("data/red/dangling.png")).unwrap();
-    std::fs::copy(pictures.path("data/red/0.png"), pictures.path("data/red/n0001")).unwrap();
-    pictures.write("data/red/notes.txt", "hello");
-    pictures.write("data/red/photo.heic", "");
+    let images = trained();
+    images.fill("elsewhere", [200, 30, 30], 1);
+    symlink(images.path("elsewhere/0.png"), images.path("data/red/linked.png")).unwrap();
+    symlink(images.path("data"), images.path("data/red/circle")).unwrap();
+    symlink("nowhere.png", images.path("data/red/dangling.png")).unwrap();
+    std::fs::copy(images.path("data/red/0.png"), images.path("data/red/n0001")).unwrap();
+    images.write("data/red/notes.txt", "hello");
+    images.write("data/red/photo.heic", "");
     let named = contains("circle").and(contains("dangling.png")).and(contains("1 HEIC"));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["inspect", "data"])
         .assert()
         .code(1)
         .stdout(named.and(contains("no images: 1 (data/red/notes.txt)")));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["classify", "run", "data/red", "--top", "1"])
         .assert()
         .code(1)
@@ -553,7 +553,7 @@ fn nothing_in_a_folder_is_left_out_in_silence() {
                 .and(contains("dangling.png"))
                 .and(contains("no images: 1 (data/red/notes.txt)")),
         );
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "again"])
         .args(["--bad-file-limit", "0.5"])
         .assert()
@@ -564,35 +564,35 @@ fn nothing_in_a_folder_is_left_out_in_silence() {
 #[cfg(unix)]
 #[test]
 fn devices_and_large_files_are_refused_by_name() {
-    let pictures = trained();
-    vitrine(&pictures)
+    let images = trained();
+    vitrine(&images)
         .args(["classify", "run", "/dev/zero", "data/red/0.png", "--format", "jsonl"])
         .assert()
         .code(1)
         .stdout(contains("data/red/0.png").and(contains("\"error\"")))
         .stderr(contains("/dev/zero").and(contains("a device")));
     for (size, status) in [("1K", 0), ("10", 1)] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["classify", "run", "data/red/0.png", "--max-file-size", size])
             .assert()
             .code(status);
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["train", "data", "--max-file-size", "10"])
         .assert()
         .code(1)
         .stderr(contains("more than the limit of 10"));
-    vitrine(&pictures).args(["classify", "run", "x.png", "--max-file-size", "huge"]).assert().code(2);
+    vitrine(&images).args(["classify", "run", "x.png", "--max-file-size", "huge"]).assert().code(2);
 }
 
 #[test]
 fn a_folder_named_like_a_data_set_is_taken_and_splits_may_be_spelled_otherwise() {
-    let pictures = Pictures::new();
+    let images = Images::new();
     for folder in ["Training", "Testing"] {
-        pictures.fill(&format!("cifar10/{folder}/red"), [200, 30, 30], 6);
-        pictures.fill(&format!("cifar10/{folder}/blue"), [30, 30, 200], 6);
+        images.fill(&format!("cifar10/{folder}/red"), [200, 30, 30], 6);
+        images.fill(&format!("cifar10/{folder}/blue"), [30, 30, 200], 6);
     }
-    let output = vitrine(&pictures)
+    let output = vitrine(&images)
         .args(["inspect", "cifar10", "--json"])
         .assert()
         .stderr(contains("cifar10 is taken as the folder ./cifar10"));
@@ -603,22 +603,22 @@ fn a_folder_named_like_a_data_set_is_taken_and_splits_may_be_spelled_otherwise()
 
 #[test]
 fn two_classes_of_one_name_are_refused() {
-    let pictures = trained();
-    let config = std::fs::read_to_string(pictures.path("run/config.toml")).unwrap();
+    let images = trained();
+    let config = std::fs::read_to_string(images.path("run/config.toml")).unwrap();
     assert!(config.contains("\"blue\""));
-    pictures.write("run/config.toml", &config.replace("\"blue\"", "\"red\""));
-    vitrine(&pictures)
+    images.write("run/config.toml", &config.replace("\"blue\"", "\"red\""));
+    vitrine(&images)
         .args(["train", "--resume", "run", "--epochs", "13"])
         .assert()
         .code(1)
         .stderr(contains("config.toml").and(contains("two classes")));
-    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let model = std::fs::read(images.path("run/model.safetensors")).unwrap();
     let name = br#"\"blue\""#;
     let place = model.windows(name.len()).position(|window| window == name).unwrap();
     let mut same = model;
     same[place..place + name.len()].copy_from_slice(br#"\"red\" "#);
-    std::fs::write(pictures.path("same.safetensors"), same).unwrap();
-    vitrine(&pictures)
+    std::fs::write(images.path("same.safetensors"), same).unwrap();
+    vitrine(&images)
         .args(["classify", "same.safetensors", "data"])
         .assert()
         .code(1)
@@ -627,11 +627,11 @@ fn two_classes_of_one_name_are_refused() {
 
 #[test]
 fn model_files_that_are_cut_short_or_newer_are_refused() {
-    let pictures = trained();
-    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let images = trained();
+    let model = std::fs::read(images.path("run/model.safetensors")).unwrap();
     for length in [4, 100, model.len() / 2, model.len() - 1] {
-        std::fs::write(pictures.path("cut.safetensors"), &model[..length]).unwrap();
-        vitrine(&pictures)
+        std::fs::write(images.path("cut.safetensors"), &model[..length]).unwrap();
+        vitrine(&images)
             .args(["classify", "cut.safetensors", "data"])
             .assert()
             .code(1)
@@ -641,8 +641,8 @@ fn model_files_that_are_cut_short_or_newer_are_refused() {
     let place = model.windows(version.len()).position(|window| window == version).unwrap();
     let mut newer = model.clone();
     newer[place + version.len() - 1] = b'9';
-    std::fs::write(pictures.path("newer.safetensors"), newer).unwrap();
-    vitrine(&pictures)
+    std::fs::write(images.path("newer.safetensors"), newer).unwrap();
+    vitrine(&images)
         .args(["classify", "newer.safetensors", "data"])
         .assert()
         .code(1)
@@ -651,42 +651,42 @@ fn model_files_that_are_cut_short_or_newer_are_refused() {
 
 #[test]
 fn every_command_shows_an_example() {
-    let pictures = Pictures::new();
+    let images = Images::new();
     for command in ["train", "evaluate", "classify", "inspect", "presets", "devices", "bench"] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args([command, "--help"])
             .assert()
             .success()
             .stdout(contains("Example").and(contains(format!("vitrine {command}"))));
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .arg("presets")
         .assert()
         .success()
         .stdout(contains("vit_tiny_patch16_224").and(contains("5717416")));
-    vitrine(&pictures).arg("devices").assert().success().stdout(contains("flex").and(contains("(default)")));
+    vitrine(&images).arg("devices").assert().success().stdout(contains("flex").and(contains("(default)")));
 }
 
 #[test]
-fn the_variable_of_the_matrix_unit_is_checked() {
-    let pictures = Pictures::new();
+fn the_variable_of_amx_is_checked() {
+    let images = Images::new();
     let bench = || {
-        let mut command = vitrine(&pictures);
+        let mut command = vitrine(&images);
         command.args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "1", "--steps", "1"]);
         command
     };
-    bench().env("VITRINE_MATRIX_UNIT", "off").assert().success();
+    bench().env("VITRINE_AMX", "off").assert().success();
     bench()
-        .env("VITRINE_MATRIX_UNIT", "0")
+        .env("VITRINE_AMX", "0")
         .assert()
         .code(1)
-        .stderr(contains("VITRINE_MATRIX_UNIT is \"0\"").and(contains("off")));
+        .stderr(contains("VITRINE_AMX is \"0\"").and(contains("off")));
 }
 
 #[test]
 fn bench_reports_every_figure() {
-    let pictures = Pictures::new();
-    let output = vitrine(&pictures)
+    let images = Images::new();
+    let output = vitrine(&images)
         .args(["bench", "--model", "vit_pico_patch4_32", "--batch-size", "2", "--steps", "1", "--json"])
         .assert()
         .success();

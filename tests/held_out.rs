@@ -11,12 +11,12 @@ use std::fs;
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 
 /// Trains for an epoch on `data` into the run folder `run`; what it says on standard error and output.
-fn train(pictures: &Pictures, data: &str, run: &str, more: &[&str]) -> (String, String) {
-    pictures.write("tiny.toml", TINY);
-    let assert = vitrine(pictures)
+fn train(images: &Images, data: &str, run: &str, more: &[&str]) -> (String, String) {
+    images.write("tiny.toml", TINY);
+    let assert = vitrine(images)
         .args(["train", data, "--epochs", "1", "--batch-size", "8", "--threads", "1", "--output", run])
         .args(if more.contains(&"--pretrained") { &[][..] } else { &["--model", "tiny.toml"] })
         .args(more)
@@ -28,15 +28,15 @@ fn train(pictures: &Pictures, data: &str, run: &str, more: &[&str]) -> (String, 
 }
 
 /// What `evaluate --json` prints, and what it says on standard error.
-fn evaluate(pictures: &Pictures, arguments: &[&str]) -> (Value, String) {
-    let assert = vitrine(pictures).args(["evaluate", "run"]).args(arguments).arg("--json").assert().success();
+fn evaluate(images: &Images, arguments: &[&str]) -> (Value, String) {
+    let assert = vitrine(images).args(["evaluate", "run"]).args(arguments).arg("--json").assert().success();
     let output = assert.get_output();
     (serde_json::from_slice(&output.stdout).unwrap(), String::from_utf8(output.stderr.clone()).unwrap())
 }
 
 /// The first line that `evaluate` prints.
-fn title(pictures: &Pictures, arguments: &[&str]) -> String {
-    let assert = vitrine(pictures).args(["evaluate", "run"]).args(arguments).assert().success();
+fn title(images: &Images, arguments: &[&str]) -> String {
+    let assert = vitrine(images).args(["evaluate", "run"]).args(arguments).assert().success();
     String::from_utf8(assert.get_output().stdout.clone())
         .unwrap()
         .lines()
@@ -46,8 +46,8 @@ fn title(pictures: &Pictures, arguments: &[&str]) -> String {
 }
 
 /// The paths of the images of each split that a run's list names.
-fn listed(pictures: &Pictures, run: &str) -> BTreeMap<String, Vec<String>> {
-    let text = fs::read_to_string(pictures.path(run).join("images.csv")).unwrap();
+fn listed(images: &Images, run: &str) -> BTreeMap<String, Vec<String>> {
+    let text = fs::read_to_string(images.path(run).join("images.csv")).unwrap();
     assert!(text.starts_with("path,label,split,key\n"), "{text}");
     let mut listed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in text.lines().skip(1) {
@@ -58,49 +58,49 @@ fn listed(pictures: &Pictures, run: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 /// A folder of two classes of 35 images each.
-fn folder(pictures: &Pictures, name: &str) {
-    pictures.fill(&format!("{name}/red"), [200, 30, 30], 35);
-    pictures.fill(&format!("{name}/blue"), [30, 30, 200], 35);
+fn folder(images: &Images, name: &str) {
+    images.fill(&format!("{name}/red"), [200, 30, 30], 35);
+    images.fill(&format!("{name}/blue"), [30, 30, 200], 35);
 }
 
 #[test]
 fn one_more_file_moves_no_trained_image_into_validation() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
-    train(&pictures, "data", "run", &[]);
-    let before = listed(&pictures, "run");
-    let (result, _) = evaluate(&pictures, &["data"]);
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "run", &[]);
+    let before = listed(&images, "run");
+    let (result, _) = evaluate(&images, &["data"]);
     assert_eq!(result["samples"], before["val"].len());
     assert_eq!((&result["split"], &result["trained_on"]), (&"val".into(), &0.into()));
     assert_eq!(result["left_out"], before["train"].len());
-    let (_, last_line) = train(&pictures, "data", "again", &[]);
-    assert!(last_line.contains(&format!("{} pictures", before["val"].len())), "{last_line}");
-    pictures.fill("new", [90, 90, 90], 1);
-    fs::rename(pictures.path("new/0.png"), pictures.path("data/blue/00.png")).unwrap();
-    train(&pictures, "data", "more", &[]);
-    let after = listed(&pictures, "more");
+    let (_, last_line) = train(&images, "data", "again", &[]);
+    assert!(last_line.contains(&format!("{} images", before["val"].len())), "{last_line}");
+    images.fill("new", [90, 90, 90], 1);
+    fs::rename(images.path("new/0.png"), images.path("data/blue/00.png")).unwrap();
+    train(&images, "data", "more", &[]);
+    let after = listed(&images, "more");
     for split in ["train", "val"] {
         assert!(before[split].iter().all(|path| after[split].contains(path)), "{split}: {after:?}");
     }
     // The new image was not trained on: it is measured, too, and said.
-    let (more, message) = evaluate(&pictures, &["data"]);
+    let (more, message) = evaluate(&images, &["data"]);
     assert_eq!(more["samples"].as_u64().unwrap(), result["samples"].as_u64().unwrap() + 1);
     assert!(message.contains("70 images then, 71 now"), "{message}");
 }
 
 #[test]
 fn a_folder_that_was_moved_and_renamed_is_measured_as_before() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
-    train(&pictures, "data", "run", &[]);
-    let (before, message) = evaluate(&pictures, &["data"]);
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "run", &[]);
+    let (before, message) = evaluate(&images, &["data"]);
     assert_eq!(message, "");
-    fs::rename(pictures.path("data"), pictures.path("elsewhere")).unwrap();
+    fs::rename(images.path("data"), images.path("elsewhere")).unwrap();
     for index in 0..35 {
-        let file = |name: String| pictures.path("elsewhere/red").join(name);
+        let file = |name: String| images.path("elsewhere/red").join(name);
         fs::rename(file(format!("{index}.png")), file(format!("photo {index:03}.png"))).unwrap();
     }
-    let (after, message) = evaluate(&pictures, &["elsewhere"]);
+    let (after, message) = evaluate(&images, &["elsewhere"]);
     assert_eq!(message, "");
     for key in ["samples", "split", "left_out", "top1", "confusion"] {
         assert_eq!(before[key], after[key], "{key}");
@@ -109,31 +109,31 @@ fn a_folder_that_was_moved_and_renamed_is_measured_as_before() {
 
 #[test]
 fn another_folder_is_measured_whole_and_all_is_to_be_had() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
-    train(&pictures, "data", "run", &[]);
-    pictures.fill("other/red", [150, 60, 30], 20);
-    let (result, message) = evaluate(&pictures, &["other"]);
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "run", &[]);
+    images.fill("other/red", [150, 60, 30], 20);
+    let (result, message) = evaluate(&images, &["other"]);
     assert_eq!(
         (&result["samples"], &result["split"], &result["left_out"]),
         (&20.into(), &"all".into(), &0.into())
     );
     assert_eq!(message, "");
-    assert_eq!(title(&pictures, &["other"]), "all 20 images of other; the model was trained on none of them");
-    let trained = listed(&pictures, "run")["train"].len();
-    let (all, message) = evaluate(&pictures, &["data", "--split", "all"]);
+    assert_eq!(title(&images, &["other"]), "all 20 images of other; the model was trained on none of them");
+    let trained = listed(&images, "run")["train"].len();
+    let (all, message) = evaluate(&images, &["data", "--split", "all"]);
     assert_eq!((&all["samples"], &all["trained_on"]), (&70.into(), &trained.into()));
     assert!(message.contains(&format!("trained on {trained} of these 70 images")), "{message}");
-    let (seen, _) = evaluate(&pictures, &["data", "--split", "train"]);
+    let (seen, _) = evaluate(&images, &["data", "--split", "train"]);
     assert_eq!((&seen["samples"], &seen["trained_on"]), (&trained.into(), &trained.into()));
     for (split, part) in [("val", "--split all"), ("train", "--split all"), ("test", "no such split")] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["evaluate", "run", "other", "--split", split])
             .assert()
             .code(1)
             .stderr(contains("other").and(contains(part)));
     }
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["evaluate", "run", "other", "--split", "holdout"])
         .assert()
         .code(2)
@@ -142,143 +142,143 @@ fn another_folder_is_measured_whole_and_all_is_to_be_had() {
 
 #[test]
 fn images_of_the_training_split_do_not_count_in_another() {
-    let pictures = Pictures::new();
+    let images = Images::new();
     for split in ["train", "val", "test"] {
         let shade = split.len() as u8;
-        pictures.fill(&format!("data/{split}/red"), [200 + shade, 30, 30], 12);
-        pictures.fill(&format!("data/{split}/blue"), [30, 30 + 7 * shade, 200], 12);
+        images.fill(&format!("data/{split}/red"), [200 + shade, 30, 30], 12);
+        images.fill(&format!("data/{split}/blue"), [30, 30 + 7 * shade, 200], 12);
     }
     // `val` and `test` have names of other lengths than each other here, so that their images differ, too.
-    let copy = |from: &str, to: &str| fs::copy(pictures.path(from), pictures.path(to)).map(|_| ()).unwrap();
+    let copy = |from: &str, to: &str| fs::copy(images.path(from), images.path(to)).map(|_| ()).unwrap();
     copy("data/train/red/1.png", "data/test/red/leak.png");
     copy("data/train/red/2.png", "data/test/red/other.png");
     copy("data/train/blue/1.png", "data/val/blue/leak.png");
-    let (message, last_line) = train(&pictures, "data", "run", &[]);
+    let (message, last_line) = train(&images, "data", "run", &[]);
     assert!(message.contains("1 validation and 2 test images are trained on, too"), "{message}");
     assert!(
         message.contains("data/val/blue/leak.png") && message.contains("data/test/red/other.png"),
         "{message}"
     );
-    assert!(message.contains("24 training and 24 validation pictures, 24 for the test"), "{message}");
-    assert!(last_line.contains("24 pictures"), "{last_line}");
-    let (result, message) = evaluate(&pictures, &["data"]);
+    assert!(message.contains("24 training and 24 validation images, 24 for the test"), "{message}");
+    assert!(last_line.contains("24 images"), "{last_line}");
+    let (result, message) = evaluate(&images, &["data"]);
     assert_eq!(
         (&result["samples"], &result["split"], &result["left_out"]),
         (&24.into(), &"test".into(), &2.into())
     );
     assert!(message.contains("leak.png") && !message.contains("data set is not the one"), "{message}");
-    let (result, _) = evaluate(&pictures, &["data", "--split", "val"]);
+    let (result, _) = evaluate(&images, &["data", "--split", "val"]);
     assert_eq!((&result["samples"], &result["left_out"]), (&24.into(), &1.into()));
-    vitrine(&pictures).args(["train", "--resume", "run", "--epochs", "2"]).assert().success();
+    vitrine(&images).args(["train", "--resume", "run", "--epochs", "2"]).assert().success();
 }
 
 #[test]
 fn what_pretrained_weights_were_trained_on_does_not_count_either() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
-    train(&pictures, "data", "first", &[]);
-    let first = listed(&pictures, "first");
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "first", &[]);
+    let first = listed(&images, "first");
     // The same seed holds the same images out; another one would measure on what the weights know.
-    let (message, _) = train(&pictures, "data", "same", &["--pretrained", "first"]);
+    let (message, _) = train(&images, "data", "same", &["--pretrained", "first"]);
     assert!(!message.contains("warning"), "{message}");
-    let (message, _) = train(&pictures, "data", "run", &["--pretrained", "first", "--seed", "1"]);
+    let (message, _) = train(&images, "data", "run", &["--pretrained", "first", "--seed", "1"]);
     assert!(message.contains("trained on, too"), "{message}");
-    let run = listed(&pictures, "run");
+    let run = listed(&images, "run");
     assert!(run["val"].iter().all(|path| first["val"].contains(path)), "{run:?}");
-    let (result, _) = evaluate(&pictures, &["data"]);
+    let (result, _) = evaluate(&images, &["data"]);
     assert_eq!(result["samples"], run["val"].len());
 }
 
 #[test]
 fn a_test_split_alone_is_measured_and_inspected_but_not_trained_on() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
-    train(&pictures, "data", "run", &[]);
-    pictures.fill("published/test/red", [180, 40, 30], 5);
-    pictures.fill("published/test/blue", [30, 40, 180], 6);
-    pictures.write(
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "run", &[]);
+    images.fill("published/test/red", [180, 40, 30], 5);
+    images.fill("published/test/blue", [30, 40, 180], 6);
+    images.write(
         "list.csv",
         "path,label,split\npublished/test/red/0.png,red,test\npublished/test/red/1.png,red,test\n",
     );
     for (data, count) in [("published", 11), ("list.csv", 2)] {
-        let (result, _) = evaluate(&pictures, &[data]);
+        let (result, _) = evaluate(&images, &[data]);
         assert_eq!((&result["samples"], &result["split"]), (&count.into(), &"test".into()), "{data}");
-        let inspected = vitrine(&pictures).args(["inspect", data, "--json"]).assert().success();
+        let inspected = vitrine(&images).args(["inspect", data, "--json"]).assert().success();
         let inspected: Value = serde_json::from_slice(&inspected.get_output().stdout).unwrap();
         assert_eq!(inspected["splits"][2]["samples"], count, "{data}");
         assert_eq!(inspected["mean"].as_array().unwrap().len(), 3, "{data}");
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["train", data, "--output", "none"])
             .assert()
             .code(1)
             .stderr(contains(data).and(contains("no training images")));
-        assert!(!pictures.path("none").exists());
+        assert!(!images.path("none").exists());
     }
 }
 
 #[test]
 fn a_run_goes_on_with_its_own_images_or_says_which_are_missing() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
+    let images = Images::new();
+    folder(&images, "data");
     for run in ["whole", "run"] {
-        train(&pictures, "data", run, &[]);
+        train(&images, "data", run, &[]);
     }
     let resume = |run: &str, epochs: &str| {
-        let mut command = vitrine(&pictures);
+        let mut command = vitrine(&images);
         command.args(["train", "--resume", run, "--epochs", epochs, "--threads", "1"]);
         command
     };
     resume("whole", "2").assert().success().stderr(contains("warning").not());
     // New images, also of a new class, change nothing for it.
-    pictures.fill("data/green", [30, 200, 30], 4);
-    pictures.fill("new", [90, 90, 90], 1);
-    fs::rename(pictures.path("new/0.png"), pictures.path("data/blue/00.png")).unwrap();
+    images.fill("data/green", [30, 200, 30], 4);
+    images.fill("new", [90, 90, 90], 1);
+    fs::rename(images.path("new/0.png"), images.path("data/blue/00.png")).unwrap();
     resume("run", "2")
         .assert()
         .success()
         .stderr(contains("5 images of data are new").and(contains("blue/00.png")));
     let losses = |run: &str| {
-        let text = fs::read_to_string(pictures.path(run).join("metrics.csv")).unwrap();
+        let text = fs::read_to_string(images.path(run).join("metrics.csv")).unwrap();
         let last = text.lines().last().unwrap().to_owned();
         last.split(',').skip(3).take(5).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(losses("run"), losses("whole"));
     // One that was renamed is found again; one that was changed or removed is not.
-    fs::rename(pictures.path("data/red/3.png"), pictures.path("data/red/three.png")).unwrap();
+    fs::rename(images.path("data/red/3.png"), images.path("data/red/three.png")).unwrap();
     resume("run", "3").assert().success();
-    fs::remove_file(pictures.path("data/red/4.png")).unwrap();
-    fs::copy(pictures.path("data/blue/00.png"), pictures.path("data/red/5.png")).unwrap();
+    fs::remove_file(images.path("data/red/4.png")).unwrap();
+    fs::copy(images.path("data/blue/00.png"), images.path("data/red/5.png")).unwrap();
     resume("run", "4")
         .assert()
         .code(1)
         .stderr(contains("1 have changed (data/red/5.png)").and(contains("1 are gone (data/red/4.png)")))
         .stderr(contains("--pretrained run"));
-    fs::remove_file(pictures.path("run/images.csv")).unwrap();
+    fs::remove_file(images.path("run/images.csv")).unwrap();
     resume("run", "4").assert().code(1).stderr(contains("images.csv").and(contains("--pretrained run")));
 }
 
 #[test]
 fn a_model_file_without_a_list_of_images_is_measured_with_a_warning() {
-    let pictures = Pictures::new();
-    folder(&pictures, "data");
-    train(&pictures, "data", "run", &[]);
-    vitrine(&pictures)
+    let images = Images::new();
+    folder(&images, "data");
+    train(&images, "data", "run", &[]);
+    vitrine(&images)
         .args(["inspect", "run"])
         .assert()
         .success()
         .stdout(contains("[trained_on]").and(contains("keys").not()));
-    let file = pictures.path("run/model.safetensors");
+    let file = images.path("run/model.safetensors");
     let bytes = fs::read(&file).unwrap();
     // As an earlier version wrote it: the key in the header has another name, and what it holds is not looked at.
     let name = br#"\"trained_on\""#;
     let place = bytes.windows(name.len()).position(|window| window == name).unwrap();
     let renamed = [&bytes[..place], br#"\"held_earli\""#, &bytes[place + name.len()..]];
     fs::write(&file, renamed.concat()).unwrap();
-    let (result, message) = evaluate(&pictures, &["data"]);
+    let (result, message) = evaluate(&images, &["data"]);
     assert_eq!(
         (&result["samples"], &result["split"], &result["trained_on"]),
         (&70.into(), &"all".into(), &Value::Null)
     );
     assert!(message.contains("an earlier version"), "{message}");
-    assert!(title(&pictures, &["data"]).contains("does not say what it was trained on"));
+    assert!(title(&images, &["data"]).contains("does not say what it was trained on"));
 }

@@ -129,13 +129,13 @@ fn a_tensor_that_is_dropped_renamed_or_transposed_is_refused_or_was_not_needed()
             without.remove(name);
             let mut renamed = without.clone();
             renamed.insert(format!("{name}_"), tensor.clone());
-            let turned = transposed(tensor).map(|tensor| {
+            let transposed = transposed(tensor).map(|tensor| {
                 let mut file = file.clone();
                 file.insert(name.clone(), tensor);
                 file
             });
             for (how, file) in
-                [("dropped", Some(without)), ("renamed", Some(renamed)), ("transposed", turned)]
+                [("dropped", Some(without)), ("renamed", Some(renamed)), ("transposed", transposed)]
             {
                 let Some(Ok(imported)) = file.map(|file| Folder::new(&file, Some(&config)).load()) else {
                     continue;
@@ -150,7 +150,7 @@ fn a_tensor_that_is_dropped_renamed_or_transposed_is_refused_or_was_not_needed()
 }
 
 /// Keys that the weights cannot contradict: the library computes with what they say, and so do we.
-const HONOURED: [&str; 9] = [
+const HONORED: [&str; 9] = [
     "layer_norm_eps",
     "num_heads",
     "num_attention_heads",
@@ -182,7 +182,7 @@ fn other_values(value: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn a_key_of_a_configuration_that_is_dropped_changed_or_added_is_honoured_refused_or_harmless() {
+fn a_key_of_a_configuration_that_is_dropped_changed_or_added_is_honored_refused_or_harmless() {
     for case in CASES {
         let (file, config) = (stored(case), config(case));
         let whole = computed(Folder::new(&file, Some(&config)).load().unwrap());
@@ -199,7 +199,7 @@ fn a_key_of_a_configuration_that_is_dropped_changed_or_added_is_honoured_refused
             for (how, config) in changed {
                 let Ok(imported) = Folder::new(&file, Some(&config)).load() else { continue };
                 let same = computed(imported) == whole;
-                assert!(same || HONOURED.contains(&key.as_str()), "{case}: {key} {how}");
+                assert!(same || HONORED.contains(&key.as_str()), "{case}: {key} {how}");
             }
         }
         let mut more = config.clone();
@@ -479,7 +479,7 @@ fn logits_of_the_library_prove_a_model_or_keep_it_from_being_written() {
     let model = folder.path().join("model.safetensors");
     import_command(&weights, &model).assert().success();
     let classifier = vitrine::Classifier::load(&model, &burn::tensor::Device::default()).unwrap();
-    let mut logits = classifier.classify(&[vitrine_datasets::Picture::File(image)]).remove(0).unwrap();
+    let mut logits = classifier.classify(&[vitrine_datasets::ImageSource::File(image)]).remove(0).unwrap();
     std::fs::remove_file(&model).unwrap();
     let expected = folder.path().join("logits.json");
     let verify = |content: Value, more: &[&str]| {

@@ -11,13 +11,12 @@ use std::process::{Command as Process, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Tensor, TensorData};
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 use vitrine::device;
 use vitrine::recipe::Recipe;
-use vitrine::train::optimiser;
-use vitrine_models::{ImageSize, ops};
+use vitrine::train::Learner;
+use vitrine_models::ImageSize;
 
 #[test]
 fn every_mixer_gate_position_and_pooling_learns_32_images_by_heart() {
@@ -28,42 +27,41 @@ fn every_mixer_gate_position_and_pooling_learns_32_images_by_heart() {
     let step = if found.name == "flex" { 1 } else { 3 };
     for config in variants::variants().into_iter().step_by(step) {
         found.device.seed(7);
-        let mut model = config.init(&tracked).unwrap();
-        model.materialise();
+        let model = config.init(&tracked).unwrap();
+        model.initialize();
         let ImageSize { height, width } = config.image_size;
         let images = Tensor::<4>::random([32, 2, height, width], Distribution::Normal(0.0, 1.0), &tracked);
         let targets: Vec<f32> =
             (0..32).flat_map(|image| (0..5).map(move |class| f32::from(image % 5 == class))).collect();
         let targets = Tensor::<2>::from_data(TensorData::new(targets, [32, 5]), &tracked);
-        let mut optimiser = optimiser::adamw(&Recipe { weight_decay: 0.0, ..Recipe::default() });
+        let recipe = Recipe { weight_decay: 0.0, clip_norm: 0.0, ..Recipe::default() };
+        let mut learner = Learner::new(model, &recipe);
         let mut last = f32::INFINITY;
-        for _ in 0..600 {
-            let loss = ops::cross_entropy(model.forward(images.clone()), targets.clone());
-            last = loss.clone().into_scalar::<f32>();
+        for number in 1..=600 {
+            last = learner.backward(&recipe, images.clone(), targets.clone(), 7).loss.into_scalar::<f32>();
             if last < 0.05 {
                 break;
             }
-            let grads = GradientsParams::from_grads(loss.backward(), &model);
-            model = optimiser.step(3e-3, model, grads);
+            learner.update(&recipe, 3e-3, number);
         }
         assert!(last < 0.05, "the loss is still {last}: {config:?}");
     }
 }
 
 /// A small data set, and arguments that train on it for a while with everything random turned on.
-fn prepared() -> Pictures {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 40);
-    pictures.fill("data/blue", [30, 30, 200], 40);
-    pictures.fill("data/green", [30, 200, 30], 40);
+fn prepared() -> Images {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 40);
+    images.fill("data/blue", [30, 30, 200], 40);
+    images.fill("data/green", [30, 200, 30], 40);
     let tiny = TINY.replace("depth = 1", "depth = 2");
-    pictures.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
-    pictures.write(
+    images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
+    images.write(
         "recipe.toml",
         "epochs = 40\nbatch_size = 8\naccumulate = 2\nema_decay = 0.99\n[augmentation]\nhorizontal_flip = 0.5\n\
          mixup = 0.8\ncutmix = 1.0\nrandom_erasing = 0.2\n",
     );
-    pictures
+    images
 }
 
 const ARGUMENTS: [&str; 8] =
@@ -76,15 +74,15 @@ fn best_model(run: &Path) -> Vec<u8> {
 
 #[test]
 fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
-    let pictures = prepared();
+    let images = prepared();
     let start = Instant::now();
-    vitrine(&pictures).args(ARGUMENTS).args(["--output", "whole"]).assert().success();
+    vitrine(&images).args(ARGUMENTS).args(["--output", "whole"]).assert().success();
     let whole = start.elapsed();
-    let run = pictures.path("killed");
+    let run = images.path("killed");
     // What each start gets of a run's length before it is killed; together most of it.
     for (kill, share) in [0.1, 0.2, 0.25, 0.2, 0.15].into_iter().enumerate() {
         let mut process = Process::new(assert_cmd::cargo::cargo_bin!("vitrine"));
-        process.current_dir(pictures.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+        process.current_dir(images.path("")).stdout(Stdio::null()).stderr(Stdio::null());
         if kill == 0 {
             process.args(ARGUMENTS).args(["--output", "killed"]);
         } else {
@@ -99,10 +97,10 @@ fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    vitrine(&pictures).args(["train", "--resume", "killed", "--threads", "2"]).assert().success();
-    assert_eq!(best_model(&run), best_model(&pictures.path("whole")));
+    vitrine(&images).args(["train", "--resume", "killed", "--threads", "2"]).assert().success();
+    assert_eq!(best_model(&run), best_model(&images.path("whole")));
     let metrics = |run: &str| {
-        let text = std::fs::read_to_string(pictures.path(run).join("metrics.csv")).unwrap();
+        let text = std::fs::read_to_string(images.path(run).join("metrics.csv")).unwrap();
         // Everything but the two columns that tell the time.
         text.lines()
             .map(|line| {
@@ -115,9 +113,9 @@ fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
             .collect::<Vec<_>>()
     };
     assert_eq!(metrics("killed"), metrics("whole"));
-    // The last weights and the optimiser's moments, too: what follows from them is the same.
+    // The last weights and the optimizer's moments, too: what follows from them is the same.
     for run in ["killed", "whole"] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["train", "--resume", run, "--epochs", "42", "--threads", "2"])
             .assert()
             .success();
@@ -128,14 +126,14 @@ fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
 
 #[test]
 fn the_seed_decides_everything() {
-    let pictures = prepared();
+    let images = prepared();
     let train = |output: &str, seed: &str, threads: &str| {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["train", "data", "--model", "model.toml", "--recipe", "recipe.toml", "--epochs", "3"])
             .args(["--seed", seed, "--threads", threads, "--output", output])
             .assert()
             .success();
-        best_model(&pictures.path(output))
+        best_model(&images.path(output))
     };
     let first = train("first", "1", "2");
     assert_eq!(first, train("again", "1", "2"));
@@ -144,17 +142,17 @@ fn the_seed_decides_everything() {
 
 #[test]
 fn gradient_checkpointing_changes_nothing_that_is_learned() {
-    let pictures = prepared();
+    let images = prepared();
     let tiny = TINY.replace("depth = 1", "depth = 3");
-    pictures.write("model.toml", &tiny);
+    images.write("model.toml", &tiny);
     let train = |output: &str, more: &[&str]| {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["train", "data", "--model", "model.toml", "--recipe", "recipe.toml", "--epochs", "3"])
             .args(["--threads", "2", "--output", output])
             .args(more)
             .assert()
             .success();
-        std::fs::read_to_string(pictures.path(output).join("metrics.csv")).unwrap()
+        std::fs::read_to_string(images.path(output).join("metrics.csv")).unwrap()
     };
     let columns = |metrics: String| -> Vec<f64> {
         // Losses and shares, without the columns that tell the time.
@@ -173,7 +171,7 @@ fn gradient_checkpointing_changes_nothing_that_is_learned() {
         assert!((whole - blocks).abs() < 1e-3, "{whole} {blocks}");
     }
     // Dropout is drawn block by block: something else is left out, and the same again in a second run.
-    pictures.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
+    images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
     let whole = columns(train("whole-dropout", &[]));
     let blocks = columns(train("blocks-dropout", &["--gradient-checkpointing"]));
     assert_ne!(whole, blocks);
@@ -181,14 +179,14 @@ fn gradient_checkpointing_changes_nothing_that_is_learned() {
 }
 
 #[test]
-fn a_time_budget_ends_the_run_and_fewer_pictures_than_a_batch_are_enough() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 3);
-    pictures.fill("data/blue", [30, 30, 200], 3);
-    pictures.write("tiny.toml", TINY);
-    vitrine(&pictures)
+fn a_time_budget_ends_the_run_and_fewer_images_than_a_batch_are_enough() {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 3);
+    images.fill("data/blue", [30, 30, 200], 3);
+    images.write("tiny.toml", TINY);
+    vitrine(&images)
         .args(["train", "data", "--model", "tiny.toml", "--time", "2s", "--output", "run"])
         .assert()
         .success();
-    assert!(pictures.path("run/report.html").is_file());
+    assert!(images.path("run/report.html").is_file());
 }

@@ -6,33 +6,33 @@ mod support;
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 
 #[test]
 fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 12);
-    pictures.fill("data/blue", [30, 30, 200], 12);
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 12);
+    images.fill("data/blue", [30, 30, 200], 12);
     // Each image has a million tokens and each batch 8 of them.
-    pictures.write(
+    images.write(
         "large.toml",
         "image_size = 8192\npatch_size = 8\nembed_dim = 64\ndepth = 400\nnum_heads = 2\nposition = \"none\"\n",
     );
-    pictures.write("tiny.toml", TINY);
+    images.write("tiny.toml", TINY);
     let refused = || contains("GB of memory are needed").and(contains("--batch-size"));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(["train", "data", "--model", "large.toml", "--epochs", "1", "--batch-size", "8"])
         .assert()
         .code(1)
         .stderr(refused().and(contains("--gradient-checkpointing")).and(contains("--image-size")));
-    assert!(!pictures.path("runs").exists(), "a refused run leaves no folder behind");
-    vitrine(&pictures)
+    assert!(!images.path("runs").exists(), "a refused run leaves no folder behind");
+    vitrine(&images)
         .args(["bench", "--model", "vit_large_patch16_224", "--batch-size", "60000"])
         .assert()
         .code(1)
         .stderr(refused());
     // As large a batch, of as few images as there are, fits.
-    vitrine(&pictures)
+    vitrine(&images)
         .args([
             "train",
             "data",
@@ -49,17 +49,17 @@ fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
         .success()
         .stderr(contains("memory").not());
     for command in [&["classify", "run", "data"][..], &["evaluate", "run", "data"]] {
-        vitrine(&pictures).args(command).args(["--batch-size", "60000"]).assert().success();
+        vitrine(&images).args(command).args(["--batch-size", "60000"]).assert().success();
     }
 }
 
 #[test]
 fn numbers_that_no_model_has_are_refused_by_key() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 6);
-    pictures.fill("data/blue", [30, 30, 200], 6);
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 6);
+    images.fill("data/blue", [30, 30, 200], 6);
     let huge = ["1000000000", "2147483648", "9223372036854775807"];
-    let train = |more: &[&str]| vitrine(&pictures).args(["train", "data"]).args(more).assert().failure();
+    let train = |more: &[&str]| vitrine(&images).args(["train", "data"]).args(more).assert().failure();
     for value in huge {
         for key in ["depth", "embed_dim", "num_heads", "image_size", "patch_size"] {
             let model: String =
@@ -68,30 +68,30 @@ fn numbers_that_no_model_has_are_refused_by_key() {
                         if line.starts_with(key) { format!("{key} = {value}\n") } else { format!("{line}\n") }
                     })
                     .collect();
-            pictures.write("model.toml", &model);
+            images.write("model.toml", &model);
             train(&["--model", "model.toml"]).stderr(contains(key).and(contains("panicked").not()));
         }
         for key in ["epochs", "batch_size", "accumulate"] {
-            pictures.write("recipe.toml", &format!("{key} = {value}\n"));
+            images.write("recipe.toml", &format!("{key} = {value}\n"));
             train(&["--recipe", "recipe.toml"]).stderr(contains(key).and(contains("panicked").not()));
         }
     }
-    assert!(!pictures.path("runs").exists());
+    assert!(!images.path("runs").exists());
     // A model file whose description is changed to such a number.
-    pictures.write("tiny.toml", TINY);
-    vitrine(&pictures)
+    images.write("tiny.toml", TINY);
+    vitrine(&images)
         .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
         .assert()
         .success();
-    let model = std::fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let model = std::fs::read(images.path("run/model.safetensors")).unwrap();
     for (key, value) in
         [(r#"\"depth\":1,"#, r#"\"depth\":1000000000,"#), (r#"\"embed_dim\":16,"#, r#"\"embed_dim\":65536,"#)]
     {
-        std::fs::write(pictures.path("spoiled.safetensors"), spoiled(&model, key, value)).unwrap();
+        std::fs::write(images.path("spoiled.safetensors"), spoiled(&model, key, value)).unwrap();
         for command in
             [&["classify", "spoiled.safetensors", "data"][..], &["evaluate", "spoiled.safetensors", "data"]]
         {
-            vitrine(&pictures)
+            vitrine(&images)
                 .args(command)
                 .assert()
                 .code(1)

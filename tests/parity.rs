@@ -14,7 +14,7 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use reference::{Arrays, arrays, assert_close, fixture, tensor, tested_device, values};
 use vitrine::import::{self, Imported, Options};
 use vitrine::recipe::Recipe;
-use vitrine::train::optimiser;
+use vitrine::train::optimizer;
 use vitrine_models::weights::{NamedTensor, to_timm};
 use vitrine_models::{VisionTransformer, ops};
 
@@ -102,7 +102,7 @@ fn timm_vit_with_mean_pooling_registers_and_layer_scale() {
 }
 
 #[test]
-fn timm_vit_with_attention_pooling_and_normalised_queries_and_keys() {
+fn timm_vit_with_attention_pooling_and_normalized_queries_and_keys() {
     case("timm_vit_map_qknorm");
 }
 
@@ -160,7 +160,7 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
     let mut model: VisionTransformer = weights.model(&device.clone().autodiff()).unwrap();
     let recipe = Recipe { learning_rate: 1e-3, weight_decay: 0.05, ..Recipe::default() };
     // PyTorch's reference decays every parameter, so no group is spared here.
-    let mut optimiser = optimiser::uniform(&recipe);
+    let mut optimizer = optimizer::uniform(&recipe);
     let inputs = tensor::<5>(&io["inputs"], &device.clone().autodiff());
     let targets = &io["targets"];
     for step in 0..3 {
@@ -170,8 +170,8 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
             ops::cross_entropy(model.forward(images), one_hot(labels, &device.clone().autodiff(), 0.1));
         assert_close("loss", &values(loss.clone()), &io["losses"].values[step..=step], tolerance);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        let grads = optimiser::clip_global_norm(&model, grads, 1.0);
-        model = optimiser.step(recipe.learning_rate, model, grads);
+        let grads = optimizer::clip_global_norm(&model, grads, 1.0);
+        model = optimizer.step(recipe.learning_rate, model, grads);
     }
     let after = arrays("train_step", "weights_after.safetensors");
     let (mut beyond, mut total) = (0, 0);

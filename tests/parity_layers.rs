@@ -12,12 +12,13 @@ use burn::tensor::{Bool, Device, Tensor};
 use reference::{Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values};
 use vitrine_models::attention::{
     AttentionSpec, Cbam, ChannelAttention, Context, CrossAttention, CrossCovarianceAttention, Efficient,
-    MultiHeadAttention, ScoreFunction, SqueezeExcitation, TokenMixer, WindowAttention, hide, normalise,
+    MultiHeadAttention, ScoreFunction, SqueezeExcitation, TokenMixer, WindowAttention, additive_mask,
+    normalize,
 };
 use vitrine_models::block::Block;
 use vitrine_models::norm::LayerNorm;
 use vitrine_models::{
-    AttentionOptions, BlockStyle, MlpKind, ModelConfig, Normaliser, Score, position, preset,
+    AttentionOptions, BlockStyle, MlpKind, ModelConfig, Normalizer, Score, position, preset,
 };
 
 fn layers() -> (Arrays, Device, f32) {
@@ -108,11 +109,11 @@ fn multi_head_attention_with_separate_inputs_and_a_mask() {
     let mask: Tensor<4, Bool> = mask.unsqueeze_dims(&[1, 2]).repeat_dim(2, 17);
     let placed = tokens.clone() + position.clone();
     let (out, weights) =
-        layer.forward_separate(placed.clone(), placed, tokens.clone(), Some(hide(mask.clone())));
+        layer.forward_separate(placed.clone(), placed, tokens.clone(), Some(additive_mask(mask.clone())));
     assert_close("output", &values(out), &all["mha.out"].values, tolerance);
     assert_close("weights", &values(weights), &all["mha.attn"].values, tolerance);
     // The same as an option of self-attention.
-    let context = Context { bias: Some(hide(mask)), position: Some(position), ..Context::default() };
+    let context = Context { bias: Some(additive_mask(mask)), position: Some(position), ..Context::default() };
     let out = layer.forward(tokens, &context);
     assert_close("output of self-attention", &values(out), &all["mha.out"].values, tolerance);
 }
@@ -160,16 +161,16 @@ fn window_attention() {
 }
 
 #[test]
-fn scores_and_normalisers() {
+fn scores_and_normalizers() {
     let (all, device, tolerance) = layers();
     let array = |name: &str| tensor::<3>(&all[&format!("score.{name}")], &device).unsqueeze_dim::<4>(1);
     let matrix = |name: &str| tensor::<2>(&all[&format!("score.{name}")], &device);
-    for (name, score, normaliser) in [
-        ("scaled_dot", Score::ScaledDot, Normaliser::Softmax),
-        ("dot", Score::Dot, Normaliser::Softmax),
-        ("bilinear", Score::Bilinear, Normaliser::Softmax),
-        ("additive", Score::Additive, Normaliser::Softmax),
-        ("relu", Score::ScaledDot, Normaliser::Relu),
+    for (name, score, normalizer) in [
+        ("scaled_dot", Score::ScaledDot, Normalizer::Softmax),
+        ("dot", Score::Dot, Normalizer::Softmax),
+        ("bilinear", Score::Bilinear, Normalizer::Softmax),
+        ("additive", Score::Additive, Normalizer::Softmax),
+        ("relu", Score::ScaledDot, Normalizer::Relu),
     ] {
         let spec = AttentionSpec { dim: 8, num_heads: 1, ..spec(score) };
         let mut function = ScoreFunction::new(&spec, &device);
@@ -182,7 +183,7 @@ fn scores_and_normalisers() {
             additive.key = Param::from_tensor(matrix("w_k").transpose().unsqueeze());
             additive.vector = Param::from_tensor(tensor::<1>(&all["score.w_v"], &device).reshape([1, 8, 1]));
         }
-        let weights = normalise(function.forward(array("q"), array("k")), normaliser);
+        let weights = normalize(function.forward(array("q"), array("k")), normalizer);
         let out = weights.matmul(array("v"));
         assert_close(name, &values(out), &all[&format!("score.{name}.out")].values, tolerance);
     }

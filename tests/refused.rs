@@ -6,42 +6,42 @@ mod support;
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 
-fn prepared() -> Pictures {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 12);
-    pictures.fill("data/blue", [30, 30, 200], 12);
-    pictures.write("tiny.toml", TINY);
-    pictures
+fn prepared() -> Images {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 12);
+    images.fill("data/blue", [30, 30, 200], 12);
+    images.write("tiny.toml", TINY);
+    images
 }
 
 #[test]
 fn a_model_for_another_number_of_classes_is_refused() {
-    let pictures = prepared();
+    let images = prepared();
     let train = |classes: &str, output: &str| {
-        pictures.write("model.toml", &format!("{TINY}num_classes = {classes}\n"));
-        vitrine(&pictures)
+        images.write("model.toml", &format!("{TINY}num_classes = {classes}\n"));
+        vitrine(&images)
             .args(["train", "data", "--model", "model.toml", "--epochs", "1", "--output", output])
             .assert()
     };
     train("5", "run")
         .code(1)
         .stderr(contains("model.toml").and(contains("`num_classes` is 5")).and(contains("2 classes")));
-    assert!(!pictures.path("run").exists());
+    assert!(!images.path("run").exists());
     train("2", "run").success();
 }
 
 #[test]
 fn numbers_beyond_what_can_be_meant_are_wrong_usage() {
-    let pictures = prepared();
+    let images = prepared();
     for (option, value, allowed) in [
         ("--seed", "-1", "invalid digit"),
         ("--threads", "-1", "at least 1 and at most 1024"),
         ("--threads", "2000", "at least 1 and at most 1024"),
         ("--weight-decay", "1e9", "at most 1000000"),
     ] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["train", "data", option, value])
             .assert()
             .code(2)
@@ -53,27 +53,27 @@ fn numbers_beyond_what_can_be_meant_are_wrong_usage() {
         ("brightness = 99.0", "brightness"),
         ("contrast = 1e9", "contrast"),
     ] {
-        pictures.write("recipe.toml", &format!("[augmentation]\n{line}\n"));
-        vitrine(&pictures)
+        images.write("recipe.toml", &format!("[augmentation]\n{line}\n"));
+        vitrine(&images)
             .args(["train", "data", "--recipe", "recipe.toml"])
             .assert()
             .code(1)
             .stderr(contains("recipe.toml").and(contains(key)).and(contains("from 0 to 10")));
     }
-    pictures.write("model.toml", &TINY.replace("depth = 1", "depth = \"two\""));
-    vitrine(&pictures)
+    images.write("model.toml", &TINY.replace("depth = 1", "depth = \"two\""));
+    vitrine(&images)
         .args(["train", "data", "--model", "model.toml"])
         .assert()
         .code(1)
-        .stderr(contains("depth").and(contains("a whole number, such as 12, or one a stage")));
-    assert!(!pictures.path("runs").exists());
+        .stderr(contains("depth").and(contains("a whole number, such as 12, or one per stage")));
+    assert!(!images.path("runs").exists());
 }
 
 #[test]
 fn a_variable_that_asks_for_too_many_threads_is_named() {
-    let pictures = prepared();
+    let images = prepared();
     for command in [&["train", "data"][..], &["inspect", "data"], &["bench", "--steps", "1"]] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(command)
             .env("RAYON_NUM_THREADS", "100000")
             .assert()
@@ -84,19 +84,19 @@ fn a_variable_that_asks_for_too_many_threads_is_named() {
 
 #[test]
 fn options_of_downloads_have_no_effect_on_a_folder_that_is_called_like_a_data_set() {
-    let pictures = prepared();
-    std::fs::rename(pictures.path("data"), pictures.path("mnist")).unwrap();
-    vitrine(&pictures)
+    let images = prepared();
+    std::fs::rename(images.path("data"), images.path("mnist")).unwrap();
+    vitrine(&images)
         .args(["inspect", "mnist", "--offline"])
         .assert()
         .code(2)
         .stderr(contains("--offline has no effect"));
-    vitrine(&pictures).args(["inspect", "mnist"]).assert().success();
+    vitrine(&images).args(["inspect", "mnist"]).assert().success();
 }
 
 #[test]
 fn what_is_stated_of_channels_must_be_possible() {
-    let pictures = prepared();
+    let images = prepared();
     let weights = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/timm_vit/weights.safetensors");
     for (option, value, part) in [
         ("--mean", "5,5,5", "at least 0 and at most 1"),
@@ -104,27 +104,23 @@ fn what_is_stated_of_channels_must_be_possible() {
         ("--mean", "0.5,0.5", "2 values for a model of 3 channels"),
         ("--std", "0.5", "1 values for a model of 3 channels"),
     ] {
-        vitrine(&pictures)
+        vitrine(&images)
             .args(["import", weights, "--heads", "3", "--image-size", "32", "--output", "m.safetensors"])
             .args([option, value])
             .assert()
             .code(2)
             .stderr(contains(option).and(contains(part)));
     }
-    assert!(!pictures.path("m.safetensors").exists());
+    assert!(!images.path("m.safetensors").exists());
 }
 
 #[test]
 fn weights_of_no_bytes_are_called_empty() {
-    let pictures = prepared();
+    let images = prepared();
     for name in ["empty.pth", "empty.safetensors"] {
-        pictures.write(name, "");
+        images.write(name, "");
         for command in [&["import", name, "--output", "m.safetensors"][..], &["classify", name, "data"]] {
-            vitrine(&pictures)
-                .args(command)
-                .assert()
-                .code(1)
-                .stderr(contains(name).and(contains("is empty")));
+            vitrine(&images).args(command).assert().code(1).stderr(contains(name).and(contains("is empty")));
         }
     }
 }

@@ -9,22 +9,22 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
-use support::{Pictures, TINY};
+use support::{Images, TINY};
 
 const TRAIN: [&str; 10] =
     ["train", "data", "--model", "tiny.toml", "--epochs", "3", "--batch-size", "8", "--output", "run"];
 
-fn prepared() -> Pictures {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 10);
-    pictures.fill("data/blue", [30, 30, 200], 10);
-    pictures.write("tiny.toml", TINY);
-    pictures
+fn prepared() -> Images {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 10);
+    images.fill("data/blue", [30, 30, 200], 10);
+    images.write("tiny.toml", TINY);
+    images
 }
 
-fn program(pictures: &Pictures, arguments: &[&str]) -> Command {
+fn program(images: &Images, arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vitrine"));
-    command.current_dir(pictures.path("")).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.current_dir(images.path("")).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -48,32 +48,32 @@ fn ended(output: &Output) -> (String, Option<i32>) {
 
 #[test]
 fn training_goes_on_when_nobody_listens() {
-    let pictures = prepared();
+    let images = prepared();
     for (streams, status) in [(closed as fn() -> Stdio, 0), (full, 1)] {
-        let output = program(&pictures, &TRAIN).stdout(streams()).stderr(streams()).output().unwrap();
+        let output = program(&images, &TRAIN).stdout(streams()).stderr(streams()).output().unwrap();
         assert_eq!(ended(&output).1, Some(status));
-        let metrics = std::fs::read_to_string(pictures.path("run/metrics.csv")).unwrap();
+        let metrics = std::fs::read_to_string(images.path("run/metrics.csv")).unwrap();
         assert_eq!(metrics.lines().count(), 4, "{metrics}");
-        assert!(pictures.path("run/report.html").is_file());
-        std::fs::remove_dir_all(pictures.path("run")).unwrap();
+        assert!(images.path("run/report.html").is_file());
+        std::fs::remove_dir_all(images.path("run")).unwrap();
     }
 }
 
 #[test]
 fn training_ends_with_a_reader_that_takes_two_lines() {
-    let pictures = prepared();
-    let mut child = program(&pictures, &TRAIN).spawn().unwrap();
+    let images = prepared();
+    let mut child = program(&images, &TRAIN).spawn().unwrap();
     let mut start = [0; 40];
     child.stderr.take().unwrap().read_exact(&mut start).unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(pictures.path("run/report.html").is_file());
+    assert!(images.path("run/report.html").is_file());
 }
 
 #[test]
 fn a_full_disk_behind_standard_output_is_named_and_a_reader_that_goes_is_no_fault() {
-    let pictures = prepared();
-    assert!(program(&pictures, &TRAIN).status().unwrap().success());
+    let images = prepared();
+    assert!(program(&images, &TRAIN).status().unwrap().success());
     let commands: [&[&str]; 11] = [
         &["--help"],
         &["train", "--help"],
@@ -88,22 +88,22 @@ fn a_full_disk_behind_standard_output_is_named_and_a_reader_that_goes_is_no_faul
         &["export", "run", "--layout", "timm", "--output", "timm.safetensors"],
     ];
     for arguments in commands {
-        let (message, status) = ended(&program(&pictures, arguments).stdout(full()).output().unwrap());
+        let (message, status) = ended(&program(&images, arguments).stdout(full()).output().unwrap());
         assert_eq!(status, Some(1), "{arguments:?}: {message}");
         assert!(message.contains("standard output"), "{arguments:?}: {message}");
-        let (message, status) = ended(&program(&pictures, arguments).stdout(closed()).output().unwrap());
+        let (message, status) = ended(&program(&images, arguments).stdout(closed()).output().unwrap());
         assert_eq!(status, Some(0), "{arguments:?}: {message}");
-        let output = program(&pictures, arguments).stderr(full()).output().unwrap();
+        let output = program(&images, arguments).stderr(full()).output().unwrap();
         assert_eq!(ended(&output).1, Some(0), "{arguments:?}");
     }
 }
 
 #[test]
 fn a_message_that_cannot_be_told_leaves_its_status() {
-    let pictures = prepared();
+    let images = prepared();
     for (arguments, status) in [(["inspect", "nowhere"], 1), (["inspect", "--flag"], 2)] {
         for stream in [full(), closed()] {
-            let output = program(&pictures, &arguments).stderr(stream).output().unwrap();
+            let output = program(&images, &arguments).stderr(stream).output().unwrap();
             assert_eq!(output.status.code(), Some(status), "{arguments:?}");
         }
     }

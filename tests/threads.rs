@@ -6,15 +6,15 @@ mod support;
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 
 #[test]
 fn a_run_that_goes_on_with_another_number_of_threads_says_so() {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 0, 0], 10);
-    pictures.fill("data/blue", [0, 0, 200], 10);
-    pictures.write("tiny.toml", TINY);
-    let train = |arguments: &[&str]| vitrine(&pictures).arg("train").args(arguments).assert().success();
+    let images = Images::new();
+    images.fill("data/red", [200, 0, 0], 10);
+    images.fill("data/blue", [0, 0, 200], 10);
+    images.write("tiny.toml", TINY);
+    let train = |arguments: &[&str]| vitrine(&images).arg("train").args(arguments).assert().success();
     train(&["data", "--model", "tiny.toml", "--epochs", "1", "--threads", "1", "--output", "run"])
         .stderr(contains("so far").not());
     train(&["--resume", "run", "--epochs", "2", "--threads", "2"])

@@ -9,24 +9,24 @@ use std::path::Path;
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Pictures, TINY, vitrine};
+use support::{Images, TINY, vitrine};
 
-fn prepared() -> Pictures {
-    let pictures = Pictures::new();
-    pictures.fill("data/red", [200, 30, 30], 12);
-    pictures.fill("data/blue", [30, 30, 200], 12);
-    pictures.write("tiny.toml", TINY);
-    pictures
+fn prepared() -> Images {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 12);
+    images.fill("data/blue", [30, 30, 200], 12);
+    images.write("tiny.toml", TINY);
+    images
 }
 
 const TRAIN: [&str; 10] =
     ["train", "data", "--model", "tiny.toml", "--batch-size", "8", "--threads", "1", "--output", "run"];
 
 /// A run of two epochs.
-fn trained() -> Pictures {
-    let pictures = prepared();
-    vitrine(&pictures).args(TRAIN).args(["--epochs", "2"]).assert().success();
-    pictures
+fn trained() -> Images {
+    let images = prepared();
+    vitrine(&images).args(TRAIN).args(["--epochs", "2"]).assert().success();
+    images
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -40,9 +40,9 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn what_a_run_was_begun_with_cannot_be_changed_behind_its_back() {
-    let pictures = trained();
+    let images = trained();
     let resumed =
-        || vitrine(&pictures).args(["train", "--resume", "run", "--threads", "1", "--epochs", "3"]).assert();
+        || vitrine(&images).args(["train", "--resume", "run", "--threads", "1", "--epochs", "3"]).assert();
     for (file, from, to) in [
         ("config.toml", "batch_size = 8", "batch_size = 4"),
         ("config.toml", "seed = 0", "seed = 1"),
@@ -51,7 +51,7 @@ fn what_a_run_was_begun_with_cannot_be_changed_behind_its_back() {
         ("images.csv", ",red,train", ",red,val"),
         ("trained_on.json", "\"images\":", "\"images\":1"),
     ] {
-        let path = pictures.path("run").join(file);
+        let path = images.path("run").join(file);
         let text = fs::read_to_string(&path).unwrap();
         let changed = text.replacen(from, to, 1);
         assert_ne!(text, changed, "{file} has no {from}");
@@ -60,8 +60,8 @@ fn what_a_run_was_begun_with_cannot_be_changed_behind_its_back() {
         fs::write(&path, text).unwrap();
     }
     // Where the data are may be written by hand: their content is what counts.
-    fs::rename(pictures.path("data"), pictures.path("elsewhere")).unwrap();
-    let path = pictures.path("run/config.toml");
+    fs::rename(images.path("data"), images.path("elsewhere")).unwrap();
+    let path = images.path("run/config.toml");
     let text = fs::read_to_string(&path).unwrap();
     let moved = text.lines().filter(|line| !line.starts_with("data_path"));
     let moved: String =
@@ -72,48 +72,48 @@ fn what_a_run_was_begun_with_cannot_be_changed_behind_its_back() {
 
 #[test]
 fn a_run_that_was_killed_before_it_saved_anything_begins_anew() {
-    let pictures = trained();
-    let model = fs::read(pictures.path("run/model.safetensors")).unwrap();
+    let images = trained();
+    let model = fs::read(images.path("run/model.safetensors")).unwrap();
     for file in ["last/current", "model.safetensors", "metrics.csv", "metrics.json", "report.html"] {
-        fs::remove_file(pictures.path("run").join(file)).unwrap();
+        fs::remove_file(images.path("run").join(file)).unwrap();
     }
-    pictures.write("run/.vitrine-abcdef.tmp", "half");
-    vitrine(&pictures)
+    images.write("run/.vitrine-abcdef.tmp", "half");
+    vitrine(&images)
         .args(["train", "--resume", "run"])
         .assert()
         .failure()
         .stderr(contains("nothing was saved there yet").and(contains("--output run")));
-    vitrine(&pictures)
+    vitrine(&images)
         .args(TRAIN)
         .args(["--epochs", "2"])
         .assert()
         .success()
         .stderr(contains("nothing was saved of the run that was begun there"));
-    assert!(fs::read(pictures.path("run/model.safetensors")).unwrap() == model, "the model has other bytes");
-    assert!(!names(&pictures.path("run")).iter().any(|name| name.ends_with(".tmp")));
+    assert!(fs::read(images.path("run/model.safetensors")).unwrap() == model, "the model has other bytes");
+    assert!(!names(&images.path("run")).iter().any(|name| name.ends_with(".tmp")));
     // A folder with anything else in it is not taken.
-    fs::remove_file(pictures.path("run/last/current")).unwrap();
-    vitrine(&pictures).args(TRAIN).assert().failure().stderr(contains("the folder is not empty"));
+    fs::remove_file(images.path("run/last/current")).unwrap();
+    vitrine(&images).args(TRAIN).assert().failure().stderr(contains("the folder is not empty"));
 }
 
 #[test]
 fn temporary_files_of_programs_that_were_killed_go_when_the_run_goes_on() {
-    let pictures = trained();
+    let images = trained();
     for name in ["run/.vitrine-abcdef.tmp", "run/last/.vitrine-ghijkl.tmp", "run/mine.tmp"] {
-        pictures.write(name, "half");
+        images.write(name, "half");
     }
-    vitrine(&pictures).args(["train", "--resume", "run", "--epochs", "3"]).assert().success();
-    assert!(!pictures.path("run/.vitrine-abcdef.tmp").exists());
-    assert!(!pictures.path("run/last/.vitrine-ghijkl.tmp").exists());
-    assert!(pictures.path("run/mine.tmp").exists(), "a file of the user's");
+    vitrine(&images).args(["train", "--resume", "run", "--epochs", "3"]).assert().success();
+    assert!(!images.path("run/.vitrine-abcdef.tmp").exists());
+    assert!(!images.path("run/last/.vitrine-ghijkl.tmp").exists());
+    assert!(images.path("run/mine.tmp").exists(), "a file of the user's");
 }
 
 #[test]
 fn a_folder_in_the_place_of_a_file_is_named_before_training() {
-    let pictures = trained();
-    fs::remove_file(pictures.path("run/report.html")).unwrap();
-    pictures.folder("run/report.html");
-    vitrine(&pictures)
+    let images = trained();
+    fs::remove_file(images.path("run/report.html")).unwrap();
+    images.folder("run/report.html");
+    vitrine(&images)
         .args(["train", "--resume", "run", "--epochs", "3"])
         .assert()
         .failure()
@@ -124,19 +124,18 @@ fn a_folder_in_the_place_of_a_file_is_named_before_training() {
 #[test]
 fn a_file_larger_than_the_system_allows_is_an_error_and_what_was_begun_is_taken_back() {
     use std::process::Command;
-    let pictures = prepared();
+    let images = prepared();
     let limited = |arguments: &str| {
         let program = assert_cmd::cargo::cargo_bin("vitrine");
         let script = format!("ulimit -f 16; exec '{}' {arguments}", program.display());
-        let output =
-            Command::new("sh").args(["-c", &script]).current_dir(pictures.path("")).output().unwrap();
+        let output = Command::new("sh").args(["-c", &script]).current_dir(images.path("")).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (status, message) = limited("train data --model tiny.toml --epochs 1 --output run");
     assert_eq!(status, Some(1), "{message}");
     assert!(message.contains("run") && message.contains("too large"), "{message}");
-    assert!(!pictures.path("run").exists(), "a run of which nothing is saved stayed");
-    vitrine(&pictures).args(TRAIN).args(["--epochs", "1"]).assert().success();
+    assert!(!images.path("run").exists(), "a run of which nothing is saved stayed");
+    vitrine(&images).args(TRAIN).args(["--epochs", "1"]).assert().success();
     let (status, message) = limited("export run --layout timm --output exported");
     assert_eq!(status, Some(1), "{message}");
     assert!(message.contains("exported"), "{message}");

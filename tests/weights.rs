@@ -131,13 +131,13 @@ fn import_classify_and_export_from_the_command_line() {
     let told = String::from_utf8(import("f32").get_output().stderr.clone()).unwrap();
     assert!(told.contains("layout: timm") && told.contains("tensors: 32 used, 0 not needed"), "{told}");
     let whole = std::fs::metadata(&model).unwrap().len();
-    let picture = folder.path().join("picture.png");
-    draw_picture(&picture);
+    let image = folder.path().join("image.png");
+    draw_image(&image);
     let logits = |model: &Path| -> Vec<f64> {
         let output = vitrine()
             .args(["classify", "--format", "jsonl", "--logits"])
             .arg(model)
-            .arg(&picture)
+            .arg(&image)
             .output()
             .unwrap();
         let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -165,8 +165,8 @@ fn export_command(model: &Path, layout: &str, output: &Path) -> assert_cmd::asse
     vitrine().arg("export").arg(model).args(["--layout", layout, "--output"]).arg(output).assert()
 }
 
-/// Any picture.
-fn draw_picture(path: &Path) {
+/// Any image.
+fn draw_image(path: &Path) {
     let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
     image::save_buffer(path, &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
 }

@@ -1,8 +1,8 @@
-"""Runs vitrine and its Python peers alternately on the processor and prints a Markdown table.
+"""Runs vitrine and its Python peers alternately on the CPU and prints a Markdown table.
 
 Every measurement is a fresh process. Ratios above 1: ours is faster (of times, theirs / ours); of memory, below 1: ours
-needs less. A median is over all steps of all rounds; beside it stand the medians of each round and the fastest steps,
-which neighbours on the same machine disturb least.
+needs less. A median is over all steps of all rounds; next to it stand the medians of each round and the fastest steps,
+which neighbors on the same machine disturb least.
 
 Run:  python compare.py --vitrine target/release/vitrine [--compile]
 """
@@ -31,7 +31,7 @@ SCRIPTS = {"torch": ["torch_peer.py"], "torch.compile": ["torch_peer.py", "--com
 # makes a figure of them with `pick`, which takes a list to a number: the median, or the least.
 Case = namedtuple("Case", "title unit peer runs value")
 CLASSIFY, EPOCH = "classify", "epoch"
-PICO, PICO_BATCH, PICTURES_A_CLASS, EPOCHS = "vit_pico_patch4_32", 64, 400, 3
+PICO, PICO_BATCH, IMAGES_A_CLASS, EPOCHS = "vit_pico_patch4_32", 64, 400, 3
 VIT, SWIN, TINY = "vit_192_6_3", "swin_32", "vit_tiny_patch16_224"
 
 
@@ -62,7 +62,7 @@ def all_cases(threads):
         "classify": Case(f"classify one photo, {TINY}, start to exit", "ms", "torch", [CLASSIFY],
                          lambda pick, f: pick(f["wall_ms"])),
         "epoch": Case(f"training {PICO} on CIFAR-10, default augmentation", "images/s", "bare steps", [EPOCH],
-                      lambda pick, f: 1e3 / pick(f["ms_a_picture"])),
+                      lambda pick, f: 1e3 / pick(f["ms_per_image"])),
     }
 
 
@@ -84,34 +84,34 @@ def make_classifier(args, folder):
             "torch": [sys.executable, HERE / "classify_peer.py", theirs, photo, args.threads]}
 
 
-def extract_pictures(archive, folder):
-    """The first pictures of each class of CIFAR-10's training split, as CLASS/*."""
+def extract_images(archive, folder):
+    """The first images of each class of CIFAR-10's training split, as CLASS/*."""
     taken = {}
     with tarfile.open(archive) as members:
         for member in members:
             *_, split, label, name = ["", "", ""] + member.name.split("/")
-            if member.isfile() and split == "train" and taken.get(label, 0) < PICTURES_A_CLASS:
+            if member.isfile() and split == "train" and taken.get(label, 0) < IMAGES_A_CLASS:
                 taken[label] = taken.get(label, 0) + 1
                 path = Path(folder, label, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(members.extractfile(member).read())
     if not taken:
-        sys.exit(f"{archive}: no train/CLASS/PICTURE in it")
+        sys.exit(f"{archive}: no train/CLASS/IMAGE in it")
 
 
-def epochs(args, pictures):
-    """Milliseconds a picture of each epoch of the training loop but the first."""
+def epochs(args, images):
+    """Milliseconds an image of each epoch of the training loop but the first."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        output(args.vitrine, "train", pictures, "--model", PICO, "--batch-size", PICO_BATCH, "--epochs", EPOCHS,
+        output(args.vitrine, "train", images, "--model", PICO, "--batch-size", PICO_BATCH, "--epochs", EPOCHS,
                "--threads", args.threads, "--device", "cpu", "--output", run)
         with open(run / "metrics.csv") as file:
             return [1e3 / float(row["images_per_second"]) for row in csv.DictReader(file)][1:]
 
 
 def bare_epoch(args):
-    """Milliseconds a picture of about as many steps as an epoch has, without the loop around them."""
-    steps = PICTURES_A_CLASS * 10 // PICO_BATCH
+    """Milliseconds an image of about as many steps as an epoch has, without the loop around them."""
+    steps = IMAGES_A_CLASS * 10 // PICO_BATCH
     bench = json.loads(output(args.vitrine, "bench", "--model", PICO, "--batch-size", PICO_BATCH, "--steps", steps,
                               "--threads", args.threads, "--device", "cpu", "--json"))
     return [mean(bench["step_ms"]["train"]) / PICO_BATCH]
@@ -125,7 +125,7 @@ def measure(args, who, run, prepared):
         wall_ms = 1e3 * (time.perf_counter() - start)
         return {"wall_ms": [wall_ms], "best": [json.loads(answer)["predictions"][0]["index"]]}
     if run == EPOCH:
-        return {"ms_a_picture": epochs(args, prepared["pictures"]) if who == "vitrine" else bare_epoch(args)}
+        return {"ms_per_image": epochs(args, prepared["images"]) if who == "vitrine" else bare_epoch(args)}
     model, batch, threads = run
     options = ["--batch-size", batch, "--steps", args.steps, "--threads", threads]
     if who != "vitrine":
@@ -194,8 +194,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         prepared = make_classifier(args, folder) if "classify" in cases else {}
         if "epoch" in cases:
-            prepared["pictures"] = Path(folder, "pictures")
-            extract_pictures(args.cifar10, prepared["pictures"])
+            prepared["images"] = Path(folder, "images")
+            extract_images(args.cifar10, prepared["images"])
         rounds = [one_round(args, cases, number, prepared) for number in range(args.rounds)]
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "timm", "onnxruntime"))
     print(f"{args.threads} threads, {args.rounds} rounds, {versions}\n")

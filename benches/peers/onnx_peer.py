@@ -1,6 +1,6 @@
-"""Measures inference of a timm model with ONNX Runtime on the processor, as `vitrine bench` measures ours.
+"""Measures inference of a timm model with ONNX Runtime on the CPU, as `vitrine bench` measures ours.
 
-torch.onnx exports each batch size once, with fixed shapes, which leave the optimiser the most room; the files are kept
+torch.onnx exports each batch size once, with fixed shapes, which leave the optimizer the most room; the files are kept
 in the system's folder for temporary files. The run that makes them counts the export in its peak of memory.
 """
 import os

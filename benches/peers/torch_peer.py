@@ -1,4 +1,4 @@
-"""Measures a timm model on the processor as `vitrine bench` measures ours, and prints the same JSON object.
+"""Measures a timm model on the CPU as `vitrine bench` measures ours, and prints the same JSON object.
 
 Everything is f32 and computed with torch's fast kernels: scaled_dot_product_attention where timm uses it, AdamW with
 fused=True (a quarter of the time of the default, which loops over parameters, and of foreach=True).
@@ -30,15 +30,15 @@ def train(model, run, args):
     """Times of training steps: forward, loss, backward, clipping, AdamW."""
     model.train()
     groups = param_groups_weight_decay(model, 0.05, model.no_weight_decay())
-    optimiser = torch.optim.AdamW(groups, lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
     x = images(model, args.batch_size)
     targets = torch.full((args.batch_size, model.num_classes), 1 / model.num_classes)
 
     def step():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         cross_entropy(run(x), targets).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
 
     return times(args.steps, step)
 

@@ -1,7 +1,7 @@
-//! Writes pictures of the drawn data set into a folder, a folder a class inside it:
+//! Writes images of the drawn data set into a folder, a folder per class inside it:
 //! `cargo run --release -p vitrine-datasets --example draw -- drawn --count 2`.
 //!
-//! They are test pictures: no training sees them.
+//! They are test images: no training sees them.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use vitrine_datasets::{DecodeLimits, OpenOptions};
 struct Arguments {
     /// Folder to write to.
     folder: PathBuf,
-    /// Pictures of each class.
+    /// Images of each class.
     #[arg(long, default_value_t = 1)]
     count: usize,
 }
@@ -26,11 +26,11 @@ fn main() -> Result<()> {
     for (index, sample) in dataset.test.iter().take(arguments.count * classes.len()).enumerate() {
         let folder = arguments.folder.join(&classes[sample.label]);
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let drawn = sample.picture.decode(&DecodeLimits::default())?;
-        let picture = RgbImage::from_raw(drawn.width, drawn.height, drawn.pixels)
-            .context("a drawn picture has three channels")?;
+        let drawn = sample.source.decode(&DecodeLimits::default())?;
+        let image = RgbImage::from_raw(drawn.width, drawn.height, drawn.pixels)
+            .context("a drawn image has three channels")?;
         let path = folder.join(format!("{}.png", index / classes.len()));
-        picture.save(&path).with_context(|| path.display().to_string())?;
+        image.save(&path).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::download::{DownloadProgress, Downloader};
+use crate::drawing;
 use crate::files::DEFAULT_FILE_BYTES;
 use crate::source::published::PUBLISHED;
 use crate::source::{self, Found, shapes};
@@ -49,7 +50,7 @@ pub fn published_names() -> impl Iterator<Item = &'static str> {
     PUBLISHED.iter().map(|published| published.name)
 }
 
-/// Opens a data set by name or path, with the splits that it has. Pictures are found and labelled, not decoded.
+/// Opens a data set by name or path, with the splits that it has. Images are found and labeled, not decoded.
 ///
 /// Any split may be empty: [`Dataset::check_for_training`] says whether a classifier can be trained on it, and
 /// [`Inventory::hold_out`](crate::Inventory::hold_out) makes a validation split where there is none.
@@ -103,7 +104,7 @@ fn shapes_dataset() -> Dataset {
     Dataset {
         info: DatasetInfo {
             name: SHAPES.to_owned(),
-            classes: shapes::CLASSES.map(str::to_owned).to_vec(),
+            classes: drawing::CLASSES.map(str::to_owned).to_vec(),
             source: SourceKind::Shapes,
             validation: ValidationOrigin::Given,
             flip_safe: true,
@@ -130,7 +131,7 @@ fn split_names(classes: &[String]) -> Option<String> {
         classes.iter().map(String::as_str).filter(|name| Split::is_in_name(name)).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "classes with the names of splits: {}; if these are splits, call them train, val and test and put one folder a class into each",
+            "classes with the names of splits: {}; if these are splits, call them train, val and test and put one folder per class into each",
             names.join(", ")
         )
     })
@@ -162,7 +163,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{Inventory, Picture};
+    use crate::{ImageSource, Inventory};
 
     /// `count` images in a class folder, unlike those of any other folder.
     fn fill(root: &Path, folder: &str, count: u8) {
@@ -180,8 +181,8 @@ mod tests {
     }
 
     fn paths(samples: &[crate::Sample], root: &Path) -> Vec<String> {
-        let below = |sample: &crate::Sample| match &sample.picture {
-            Picture::File(path) => path.strip_prefix(root).unwrap().to_string_lossy().into_owned(),
+        let below = |sample: &crate::Sample| match &sample.source {
+            ImageSource::File(path) => path.strip_prefix(root).unwrap().to_string_lossy().into_owned(),
             other => panic!("a folder has files, not {other:?}"),
         };
         samples.iter().map(below).collect()
@@ -277,7 +278,7 @@ mod tests {
         fs::create_dir(root.path().join("empty")).unwrap();
         fs::write(root.path().join("weights.bin"), "").unwrap();
         for (name, part) in [
-            ("loose", "one folder a class"),
+            ("loose", "one folder per class"),
             ("one", "one class alone, 'cat'"),
             ("tested", "no training images"),
             ("empty", "holds no images"),

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_128::Hasher;
 
-use crate::{DecodeLimits, Picture, Sample, open_regular};
+use crate::{DecodeLimits, ImageSource, Sample, open_regular};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 16;
@@ -24,22 +24,22 @@ pub struct ContentKey(u128);
 
 impl ContentKey {
     /// The key of one image; reads all of it.
-    pub fn of(picture: &Picture) -> Self {
-        Self(match picture {
-            Picture::File(path) => {
+    pub fn of(source: &ImageSource) -> Self {
+        Self(match source {
+            ImageSource::File(path) => {
                 let limit = DecodeLimits::default().max_file_bytes;
-                hash_file(path, limit).unwrap_or_else(|| unreadable(picture))
+                hash_file(path, limit).unwrap_or_else(|| unreadable(source))
             }
-            Picture::Spooled { spool, place, .. } => {
-                spool.get(*place).map_or_else(|_| unreadable(picture), |bytes| hash([&bytes]))
+            ImageSource::Spooled { spool, place, .. } => {
+                spool.get(*place).map_or_else(|_| unreadable(source), |bytes| hash([&bytes]))
             }
-            Picture::Encoded { bytes, .. } => hash([bytes]),
-            Picture::Raw { buffer, offset, width, height, channels, .. } => {
+            ImageSource::Encoded { bytes, .. } => hash([bytes]),
+            ImageSource::Raw { buffer, offset, width, height, channels, .. } => {
                 let length = *width as usize * *height as usize * usize::from(*channels);
                 let pixels = buffer.get(*offset..*offset + length).unwrap_or_default();
                 hash([&width.to_le_bytes()[..], &height.to_le_bytes(), &[*channels], pixels])
             }
-            Picture::Drawn { class, seed } => {
+            ImageSource::Drawn { class, seed } => {
                 hash([&b"drawn"[..], &(*class as u64).to_le_bytes(), &seed.to_le_bytes()])
             }
         })
@@ -47,7 +47,7 @@ impl ContentKey {
 
     /// The keys of some images in their order, made on all threads.
     pub fn of_all(samples: &[Sample]) -> Vec<Self> {
-        samples.par_iter().with_min_len(16).map(|sample| Self::of(&sample.picture)).collect()
+        samples.par_iter().with_min_len(16).map(|sample| Self::of(&sample.source)).collect()
     }
 
     /// A number in `0..1` that the content and `seed` alone decide. The splits of existing runs depend on it: it
@@ -58,7 +58,7 @@ impl ContentKey {
         (hash >> 75) as f64 / (1u64 << 53) as f64
     }
 
-    /// The 40 highest bits: enough to recognise an image among a million, with one mistake in a million tries.
+    /// The 40 highest bits: enough to recognize an image among a million, with one mistake in a million tries.
     pub(crate) fn short(self) -> u64 {
         (self.0 >> 88) as u64
     }
@@ -86,8 +86,8 @@ impl TryFrom<String> for ContentKey {
 }
 
 /// A key for what is no image: of its file name alone, as the folders before it may be written in several ways.
-fn unreadable(picture: &Picture) -> u128 {
-    let path = picture.name();
+fn unreadable(source: &ImageSource) -> u128 {
+    let path = source.name();
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
     hash([b"unreadable", name.as_bytes()])
 }
@@ -123,13 +123,13 @@ mod tests {
 
     use super::*;
 
-    fn encoded(name: &str, bytes: &[u8]) -> Picture {
-        Picture::Encoded { name: name.to_owned(), bytes: bytes.into() }
+    fn encoded(name: &str, bytes: &[u8]) -> ImageSource {
+        ImageSource::Encoded { name: name.to_owned(), bytes: bytes.into() }
     }
 
-    fn raw(offset: usize, width: u32, height: u32) -> Picture {
+    fn raw(offset: usize, width: u32, height: u32) -> ImageSource {
         let buffer: Arc<[u8]> = [1, 2, 3, 4, 1, 2, 3, 4, 9].into();
-        Picture::Raw { name: format!("batch#{offset}"), buffer, offset, width, height, channels: 1 }
+        ImageSource::Raw { name: format!("batch#{offset}"), buffer, offset, width, height, channels: 1 }
     }
 
     #[test]
@@ -139,29 +139,29 @@ mod tests {
         let (path, copy) = (folder.path().join("a.png"), folder.path().join("b.jpg"));
         std::fs::write(&path, &bytes).unwrap();
         std::fs::write(&copy, &bytes).unwrap();
-        let key = ContentKey::of(&Picture::File(path.clone()));
-        assert_eq!(key, ContentKey::of(&Picture::File(copy.clone())));
+        let key = ContentKey::of(&ImageSource::File(path.clone()));
+        assert_eq!(key, ContentKey::of(&ImageSource::File(copy.clone())));
         assert_eq!(key, ContentKey::of(&encoded("an archive/c.png", &bytes)));
         // A byte in the middle is another image.
         let mut changed = bytes;
         changed[100_000] ^= 1;
         std::fs::write(&copy, &changed).unwrap();
-        assert_ne!(key, ContentKey::of(&Picture::File(copy)));
+        assert_ne!(key, ContentKey::of(&ImageSource::File(copy)));
         assert_eq!(ContentKey::of(&raw(0, 2, 2)), ContentKey::of(&raw(4, 2, 2)));
         assert_ne!(ContentKey::of(&raw(0, 2, 2)), ContentKey::of(&raw(0, 4, 1)));
         assert_ne!(ContentKey::of(&raw(0, 2, 2)), ContentKey::of(&raw(5, 2, 2)));
-        let drawn = |class, seed| ContentKey::of(&Picture::Drawn { class, seed });
+        let drawn = |class, seed| ContentKey::of(&ImageSource::Drawn { class, seed });
         assert_eq!(drawn(1, 2), drawn(1, 2));
         assert_ne!(drawn(1, 2), drawn(2, 1));
     }
 
     #[test]
     fn unreadable_files_are_told_apart_by_their_names_and_endless_ones_are_not_read() {
-        let file = |path: &str| ContentKey::of(&Picture::File(path.into()));
+        let file = |path: &str| ContentKey::of(&ImageSource::File(path.into()));
         assert_eq!(file("nowhere/a.png"), file("nowhere/a.png"));
         assert_ne!(file("nowhere/a.png"), file("nowhere/b.png"));
         assert_eq!(file("nowhere/a.png"), file("/else/where/a.png"), "a folder may be moved");
-        assert_eq!(ContentKey::of(&Picture::File("/dev/zero".into())), file("/dev/zero"));
+        assert_eq!(ContentKey::of(&ImageSource::File("/dev/zero".into())), file("/dev/zero"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Fetching published files: to a temporary file beside their place, checked by hash, then renamed.
+//! Fetching published files: to a temporary file next to their place, checked by hash, then renamed.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -9,12 +9,6 @@ use crate::Split;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// A word that names no split.
-    #[error("'{word}' is not a split: write train, val or test")]
-    UnknownSplit {
-        /// The word.
-        word: String,
-    },
     /// Neither a known data set nor something on disk.
     #[error("'{data}' is no file or folder, and no data set has this name: the names are {names}")]
     UnknownData {
@@ -62,7 +56,7 @@ pub enum DatasetError {
     },
     /// A class that one split lacks.
     #[error(
-        "{}: the class '{class}' is in {present} but not in {missing}: add pictures of it there, or \
+        "{}: the class '{class}' is in {present} but not in {missing}: add images of it there, or \
          remove the class, or correct its name",
         path.display()
     )]
@@ -119,16 +113,16 @@ pub enum DatasetError {
         /// Why the download failed; nothing when none was wanted.
         source: Option<Box<DatasetError>>,
     },
-    /// A picture could not be decoded.
-    #[error("{picture}: {reason}")]
-    Picture {
-        /// Path of the picture, or its place in an archive or buffer.
-        picture: String,
+    /// An image could not be decoded.
+    #[error("{image}: {reason}")]
+    Image {
+        /// Path of the image, or its place in an archive or buffer.
+        image: String,
         /// What is wrong with it.
         reason: String,
     },
     /// Loading threads that do not start or do not survive.
-    #[error("loading pictures failed: {problem}")]
+    #[error("loading images failed: {problem}")]
     Threads {
         /// What went wrong.
         problem: String,

@@ -1,4 +1,4 @@
-//! What a data set is like: counts, sizes, colours, files that cannot be read, and pictures that are in it
+//! What a data set is like: counts, sizes, colors, files that cannot be read, and images that are in it
 //! twice.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, SizeRange, Split};
 
-/// What a look at every picture of a data set found.
+/// What a look at every image of a data set found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
     /// What the data set is.
@@ -18,21 +18,21 @@ pub struct Inspection {
     pub splits: Vec<SplitCounts>,
     /// The largest class over the smallest, in the training split or the first that there is; 1 is balanced.
     pub imbalance: f64,
-    /// Sizes of all pictures, when any could be decoded.
+    /// Sizes of all images, when any could be decoded.
     pub sizes: Option<SizeRange>,
-    /// Pictures without colour.
-    pub grey: usize,
-    /// Pictures with colour.
-    pub colour: usize,
-    /// Mean of each channel over the pixels of that split, from 0 to 1: one value when all its pictures are grey.
+    /// Images without color.
+    pub gray: usize,
+    /// Images with color.
+    pub color: usize,
+    /// Mean of each channel over the pixels of that split, from 0 to 1: one value when all its images are gray.
     pub mean: Vec<f64>,
     /// Standard deviation of each channel over the same pixels.
     pub std: Vec<f64>,
-    /// Pictures that cannot be decoded.
-    pub corrupt: Vec<CorruptPicture>,
+    /// Images that cannot be decoded.
+    pub corrupt: Vec<CorruptImage>,
     /// What was found next to the images and is not used.
     pub left_out: LeftOut,
-    /// Pictures that are there more than once, pixel for pixel.
+    /// Images that are there more than once, pixel for pixel.
     pub duplicates: Vec<DuplicateGroup>,
 }
 
@@ -42,12 +42,12 @@ impl Inspection {
         !self.corrupt.is_empty() || self.left_out.has_faults()
     }
 
-    /// The groups of equal pictures with members in different splits: what is learnt is measured again.
+    /// The groups of equal images with members in different splits: what is learnt is measured again.
     pub fn leaks(&self) -> impl Iterator<Item = &DuplicateGroup> {
         self.duplicates.iter().filter(|group| group.across_splits)
     }
 
-    /// The groups of equal pictures with different labels: one of them is wrong.
+    /// The groups of equal images with different labels: one of them is wrong.
     pub fn conflicts(&self) -> impl Iterator<Item = &DuplicateGroup> {
         self.duplicates.iter().filter(|group| group.conflicting_labels)
     }
@@ -64,29 +64,29 @@ pub struct SplitCounts {
     pub classes: Vec<usize>,
 }
 
-/// A picture that cannot be decoded.
+/// An image that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CorruptPicture {
+pub struct CorruptImage {
     /// Where it is used.
     pub split: Split,
     /// Its name.
-    pub picture: String,
+    pub image: String,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// Pictures with the same pixels.
+/// Images with the same pixels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DuplicateGroup {
     /// Whether they are in more than one split.
     pub across_splits: bool,
     /// Whether they have more than one label.
     pub conflicting_labels: bool,
-    /// The pictures, in the order of splits and samples.
-    pub pictures: Vec<Duplicate>,
+    /// The images, in the order of splits and samples.
+    pub images: Vec<Duplicate>,
 }
 
-/// One of several equal pictures.
+/// One of several equal images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Duplicate {
     /// Where it is used.
@@ -94,13 +94,13 @@ pub struct Duplicate {
     /// Its class.
     pub class: String,
     /// Its name.
-    pub picture: String,
+    pub image: String,
 }
 
-/// What is kept of a picture once it was looked at.
+/// What is kept of an image once it was looked at.
 struct Facts {
     size: (u32, u32),
-    is_grey: bool,
+    is_gray: bool,
     hash: [u8; 32],
     pixels: u64,
     sums: [u64; 3],
@@ -117,8 +117,8 @@ impl Facts {
                 square_sums[channel] += u64::from(value).pow(2);
             }
         }
-        let is_grey = channels == 1;
-        if is_grey {
+        let is_gray = channels == 1;
+        if is_gray {
             (sums, square_sums) = ([sums[0]; 3], [square_sums[0]; 3]);
         }
         let mut hash = Sha256::new();
@@ -129,7 +129,7 @@ impl Facts {
         let pixels = u64::from(image.width) * u64::from(image.height);
         Self {
             size: (image.width, image.height),
-            is_grey,
+            is_gray,
             hash: hash.finalize().into(),
             pixels,
             sums,
@@ -138,7 +138,7 @@ impl Facts {
     }
 }
 
-/// Decodes every picture of a data set and reports what is there. Works on all cores; the result does not
+/// Decodes every image of a data set and reports what is there. Works on all cores; the result does not
 /// depend on them.
 pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
     let all: Vec<(Split, &Sample)> = Split::ALL
@@ -146,16 +146,16 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         .flat_map(|split| dataset.split(split).iter().map(move |sample| (split, sample)))
         .collect();
     let looked_at: Vec<Result<Facts, DatasetError>> =
-        all.par_iter().map(|(_, sample)| Ok(Facts::of(&*sample.picture.decode_for_use(limits)?))).collect();
+        all.par_iter().map(|(_, sample)| Ok(Facts::of(&*sample.source.decode_for_use(limits)?))).collect();
     let (mut facts, mut corrupt) = (Vec::new(), Vec::new());
     for (&(split, sample), result) in all.iter().zip(looked_at) {
         match result {
             Ok(fact) => facts.push((split, sample, fact)),
-            Err(error) => corrupt.push(CorruptPicture {
+            Err(error) => corrupt.push(CorruptImage {
                 split,
-                picture: sample.picture.name(),
+                image: sample.source.name(),
                 reason: match error {
-                    DatasetError::Picture { reason, .. } => reason,
+                    DatasetError::Image { reason, .. } => reason,
                     other => other.to_string(),
                 },
             }),
@@ -170,8 +170,8 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         imbalance: imbalance(&first.classes),
         splits,
         sizes: SizeRange::of(facts.iter().map(|(.., fact)| fact.size)),
-        grey: facts.iter().filter(|(.., fact)| fact.is_grey).count(),
-        colour: facts.iter().filter(|(.., fact)| !fact.is_grey).count(),
+        gray: facts.iter().filter(|(.., fact)| fact.is_gray).count(),
+        color: facts.iter().filter(|(.., fact)| !fact.is_gray).count(),
         mean,
         std,
         corrupt,
@@ -199,10 +199,10 @@ fn imbalance(counts: &[usize]) -> f64 {
 }
 
 fn channel_statistics<'a>(facts: impl Iterator<Item = &'a Facts>) -> (Vec<f64>, Vec<f64>) {
-    let (mut pixels, mut sums, mut square_sums, mut is_grey) = (0u64, [0u64; 3], [0u64; 3], true);
+    let (mut pixels, mut sums, mut square_sums, mut is_gray) = (0u64, [0u64; 3], [0u64; 3], true);
     for fact in facts {
         pixels += fact.pixels;
-        is_grey &= fact.is_grey;
+        is_gray &= fact.is_gray;
         for channel in 0..3 {
             sums[channel] += fact.sums[channel];
             square_sums[channel] += fact.square_sums[channel];
@@ -211,7 +211,7 @@ fn channel_statistics<'a>(facts: impl Iterator<Item = &'a Facts>) -> (Vec<f64>, 
     if pixels == 0 {
         return (Vec::new(), Vec::new());
     }
-    let channels = if is_grey { 1 } else { 3 };
+    let channels = if is_gray { 1 } else { 3 };
     let mean = |channel: usize| sums[channel] as f64 / pixels as f64;
     let std = |channel: usize| {
         (square_sums[channel] as f64 / pixels as f64 - mean(channel).powi(2)).max(0.0).sqrt()
@@ -234,14 +234,14 @@ fn duplicates(classes: &[String], facts: &[(Split, &Sample, Facts)]) -> Vec<Dupl
         DuplicateGroup {
             across_splits: positions.iter().any(|&position| facts[position].0 != *first_split),
             conflicting_labels: positions.iter().any(|&position| facts[position].1.label != first.label),
-            pictures: positions
+            images: positions
                 .iter()
                 .map(|&position| {
                     let (split, sample, _) = &facts[position];
                     Duplicate {
                         split: *split,
                         class: classes[sample.label].clone(),
-                        picture: sample.picture.name(),
+                        image: sample.source.name(),
                     }
                 })
                 .collect(),
@@ -261,17 +261,17 @@ mod tests {
     use super::*;
     use crate::{Extent, OpenOptions, open};
 
-    fn save(root: &Path, path: &str, size: (u32, u32), colour: [u8; 3]) {
+    fn save(root: &Path, path: &str, size: (u32, u32), color: [u8; 3]) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        RgbImage::from_pixel(size.0, size.1, Rgb(colour)).save(path).unwrap();
+        RgbImage::from_pixel(size.0, size.1, Rgb(color)).save(path).unwrap();
     }
 
     fn open_path(root: &Path) -> Dataset {
         open(&root.to_string_lossy(), &OpenOptions::default()).unwrap()
     }
 
-    /// Two classes; a corrupt file, a picture twice in a class, one in both splits, one under both labels.
+    /// Two classes; a corrupt file, an image twice in a class, one in both splits, one under both labels.
     fn troubled() -> TempDir {
         let root = TempDir::new().unwrap();
         save(root.path(), "train/a/1.png", (4, 2), [255, 0, 0]);
@@ -286,12 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_sizes_and_colours_are_reported() {
+    fn counts_sizes_and_colors_are_reported() {
         let root = troubled();
         let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
         let train = SplitCounts { split: Split::Train, samples: 6, classes: vec![4, 2] };
         assert_eq!((&inspection.splits[0], inspection.splits[1].samples), (&train, 2));
-        assert_eq!((inspection.imbalance, inspection.grey, inspection.colour), (2.0, 0, 7));
+        assert_eq!((inspection.imbalance, inspection.gray, inspection.color), (2.0, 0, 7));
         let sizes = inspection.sizes.unwrap();
         assert_eq!(sizes.width, Extent { min: 2, median: 5, max: 6 });
         assert_eq!(sizes.height, Extent { min: 1, median: 5, max: 9 });
@@ -308,24 +308,24 @@ mod tests {
         };
         assert!(
             corrupt.split == Split::Train
-                && corrupt.picture.ends_with("broken.png")
+                && corrupt.image.ends_with("broken.png")
                 && !corrupt.reason.is_empty()
         );
     }
 
     #[test]
-    fn equal_pictures_are_found_within_and_between_splits_and_labels() {
+    fn equal_images_are_found_within_and_between_splits_and_labels() {
         let root = troubled();
         let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
         let kinds: Vec<_> = inspection
             .duplicates
             .iter()
-            .map(|group| (group.across_splits, group.conflicting_labels, group.pictures.len()))
+            .map(|group| (group.across_splits, group.conflicting_labels, group.images.len()))
             .collect();
         assert_eq!(kinds, [(false, false, 2), (true, true, 2), (false, true, 2)]);
         let leak = inspection.leaks().next().unwrap();
-        assert!(leak.pictures[1].split == Split::Val && leak.pictures[1].class == "b");
-        assert!(leak.pictures[1].picture.ends_with("1.bmp"), "{leak:?}");
+        assert!(leak.images[1].split == Split::Val && leak.images[1].class == "b");
+        assert!(leak.images[1].image.ends_with("1.bmp"), "{leak:?}");
         assert_eq!((inspection.leaks().count(), inspection.conflicts().count()), (1, 2));
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::content::hash;
-use crate::split::held_out;
+use crate::held_out::held_out;
 use crate::{
     ContentKey, Dataset, DatasetError, DatasetInfo, KeySet, LeftOut, Sample, Split, ValidationOrigin,
 };
@@ -125,7 +125,7 @@ impl Inventory {
                 && known.contains(image.key)
             {
                 image.split = None;
-                left_out.push((split, image.sample.picture.name()));
+                left_out.push((split, image.sample.source.name()));
             }
         }
         left_out

@@ -1,5 +1,5 @@
 //! JPEG files, decoded to the values of libjpeg-turbo, with which PIL, OpenCV and torchvision read them: its inverse transform, its
-//! filter for subsampled colour and its conversion from YCbCr, bit for bit.
+//! filter for subsampled color and its conversion from YCbCr, bit for bit.
 
 use image::metadata::Orientation;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
@@ -11,7 +11,7 @@ use crate::memory::{self, Reserved};
 /// More scans than any program writes; each costs a pass over the whole image.
 const MOST_SCANS: usize = 500;
 
-/// Decodes a grey or colour file, turned as its EXIF data says; none for the kinds with four channels, which are left to another
+/// Decodes a gray or color file, turned as its EXIF data says; none for the kinds with four channels, which are left to another
 /// decoder. The memory that it takes is reserved as long as the second part of the result lives.
 ///
 /// Damaged data is decoded as far as it goes, as PIL does.
@@ -74,12 +74,13 @@ fn open<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Decoder<'a>, Strin
 mod tests {
     use std::path::Path;
 
-    use crate::{DecodeLimits, Picture};
+    use crate::{DecodeLimits, ImageSource};
 
     /// The largest difference of a channel's values from PIL's, and the mean difference.
     fn difference(name: &str) -> (i32, f64) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/jpeg");
-        let read = |file: String| Picture::File(folder.join(file)).decode(&DecodeLimits::default()).unwrap();
+        let read =
+            |file: String| ImageSource::File(folder.join(file)).decode(&DecodeLimits::default()).unwrap();
         let (ours, theirs) = (read(format!("{name}.jpg")), read(format!("{name}.png")));
         assert_eq!((ours.width, ours.height, ours.channels), (theirs.width, theirs.height, theirs.channels));
         let gaps = ours.pixels.iter().zip(&theirs.pixels).map(|(a, b)| i32::from(*a) - i32::from(*b));
@@ -101,7 +102,7 @@ mod tests {
             "420_restarts",
             "420_even",
             "420_narrow",
-            "grey",
+            "gray",
             "rgb",
         ] {
             assert_eq!(difference(name), (0, 0.0), "{name}");
@@ -114,7 +115,7 @@ mod tests {
     fn limits_hold_before_anything_is_decoded() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/jpeg/420.jpg");
         let limits = DecodeLimits { max_side: 20, ..DecodeLimits::default() };
-        let error = Picture::File(path).decode(&limits).unwrap_err().to_string();
+        let error = ImageSource::File(path).decode(&limits).unwrap_err().to_string();
         assert!(error.contains("420.jpg") && error.contains("20"), "{error}");
     }
 }

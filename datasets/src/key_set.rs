@@ -62,10 +62,10 @@ impl FromIterator<ContentKey> for KeySet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Picture;
+    use crate::ImageSource;
 
     fn key(seed: u64) -> ContentKey {
-        ContentKey::of(&Picture::Drawn { class: 0, seed })
+        ContentKey::of(&ImageSource::Drawn { class: 0, seed })
     }
 
     #[test]

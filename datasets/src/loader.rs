@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use crate::sampler::{Purpose, epoch_order, stream};
-use crate::{Augmentation, DatasetError, DecodeLimits, Decoded, Image, Picture, Preprocessing, Sample};
+use crate::{
+    Augmentation, BadFile, DatasetError, DecodeLimits, Decoded, Image, ImageSource, Preprocessing, Sample,
+};
 
 /// How batches are made.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub struct LoaderConfig {
     pub threads: usize,
     /// Batches that may wait, in memory, for their use.
     pub prefetch: usize,
-    /// What every picture goes through.
+    /// What every image goes through.
     pub preprocessing: Preprocessing,
     /// What training adds; none for evaluation.
     pub augmentation: Option<Augmentation>,
@@ -32,9 +33,9 @@ pub struct LoaderConfig {
     pub label_smoothing: f64,
     /// Number of classes.
     pub classes: usize,
-    /// What a picture may cost.
+    /// What an image may cost.
     pub limits: DecodeLimits,
-    /// Decoded pictures are kept for the next epoch up to this many bytes.
+    /// Decoded images are kept for the next epoch up to this many bytes.
     pub cache_bytes: u64,
 }
 
@@ -59,7 +60,7 @@ impl LoaderConfig {
 /// Some samples, ready for a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// `[size, channels, height, width]`, normalised.
+    /// `[size, channels, height, width]`, normalized.
     pub images: Vec<f32>,
     /// Number of samples; 0 where none of the batch could be read.
     pub size: usize,
@@ -71,25 +72,6 @@ pub struct Batch {
     pub indices: Vec<usize>,
     /// Samples of this batch that could not be read and are left out.
     pub skipped: Vec<BadFile>,
-}
-
-/// A picture that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BadFile {
-    /// What messages call it.
-    pub name: String,
-    /// What is wrong.
-    pub message: String,
-}
-
-impl BadFile {
-    pub(crate) fn new(picture: &Picture, error: &DatasetError) -> Self {
-        let message = match error {
-            DatasetError::Picture { reason, .. } => reason.clone(),
-            other => other.to_string(),
-        };
-        Self { name: picture.name(), message }
-    }
 }
 
 /// Makes batches of samples.
@@ -240,7 +222,7 @@ impl Shared {
                     batch.labels.push(self.samples[index].label);
                     batch.indices.push(index);
                 }
-                Err(error) => batch.skipped.push(BadFile::new(&self.samples[index].picture, &error)),
+                Err(error) => batch.skipped.push(self.samples[index].source.as_bad_file(&error)),
             }
         }
         batch.images.truncate(batch.size * values);
@@ -254,21 +236,21 @@ impl Shared {
         batch
     }
 
-    /// Decodes, augments and normalises one sample into `slot`, `[channels, height, width]`.
+    /// Decodes, augments and normalizes one sample into `slot`, `[channels, height, width]`.
     fn sample(&self, index: usize, epoch: Option<usize>, slot: &mut [f32]) -> Result<(), DatasetError> {
         let preprocessing = &self.config.preprocessing;
-        let image = self.cache.decode(index, &self.samples[index].picture, &self.config.limits)?;
+        let image = self.cache.decode(index, &self.samples[index].source, &self.config.limits)?;
         match (&self.config.augmentation, epoch) {
             (Some(augmentation), Some(epoch)) => {
                 let mut rng = stream(self.config.seed, Purpose::Sample, epoch, index);
                 let image = image.with_channels(preprocessing.channels as u8);
                 let resize = |image: &Image| preprocessing.resized(image);
                 let image = augmentation.apply(&image, preprocessing.image_size, &resize, &mut rng);
-                preprocessing.normalise(&image, slot);
+                preprocessing.normalize(&image, slot);
                 let [height, width] = preprocessing.image_size;
                 augmentation.erase(slot, [preprocessing.channels, height, width], &mut rng);
             }
-            _ => preprocessing.normalise(&preprocessing.resized(&image), slot),
+            _ => preprocessing.normalize(&preprocessing.resized(&image), slot),
         }
         Ok(())
     }
@@ -284,7 +266,7 @@ impl Shared {
     }
 }
 
-/// Decoded pictures, as many as fit.
+/// Decoded images, as many as fit.
 struct Cache {
     slots: Vec<OnceLock<Arc<Image>>>,
     room: AtomicU64,
@@ -296,14 +278,19 @@ impl Cache {
         Self { slots: (0..slots).map(|_| OnceLock::new()).collect(), room: AtomicU64::new(bytes) }
     }
 
-    fn decode(&self, index: usize, picture: &Picture, limits: &DecodeLimits) -> Result<Kept, DatasetError> {
-        let Some(slot) = self.slots.get(index) else { return picture.decode_for_use(limits).map(Kept::Once) };
+    fn decode(
+        &self,
+        index: usize,
+        source: &ImageSource,
+        limits: &DecodeLimits,
+    ) -> Result<Kept, DatasetError> {
+        let Some(slot) = self.slots.get(index) else { return source.decode_for_use(limits).map(Kept::Once) };
         if let Some(image) = slot.get() {
             return Ok(Kept::Always(Arc::clone(image)));
         }
-        let image = picture.decode_for_use(limits)?;
+        let image = source.decode_for_use(limits)?;
         // Raw pixels are in memory already.
-        let is_raw = matches!(picture, Picture::Raw { .. });
+        let is_raw = matches!(source, ImageSource::Raw { .. });
         let bytes = image.pixels.len() as u64;
         let take = |room: u64| room.checked_sub(bytes);
         if !is_raw && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
@@ -337,14 +324,14 @@ mod tests {
     use super::*;
     use crate::{Crop, Interpolation, ResizeRule};
 
-    /// `count` grey pictures of 8 by 8 pixels; those at `broken` end before their data does.
+    /// `count` gray images of 8 by 8 pixels; those at `broken` end before their data does.
     fn samples(count: usize, broken: &[usize]) -> Arc<[Sample]> {
         let buffer: Arc<[u8]> = (0..count * 64).map(|i| (i * 31 % 256) as u8).collect();
         (0..count)
             .map(|index| Sample {
                 label: index % 3,
-                picture: Picture::Raw {
-                    name: format!("picture {index}"),
+                source: ImageSource::Raw {
+                    name: format!("image {index}"),
                     buffer: Arc::clone(&buffer),
                     offset: if broken.contains(&index) { buffer.len() - 10 } else { index * 64 },
                     width: 8,
@@ -417,7 +404,7 @@ mod tests {
         let mut names: Vec<String> =
             batches.iter().flat_map(|batch| batch.skipped.iter().map(|bad| bad.name.clone())).collect();
         names.sort();
-        assert_eq!(names, ["picture 0", "picture 5"]);
+        assert_eq!(names, ["image 0", "image 5"]);
         // What remains is what it would be without the broken ones.
         let whole = Loader::new(samples(9, &[]), config(2)).unwrap();
         let value = |loader: &Loader, index: usize| {

@@ -1,94 +1,115 @@
-//! Which images of a class are kept for validation: each by its own content, so that no other image matters.
+//! The parts of a data set.
 
-use crate::ContentKey;
+use std::fmt;
+use std::str::FromStr;
 
-/// Whether each of a class's images is kept for validation.
-///
-/// An image is kept when a number in `0..1` that its content and `seed` give is below `fraction`: adding, removing,
-/// renaming or moving others changes nothing for it, and copies of it go where it goes. The share is therefore
-/// `fraction` on average; of `n` images it deviates by about `sqrt(n * fraction * (1 - fraction))` images.
-///
-/// A class of two different images or more gives at least one and keeps at least one: the one with the smallest
-/// number, the one with the largest. Only there may one more image change the lot of another.
-pub(crate) fn held_out(keys: &[ContentKey], fraction: f64, seed: u64) -> Vec<bool> {
-    let draws: Vec<f64> = keys.iter().map(|key| key.draw(seed)).collect();
-    let mut different = draws.clone();
-    different.sort_unstable_by(f64::total_cmp);
-    different.dedup();
-    let below = different.partition_point(|&draw| draw < fraction);
-    let limit = match different.len() {
-        0 | 1 => 0.0,
-        _ if below == 0 => different[1],
-        count if below == count => different[count - 1],
-        _ => fraction,
-    };
-    draws.into_iter().map(|draw| draw < limit).collect()
+use serde::{Deserialize, Serialize};
+
+/// The part of a data set that a sample belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// What the weights are fitted to.
+    Train,
+    /// What choices are made by: the best epoch, the best setting.
+    Val,
+    /// What is looked at once, at the end.
+    Test,
+}
+
+impl Split {
+    /// Every split, in the order that reports list them.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Val, Self::Test];
+
+    /// The word that flags, manifests and folder names use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Val => "val",
+            Self::Test => "test",
+        }
+    }
+
+    /// The split that a folder or manifest word stands for, in any case: `training`, `Train_Set`, `valid`, `validation`,
+    /// `dev`, `development`, `testing` and the like.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        let letters: String = word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
+        let letters = letters.to_lowercase();
+        let stem = ["set", "data", "split", "images"].iter().find_map(|ending| letters.strip_suffix(ending));
+        match stem.unwrap_or(&letters) {
+            "train" | "training" => Some(Self::Train),
+            "val" | "valid" | "validate" | "validation" | "dev" | "devel" | "development" => Some(Self::Val),
+            "test" | "testing" => Some(Self::Test),
+            _ => None,
+        }
+    }
+
+    /// Whether a name is that of a split with something before or after it, such as `train_old` or `seg_test`.
+    pub(crate) fn is_in_name(name: &str) -> bool {
+        let mut words = name.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+        Self::from_word(name).is_some() || words.any(|word| Self::from_word(word).is_some())
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+/// A word that names no split.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a split: write train, val or test")]
+pub struct UnknownSplit(String);
+
+impl FromStr for Split {
+    type Err = UnknownSplit;
+
+    /// # Errors
+    ///
+    /// For any word but `train`, `val`, `test` and the other usual spellings of them.
+    fn from_str(word: &str) -> Result<Self, UnknownSplit> {
+        Self::from_word(word).ok_or_else(|| UnknownSplit(word.to_owned()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Picture;
-
-    fn keys(count: u64) -> Vec<ContentKey> {
-        (0..count).map(|seed| ContentKey::of(&Picture::Drawn { class: 0, seed })).collect()
-    }
-
-    fn count(held_out: &[bool]) -> usize {
-        held_out.iter().filter(|&&is_held_out| is_held_out).count()
-    }
 
     #[test]
-    fn one_more_image_moves_no_other() {
-        let keys = keys(300);
-        for seed in 0..20 {
-            let all = held_out(&keys, 0.2, seed);
-            for length in 60..300 {
-                assert_eq!(
-                    held_out(&keys[..length], 0.2, seed),
-                    all[..length],
-                    "{length} images, seed {seed}"
-                );
-            }
-            assert_eq!(held_out(&keys[100..], 0.2, seed), all[100..], "without the first ones, seed {seed}");
+    fn split_words_round_trip() {
+        for split in Split::ALL {
+            assert_eq!(split.to_string().parse::<Split>().unwrap(), split);
+            assert_eq!(serde_json::to_string(&split).unwrap(), format!("\"{split}\""));
         }
-    }
-
-    #[test]
-    fn the_share_is_about_the_one_asked_for() {
-        let keys = keys(10_000);
-        for (fraction, expected) in [(0.1, 1000), (0.2, 2000), (0.5, 5000)] {
-            let found = count(&held_out(&keys, fraction, 7));
-            assert!(found.abs_diff(expected) < 150, "{found} of {expected}");
-        }
-    }
-
-    #[test]
-    fn small_classes_keep_one_and_give_one() {
-        for fraction in [0.001, 0.2, 0.5, 0.999] {
-            for seed in 0..50 {
-                assert_eq!(count(&held_out(&keys(1), fraction, seed)), 0);
-                assert_eq!(count(&held_out(&keys(2), fraction, seed)), 1);
-                assert!((1..=4).contains(&count(&held_out(&keys(5), fraction, seed))));
+        for (split, words) in [
+            (
+                Split::Train,
+                &["Training", "TRAIN", "train_set", "training-data", "TrainSet", "train images"][..],
+            ),
+            (Split::Val, &["valid", "Validation", "VAL", "dev", "Development", "val_split"]),
+            (Split::Test, &["Testing", "TestSet", "test-images"]),
+        ] {
+            for word in words {
+                assert_eq!(word.parse::<Split>().unwrap(), split, "{word}");
             }
         }
     }
 
     #[test]
-    fn copies_of_an_image_stay_together() {
-        for seed in 0..50 {
-            let keys = [keys(6), keys(6), keys(3)].concat();
-            let held_out = held_out(&keys, 0.3, seed);
-            assert_eq!((&held_out[..6], &held_out[..3]), (&held_out[6..12], &held_out[12..]));
+    fn a_name_with_a_split_in_it_is_told_from_other_names() {
+        for name in ["train", "train_old", "seg_test", "2-Validation", "Training", "my test set"] {
+            assert!(Split::is_in_name(name), "{name}");
         }
-        let copies = vec![keys(1)[0]; 4];
-        assert_eq!(count(&held_out(&copies, 0.5, 0)), 0, "one image alone stays in training");
+        for name in ["trainer", "detest", "values", "contest", "set", "", "device"] {
+            assert!(!Split::is_in_name(name), "{name}");
+        }
     }
 
     #[test]
-    fn the_seed_decides() {
-        let keys = keys(40);
-        assert_eq!(held_out(&keys, 0.25, 3), held_out(&keys, 0.25, 3));
-        assert_ne!(held_out(&keys, 0.25, 3), held_out(&keys, 0.25, 4));
+    fn an_unknown_split_word_is_named_with_the_known_ones() {
+        let message = "holdout".parse::<Split>().unwrap_err().to_string();
+        assert!(message.contains("holdout") && message.contains("train, val or test"), "{message}");
     }
 }

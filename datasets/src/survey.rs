@@ -1,11 +1,11 @@
-//! A quick look at some pictures (their sizes, and whether they have colour), and a quicker one at all of them.
+//! A quick look at some images (their sizes, and whether they have color), and a quicker one at all of them.
 
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::{BadFile, DatasetError, DecodeLimits, Sample};
 
-/// The range of the pictures' sizes in pixels.
+/// The range of the images' sizes in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeRange {
     /// Columns.
@@ -39,30 +39,30 @@ impl Extent {
     }
 }
 
-/// What a look at some pictures found: enough to choose an image size.
+/// What a look at some images found: enough to choose an image size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Survey {
-    /// Sizes of the pictures that could be decoded.
+    /// Sizes of the images that could be decoded.
     pub sizes: SizeRange,
-    /// Whether none of them has colour.
-    pub grey: bool,
+    /// Whether none of them has color.
+    pub gray: bool,
     /// How many could be decoded.
     pub decoded: usize,
     /// How many could not.
     pub failed: usize,
 }
 
-/// Decodes at most `at_most` pictures, evenly spaced over the samples.
+/// Decodes at most `at_most` images, evenly spaced over the samples.
 ///
 /// # Errors
 ///
-/// When no picture can be decoded: what is wrong with the first.
+/// When no image can be decoded: what is wrong with the first.
 pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Result<Survey, DatasetError> {
     let looked_at = at_most.min(samples.len());
     let decoded: Vec<Result<(u32, u32, u8), DatasetError>> = (0..looked_at)
         .into_par_iter()
         .map(|index| {
-            let image = samples[index * samples.len() / looked_at].picture.decode_for_use(limits)?;
+            let image = samples[index * samples.len() / looked_at].source.decode_for_use(limits)?;
             Ok((image.width, image.height, image.channels))
         })
         .collect();
@@ -70,21 +70,21 @@ pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Resu
     match SizeRange::of(images().map(|&(width, height, _)| (width, height))) {
         Some(sizes) => Ok(Survey {
             sizes,
-            grey: images().all(|&(.., channels)| channels == 1),
+            gray: images().all(|&(.., channels)| channels == 1),
             decoded: images().count(),
             failed: decoded.iter().filter(|result| result.is_err()).count(),
         }),
-        None => Err(decoded.into_iter().find_map(Result::err).unwrap_or_else(|| DatasetError::Picture {
-            picture: "the data set".to_owned(),
-            reason: "there are no pictures to look at".to_owned(),
+        None => Err(decoded.into_iter().find_map(Result::err).unwrap_or_else(|| DatasetError::Image {
+            image: "the data set".to_owned(),
+            reason: "there are no images to look at".to_owned(),
         })),
     }
 }
 
 /// Looks at every image without decoding it, on all cores, and lists those that cannot be read; see
-/// [`Picture::probe`](crate::Picture::probe).
+/// [`ImageSource::probe`](crate::ImageSource::probe).
 pub fn probe(samples: &[Sample], limits: &DecodeLimits) -> Vec<BadFile> {
-    let bad = |sample: &Sample| Some(BadFile::new(&sample.picture, &sample.picture.probe(limits).err()?));
+    let bad = |sample: &Sample| Some(sample.source.as_bad_file(&sample.source.probe(limits).err()?));
     samples.par_iter().filter_map(bad).collect()
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let dataset = open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap();
         let survey = survey(&dataset.train, 3, &DecodeLimits::default()).unwrap();
         assert_eq!(survey.sizes.width, Extent { min: 8, median: 16, max: 24 });
-        assert_eq!((survey.grey, survey.decoded, survey.failed), (true, 3, 0));
+        assert_eq!((survey.gray, survey.decoded, survey.failed), (true, 3, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Descriptions made of anything, each where the program reads it: a model file's header, `--model` and `--recipe` files, a run's
 //! `config.toml`, `config.json` and `preprocessor_config.json` of other libraries. An error or a value, never a panic, and no more memory than
-//! the weights beside it are worth.
+//! the weights next to it are worth.
 //!
 //! The first byte says which; begin with what `tests/fixtures` and `vitrine inspect MODEL --json` have, a digit from 0 to 5 before it.
 //! Run it as `weights` is run.

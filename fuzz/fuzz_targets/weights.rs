@@ -24,6 +24,6 @@ fuzz_target!(|content: &[u8]| {
             }
         }
     }
-    // A configuration beside it would be found: there is none.
+    // A configuration next to it would be found: there is none.
     let _ = import::load(&path, &Options::default());
 });

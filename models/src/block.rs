@@ -1,4 +1,4 @@
-//! The residual block: a token mixer, then an MLP on every token, each normalised and added.
+//! The residual block: a token mixer, then an MLP on every token, each normalized and added.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};

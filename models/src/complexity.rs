@@ -4,13 +4,14 @@
 //! `w` tokens of `C` values, attention over everything costs `4hwC² + 2(hw)²C`, in windows of `M` by `M` tokens
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
-use crate::{ChannelGate, MlpKind, ModelConfig, Pool, Tokeniser};
+use crate::attention::product;
+use crate::{ChannelGate, MlpKind, ModelConfig, Pool, Tokenizer};
 
 /// Multiply-adds of one image through a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Complexity {
     /// From pixels to tokens.
-    pub tokeniser: u64,
+    pub tokenizer: u64,
     /// To queries, keys and values, and back from the joined heads.
     pub projections: u64,
     /// Queries with keys, and weights with values.
@@ -30,11 +31,11 @@ pub struct Complexity {
 impl Complexity {
     /// The cost of a validated configuration.
     pub fn of(config: &ModelConfig) -> Self {
-        let mut cost = Self { tokeniser: tokeniser(config), ..Self::default() };
+        let mut cost = Self { tokenizer: tokenizer(config), ..Self::default() };
         for stage in 0..config.num_stages() {
             if stage > 0 {
                 let [rows, columns] = config.stage_grid(stage);
-                let copies = if config.tokeniser == Tokeniser::ShiftedPatch { 5 } else { 1 };
+                let copies = if config.tokenizer == Tokenizer::ShiftedPatch { 5 } else { 1 };
                 let input = 4 * copies * config.stage_dim(stage - 1);
                 cost.merging += product([rows * columns, input, config.stage_dim(stage)]);
             }
@@ -55,7 +56,7 @@ impl Complexity {
     /// The kinds of layers, with what each costs.
     pub fn by_kind(&self) -> [(&'static str, u64); 7] {
         [
-            ("tokeniser", self.tokeniser),
+            ("tokenizer", self.tokenizer),
             ("projections", self.projections),
             ("attention", self.attention),
             ("mlp", self.mlp),
@@ -135,15 +136,15 @@ impl Complexity {
     }
 }
 
-fn tokeniser(config: &ModelConfig) -> u64 {
+fn tokenizer(config: &ModelConfig) -> u64 {
     let [rows, columns] = config.grid();
     let patch = |copies| {
         product([rows * columns, copies * config.channels * config.patch_size.pow(2), config.embed_dim])
     };
-    match config.tokeniser {
-        Tokeniser::Patch => patch(1),
-        Tokeniser::ShiftedPatch => patch(5),
-        Tokeniser::Convolution { layers, kernel_size } => {
+    match config.tokenizer {
+        Tokenizer::Patch => patch(1),
+        Tokenizer::ShiftedPatch => patch(5),
+        Tokenizer::Convolution { layers, kernel_size } => {
             let size = config.image_size;
             let mut inputs = config.channels;
             (0..layers)
@@ -157,11 +158,6 @@ fn tokeniser(config: &ModelConfig) -> u64 {
                 .sum()
         }
     }
-}
-
-/// Of whole numbers that together may not fit a `usize` of 32 bits.
-pub(crate) fn product<const N: usize>(factors: [usize; N]) -> u64 {
-    factors.iter().map(|&factor| factor as u64).product()
 }
 
 #[cfg(test)]

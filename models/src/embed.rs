@@ -6,19 +6,19 @@ use burn::tensor::{Device, Tensor, activation, module};
 
 use crate::linear::{Linear, normal, uniform};
 use crate::norm::LayerNorm;
-use crate::{ModelConfig, Tokeniser as Kind, ops};
+use crate::{ModelConfig, Tokenizer as Kind, ops};
 
-/// The tokeniser that the configuration chooses, and the norm after it, if any.
+/// The tokenizer that the configuration chooses, and the norm after it, if any.
 #[derive(Module, Debug)]
 pub struct TokenEmbed {
-    tokeniser: Tokeniser,
+    tokenizer: Tokenizer,
     norm: Option<LayerNorm>,
 }
 
-/// One of the tokenisers that a configuration chooses from.
+/// One of the tokenizers that a configuration chooses from.
 #[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant)] // one a model
-pub enum Tokeniser {
+#[allow(clippy::large_enum_variant)] // one per model
+pub enum Tokenizer {
     /// Patches, shifted or not.
     Patch(PatchEmbed),
     /// Convolutions.
@@ -28,23 +28,23 @@ pub enum Tokeniser {
 impl TokenEmbed {
     /// Fresh parameters.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let tokeniser = match config.tokeniser {
-            Kind::Patch | Kind::ShiftedPatch => Tokeniser::Patch(PatchEmbed::new(config, device)),
+        let tokenizer = match config.tokenizer {
+            Kind::Patch | Kind::ShiftedPatch => Tokenizer::Patch(PatchEmbed::new(config, device)),
             Kind::Convolution { layers, kernel_size } => {
-                Tokeniser::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
+                Tokenizer::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
             }
         };
         let norm = config.embed_norm.then(|| LayerNorm::new(config.embed_dim, config.norm_epsilon, device));
-        Self { tokeniser, norm }
+        Self { tokenizer, norm }
     }
 
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, height * width / patch_size², dim]`, tokens in reading order
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        let tokens = match &self.tokeniser {
-            Tokeniser::Patch(patches) => patches.forward(images),
-            Tokeniser::Convolution(convolution) => convolution.forward(images),
+        let tokens = match &self.tokenizer {
+            Tokenizer::Patch(patches) => patches.forward(images),
+            Tokenizer::Convolution(convolution) => convolution.forward(images),
         };
         match &self.norm {
             Some(norm) => norm.forward(tokens),
@@ -69,7 +69,7 @@ pub struct PatchEmbed {
 impl PatchEmbed {
     /// Fresh parameters, drawn as PyTorch draws a convolution's.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let shifted = config.tokeniser == Kind::ShiftedPatch;
+        let shifted = config.tokenizer == Kind::ShiftedPatch;
         let copies = if shifted { 5 } else { 1 };
         let inputs = copies * config.channels * config.patch_size * config.patch_size;
         let bound = 1.0 / (inputs as f64).sqrt();
@@ -127,7 +127,7 @@ pub fn with_diagonal_shifts(map: Tensor<4>, shift: usize) -> Tensor<4> {
     Tensor::cat(copies, 1)
 }
 
-/// The convolutional tokeniser of Compact Transformers (Hassani et al. 2021, section 3.3).
+/// The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3).
 #[derive(Module, Debug)]
 pub struct ConvolutionEmbed {
     /// Kernels without bias: `[out, in, kernel, kernel]`.

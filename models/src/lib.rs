@@ -30,7 +30,7 @@ pub mod memory;
 pub mod mlp;
 pub mod norm;
 pub mod ops;
-pub mod pool;
+pub mod pooling;
 pub mod position;
 pub mod preset;
 pub mod rotary;
@@ -39,14 +39,15 @@ pub mod stage;
 extern crate self as vitrine_models;
 #[cfg(test)]
 mod testing;
+mod validate;
 pub mod vision_transformer;
 pub mod weights;
 
-pub use attention::Mixer;
 pub use complexity::Complexity;
 pub use config::{
-    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, MlpKind,
-    ModelConfig, Normaliser, PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, Mixer,
+    MlpKind, ModelConfig, Normalizer, PerStage, Pool, Position, PositionPlace, RelativePosition, Score,
+    Tokenizer,
 };
 pub use memory::StepMemory;
 pub use vision_transformer::VisionTransformer;

@@ -1,4 +1,4 @@
-//! The affine layer and the initialiser that all layers share.
+//! The affine layer and the initializer that all layers share.
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};

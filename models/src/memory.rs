@@ -3,8 +3,8 @@
 //! Of each token a block keeps for the backward pass about eight times its width (norms, queries, keys, values, what is mixed, sums) and
 //! four times the MLP's. Parameters are there with their gradients and both moments of AdamW.
 
-use crate::config::bounds;
-use crate::{ModelConfig, Normaliser, Score};
+use crate::validate::parameters;
+use crate::{ModelConfig, Normalizer, Score};
 
 /// What a step of a model holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl StepMemory {
         let image = (config.channels * size.height * size.width) as u64;
         let blocks = Blocks::of(config);
         Self {
-            parameters: 4 * bounds::parameters(config) as u64,
+            parameters: 4 * parameters(config) as u64,
             kept: 4 * (3 * image + blocks.kept),
             kept_with_checkpointing: 4 * (3 * image + 2 * blocks.inputs + blocks.largest),
             forward: 4 * (2 * image + blocks.largest / 2),
@@ -60,7 +60,7 @@ impl Blocks {
     fn of(config: &ModelConfig) -> Self {
         let options = &config.attention;
         let keeps_maps = options.talking_heads
-            || options.normaliser != Normaliser::Softmax
+            || options.normalizer != Normalizer::Softmax
             || options.score == Score::Additive
             || config.attention_dropout > 0.0;
         let mut blocks = Self::default();

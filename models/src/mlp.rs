@@ -62,7 +62,7 @@ impl Mlp {
         self.fc2.forward(self.dropout.forward(between(hidden)))
     }
 
-    /// The patches mapped, with their neighbours; the prefix tokens weighed by them.
+    /// The patches mapped, with their neighbors; the prefix tokens weighed by them.
     fn among_patches(
         &self,
         depthwise: &DepthwiseChannel,
@@ -72,7 +72,7 @@ impl Mlp {
     ) -> Tensor<3> {
         let [_, tokens, _] = x.dims();
         let patches = x.clone().narrow(1, prefix, tokens - prefix);
-        let patches = self.map(patches, |hidden| depthwise.among_neighbours(hidden, grid));
+        let patches = self.map(patches, |hidden| depthwise.among_neighbors(hidden, grid));
         match &depthwise.prefix {
             Some(gate) => {
                 Tensor::cat(vec![x.narrow(1, 0, prefix) * gate.weight(patches.clone()), patches], 1)
@@ -89,7 +89,7 @@ fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x * (inner.tanh() + 1.0) * 0.5
 }
 
-/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): patches are mixed with their neighbours in
+/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): patches are mixed with their neighbors in
 /// each channel, and the channels of prefix tokens are weighed by the mean of the patches.
 ///
 /// The batch norms of the original are left out: the block's own norms do their work.
@@ -126,7 +126,7 @@ impl DepthwiseChannel {
     }
 
     /// `x + gelu(convolution(x))` of the patches.
-    fn among_neighbours(&self, x: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
+    fn among_neighbors(&self, x: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
         let [batch, patches, hidden] = x.dims();
         let map = x.clone().swap_dims(1, 2).reshape([batch, hidden, rows, columns]);
         let map = ops::same_conv2d(map, self.conv.val(), Some(self.conv_bias.val()));

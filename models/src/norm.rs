@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::{linear::constant, ops};
 
-/// Normalises the last dimension to mean 0 and variance 1, then scales and shifts it.
+/// Normalizes the last dimension to mean 0 and variance 1, then scales and shifts it.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// Scale `[dim]`, ones at the start.

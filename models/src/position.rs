@@ -110,16 +110,16 @@ fn resample_axis(values: &[f32], [outer, length, inner]: [usize; 3], target: usi
 fn taps(place: usize, length: usize, target: usize) -> Vec<(usize, f64)> {
     let scale = length as f64 / target as f64;
     let width = scale.max(1.0);
-    let centre = (place as f64 + 0.5) * scale;
-    let first = ((centre - 2.0 * width + 0.5) as isize).max(0) as usize;
-    let end = ((centre + 2.0 * width + 0.5) as usize).min(length);
+    let center = (place as f64 + 0.5) * scale;
+    let first = ((center - 2.0 * width + 0.5) as isize).max(0) as usize;
+    let end = ((center + 2.0 * width + 0.5) as usize).min(length);
     let cubic = |x: f64| match x.abs() {
         x if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
         x if x < 2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
         _ => 0.0,
     };
     let weights: Vec<f64> =
-        (first..end).map(|source| cubic((source as f64 - centre + 0.5) / width)).collect();
+        (first..end).map(|source| cubic((source as f64 - center + 0.5) / width)).collect();
     let sum: f64 = weights.iter().sum();
     (first..end).zip(weights).map(|(source, weight)| (source, weight / sum)).collect()
 }

@@ -6,7 +6,7 @@
 
 use crate::{
     AttentionOptions, BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, Pool, Position, PositionPlace,
-    RelativePosition, Score, Tokeniser,
+    RelativePosition, Score, Tokenizer,
 };
 
 /// A named configuration.
@@ -82,7 +82,7 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         attention_dropout: 0.0,
         drop_path: 0.0,
         mixers: vec![Mixer::Global],
-        tokeniser: Tokeniser::Patch,
+        tokenizer: Tokenizer::Patch,
         attention: AttentionOptions::default(),
         channel_attention: None,
     }
@@ -206,7 +206,7 @@ fn small_images() -> Vec<Preset> {
         ),
         row(
             "vit_pico_patch4_28",
-            "28 grey pixels in minutes on a CPU, 0.5 M parameters",
+            "28 gray pixels in minutes on a CPU, 0.5 M parameters",
             pooled(28, 1, pico),
         ),
         row(
@@ -215,23 +215,23 @@ fn small_images() -> Vec<Preset> {
             ModelConfig {
                 class_token: true,
                 pool: Pool::ClassToken,
-                ..compact(4, Tokeniser::Patch, COMPACT)
+                ..compact(4, Tokenizer::Patch, COMPACT)
             },
         ),
         row(
             "cvt_7_4",
             "CVT-7/4 (Hassani et al. 2021), 3.7 M parameters",
-            compact(4, Tokeniser::Patch, COMPACT),
+            compact(4, Tokenizer::Patch, COMPACT),
         ),
         row(
             "cct_2_3x2",
             "CCT-2/3x2 (Hassani et al. 2021), 0.3 M parameters",
-            compact(4, Tokeniser::Convolution { layers: 2, kernel_size: 3 }, (128, 2, 2, 1.0)),
+            compact(4, Tokenizer::Convolution { layers: 2, kernel_size: 3 }, (128, 2, 2, 1.0)),
         ),
         row(
             "cct_7_3x1",
             "CCT-7/3x1 (Hassani et al. 2021), 3.8 M parameters",
-            compact(2, Tokeniser::Convolution { layers: 1, kernel_size: 3 }, COMPACT),
+            compact(2, Tokenizer::Convolution { layers: 1, kernel_size: 3 }, COMPACT),
         ),
         row(
             "vit_small_data_patch4_32",
@@ -262,7 +262,7 @@ fn small_images() -> Vec<Preset> {
 }
 
 /// A Compact Transformer: sequence pooling, and blocks as in the code of Hassani et al. 2021.
-fn compact(patch_size: usize, tokeniser: Tokeniser, size: Size) -> ModelConfig {
+fn compact(patch_size: usize, tokenizer: Tokenizer, size: Size) -> ModelConfig {
     ModelConfig {
         qkv_bias: false,
         class_token: false,
@@ -271,7 +271,7 @@ fn compact(patch_size: usize, tokeniser: Tokeniser, size: Size) -> ModelConfig {
         block: BlockStyle::Compact,
         attention_dropout: 0.1,
         drop_path: 0.1,
-        tokeniser,
+        tokenizer,
         ..plain(32, patch_size, size)
     }
 }
@@ -280,10 +280,10 @@ fn small_swin() -> ModelConfig {
     ModelConfig { mlp_ratio: 2.0, ..swin(32, 2, 4, ([2, 6, 4], [3, 6, 12], 96)) }
 }
 
-/// Shifted patch tokenisation and locality self-attention (Lee et al. 2021, sections 3.1 and 3.2).
+/// Shifted patch tokenization and locality self-attention (Lee et al. 2021, sections 3.1 and 3.2).
 fn small_data(base: ModelConfig) -> ModelConfig {
     ModelConfig {
-        tokeniser: Tokeniser::ShiftedPatch,
+        tokenizer: Tokenizer::ShiftedPatch,
         attention: AttentionOptions { score: Score::Locality, ..base.attention },
         ..base
     }

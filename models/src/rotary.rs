@@ -3,8 +3,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// Turns pairs of values of queries and keys by angles that grow with the row (first half of a head) and the column (second
-/// half), so that a score depends on the offset between two patches alone. Prefix tokens are not turned.
+/// Rotates pairs of values of queries and keys by angles that grow with the row (first half of a head) and the column (second
+/// half), so that a score depends on the offset between two patches alone. Prefix tokens are not rotated.
 #[derive(Module, Debug)]
 pub struct Rotary {
     /// `[1, 1, tokens, 2, 1, head_dim / 4]`.
@@ -43,8 +43,8 @@ impl Rotary {
         let x: Tensor<6> = x.reshape([batch, heads, tokens, 2, 2, head_dim / 4]);
         let (a, b) = (x.clone().narrow(4, 0, 1), x.narrow(4, 1, 1));
         let (cos, sin) = (self.cos.clone(), self.sin.clone());
-        let turned = vec![a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
-        Tensor::cat(turned, 4).reshape(shape)
+        let rotated = vec![a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
+        Tensor::cat(rotated, 4).reshape(shape)
     }
 }
 

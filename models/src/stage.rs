@@ -9,7 +9,7 @@ use crate::linear::Linear;
 use crate::norm::LayerNorm;
 use crate::ops::{RowMap, gather_rows};
 use crate::rotary::Rotary;
-use crate::{BlockStyle, ModelConfig, Position, Tokeniser};
+use crate::{BlockStyle, ModelConfig, Position, Tokenizer};
 
 /// Blocks on one grid. A plain model is a single stage.
 #[derive(Module, Debug)]
@@ -132,9 +132,9 @@ pub struct PatchMerging {
 }
 
 impl PatchMerging {
-    /// The merge before `stage`, which is at least 1. Swin v2 normalises after the reduction, the others before it.
+    /// The merge before `stage`, which is at least 1. Swin v2 normalizes after the reduction, the others before it.
     pub fn new(config: &ModelConfig, stage: usize, device: &Device) -> Self {
-        let shifted = config.tokeniser == Tokeniser::ShiftedPatch;
+        let shifted = config.tokenizer == Tokenizer::ShiftedPatch;
         let shifts: &[[isize; 2]] =
             if shifted { &[[0, 0], [-1, -1], [-1, 1], [1, -1], [1, 1]] } else { &[[0, 0]] };
         let grid = config.stage_grid(stage - 1);

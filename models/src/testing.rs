@@ -5,7 +5,7 @@
 
 use vitrine_models::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, ImageSize, Mixer, MlpKind,
-    ModelConfig, Normaliser, Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser, preset,
+    ModelConfig, Normalizer, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer, preset,
 };
 
 /// Numbers between -1 and 1 that look random.
@@ -41,8 +41,8 @@ pub fn variants() -> Vec<ModelConfig> {
     for score in
         [Score::ScaledDot, Score::Dot, Score::Bilinear, Score::Additive, Score::Cosine, Score::Locality]
     {
-        for normaliser in [Normaliser::Softmax, Normaliser::Relu, Normaliser::Hard] {
-            let attention = AttentionOptions { score, normaliser, ..AttentionOptions::default() };
+        for normalizer in [Normalizer::Softmax, Normalizer::Relu, Normalizer::Hard] {
+            let attention = AttentionOptions { score, normalizer, ..AttentionOptions::default() };
             all.push(ModelConfig { attention, ..token.clone() });
         }
     }
@@ -51,7 +51,7 @@ pub fn variants() -> Vec<ModelConfig> {
         all.push(ModelConfig { attention, ..token.clone() });
     }
     for mixers in [
-        vec![Mixer::Neighbourhood(1)],
+        vec![Mixer::Neighborhood(1)],
         vec![Mixer::CrossCovariance],
         vec![Mixer::Global, Mixer::CrossCovariance],
     ] {
@@ -89,9 +89,9 @@ pub fn variants() -> Vec<ModelConfig> {
             all.push(ModelConfig { channel_attention: gate, ..stages() });
         }
     }
-    all.push(ModelConfig { tokeniser: Tokeniser::ShiftedPatch, ..token.clone() });
-    all.push(ModelConfig { tokeniser: Tokeniser::ShiftedPatch, ..stages() });
-    all.push(ModelConfig { tokeniser: Tokeniser::Convolution { layers: 2, kernel_size: 3 }, ..token });
+    all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..token.clone() });
+    all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..stages() });
+    all.push(ModelConfig { tokenizer: Tokenizer::Convolution { layers: 2, kernel_size: 3 }, ..token });
     let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..base() };
     all.push(ModelConfig { distillation_token: true, ..with_class.clone() });
     all.push(ModelConfig { class_depth: 2, layer_scale: Some(0.1), ..with_class });

@@ -1,4 +1,4 @@
-//! The whole model: tokeniser, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
+//! The whole model: tokenizer, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
 
 mod checkpointing;
 
@@ -11,10 +11,10 @@ use crate::embed::TokenEmbed;
 use crate::head::Head;
 use crate::linear::normal;
 use crate::norm::LayerNorm;
-use crate::pool::{Pooling, normalises_mean};
+use crate::pooling::{Pooling, normalizes_mean};
 use crate::position::PositionEmbedding;
 use crate::stage::Stage;
-use crate::{BlockStyle, ModelConfig, PositionPlace};
+use crate::{BlockStyle, ConfigError, ModelConfig, PositionPlace};
 
 /// Images to class logits.
 #[derive(Module, Debug)]
@@ -37,11 +37,22 @@ pub struct VisionTransformer {
     config: ModelConfig,
 }
 
+impl ModelConfig {
+    /// Builds the model with fresh parameters; on an autodiff device it can be trained.
+    ///
+    /// # Errors
+    /// When the configuration is not valid: see [`Self::validate`].
+    pub fn init(&self, device: &Device) -> Result<VisionTransformer, ConfigError> {
+        self.validate()?;
+        Ok(VisionTransformer::new(self, device))
+    }
+}
+
 impl VisionTransformer {
     /// A model of a validated configuration; [`ModelConfig::init`] checks first.
     pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
         let (dim, last) = (config.embed_dim, config.last_dim());
-        let tokens_are_normalised = !normalises_mean(config) && config.block != BlockStyle::PostNorm;
+        let tokens_are_normalized = !normalizes_mean(config) && config.block != BlockStyle::PostNorm;
         let token = |count: usize, deviation| (count > 0).then(|| normal([1, count, dim], deviation, device));
         // As timm draws them: those that join the patches at once are next to nothing.
         let class_deviation = if config.class_depth > 0 { 0.02 } else { 1e-6 };
@@ -54,7 +65,7 @@ impl VisionTransformer {
             embed_dropout: DropoutConfig::new(config.dropout).init(),
             stages: (0..config.num_stages()).map(|stage| Stage::new(config, stage, device)).collect(),
             class_blocks: (0..config.class_depth).map(|_| ClassBlock::new(config, device)).collect(),
-            norm: tokens_are_normalised.then(|| LayerNorm::new(last, config.norm_epsilon, device)),
+            norm: tokens_are_normalized.then(|| LayerNorm::new(last, config.norm_epsilon, device)),
             pooling: Pooling::new(config, device),
             head: Head::new(config, device),
             distillation_head: config.distillation_token.then(|| Head::new(config, device)),
@@ -74,7 +85,7 @@ impl VisionTransformer {
         self.classify(self.features(images))
     }
 
-    /// The tokens after the last block (normalised, but where the mean is), as timm's `forward_features`.
+    /// The tokens after the last block (normalized, but where the mean is), as timm's `forward_features`.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
@@ -101,7 +112,7 @@ impl VisionTransformer {
     }
 
     /// Draws every parameter that was not used yet: after this, the values depend on nothing that comes later.
-    pub fn materialise(&self) {
+    pub fn initialize(&self) {
         struct Touch;
         impl ModuleVisitor for Touch {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -184,7 +195,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{self, base};
-    use crate::{ImageSize, Normaliser, Position};
+    use crate::{ImageSize, Normalizer, Position};
     use burn::module::ModuleMapper;
     use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
 
@@ -281,7 +292,7 @@ mod tests {
         /// Of the direction.
         squared_length: f64,
         /// Gradient times direction.
-        slope: f64,
+        derivative: f64,
         /// Parameters that the logits do not depend on.
         without: usize,
     }
@@ -301,7 +312,7 @@ mod tests {
                 self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let direction = gradient * (self.random >> 40) as f32 / (1u64 << 23) as f32;
                 self.squared_length += f64::from(direction).powi(2);
-                self.slope += f64::from(direction) * f64::from(gradient);
+                self.derivative += f64::from(direction) * f64::from(gradient);
                 *value += self.size * direction;
             }
             Param::initialized(param.id, Tensor::from_data(moved, &value.device()))
@@ -312,7 +323,7 @@ mod tests {
     fn gradients_are_those_of_finite_differences() {
         let device = Device::default().autodiff();
         // The gradient of a hard choice is softmax's, not its own.
-        for config in testing::variants().into_iter().filter(|c| c.attention.normaliser != Normaliser::Hard) {
+        for config in testing::variants().into_iter().filter(|c| c.attention.normalizer != Normalizer::Hard) {
             let config = ModelConfig { attention_dropout: 0.0, ..config };
             let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
             let images = images(&config, 2, &device);
@@ -320,8 +331,14 @@ mod tests {
             let loss = |model: &VisionTransformer| (model.forward(images.clone()) * weights.clone()).sum();
             let grads = loss(&model).backward();
             let step = |size: f32| {
-                let mut along =
-                    Along { grads: &grads, size, random: 9, squared_length: 0.0, slope: 0.0, without: 0 };
+                let mut along = Along {
+                    grads: &grads,
+                    size,
+                    random: 9,
+                    squared_length: 0.0,
+                    derivative: 0.0,
+                    without: 0,
+                };
                 let moved = model.clone().map(&mut along);
                 (f64::from(loss(&moved).into_scalar::<f32>()), along)
             };
@@ -329,11 +346,11 @@ mod tests {
             assert_eq!(along.without, 0, "{config:?}");
             // Half a hundredth of a unit along the direction, to each side.
             let size = (5e-3 / along.squared_length.sqrt()) as f32;
-            let slope = (step(size).0 - step(-size).0) / (2.0 * f64::from(size));
+            let derivative = (step(size).0 - step(-size).0) / (2.0 * f64::from(size));
             assert!(
-                (slope / along.slope - 1.0).abs() < 0.02,
-                "{slope} by differences, {} by gradients: {config:?}",
-                along.slope
+                (derivative / along.derivative - 1.0).abs() < 0.02,
+                "{derivative} by differences, {} by gradients: {config:?}",
+                along.derivative
             );
         }
     }
@@ -343,7 +360,7 @@ mod tests {
         let device = Device::default();
         let config = ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, ..base() };
         let model = config.init(&device.clone().autodiff()).unwrap();
-        model.materialise();
+        model.initialize();
         let images = Tensor::<4>::random([2, 2, 8, 12], Distribution::Default, &device);
         let gap = |a: Tensor<2>, b: Tensor<2>| (a - b).abs().max().into_scalar::<f32>();
         let tracked = || Tensor::from_data(images.to_data(), &device.clone().autodiff());

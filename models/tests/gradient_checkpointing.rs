@@ -38,7 +38,7 @@ fn the_second_forward_pass_drops_what_the_first_one_dropped() {
         ..testing::base()
     };
     let model = config.init(&device).unwrap();
-    model.materialise();
+    model.initialize();
     let shape = [3, config.channels, config.image_size.height, config.image_size.width];
     let images = TensorData::new(testing::numbers(shape.iter().product(), 6), shape);
     let images = Tensor::<4>::from_data(images, &device);
@@ -63,6 +63,9 @@ fn the_second_forward_pass_drops_what_the_first_one_dropped() {
     };
     let (_, squared_norm) = moved(0.0);
     let step = 5e-3 / squared_norm.sqrt();
-    let slope = (moved(step).0 - moved(-step).0) / (2.0 * step);
-    assert!((slope / squared_norm - 1.0).abs() < 0.02, "{slope} by differences, {squared_norm} by gradients");
+    let derivative = (moved(step).0 - moved(-step).0) / (2.0 * step);
+    assert!(
+        (derivative / squared_norm - 1.0).abs() < 0.02,
+        "{derivative} by differences, {squared_norm} by gradients"
+    );
 }

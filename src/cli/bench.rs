@@ -3,18 +3,18 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
-use vitrine_models::{ModelConfig, VisionTransformer, ops};
+use vitrine_models::{ModelConfig, VisionTransformer};
 
-use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::memory::{self, Work};
 use crate::output::outln;
 use crate::recipe::Recipe;
-use crate::train::optimiser;
+use crate::train::Learner;
 use crate::train::plan::named_model;
 use crate::usage::usage;
 
@@ -25,7 +25,7 @@ pub(super) struct Bench {
     /// Preset or TOML file to measure.
     #[arg(long, value_name = "NAME|FILE", default_value = "vit_tiny_patch16_224", aliases = aliases::MODEL)]
     model: String,
-    /// Images a step.
+    /// Images per step.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     /// Steps that are timed, after warm-up; the median counts.
@@ -117,24 +117,16 @@ impl Bench {
     /// Times of training steps: forward, loss, backward, clipping, AdamW.
     fn train(&self, config: &ModelConfig, device: &Device) -> Result<Vec<f64>> {
         let tracked = device.clone().autodiff();
-        let mut model = config.init(&tracked)?;
-        let recipe = Recipe::default();
-        let mut optimiser = optimiser::adamw(&recipe);
+        let recipe = Recipe { gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
+        let mut learner = Learner::new(config.init(&tracked)?, &recipe);
         let images = images(config, self.batch_size, &tracked);
         let classes = config.num_classes;
         let targets = Tensor::<2>::full([self.batch_size, classes], 1.0 / classes as f64, &tracked);
+        let mut updates = 0;
         let mut step = || -> Result<()> {
-            let loss = |logits| ops::cross_entropy(logits, targets.clone());
-            let grads = if self.gradient_checkpointing {
-                let mut all = GradientsAccumulator::new();
-                let add = |grads| all.accumulate(&model, GradientsParams::from_grads(grads, &model));
-                model.checkpointed_gradients(images.clone(), 0, loss, add);
-                all.grads()
-            } else {
-                GradientsParams::from_grads(loss(model.forward(images.clone())).backward(), &model)
-            };
-            let grads = optimiser::clip_global_norm(&model, grads, recipe.clip_norm);
-            model = optimiser.step(recipe.learning_rate, model.clone(), grads);
+            updates += 1;
+            learner.backward(&recipe, images.clone(), targets.clone(), 0);
+            learner.update(&recipe, recipe.learning_rate, updates);
             device.sync().context("the device failed")
         };
         times(self.steps, &mut step)
@@ -178,7 +170,7 @@ fn times(steps: usize, step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>>
 fn range(times: &[f64]) -> String {
     let fastest = times.iter().copied().fold(f64::INFINITY, f64::min);
     let slowest = times.iter().copied().fold(0.0, f64::max);
-    format!("{fastest:.1} to {slowest:.1} ms a step")
+    format!("{fastest:.1} to {slowest:.1} ms per step")
 }
 
 fn median(times: &[f64]) -> f64 {

@@ -1,4 +1,4 @@
-//! `vitrine classify`: what is in these pictures.
+//! `vitrine classify`: what is in these images.
 
 mod batches;
 mod folder;
@@ -9,21 +9,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use vitrine_datasets::Picture;
+use vitrine_datasets::ImageSource;
 
 use self::batches::Batches;
 use self::print::{Format, Printer, Selection};
 use super::file_size::FileSizeArgs;
-use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use super::{DeviceArgs, Status, ThreadArgs};
 use crate::Classifier;
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::memory::{self, Work};
 use crate::usage::usage;
 
-/// Classify pictures.
+/// Classify images.
 ///
 /// Results come in the order of the input, as soon as they are there; a batch is not waited for when no more input comes.
-/// A picture that cannot be read gives a message
+/// An image that cannot be read gives a message
 /// on standard error and status 1 at the end; it never stops the others.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine classify model.safetensors cat.jpg photos/ '*.png'\n  \
@@ -33,16 +34,16 @@ pub(super) struct Classify {
     /// Model file or run folder.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Pictures, folders (searched with all below), glob patterns, or - for a list of paths on standard input.
+    /// Images, folders (searched with all below), glob patterns, or - for a list of paths on standard input.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// How many classes to name for each picture.
+    /// How many classes to name for each image.
     #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
     top: usize,
     /// Form of the output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Call a picture unknown when the best class has a lower probability than this.
+    /// Call an image unknown when the best class has a lower probability than this.
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     threshold: Option<f64>,
     /// Add the logits of all classes (with --format jsonl).
@@ -51,7 +52,7 @@ pub(super) struct Classify {
     /// The list of paths on standard input is separated by zero bytes, as `find -print0` writes it.
     #[arg(short = '0', long)]
     null: bool,
-    /// Pictures a forward pass.
+    /// Images a forward pass.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     #[command(flatten)]
@@ -109,8 +110,8 @@ fn classify(
     batch: Vec<Result<PathBuf, Unreadable>>,
     printer: &mut Printer,
 ) -> Result<Status> {
-    let pictures: Vec<Picture> = batch.iter().flatten().cloned().map(Picture::File).collect();
-    let mut results = classifier.classify(&pictures).into_iter();
+    let images: Vec<ImageSource> = batch.iter().flatten().cloned().map(ImageSource::File).collect();
+    let mut results = classifier.classify(&images).into_iter();
     let mut status = Status::Done;
     for input in batch {
         let (path, result) = match input {
@@ -128,7 +129,7 @@ fn classify(
     Ok(status)
 }
 
-/// Every picture that the arguments mean.
+/// Every image that the arguments mean.
 fn inputs(paths: Vec<PathBuf>, separator: u8) -> impl Iterator<Item = Result<PathBuf, Unreadable>> {
     paths.into_iter().flat_map(move |path| -> Box<dyn Iterator<Item = _>> {
         if path == Path::new("-") {
@@ -144,7 +145,7 @@ fn inputs(paths: Vec<PathBuf>, separator: u8) -> impl Iterator<Item = Result<Pat
     })
 }
 
-/// An input that is no picture, and why.
+/// An input that is no image, and why.
 struct Unreadable {
     path: String,
     message: String,

@@ -9,7 +9,8 @@ use serde::Serialize;
 use vitrine_datasets::{Loader, LoaderConfig};
 
 use super::data::DataArgs;
-use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::evaluate::{Metrics, NOT_FINITE, Part, Selection, predict, table};
 use crate::memory::{self, Work};
@@ -37,7 +38,7 @@ pub(super) struct Evaluate {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Pictures a forward pass.
+    /// Images a forward pass.
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     #[command(flatten)]
@@ -82,7 +83,7 @@ impl Evaluate {
         if let Some(&first) = broken.first() {
             bail!(
                 "{}: {NOT_FINITE} (so for {} of {} images)",
-                selection.samples[predicted.indices[first]].picture.name(),
+                selection.samples[predicted.indices[first]].source.name(),
                 broken.len(),
                 predicted.indices.len()
             );

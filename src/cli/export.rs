@@ -7,8 +7,9 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use vitrine_models::weights::Layout;
 
+use super::Status;
 use super::import::same_file;
-use super::{Status, aliases};
+use crate::aliases;
 use crate::output::{note, outln};
 use crate::{export, model_file, weights_file::Precision};
 

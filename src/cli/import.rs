@@ -7,8 +7,9 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use vitrine_models::weights::Layout;
 
-use super::{Status, aliases};
+use super::Status;
 use crate::Classifier;
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::hub;
 use crate::import::{self, Account, Options, verify};
@@ -21,7 +22,7 @@ use crate::weights_file::Precision;
 ///
 /// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json as Hugging
 /// Face and timm write it. The architecture is read off the shapes, the layout off the names, and the rest off config.json and
-/// preprocessor_config.json where they lie beside the weights. Every tensor is accounted for.
+/// preprocessor_config.json where they lie next to the weights. Every tensor is accounted for.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine import vit_b_16-c867db91.pth --output vit_b_16.safetensors\n  \
     vitrine import vit-base-patch16-224/ --output vit.safetensors\n  \
@@ -38,13 +39,13 @@ pub(super) struct Import {
     /// Whose names the tensors have; by default told from the names.
     #[arg(long, value_enum, value_name = "LAYOUT")]
     layout: Option<LayoutName>,
-    /// Configuration of the model as its library writes it, or a preset's or timm's name; by default config.json beside the weights.
+    /// Configuration of the model as its library writes it, or a preset's or timm's name; by default config.json next to the weights.
     #[arg(long, value_name = "FILE|PRESET")]
     config: Option<String>,
-    /// File with one class name a line, in the order of the logits.
+    /// File with one class name per line, in the order of the logits.
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Attention heads, where no file says how many: one number, or one a stage (3,6,12,24).
+    /// Attention heads, where no file says how many: one number, or one per stage (3,6,12,24).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive)]
     heads: Option<Vec<usize>>,
     /// Image size in pixels, where no file says it: N, or HEIGHTxWIDTH.

@@ -12,7 +12,8 @@ use vitrine_datasets::{Inspection, Inventory, Split};
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
 use super::data::{self, DataArgs, check_val_fraction};
-use super::{Status, ThreadArgs, aliases};
+use super::{Status, ThreadArgs};
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::model_file;
 use crate::output::{out, outln};
@@ -185,7 +186,7 @@ fn print_data(inspection: &Inspection) -> Result<()> {
             h.median
         )?;
     }
-    outln!("colour: {} pictures, grey: {}", inspection.colour, inspection.grey)?;
+    outln!("color: {} images, gray: {}", inspection.color, inspection.gray)?;
     outln!("mean {:.4?}, std {:.4?} (of values from 0 to 1)", inspection.mean, inspection.std)?;
     outln!("largest class / smallest class: {:.2}", inspection.imbalance)?;
     let classes: Vec<_> = info.classes.iter().map(|class| printable(class)).collect();
@@ -212,12 +213,7 @@ fn print_data(inspection: &Inspection) -> Result<()> {
 
 fn print_faults(inspection: &Inspection) -> Result<()> {
     for fault in &inspection.corrupt {
-        outln!(
-            "\nunreadable ({}): {}: {}",
-            fault.split,
-            printable(&fault.picture),
-            printable(&fault.reason)
-        )?;
+        outln!("\nunreadable ({}): {}: {}", fault.split, printable(&fault.image), printable(&fault.reason))?;
     }
     for fault in &inspection.left_out.unreadable {
         outln!("\nunreadable: {}: {}", fault.name, fault.message)?;
@@ -230,18 +226,18 @@ fn print_faults(inspection: &Inspection) -> Result<()> {
     }
     let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
     outln!(
-        "\nunreadable pictures: {}; pictures that are there more than once: {}, of these {leaks} in several splits, \
+        "\nunreadable images: {}; images that are there more than once: {}, of these {leaks} in several splits, \
          {conflicts} under several classes",
         inspection.corrupt.len(),
         inspection.duplicates.len()
     )?;
     for group in inspection.duplicates.iter().filter(|g| g.across_splits || g.conflicting_labels).take(20) {
-        let pictures: Vec<String> = group
-            .pictures
+        let images: Vec<String> = group
+            .images
             .iter()
-            .map(|copy| format!("{} ({}, {})", printable(&copy.picture), copy.split, printable(&copy.class)))
+            .map(|copy| format!("{} ({}, {})", printable(&copy.image), copy.split, printable(&copy.class)))
             .collect();
-        outln!("the same picture: {}", pictures.join(" = "))?;
+        outln!("the same image: {}", images.join(" = "))?;
     }
     if inspection.splits.iter().all(|counts| counts.split != Split::Test || counts.samples == 0) {
         outln!(

@@ -1,6 +1,5 @@
 //! The command line: one file a command, each turning what was typed into what is meant.
 
-mod aliases;
 mod bench;
 mod classify;
 mod data;
@@ -18,13 +17,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::device::{self, FoundDevice};
 use crate::output::{OutputError, note};
 use crate::threads;
 use crate::usage::UsageError;
 
-/// Train a Vision Transformer on a folder of pictures, measure it honestly, and classify images.
+/// Train a Vision Transformer on a folder of images, measure it honestly, and classify images.
 #[derive(Parser)]
 #[command(name = "vitrine", version, max_term_width = 110)]
 #[command(
@@ -88,7 +88,7 @@ impl ThreadArgs {
     /// Checks what the environment says about computing, and sets up rayon's thread pool, whose size is that of our own operations', too.
     /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
-        vitrine_models::ops::matrix_unit::wanted()?;
+        vitrine_models::ops::amx::wanted()?;
         threads::check()?;
         rayon::ThreadPoolBuilder::new()
             .num_threads(self.threads.unwrap_or_else(threads::by_default))

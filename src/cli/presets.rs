@@ -8,7 +8,7 @@ use vitrine_models::preset;
 
 use super::Status;
 use crate::output::outln;
-use crate::train::plan::RECIPES;
+use crate::recipe::NamedRecipe;
 
 /// List the architectures and recipes that `vitrine train` knows by name.
 #[derive(Args)]
@@ -41,8 +41,8 @@ impl Presets {
             )?;
         }
         outln!("\n{:32} about", "recipe")?;
-        for (name, about) in RECIPES {
-            outln!("{name:32} {about}")?;
+        for NamedRecipe { name, purpose, .. } in NamedRecipe::all() {
+            outln!("{name:32} {purpose}")?;
         }
         Ok(Status::Done)
     }

@@ -1,14 +1,14 @@
-//! `vitrine train`: from pictures to a run folder.
+//! `vitrine train`: from images to a run folder.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use vitrine_datasets::{Dataset, Split, probe, survey};
 
 use super::data::{self, DataArgs, check_val_fraction};
-use super::{DeviceArgs, Status, ThreadArgs, aliases};
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::aliases;
 use crate::bounds::{self, within};
 use crate::device::FoundDevice;
 use crate::hub;
@@ -17,13 +17,13 @@ use crate::output::{note, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::report;
 use crate::train::{
-    AskedLength, BadFiles, Freeze, Outcome, Plan, Progress, Resumption, RunConfig, RunData, RunFolder, Start,
-    Trainer, Wishes, clock, data_path, interrupt, plan, resume,
+    AskedLength, BadFiles, Evidence, Outcome, Overrides, Plan, Progress, Resumption, RunConfig, RunData,
+    RunFolder, Start, Trainer, clock, data_path, interrupt, resume,
 };
 
 /// Train a classifier on a data set.
 ///
-/// DATA is shapes (drawn by the program), mnist, fashion-mnist, cifar10, cifar100, a folder with one folder a class
+/// DATA is shapes (drawn by the program), mnist, fashion-mnist, cifar10, cifar100, a folder with one folder per class
 /// (or with train/, val/ and test/ of that kind), a folder of IDX or CIFAR files, a manifest (.csv, .tsv, .jsonl with
 /// path and label) or an archive (.tar, .tar.gz, .zip).
 #[derive(Args)]
@@ -33,51 +33,12 @@ pub(super) struct Train {
     /// Data set: a name or a path.
     #[arg(value_name = "DATA", default_value = "shapes")]
     data: String,
-    /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
-    #[arg(long, value_name = "NAME|FILE", aliases = aliases::MODEL)]
-    model: Option<String>,
+    #[command(flatten)]
+    overrides: Overrides,
     /// Weights to begin with: a model file, a run folder, another library's file or folder (see `vitrine import`), or
     /// hf:OWNER/NAME[@REVISION] of Hugging Face.
     #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
     pretrained: Option<String>,
-    /// Keep a part of the pretrained model as it is: backbone (all but the head, a linear probe), or a number of blocks
-    /// from the input on.
-    #[arg(long, value_name = "backbone|N", requires = "pretrained")]
-    freeze: Option<Freeze>,
-    /// Factor by which the learning rate falls with every block from the head towards the input.
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::FACTOR))]
-    layer_decay: Option<f64>,
-    /// Recipe: plain, short, long, fine-tune or a TOML file; by default chosen from the data.
-    #[arg(long, value_name = "NAME|FILE")]
-    recipe: Option<String>,
-    /// Passes over the training pictures.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
-    epochs: Option<usize>,
-    /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. A run by the clock cannot be
-    /// repeated bit for bit.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    time: Option<Duration>,
-    /// Pictures a step.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
-    batch_size: Option<usize>,
-    /// The highest learning rate.
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
-    learning_rate: Option<f64>,
-    /// Weight decay.
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
-    weight_decay: Option<f64>,
-    /// Side of the input in pixels.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
-    image_size: Option<usize>,
-    /// Stop after this many epochs without a better validation result.
-    #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
-    patience: Option<usize>,
-    /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
-    bad_file_limit: Option<f64>,
-    /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
-    #[arg(long)]
-    gradient_checkpointing: bool,
     /// Share of the training images kept for validation, where the data set has no validation split; by default 0.2.
     /// Each is chosen by its content, so that adding or removing images moves no other.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
@@ -90,8 +51,7 @@ pub(super) struct Train {
     output: Option<PathBuf>,
     /// Go on with an interrupted run; --epochs or --time, that of the whole run, lengthens it, a finished one too.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "data", "model", "pretrained", "freeze", "layer_decay", "recipe", "batch_size", "learning_rate", "weight_decay", "image_size", "patience",
-        "bad_file_limit", "max_file_size", "gradient_checkpointing", "val_fraction", "seed", "output",
+        "data", "model", "pretrained", "recipe", "image_size", "RecipeArgs", "max_file_size", "val_fraction", "seed", "output",
     ])]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -151,13 +111,13 @@ impl Train {
         let data = RunData::choose(data, &self.data, (val_fraction, self.seed), earlier)?;
         let dataset = data.dataset();
         let survey = survey(&dataset.train, 512, &self.data_args.file_size.limits())?;
-        let facts = plan::Facts {
+        let evidence = Evidence {
             info: &dataset.info,
             survey: &survey,
             train: dataset.train.len(),
             pretrained: pretrained.as_ref().map(|weights| (weights.name.as_str(), &weights.card)),
         };
-        let plan = Plan::new(&self.wishes(), &facts)?;
+        let plan = Plan::new(&self.overrides, &evidence)?;
         let config = RunConfig {
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             data: self.data.clone(),
@@ -182,7 +142,7 @@ impl Train {
         let folder = RunFolder::create(self.output.as_deref(), &config, &dataset.info.name)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         note!(
-            "data: {}, {} classes, {} training and {} validation pictures{}",
+            "data: {}, {} classes, {} training and {} validation images{}",
             dataset.info.name,
             dataset.info.classes.len(),
             dataset.train.len(),
@@ -209,7 +169,7 @@ impl Train {
         run: &Path,
         device: &FoundDevice,
     ) -> Result<Option<(RunConfig, RunFolder, RunData, Start)>> {
-        let asked = AskedLength { epochs: self.epochs, seconds: self.time.map(|time| time.as_secs_f64()) };
+        let asked = AskedLength::from(self.overrides.length);
         let (folder, config) = match resume(run, asked)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
             Resumption::Finished(progress) => {
@@ -227,24 +187,6 @@ impl Train {
             folder.write_config(&config)?;
         }
         Ok(Some((config, folder, data, Start::Resumed)))
-    }
-
-    fn wishes(&self) -> Wishes {
-        Wishes {
-            model: self.model.clone(),
-            freeze: self.freeze,
-            layer_decay: self.layer_decay,
-            recipe: self.recipe.clone(),
-            image_size: self.image_size,
-            epochs: self.epochs,
-            time_seconds: self.time.map(|time| time.as_secs_f64()),
-            batch_size: self.batch_size,
-            learning_rate: self.learning_rate,
-            weight_decay: self.weight_decay,
-            patience: self.patience,
-            bad_file_limit: self.bad_file_limit,
-            gradient_checkpointing: self.gradient_checkpointing,
-        }
     }
 
     fn conclude(&self, outcome: Outcome, trainer: &Trainer, run: &Concluded) -> Result<Status> {
@@ -335,14 +277,4 @@ struct Concluded {
     folder: RunFolder,
     dataset: Dataset,
     device: FoundDevice,
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
-            Err(format!("it must be a number of seconds {}", bounds::SECONDS))
-        }
-        Ok(time) => Ok(time),
-        Err(error) => Err(format!("{error}; write 90s, 30m or 2h")),
-    }
 }

@@ -168,9 +168,9 @@ pub(crate) fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
     let n = samples as f64;
     let p = hits as f64 / n;
     let scale = 1.0 + Z * Z / n;
-    let centre = (p + Z * Z / (2.0 * n)) / scale;
+    let center = (p + Z * Z / (2.0 * n)) / scale;
     let half_width = Z / scale * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    [(centre - half_width).max(0.0), (centre + half_width).min(1.0)]
+    [(center - half_width).max(0.0), (center + half_width).min(1.0)]
 }
 
 /// Reads a number where `null` stands for NaN, as `serde_json` writes it.

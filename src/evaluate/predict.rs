@@ -7,21 +7,21 @@ use vitrine_models::VisionTransformer;
 
 use super::Predictions;
 
-/// The logits of every readable picture of a loader, in its order.
+/// The logits of every readable image of a loader, in its order.
 #[derive(Clone, Debug)]
 pub struct Predicted {
     /// Logits and true classes.
     pub predictions: Predictions,
     /// For each prediction, the index of its sample in the loader.
     pub indices: Vec<usize>,
-    /// Pictures that could not be read.
+    /// Images that could not be read.
     pub bad: Vec<BadFile>,
 }
 
-/// Classifies every picture of `loader`.
+/// Classifies every image of `loader`.
 ///
 /// # Errors
-/// When no picture can be read, or loading fails as a whole.
+/// When no image can be read, or loading fails as a whole.
 pub fn predict(
     model: &VisionTransformer,
     loader: &Loader,
@@ -45,18 +45,16 @@ pub fn predict(
     }
     if predicted.predictions.is_empty() {
         match predicted.bad.first() {
-            Some(first) => bail!(
-                "none of the pictures can be read, the first one being {}: {}",
-                first.name,
-                first.message
-            ),
-            None => bail!("there are no pictures to evaluate"),
+            Some(first) => {
+                bail!("none of the images can be read, the first one being {}: {}", first.name, first.message)
+            }
+            None => bail!("there are no images to evaluate"),
         }
     }
     Ok(predicted)
 }
 
-/// Takes a batch's pictures out of it, as a tensor on the device.
+/// Takes a batch's images out of it, as a tensor on the device.
 ///
 /// # Shapes
 /// - output: `[batch, channels, height, width]`

@@ -89,7 +89,7 @@ impl Selection {
             if take == Take::Every || (take == Take::Seen) == is_seen {
                 samples.push(Sample { label: places[sample.label], ..sample });
             } else {
-                left_out.push(sample.picture.name());
+                left_out.push(sample.source.name());
             }
         }
         if samples.is_empty() {

@@ -19,7 +19,7 @@ pub fn table(metrics: &Metrics) -> String {
     [class_table(metrics), confused_pairs(metrics), summary(metrics)].concat()
 }
 
-/// One aligned line a class.
+/// One aligned line per class.
 fn class_table(metrics: &Metrics) -> String {
     let mut classes: Vec<&ClassMetrics> = metrics.per_class.iter().collect();
     let mut title = String::new();

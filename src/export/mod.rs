@@ -11,8 +11,8 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 use vitrine_models::weights::{self, Layout, NamedTensor, windows_fill_grids, windows_shrink};
 use vitrine_models::{
-    AttentionOptions, BlockStyle, Mixer, MlpKind, ModelConfig, Normaliser, Pool, Position, PositionPlace,
-    RelativePosition, Score, Tokeniser, VisionTransformer, position,
+    AttentionOptions, BlockStyle, Mixer, MlpKind, ModelConfig, Normalizer, Pool, Position, PositionPlace,
+    RelativePosition, Score, Tokenizer, VisionTransformer, position,
 };
 
 use crate::files::write_atomically;
@@ -94,7 +94,7 @@ fn family(config: &ModelConfig) -> Result<Family> {
         ..config.attention
     };
     let only_ours = [
-        ("tokeniser", config.tokeniser != Tokeniser::Patch),
+        ("tokenizer", config.tokenizer != Tokenizer::Patch),
         ("position", config.position == Position::Rotary),
         ("position_place", config.position_place == PositionPlace::QueryKey),
         ("channel_attention", config.channel_attention.is_some()),
@@ -102,7 +102,7 @@ fn family(config: &ModelConfig) -> Result<Family> {
         ("head_hidden", !config.head_hidden.is_empty()),
         ("pool", config.pool == Pool::Sequence),
         ("block", !(config.block == BlockStyle::PreNorm || is_v2 && stages)),
-        ("attention", common != plain || config.attention.normaliser != Normaliser::Softmax),
+        ("attention", common != plain || config.attention.normalizer != Normalizer::Softmax),
         ("mixers", !mixers_are_known(config)),
         ("position", stages && config.position != Position::None),
         ("pool", stages && config.pool != Pool::Mean),

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 /// A repository at a revision, written `hf:OWNER/NAME[@revision]` by users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// The user or organisation that it belongs to.
+    /// The user or organization that it belongs to.
     pub(super) owner: String,
     /// Its name there.
     pub(super) name: String,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use vitrine_models::weights::Reading;
 
 use super::Options;
-use super::config_file::Description;
+use super::description::Description;
 use crate::class_names::{check_unique, numbered};
 use crate::files::read_text;
 
@@ -28,7 +28,7 @@ pub(super) fn class_names(
         let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count || names.iter().any(String::is_empty) {
             bail!(
-                "--classes {}: {} names are needed, one a line, and there are {}",
+                "--classes {}: {} names are needed, one per line, and there are {}",
                 path.display(),
                 count,
                 names.iter().filter(|name| !name.is_empty()).count()

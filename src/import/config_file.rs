@@ -8,32 +8,10 @@ use serde_json::{Map, Value};
 use vitrine_datasets::{Interpolation, ResizeRule};
 use vitrine_models::weights::{Facts, Layout};
 
+use super::description::{Description, squash};
 use super::values::numbers;
-use super::{constructor, hugging_face_config, timm_config};
-
-use super::processor;
+use super::{constructor, hugging_face_config, processor, timm_config};
 use crate::files::read_text;
-
-/// What configuration files say; everything may be missing.
-#[derive(Debug, Default)]
-pub(super) struct Description {
-    /// Of the architecture.
-    pub(super) facts: Facts,
-    /// timm's name of the architecture.
-    pub(super) name: Option<String>,
-    /// Whose configuration it is, where that tells whose names the keys have.
-    pub(super) layout: Option<Layout>,
-    /// Class names in the order of the logits.
-    pub(super) classes: Option<Vec<String>>,
-    /// Height and width.
-    pub(super) image_size: Option<[usize; 2]>,
-    pub(super) resize: Option<ResizeRule>,
-    pub(super) interpolation: Option<Interpolation>,
-    pub(super) mean: Option<Vec<f32>>,
-    pub(super) std: Option<Vec<f32>>,
-    /// For the user.
-    pub(super) notes: Vec<String>,
-}
 
 fn json(path: &Path) -> Result<Value> {
     let text = read_text(path).with_context(|| path.display().to_string())?;
@@ -118,10 +96,6 @@ fn timm_pipeline(pipeline: &Value, description: &mut Description) -> Result<()> 
             Some(if mode == "squash" { squash(crop) } else { ResizeRule::ShorterSide { crop } });
     }
     Ok(())
-}
-
-pub(super) fn squash(crop: f64) -> ResizeRule {
-    if crop < 1.0 { ResizeRule::SquashCrop { crop } } else { ResizeRule::Squash }
 }
 
 fn floats(value: Option<&Value>) -> Option<Vec<f32>> {

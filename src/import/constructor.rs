@@ -180,7 +180,7 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
 }
 
 fn window(value: &Value) -> Result<usize> {
-    // One window, or a list of one a stage, each a number or two.
+    // One window, or a list of one per stage, each a number or two.
     match value {
         Value::Array(sides) => {
             let sides = sides.iter().map(side).collect::<Result<Vec<_>>>()?;
@@ -201,7 +201,7 @@ fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     };
     if after_pooling != (facts.pool == Some(Pool::Mean)) {
         bail!(
-            "`fc_norm` is {after_pooling}: the mean of normalised tokens, or a norm after another pooling than the mean, is not supported"
+            "`fc_norm` is {after_pooling}: the mean of normalized tokens, or a norm after another pooling than the mean, is not supported"
         );
     }
     Ok(())

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use vitrine_models::weights::Reading;
 
-use super::config_file::Description;
-use super::{Account, Files, Imported, Options, check, class_names, recognise};
+use super::description::Description;
+use super::{Account, Files, Imported, Options, check, class_names, recognize};
 use crate::model_file::ModelCard;
 use crate::weights_file::Entry;
 
@@ -19,7 +19,7 @@ pub(super) fn read(
     mut notes: Vec<String>,
     options: &Options,
 ) -> Result<Imported> {
-    let layout = recognise(&entries, options.layout)?;
+    let layout = recognize(&entries, options.layout)?;
     notes.push(
         "written by vitrine: architecture, classes and preprocessing are those of the file's header"
             .to_owned(),

@@ -1,8 +1,9 @@
-//! Other libraries' weights: read, recognised, accounted for key by key, and turned into a model of ours.
+//! Other libraries' weights: read, recognized, accounted for key by key, and turned into a model of ours.
 
 mod classes;
 mod config_file;
 mod constructor;
+mod description;
 mod exported;
 mod foreign;
 mod hugging_face_config;
@@ -28,7 +29,7 @@ use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
 use classes::class_names;
-use config_file::Description;
+use description::Description;
 use windows::Windows;
 
 /// What the user says about weights that they do not say themselves.
@@ -38,7 +39,7 @@ pub struct Options {
     pub layout: Option<Layout>,
     /// The model's configuration as its library writes it, a preset's name, or timm's; `config.json` beside the weights if left out.
     pub config: Option<String>,
-    /// Attention heads, one number a stage.
+    /// Attention heads, one number per stage.
     pub heads: Option<Vec<usize>>,
     /// Height and width of the input in pixels.
     pub image_size: Option<[usize; 2]>,
@@ -48,7 +49,7 @@ pub struct Options {
     pub std: Option<Vec<f32>>,
     /// Share of the scaled image that is kept.
     pub crop: Option<f64>,
-    /// A file with one class name a line.
+    /// A file with one class name per line.
     pub classes: Option<PathBuf>,
 }
 
@@ -107,7 +108,7 @@ pub fn load(source: &Path, options: &Options) -> Result<Imported> {
 }
 
 fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Options) -> Result<Imported> {
-    let layout = recognise(&entries, options.layout)?;
+    let layout = recognize(&entries, options.layout)?;
     let description = stated::describe(&files, layout, options, &mut notes)?;
     let (mut account, tensors, unneeded) = Account::of(layout, files, entries, notes)?;
     let facts = with_windows(&description.facts, &Windows::of_tables(&unneeded)?)?;
@@ -210,12 +211,12 @@ fn check(tensors: &[NamedTensor], reading: &Reading) -> Result<()> {
 }
 
 /// The layout that the user names, or that the keys tell.
-fn recognise(entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
+fn recognize(entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
     let names = || entries.iter().map(|entry| entry.name.as_str());
     if let Some((name, part)) = foreign::part(names().filter(|name| weights::unused(name).is_none())) {
         bail!("`{name}` is of a model with {part}, which is not supported");
     }
-    let told = Layout::recognise(names().collect::<Vec<_>>());
+    let told = Layout::recognize(names().collect::<Vec<_>>());
     match (wanted, told) {
         (Some(wanted), Some(told)) if wanted != told => {
             bail!("--layout {}: the names of the tensors are those of {}", wanted.name(), told.name())
@@ -250,7 +251,7 @@ impl Files {
         Ok(Self { weights, config: beside("config.json"), preprocessor: beside("preprocessor_config.json") })
     }
 
-    /// All tensors, and what vitrine's own exporter wrote beside them.
+    /// All tensors, and what vitrine's own exporter wrote next to them.
     fn entries(&self, notes: &mut Vec<String>) -> Result<(Vec<Entry>, Option<ModelCard>)> {
         let mut exported = None;
         let mut entries: Vec<Entry> = Vec::new();

@@ -1,10 +1,10 @@
-//! What is done to a picture where the files say nothing: what the library does for such a model.
+//! What is done to an image where the files say nothing: what the library does for such a model.
 
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::Layout;
 use vitrine_models::{ModelConfig, Pool, Score};
 
-use super::config_file::Description;
+use super::description::Description;
 
 /// Mean and standard deviation of ImageNet's pixels, as the models' authors rounded them.
 const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
@@ -15,7 +15,7 @@ const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
 struct Usual {
     resize: ResizeRule,
     interpolation: Interpolation,
-    normalisation: ([f32; 3], [f32; 3]),
+    normalization: ([f32; 3], [f32; 3]),
     why: &'static str,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn choose(
             "preprocessing for {stated:?} pixels is used for the {size:?} that the model takes"
         ));
     }
-    let (mean, std) = usual.normalisation;
+    let (mean, std) = usual.normalization;
     Preprocessing {
         image_size: size,
         channels: config.channels,
@@ -77,7 +77,7 @@ fn usual(layout: Layout, config: &ModelConfig, preset: Option<&str>) -> Usual {
     let is_swin = config.num_stages() > 1;
     let is_dino = config.patch_size == 14 && config.layer_scale.is_some();
     let is_siglip = config.pool == Pool::Attention;
-    let (resize, interpolation, normalisation, why) = match layout {
+    let (resize, interpolation, normalization, why) = match layout {
         Layout::Torchvision => {
             let filter = if is_swin || config.image_size.height > 224 { Bicubic } else { Bilinear };
             (shorter(torchvision_crop(config)), filter, IMAGENET, "torchvision's for such a model")
@@ -100,7 +100,7 @@ fn usual(layout: Layout, config: &ModelConfig, preset: Option<&str>) -> Usual {
         }
         Layout::Timm => (shorter(0.9), Bicubic, HALF, "timm's for ViT"),
     };
-    Usual { resize, interpolation, normalisation, why }
+    Usual { resize, interpolation, normalization, why }
 }
 
 /// The share of the scaled side that torchvision's `transforms` of a model's first weights keep.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use vitrine_datasets::{Interpolation, ResizeRule};
 
-use super::config_file::Description;
+use super::description::Description;
 use crate::files::read_text;
 
 /// A class of processors whose steps are known here.
@@ -75,7 +75,7 @@ pub(super) fn read(path: &Path, value: &Value, description: &mut Description) ->
     let Some(file) = value.as_object() else {
         bail!("{}: not a configuration: a JSON object is needed", path.display());
     };
-    // Old files do not name the class; the model beside them does.
+    // Old files do not name the class; the model next to them does.
     let model_type = || -> Option<String> {
         let text = read_text(&path.with_file_name("config.json")).ok()?;
         let config: Value = serde_json::from_str(&text).ok()?;

@@ -7,7 +7,8 @@ use vitrine_datasets::{Preprocessing, ResizeRule};
 use vitrine_models::weights::{Facts, Layout};
 use vitrine_models::{ImageSize, PerStage, preset};
 
-use super::config_file::{self, Description};
+use super::config_file;
+use super::description::{self, Description};
 use super::{Files, Options, timm_config, timm_names};
 use crate::usage::usage;
 
@@ -144,7 +145,7 @@ pub(super) fn add_crop(
     }
     pipeline.resize = match pipeline.resize {
         ResizeRule::ShorterSide { .. } => ResizeRule::ShorterSide { crop },
-        ResizeRule::Squash | ResizeRule::SquashCrop { .. } => config_file::squash(crop),
+        ResizeRule::Squash | ResizeRule::SquashCrop { .. } => description::squash(crop),
     };
     Ok(())
 }

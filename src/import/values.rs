@@ -41,7 +41,7 @@ pub(super) fn text(value: &Value) -> Result<&str> {
 pub(super) fn image_size(value: &Value) -> Result<ImageSize> {
     let sides = numbers(value)?;
     if sides.iter().any(|side| *side > 16_384) {
-        bail!("image_size is {sides:?}: at most 16384 pixels a side are possible");
+        bail!("image_size is {sides:?}: at most 16384 pixels per side are possible");
     }
     match sides[..] {
         [side] => Ok(ImageSize::square(side)),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use vitrine_datasets::Picture;
+use vitrine_datasets::ImageSource;
 
 use crate::Classifier;
 use crate::files::read_text;
@@ -81,8 +81,8 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
 /// When an image cannot be read.
 pub fn compare(classifier: &Classifier, expected: Vec<Expected>) -> Result<Vec<Difference>> {
     let compared = expected.into_iter().map(|one| {
-        let picture = Picture::File(one.image.clone());
-        let logits = classifier.classify(&[picture]).into_iter().next().context("no logits")??;
+        let source = ImageSource::File(one.image.clone());
+        let logits = classifier.classify(&[source]).into_iter().next().context("no logits")??;
         let gaps = logits.iter().zip(&one.logits).map(|(ours, theirs)| (f64::from(*ours) - theirs).abs());
         // A logit that is no number is as far away as can be.
         let absolute =

@@ -20,7 +20,7 @@ pub(super) fn section(bins: &[ReliabilityBin]) -> String {
     let gap: f64 = bins.iter().map(|bin| bin.count as f64 * (bin.confidence - bin.accuracy)).sum();
     let tendency = if gap > 0.0 { "more" } else { "less" };
     let body = format!(
-        r#"<div class="beside">
+        r#"<div class="side-by-side">
 <div class="plot">{}</div>
 <div>
 <p class="figure-number">{error:.3}</p>
@@ -63,7 +63,7 @@ fn diagram(bins: &[ReliabilityBin], samples: usize) -> String {
         r#"<svg viewBox="0 0 {width} {height}" role="img" aria-label="Reliability diagram">
 {grid}{bars}<line class="diagonal" x1="{x0}" y1="{y0}" x2="{x1}" y2="{y1}" />
 <text class="axis" x="{middle}" y="{caption}" text-anchor="middle">confidence</text>
-<text class="axis" transform="translate(14 {centre}) rotate(-90)" text-anchor="middle">accuracy</text>
+<text class="axis" transform="translate(14 {center}) rotate(-90)" text-anchor="middle">accuracy</text>
 </svg>"#,
         width = LEFT + SIDE + 18.0,
         height = TOP + SIDE + 42.0,
@@ -72,7 +72,7 @@ fn diagram(bins: &[ReliabilityBin], samples: usize) -> String {
         x1 = x(1.0),
         y1 = y(1.0),
         middle = x(0.5),
-        centre = y(0.5),
+        center = y(0.5),
         caption = TOP + SIDE + 36.0,
     )
 }

@@ -48,7 +48,7 @@ fn row(class: &ClassMetrics) -> String {
     )
 }
 
-/// A fraction as a bar with its text beside it.
+/// A fraction as a bar with its text next to it.
 pub(super) fn bar(fraction: f64, text: &str) -> String {
     let width = 100.0 * fraction.clamp(0.0, 1.0);
     format!(

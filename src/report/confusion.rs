@@ -1,6 +1,6 @@
-//! The confusion matrix as a coloured grid, and the pairs that are confused most.
+//! The confusion matrix as a colored grid, and the pairs that are confused most.
 //!
-//! With many classes the whole grid would be a grey square: then it holds those classes that are confused most.
+//! With many classes the whole grid would be a gray square: then it holds those classes that are confused most.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use super::classes::bar;
 use super::html::{escape, escape_short, section as html_section};
 use crate::evaluate::{ConfusedPair, Metrics, percent};
 
-/// Number of pairs listed beside the matrix.
+/// Number of pairs listed next to the matrix.
 const LISTED_PAIRS: usize = 10;
-/// Longer class names are cut beside the matrix.
+/// Longer class names are cut next to the matrix.
 const NAME_WIDTH: usize = 16;
 /// Longer class names are cut in the list of pairs.
 const LISTED_NAME_WIDTH: usize = 28;
@@ -38,7 +38,7 @@ struct Layout {
 /// The matrix and the list.
 pub(super) fn section(metrics: &Metrics) -> String {
     let body = format!(
-        r#"<div class="beside matrix-row">
+        r#"<div class="side-by-side matrix-row">
 {}<div class="pairs">
 <h3>Most confused pairs</h3>
 {}</div>
@@ -50,7 +50,7 @@ pub(super) fn section(metrics: &Metrics) -> String {
     html_section("Confusion", &body)
 }
 
-/// The matrix with what its colours mean; nothing if it has no class to show.
+/// The matrix with what its colors mean; nothing if it has no class to show.
 fn matrix_box(metrics: &Metrics, layout: &Layout) -> String {
     if layout.classes.is_empty() {
         return String::new();
@@ -66,7 +66,7 @@ fn matrix_box(metrics: &Metrics, layout: &Layout) -> String {
         r#"<div class="matrix-box">
 <div class="scroll" tabindex="0">{}</div>
 {}<p class="note">Rows are the true classes, columns the predictions;
-colour is the share of the row.{part}{hint}</p>
+color is the share of the row.{part}{hint}</p>
 </div>
 "#,
         matrix(metrics, layout),
@@ -148,7 +148,7 @@ aria-label="Confusion matrix">
     )
 }
 
-/// A class's name beside its row and above its column.
+/// A class's name next to its row and above its column.
 fn name(layout: &Layout, place: usize, label: &str, font: f64) -> String {
     let (full, short) = (escape(label), escape_short(label, NAME_WIDTH));
     let middle = layout.at(place) + layout.cell / 2.0;
@@ -163,7 +163,7 @@ fn name(layout: &Layout, place: usize, label: &str, font: f64) -> String {
     )
 }
 
-/// One cell with its colour, its count where there is room, and its meaning on hovering.
+/// One cell with its color, its count where there is room, and its meaning on hovering.
 fn cell(metrics: &Metrics, layout: &Layout, [row, column]: [usize; 2], pair: ConfusedPair) -> String {
     let ConfusedPair { truth, predicted, count } = pair;
     let (from, to) = (&metrics.per_class[truth], &metrics.per_class[predicted]);
@@ -195,12 +195,12 @@ height="{side:.1}" fill-opacity="{opacity:.2}" />{text}</g>
     )
 }
 
-/// Colour strength of a share: its square root, so that a few per cent of errors can be seen.
+/// Color strength of a share: its square root, so that a few per cent of errors can be seen.
 fn opacity(share: f64) -> f64 {
     0.06 + 0.94 * share.clamp(0.0, 1.0).sqrt()
 }
 
-/// The meaning of the colours.
+/// The meaning of the colors.
 fn key() -> String {
     let swatches = |kind: &str| -> String {
         [0.01, 0.1, 0.25, 0.5, 1.0]

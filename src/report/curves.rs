@@ -1,8 +1,8 @@
 //! The course of the training: loss, accuracy and learning rate by epoch.
 
-use super::EpochRow;
 use super::chart::{LineChart, Series, Unit};
 use super::html::section as html_section;
+use crate::train::EpochRow;
 
 /// The charts; nothing before the first epoch.
 pub(super) fn section(history: &[EpochRow], best_epoch: Option<usize>) -> String {

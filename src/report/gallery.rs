@@ -1,4 +1,4 @@
-//! The worst mistakes as pictures.
+//! The worst mistakes as images.
 
 use super::html::{escape, escape_short, section as html_section};
 use super::thumbnail::Thumbnail;
@@ -38,17 +38,17 @@ Wrong labels often show up here first.</p>
     html_section("Worst mistakes", &body)
 }
 
-/// One picture with the two answers.
+/// One image with the two answers.
 fn figure(mistake: &Mistake) -> String {
     let Mistake { name, truth, predicted, confidence, image } = mistake;
     let file = escape_short(name.rsplit(['/', '\\']).next().unwrap_or(name), NAME_WIDTH);
     let (name, truth, predicted) =
         (escape(name), escape_short(truth, NAME_WIDTH), escape_short(predicted, NAME_WIDTH));
-    let picture = image.element(&format!("{truth}, taken for {predicted}"));
+    let source = image.element(&format!("{truth}, taken for {predicted}"));
     let confidence = percent(*confidence);
     format!(
         r#"<figure title="{name}">
-<div class="picture">{picture}</div>
+<div class="image">{source}</div>
 <figcaption>
 <span class="predicted"><span>{predicted}</span>
 <span class="confidence">{confidence}</span></span>

@@ -14,14 +14,13 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-use serde::{Deserialize, Serialize};
-
 pub use gallery::Mistake;
 pub use run::{RunReport, of_run};
 pub use thumbnail::Thumbnail;
 pub use verdict::Verdict;
 
 use crate::evaluate::{Metrics, ReliabilityBin, interval, percent};
+use crate::train::EpochRow;
 use html::{escape, number};
 
 /// What a report shows; every part that is empty or `None` is left out.
@@ -47,31 +46,6 @@ pub struct Report<'a> {
     pub mistakes: &'a [Mistake],
     /// The resolved configuration.
     pub config_toml: &'a str,
-}
-
-/// One row of a run's `metrics.csv`.
-///
-/// Accuracies are fractions; what was not measured is `None` (an empty field), what is no number is NaN.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EpochRow {
-    /// Number of the epoch.
-    pub epoch: usize,
-    /// Optimiser steps taken by its end.
-    pub step: usize,
-    /// Seconds of training by its end.
-    pub seconds: f64,
-    /// Learning rate at its end.
-    pub learning_rate: f64,
-    /// Mean training loss of the epoch.
-    pub train_loss: f64,
-    /// Mean training accuracy of the epoch; absent where mixed labels leave none.
-    pub train_top1: Option<f64>,
-    /// Validation loss at its end.
-    pub val_loss: Option<f64>,
-    /// Validation accuracy at its end.
-    pub val_top1: Option<f64>,
-    /// Training pictures a second in this epoch, without validation.
-    pub images_per_second: f64,
 }
 
 /// Renders the page.

@@ -1,4 +1,4 @@
-//! The report of a finished run: its best model measured once more, on pictures that training did not see.
+//! The report of a finished run: its best model measured once more, on images that training did not see.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliabilit
 use crate::model_file;
 use crate::train::{BadFiles, Progress, RunConfig, RunFolder, clock};
 
-/// How many mistakes are shown as pictures,
+/// How many mistakes are shown as images,
 const MISTAKES: usize = 24;
 /// and how large.
 const THUMBNAIL: u32 = 128;
@@ -37,7 +37,7 @@ struct Measured<'a> {
 /// `metrics.json` and `report.html` and returns the result: that of the last of these splits.
 ///
 /// # Errors
-/// When the model cannot be read, more pictures cannot than the limit allows, or a file cannot be written.
+/// When the model cannot be read, more images cannot than the limit allows, or a file cannot be written.
 pub fn of_run(
     folder: &RunFolder,
     config: &RunConfig,
@@ -88,7 +88,7 @@ pub fn of_run(
         bad_files.judge(config.recipe.bad_file_limit, *split, &predicted.bad, samples.len())?;
     }
     let line = format!(
-        "top-1 {} on {split_name} (95 % interval {}, {} pictures), best epoch {}",
+        "top-1 {} on {split_name} (95 % interval {}, {} images), best epoch {}",
         percent(result.metrics.top1),
         interval(result.metrics.top1_interval),
         result.metrics.samples,
@@ -109,7 +109,7 @@ fn summary(
     let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
     vec![
         fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
-        fact("Pictures", format!("{train} for training, {val} for validation, {test} for the test")),
+        fact("Images", format!("{train} for training, {val} for validation, {test} for the test")),
         fact("Model", format!("{}, {parameters} parameters", config.model_name)),
         fact("Images", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
         fact("Device", format!("{} ({})", device.name, device.hardware())),
@@ -120,7 +120,7 @@ fn summary(
     ]
 }
 
-/// The surest mistakes, as pictures.
+/// The surest mistakes, as images.
 fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Vec<Mistake> {
     let (classes, limits) = (&config.classes, &config.limits());
     predicted
@@ -128,10 +128,10 @@ fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Ve
         .confident_mistakes(MISTAKES)
         .into_iter()
         .filter_map(|mistake| {
-            let picture = &samples[predicted.indices[mistake.sample]].picture;
-            let image = picture.decode_for_use(limits).ok()?.fit(THUMBNAIL);
+            let source = &samples[predicted.indices[mistake.sample]].source;
+            let image = source.decode_for_use(limits).ok()?.fit(THUMBNAIL);
             Some(Mistake {
-                name: picture.name(),
+                name: source.name(),
                 truth: classes[mistake.truth].clone(),
                 predicted: classes[mistake.predicted].clone(),
                 confidence: mistake.confidence,

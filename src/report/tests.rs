@@ -15,7 +15,7 @@ struct Run {
 }
 
 impl Run {
-    /// A run whose model confuses neighbouring classes now and then.
+    /// A run whose model confuses neighboring classes now and then.
     fn new(epochs: usize, names: &[String]) -> Self {
         let mut predictions = Predictions::new(names.len());
         for sample in 0..4 * names.len() {

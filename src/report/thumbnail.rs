@@ -1,20 +1,20 @@
-//! A small picture and its form inside the page.
+//! A small image and its form inside the page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 
-/// A picture of 8 bits a channel; every one is stored in the page, so keep to about 128 pixels a side.
+/// An image of 8 bits per channel; every one is stored in the page, so keep to about 128 pixels per side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thumbnail {
     width: u32,
     height: u32,
-    colour: ExtendedColorType,
+    color: ExtendedColorType,
     pixels: Vec<u8>,
 }
 
 impl Thumbnail {
-    /// A grey (1 channel) or RGB (3 channels) picture.
+    /// A gray (1 channel) or RGB (3 channels) image.
     ///
     /// # Shapes
     ///
@@ -24,17 +24,17 @@ impl Thumbnail {
     ///
     /// If a side is zero, `channels` is neither 1 nor 3, or `pixels` has another length.
     pub fn new(width: u32, height: u32, channels: usize, pixels: Vec<u8>) -> Self {
-        assert!(width > 0 && height > 0, "a picture has at least one pixel");
+        assert!(width > 0 && height > 0, "an image has at least one pixel");
         assert_eq!(pixels.len(), width as usize * height as usize * channels, "[height, width, channels]");
-        let colour = match channels {
+        let color = match channels {
             1 => ExtendedColorType::L8,
             3 => ExtendedColorType::Rgb8,
-            _ => panic!("a picture has 1 or 3 channels, not {channels}"),
+            _ => panic!("an image has 1 or 3 channels, not {channels}"),
         };
-        Self { width, height, colour, pixels }
+        Self { width, height, color, pixels }
     }
 
-    /// The `img` element, with the picture as PNG in its address; small pictures keep their hard pixels.
+    /// The `img` element, with the image as PNG in its address; small images keep their hard pixels.
     ///
     /// `alternative` is escaped text.
     pub(super) fn element(&self, alternative: &str) -> String {
@@ -47,12 +47,12 @@ src="data:image/png;base64,{}" />"#,
         )
     }
 
-    /// The encoded picture.
+    /// The encoded image.
     fn png(&self) -> Vec<u8> {
         let mut png = Vec::new();
         PngEncoder::new(&mut png)
-            .write_image(&self.pixels, self.width, self.height, self.colour)
-            .expect("a picture with the right number of pixels can be written to memory");
+            .write_image(&self.pixels, self.width, self.height, self.color)
+            .expect("an image with the right number of pixels can be written to memory");
         png
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn only_small_pictures_are_pixelated() {
+    fn only_small_images_are_pixelated() {
         assert!(Thumbnail::new(28, 28, 1, vec![0; 784]).element("").contains("pixelated"));
         assert!(!Thumbnail::new(97, 1, 1, vec![0; 97]).element("").contains("pixelated"));
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::EpochRow;
 use crate::evaluate::{Metrics, percent, wilson_interval};
+use crate::train::EpochRow;
 
 /// What a reader of a result should know before believing it or stopping there.
 #[derive(Clone, Debug, PartialEq)]

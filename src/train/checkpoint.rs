@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use burn::module::Module;
-use burn::optim::{ModuleOptimizer, OptimizerRecord};
+use burn::optim::OptimizerRecord;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,11 @@ use sha2::{Digest, Sha256};
 use vitrine_datasets::BadFile;
 use vitrine_models::VisionTransformer;
 
+use super::history::EpochRow;
+use super::learner::Learner;
 use crate::files::{sync_folder, write_atomically};
 use crate::model_file::Validation;
-use crate::recipe::Recipe;
-use crate::report::EpochRow;
+use crate::recipe::{LengthArgs, Recipe};
 
 /// The folder of the saved states inside a run folder.
 pub(super) const FOLDER: &str = "last";
@@ -36,9 +37,9 @@ pub struct Progress {
     pub epoch: usize,
     /// Batches done of the epoch that has begun.
     pub batch: usize,
-    /// Optimiser updates done.
+    /// Optimizer updates done.
     pub updates: usize,
-    /// Seconds spent, over all sittings.
+    /// Seconds spent, over all sessions.
     pub seconds: f64,
     /// Sums over the epoch that has begun.
     pub running: Running,
@@ -63,7 +64,7 @@ pub struct Progress {
 /// How long a recipe wants a run to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AskedLength {
-    /// Passes over the training pictures.
+    /// Passes over the training images.
     pub epochs: Option<usize>,
     /// Seconds.
     pub seconds: Option<f64>,
@@ -72,6 +73,12 @@ pub struct AskedLength {
 impl From<&Recipe> for AskedLength {
     fn from(recipe: &Recipe) -> Self {
         Self { epochs: recipe.epochs, seconds: recipe.time_seconds }
+    }
+}
+
+impl From<LengthArgs> for AskedLength {
+    fn from(stated: LengthArgs) -> Self {
+        Self { epochs: stated.epochs, seconds: stated.seconds() }
     }
 }
 
@@ -89,24 +96,20 @@ impl Progress {
 /// Sums over the batches of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Running {
-    /// Loss times pictures.
+    /// Loss times images.
     pub loss: f64,
-    /// Pictures whose best class is the one that dominates the target.
+    /// Images whose best class is the one that dominates the target.
     pub correct: u64,
-    /// Pictures seen.
+    /// Images seen.
     pub samples: u64,
-    /// Pictures that could not be read.
+    /// Images that could not be read.
     pub bad: Vec<BadFile>,
 }
 
-/// The tensors of a run and where it stands.
+/// A run: what learns, and where it stands.
 pub struct State {
-    /// The model that is trained.
-    pub model: VisionTransformer,
-    /// The running average of its weights.
-    pub average: Option<VisionTransformer>,
-    /// Its moments.
-    pub optimiser: ModuleOptimizer,
+    /// The tensors.
+    pub learner: Learner,
     /// Where the run stands.
     pub progress: Progress,
 }
@@ -148,11 +151,11 @@ fn new_folder(root: &Path, progress: &Progress) -> Result<(String, PathBuf)> {
 }
 
 fn write(folder: &Path, state: &State) -> Result<()> {
-    state.model.clone().into_record().save(folder.join("model.bpk"))?;
-    if let Some(average) = &state.average {
+    state.learner.model.clone().into_record().save(folder.join("model.bpk"))?;
+    if let Some(average) = &state.learner.average {
         average.clone().into_record().save(folder.join("average.bpk"))?;
     }
-    state.optimiser.save(folder.join("optimiser.bpk"))?;
+    state.learner.optimizer.save(folder.join("optimizer.bpk"))?;
     // TOML gives floats back to the last bit.
     fs::write(folder.join(PROGRESS), toml::to_string(&state.progress)?)?;
     fs::write(folder.join(CHECKSUMS), toml::to_string(&checksums(folder)?)?)?;
@@ -246,12 +249,11 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
         let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
             Ok(module.try_load_record(ModuleRecord::from_bytes(bytes(name)?)?)?)
         };
-        Ok(State {
-            model: module("model.bpk", fresh.model)?,
-            average: fresh.average.map(|average| module("average.bpk", average)).transpose()?,
-            optimiser: fresh.optimiser.load_record(OptimizerRecord::from_bytes(bytes("optimiser.bpk")?)?),
-            progress: progress(run)?,
-        })
+        let Learner { model, average, optimizer, .. } = fresh.learner;
+        let model = module("model.bpk", model)?;
+        let average = average.map(|average| module("average.bpk", average)).transpose()?;
+        let optimizer = optimizer.load_record(OptimizerRecord::from_bytes(bytes("optimizer.bpk")?)?);
+        Ok(State { learner: Learner::restored(model, average, optimizer), progress: progress(run)? })
     };
     read().with_context(|| {
         format!(

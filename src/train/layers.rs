@@ -1,47 +1,13 @@
 //! Parameters by depth: what is frozen, and which learn more slowly than the head.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use burn::lr_scheduler::module_lr_scheduler::{ModuleLearningRate, ModuleLrScheduler};
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup, ParamId};
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
-/// The part of a pretrained model that does not learn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Freeze {
-    /// All but the head, which is then a linear classifier of fixed features (a linear probe).
-    Backbone,
-    /// The tokeniser, the positions and this many blocks from the input on.
-    Blocks(usize),
-}
-
-impl FromStr for Freeze {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "backbone" => Ok(Self::Backbone),
-            number => number
-                .parse()
-                .map(Self::Blocks)
-                .map_err(|_| "write backbone, or the number of blocks from the input on".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Freeze {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backbone => f.write_str("all but the head is frozen"),
-            Self::Blocks(count) => write!(f, "the tokeniser and the first {count} blocks are frozen"),
-        }
-    }
-}
+use crate::recipe::Freeze;
 
 /// Parameters by their layer: 0 is what makes tokens, then a number for every block, the last is what follows the blocks.
 pub struct Layers {
@@ -145,7 +111,7 @@ mod tests {
     fn layers_are_counted_from_the_input() {
         let swin = preset::find("swin_tiny_patch4_window7_224").unwrap();
         let layer = |path: &str| layer_of(&path.split('.').collect::<Vec<_>>(), &swin, 13);
-        assert_eq!(layer("patch_embed.tokeniser.weight"), 0);
+        assert_eq!(layer("patch_embed.tokenizer.weight"), 0);
         assert_eq!(layer("stages.0.blocks.1.mlp.inner.weight"), 2);
         assert_eq!(layer("stages.1.merging.norm.weight"), 3, "with the block after it");
         assert_eq!(layer("stages.2.blocks.5.mlp_norm.weight"), 10);

@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::checkpoint::{self, FOLDER};
+use super::file_names::{CONFIG, IMAGES, TRAINED_ON};
 use super::lock::LOCK;
-use super::run_folder::{CONFIG, IMAGES, TRAINED_ON};
+
 use crate::files::is_temporary;
 
 /// The files of a run before its first state is saved.

@@ -58,8 +58,8 @@ mod tests {
             let message = outside(text, &place.path().join(inside)).unwrap_err().to_string();
             assert!(message.contains("--output"), "{message}");
         }
-        for beside in ["run", "data2/run", "data/../run"] {
-            outside(text, &place.path().join(beside)).unwrap();
+        for outside_it in ["run", "data2/run", "data/../run"] {
+            outside(text, &place.path().join(outside_it)).unwrap();
         }
         outside("shapes", &place.path().join("run")).unwrap();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::report::EpochRow;
+use super::history::EpochRow;
 
 /// The bar of one epoch. It draws on standard error, and only where that is a terminal.
 pub struct EpochBar {
@@ -19,13 +19,13 @@ pub struct RunClock {
     pub epochs: Option<usize>,
     /// Seconds that the whole run may take, where the clock ends it.
     pub seconds: Option<f64>,
-    /// The share of the run (0 to 1) that was done when this sitting began.
+    /// The share of the run (0 to 1) that was done when this session began.
     pub done_before: f64,
 }
 
 impl RunClock {
     /// The time that is left of the run, and with a time limit the limit; `done` of the run (0 to 1) is over after
-    /// `elapsed` of this sitting. Empty before anything can be said.
+    /// `elapsed` of this session. Empty before anything can be said.
     fn left(&self, done: f64, elapsed: Duration) -> String {
         let share = done - self.done_before;
         if share <= 0.0 {
@@ -40,7 +40,7 @@ impl RunClock {
 }
 
 impl EpochBar {
-    /// A bar for `samples` pictures of which `seen` are done.
+    /// A bar for `samples` images of which `seen` are done.
     pub fn new(epoch: usize, samples: usize, seen: usize, run: RunClock) -> Self {
         let bar = ProgressBar::new(samples as u64).with_position(seen as u64);
         let style = "epoch {prefix} {bar:30} {pos}/{len}  {msg}";
@@ -57,7 +57,7 @@ impl EpochBar {
         !self.bar.is_hidden()
     }
 
-    /// Moves on by `samples`; `done` of the run (0 to 1) is over after `elapsed` of this sitting.
+    /// Moves on by `samples`; `done` of the run (0 to 1) is over after `elapsed` of this session.
     pub fn advance(&self, samples: usize, loss: f64, images_per_second: f64, done: f64, elapsed: Duration) {
         self.bar.inc(samples as u64);
         let left = self.run.left(done, elapsed);

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{ContentKey, Dataset, Inventory, ListedImage, Sample, Split, ValidationOrigin};
 
-use super::run_folder::{IMAGES, RunConfig, RunFolder, TRAINED_ON};
+use super::file_names::{IMAGES, TRAINED_ON};
+use super::run_folder::{RunConfig, RunFolder};
 use crate::files::write_atomically;
 use crate::names::first_few;
 use crate::trained_on::TrainedOn;
@@ -51,7 +52,7 @@ impl RunData {
         images.hold_out(val_fraction, seed)?;
         if images.of_split(Split::Val).next().is_none() {
             bail!(
-                "{data}: has one image a class, none can be kept for validation: add images or a val split"
+                "{data}: has one image per class, none can be kept for validation: add images or a val split"
             );
         }
         let trained_on = TrainedOn::new(splits, &images.keys(Split::Train), earlier);
@@ -112,7 +113,7 @@ impl RunData {
         let mut writer = csv::Writer::from_writer(Vec::new());
         for image in &self.images.images {
             writer.serialize(Row {
-                path: image.sample.picture.name(),
+                path: image.sample.source.name(),
                 label: self.images.info.classes[image.sample.label].clone(),
                 split: image.split,
                 key: image.key,
@@ -178,13 +179,13 @@ fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, Found) {
     let mut found = Found::default();
     let mut inventory = Inventory::of(dataset);
     let images = std::mem::take(&mut inventory.images);
-    for ListedImage { sample: Sample { label, picture }, key, .. } in images.into_iter().rev() {
+    for ListedImage { sample: Sample { label, source }, key, .. } in images.into_iter().rev() {
         let class = &inventory.info.classes[label];
         match config.classes.iter().position(|known| known == class) {
             Some(label) => {
-                found.samples.entry((key, class.clone())).or_default().push(Sample { label, picture });
+                found.samples.entry((key, class.clone())).or_default().push(Sample { label, source });
             }
-            None => found.strangers.push(picture.name()),
+            None => found.strangers.push(source.name()),
         }
     }
     inventory.info.classes.clone_from(&config.classes);
@@ -195,7 +196,7 @@ impl Found {
     /// The image of a row: the one of its name, or else a copy of it.
     fn take(&mut self, row: &Row) -> Option<Sample> {
         let samples = self.samples.get_mut(&(row.key, row.label.clone()))?;
-        match samples.iter().rposition(|sample| sample.picture.name() == row.path) {
+        match samples.iter().rposition(|sample| sample.source.name() == row.path) {
             Some(position) => Some(samples.remove(position)),
             None => samples.pop(),
         }
@@ -203,7 +204,7 @@ impl Found {
 
     /// The names of the images that no row has taken, in order.
     fn rest(self) -> Vec<String> {
-        let rest = self.samples.into_values().flatten().map(|sample| sample.picture.name());
+        let rest = self.samples.into_values().flatten().map(|sample| sample.source.name());
         let mut names: Vec<String> = rest.chain(self.strangers).collect();
         names.sort_unstable();
         names

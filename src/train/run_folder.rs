@@ -12,6 +12,8 @@ use vitrine_datasets::{DecodeLimits, Preprocessing, Split};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::checkpoint::{self, FOLDER, checksum};
+use super::file_names::{CONFIG, IMAGES, METRICS, REPORT, RESULTS, TRAINED_ON};
+use super::history::EpochRow;
 use super::leftovers::{is_unsaved_run, remove_begun, remove_temporary};
 use super::lock::RunLock;
 use super::place::outside;
@@ -20,18 +22,7 @@ use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::output::note;
 use crate::recipe::Recipe;
-use crate::report::EpochRow;
 use crate::weights_file::Precision;
-
-/// The configuration.
-pub(super) const CONFIG: &str = "config.toml";
-/// Every image with its split.
-pub(super) const IMAGES: &str = "images.csv";
-/// Which images the models learn from.
-pub(super) const TRAINED_ON: &str = "trained_on.json";
-const METRICS: &str = "metrics.csv";
-const RESULTS: &str = "metrics.json";
-const REPORT: &str = "report.html";
 
 /// Everything a run was decided to be: `config.toml`, from which it can be repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +37,7 @@ pub struct RunConfig {
     pub data_path: Option<PathBuf>,
     /// Where named data sets are kept.
     pub data_dir: PathBuf,
-    /// Share of the training pictures that is split off where the data set has no validation split.
+    /// Share of the training images that is split off where the data set has no validation split.
     pub val_fraction: f64,
     /// From which everything random comes.
     pub seed: u64,
@@ -62,7 +53,7 @@ pub struct RunConfig {
     pub classes: Vec<String>,
     /// The architecture.
     pub model: ModelConfig,
-    /// What is done to every picture.
+    /// What is done to every image.
     pub preprocessing: Preprocessing,
     /// How it is trained.
     pub recipe: Recipe,

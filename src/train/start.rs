@@ -1,14 +1,12 @@
 //! Where a run begins.
 
 use anyhow::Result;
-use burn::module::Module;
 use burn::tensor::Device;
 use vitrine_models::VisionTransformer;
 use vitrine_models::weights::{self, NamedTensor};
 
 use super::checkpoint::{self, Progress, State};
-use super::layers::Layers;
-use super::optimiser;
+use super::learner::Learner;
 use super::run_folder::{RunConfig, RunFolder};
 use crate::import::head_of;
 use crate::seed::{Stream, stream};
@@ -32,24 +30,22 @@ impl Start {
 
     /// The state that the run begins with.
     pub(super) fn state(self, config: &RunConfig, folder: &RunFolder, device: &Device) -> Result<State> {
-        device.seed(stream(config.seed, Stream::Initialisation, 0));
+        device.seed(stream(config.seed, Stream::Initialization, 0));
         let model = config.model.init(&device.clone().autodiff())?;
-        model.materialise();
+        model.initialize();
         let is_new = self.is_new();
         let model = match self {
             Self::Pretrained(tensors) => filled(model, tensors)?,
             Self::Fresh | Self::Resumed => model,
         };
-        let average = (config.recipe.ema_decay > 0.0).then(|| model.valid());
-        let optimiser = optimiser::adamw(&config.recipe);
-        let fresh = State { average, model, optimiser, progress: Progress::default() };
+        let fresh = State { learner: Learner::new(model, &config.recipe), progress: Progress::default() };
         let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
         state.progress.set_length(&config.recipe);
         if is_new {
             state.progress.fixed = folder.fixed()?;
         }
         if let Some(freeze) = config.recipe.freeze {
-            state.model = Layers::new(&state.model).freeze(state.model, freeze);
+            state.learner.freeze(freeze);
         }
         Ok(state)
     }

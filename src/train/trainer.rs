@@ -1,36 +1,29 @@
 //! The training loop.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
 use vitrine_datasets::{Batch, Dataset, Loader, LoaderConfig, Sample, Split};
-use vitrine_models::{VisionTransformer, ops};
 
 use super::bad_files::BadFiles;
 use super::checkpoint::{self, Progress, State};
-use super::layers::Layers;
+use super::history::EpochRow;
 use super::progress::{EpochBar, RunClock, epoch_line};
 use super::run_data::RunData;
 use super::run_folder::{RunConfig, RunFolder};
 use super::schedule::{Length, learning_rate};
+use super::session::Session;
 use super::start::Start;
-use super::{ema, interrupt, optimiser, threads as run_threads};
+use super::{interrupt, threads as run_threads};
 use crate::evaluate::{self, Metrics};
 use crate::memory;
 use crate::model_file::{ModelCard, Validation};
 use crate::output::note;
 use crate::recipe::Recipe;
-use crate::report::EpochRow;
 use crate::seed::{Stream, stream};
 use crate::trained_on::TrainedOn;
 
-/// A checkpoint is written at the end of an epoch when the last one is older than this,
-const EPOCH_CHECKPOINT: Duration = Duration::from_secs(10);
-/// and within an epoch when it is older than this.
-const STEP_CHECKPOINT: Duration = Duration::from_secs(60);
 /// Losses are read back from the device after this many batches, or sooner where somebody watches.
 const READ_BACK: usize = 16;
 
@@ -45,7 +38,7 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// A run in memory: model, data, optimiser, and the folder it writes to.
+/// A run in memory: model, data, optimizer, and the folder it writes to.
 pub struct Trainer {
     config: RunConfig,
     folder: RunFolder,
@@ -55,20 +48,8 @@ pub struct Trainer {
     train_samples: usize,
     trained_on: TrainedOn,
     state: State,
-    layers: Layers,
     bad_files: BadFiles,
-    sitting: Sitting,
-}
-
-/// What begins anew with every start of the program.
-struct Sitting {
-    start: Instant,
-    seconds_before: f64,
-    done_before: f64,
-    last_checkpoint: Instant,
-    val_seconds: f64,
-    epoch_start: Instant,
-    epoch_samples: u64,
+    session: Session,
 }
 
 /// Results still on the device.
@@ -116,17 +97,8 @@ impl Trainer {
         let is_new = start.is_new();
         let mut state = start.state(&config, &folder, device)?;
         run_threads::change(&mut state.progress, threads);
-        let now = Instant::now();
         let mut trainer = Self {
-            sitting: Sitting {
-                start: now,
-                seconds_before: state.progress.seconds,
-                done_before: 0.0,
-                last_checkpoint: now,
-                val_seconds: 0.0,
-                epoch_start: now,
-                epoch_samples: 0,
-            },
+            session: Session::new(state.progress.seconds),
             config,
             folder,
             device: device.clone(),
@@ -134,11 +106,10 @@ impl Trainer {
             val,
             train_samples: count,
             trained_on: data.trained_on.clone(),
-            layers: Layers::new(&state.model),
             bad_files: BadFiles::default(),
             state,
         };
-        trainer.sitting.done_before = trainer.done();
+        trainer.session.done_before = trainer.done();
         if is_new {
             trainer.checkpoint()?;
         }
@@ -163,7 +134,7 @@ impl Trainer {
     /// Trains until the run ends or the user stops it.
     ///
     /// # Errors
-    /// When the loss is no longer a number, too many pictures are unreadable, or the disk refuses.
+    /// When the loss is no longer a number, too many images are unreadable, or the disk refuses.
     pub fn run(&mut self) -> Result<Outcome> {
         while !self.is_over() {
             if !self.epoch()? {
@@ -198,10 +169,8 @@ impl Trainer {
         let (epoch, first_batch) = (self.state.progress.epoch, self.state.progress.batch);
         let seen = (first_batch * self.config.recipe.batch_size).min(self.train_samples);
         let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.run_clock());
-        self.sitting.epoch_start = Instant::now();
-        self.sitting.epoch_samples = 0;
+        self.session.begin_epoch();
         let batches = self.train_samples.div_ceil(self.config.recipe.batch_size);
-        let mut accumulator = GradientsAccumulator::new();
         let (mut waiting_batches, mut waiting_samples) = (0, 0);
         let mut pending = Pending::default();
         for batch in self.train.epoch(epoch, first_batch) {
@@ -211,15 +180,13 @@ impl Trainer {
             let last = self.state.progress.batch >= batches;
             if batch.size > 0 {
                 waiting_samples += batch.size;
-                self.backward(batch, &mut accumulator, &mut pending);
+                self.backward(batch, &mut pending);
             }
             waiting_batches += 1;
             if !last && waiting_batches < self.config.recipe.accumulate {
                 continue;
             }
-            if waiting_samples > 0 {
-                self.update(accumulator.grads(), waiting_samples)?;
-            }
+            self.update();
             let samples = std::mem::take(&mut waiting_samples);
             waiting_batches = 0;
             if bar.is_visible() || pending.losses.len() >= READ_BACK || last {
@@ -243,20 +210,15 @@ impl Trainer {
     /// Interruption and checkpoints between two updates; false when the user asked to stop.
     fn after_update(&mut self, pending: &mut Pending) -> Result<bool> {
         let stop = interrupt::requested();
-        if stop || self.sitting.last_checkpoint.elapsed() > STEP_CHECKPOINT {
+        if stop || self.session.is_due_within_epoch() {
             self.read_back(pending)?;
             self.checkpoint()?;
         }
         Ok(!stop)
     }
 
-    /// Adds the gradients of one batch, as a sum over its pictures.
-    fn backward(
-        &mut self,
-        mut batch: Batch,
-        sums: &mut GradientsAccumulator<VisionTransformer>,
-        pending: &mut Pending,
-    ) {
+    /// Adds the gradients of one batch, as a sum over its images.
+    fn backward(&mut self, mut batch: Batch, pending: &mut Pending) {
         let progress = &self.state.progress;
         let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
         let seed = stream(self.config.seed, Stream::Dropout, moment);
@@ -264,39 +226,21 @@ impl Trainer {
         let images = evaluate::images(&mut batch, &self.config.preprocessing, &device);
         let classes = self.config.classes.len();
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
+        let result = self.state.learner.backward(&self.config.recipe, images, targets, seed);
+        pending.losses.push(result.loss);
+        pending.correct.push(result.correct);
         pending.sizes.push(batch.size);
-        self.sitting.epoch_samples += batch.size as u64;
-        let model = &self.state.model;
-        let loss = |logits: Tensor<2>| {
-            let right = logits.clone().inner().argmax(1).equal(targets.clone().inner().argmax(1)).int().sum();
-            let loss = ops::cross_entropy(logits, targets);
-            pending.losses.push(loss.clone().inner());
-            pending.correct.push(right);
-            loss.mul_scalar(batch.size as f64)
-        };
-        let mut add = |grads| sums.accumulate(model, GradientsParams::from_grads(grads, model));
-        if self.config.recipe.gradient_checkpointing {
-            model.checkpointed_gradients(images, seed, loss, add);
-        } else {
-            self.device.seed(seed);
-            add(loss(model.forward(images)).backward());
-        }
+        self.session.trained_on(batch.size);
     }
 
-    /// One optimiser update with gradients summed over `samples` pictures.
-    fn update(&mut self, grads: GradientsParams, samples: usize) -> Result<()> {
+    /// One update with the gradients of the batches since the last one, if any of them had images.
+    fn update(&mut self) {
         let recipe = &self.config.recipe;
-        let rate = learning_rate(recipe, self.done_after_next_update());
-        let rates = self.layers.rates(rate, recipe.layer_decay);
-        let model = self.state.model.clone();
-        let grads = optimiser::mean_clipped(&model, grads, samples, recipe.clip_norm);
-        self.state.model = self.state.optimiser.step(rates, model, grads);
-        self.state.progress.updates += 1;
-        if let Some(average) = self.state.average.take() {
-            let updates = self.state.progress.updates;
-            self.state.average = Some(ema::update(average, &self.state.model, recipe.ema_decay, updates));
+        let updates = self.state.progress.updates + 1;
+        let rate = learning_rate(recipe, self.length().done(updates, self.session.run_seconds()));
+        if self.state.learner.update(recipe, rate, updates) {
+            self.state.progress.updates = updates;
         }
-        Ok(())
     }
 
     /// Adds what the device has computed to the sums of the epoch.
@@ -335,7 +279,7 @@ impl Trainer {
         }
         let running = &self.state.progress.running;
         let loss = running.loss / running.samples.max(1) as f64;
-        bar.advance(samples, loss, self.images_per_second(), self.done(), self.sitting.start.elapsed());
+        bar.advance(samples, loss, self.session.images_per_second(), self.done(), self.session.elapsed());
     }
 
     fn run_clock(&self) -> RunClock {
@@ -343,27 +287,23 @@ impl Trainer {
         RunClock {
             epochs: recipe.epochs,
             seconds: recipe.time_seconds,
-            done_before: self.sitting.done_before,
+            done_before: self.session.done_before,
         }
-    }
-
-    fn images_per_second(&self) -> f64 {
-        self.sitting.epoch_samples as f64 / self.sitting.epoch_start.elapsed().as_secs_f64().max(1e-9)
     }
 
     /// Validates, writes the row, the best model and a checkpoint.
     fn end_epoch(&mut self) -> Result<()> {
-        let images_per_second = self.images_per_second();
+        let images_per_second = self.session.images_per_second();
         let running = std::mem::take(&mut self.state.progress.running);
         let limit = self.config.recipe.bad_file_limit;
         self.bad_files.judge(limit, Split::Train, &running.bad, self.train_samples)?;
         let start = Instant::now();
-        let model = self.evaluated_model();
+        let model = self.state.learner.evaluated();
         let classes = &self.config.classes;
         let predicted =
             evaluate::predict(&model, &self.val, &self.config.preprocessing, classes.len(), &self.device)?;
         self.bad_files.judge(limit, Split::Val, &predicted.bad, self.val.len())?;
-        self.sitting.val_seconds = start.elapsed().as_secs_f64();
+        self.session.validated_since(start);
         let Metrics { samples, loss: val_loss, top1: val_top1, .. } =
             Metrics::compute(&predicted.predictions, classes);
         if !val_loss.is_finite() {
@@ -384,7 +324,7 @@ impl Trainer {
         let row = EpochRow {
             epoch: progress.epoch,
             step: progress.updates,
-            seconds: self.sitting.seconds_before + self.sitting.start.elapsed().as_secs_f64(),
+            seconds: self.session.run_seconds(),
             learning_rate: 0.0,
             train_loss: running.loss / running.samples.max(1) as f64,
             train_top1: Some(running.correct as f64 / running.samples.max(1) as f64),
@@ -401,15 +341,10 @@ impl Trainer {
             self.folder.write_model(&self.card(validation), &model)?;
         }
         self.folder.write_metrics(&self.state.progress.history)?;
-        if self.sitting.last_checkpoint.elapsed() > EPOCH_CHECKPOINT || interrupt::requested() {
+        if self.session.is_due_after_epoch() || interrupt::requested() {
             self.checkpoint()?;
         }
         Ok(())
-    }
-
-    /// The model that is measured and saved: the average where there is one.
-    fn evaluated_model(&self) -> VisionTransformer {
-        self.state.average.clone().unwrap_or_else(|| self.state.model.valid())
     }
 
     fn card(&self, validation: Validation) -> ModelCard {
@@ -425,24 +360,15 @@ impl Trainer {
     }
 
     fn checkpoint(&mut self) -> Result<()> {
-        self.state.progress.seconds =
-            self.sitting.seconds_before + self.sitting.start.elapsed().as_secs_f64();
+        self.state.progress.seconds = self.session.run_seconds();
         checkpoint::save(self.folder.path(), &self.state)?;
-        self.sitting.last_checkpoint = Instant::now();
+        self.session.saved();
         Ok(())
     }
 
     /// The share of the run that is done.
     fn done(&self) -> f64 {
-        self.length().done(self.state.progress.updates, self.elapsed())
-    }
-
-    fn done_after_next_update(&self) -> f64 {
-        self.length().done(self.state.progress.updates + 1, self.elapsed())
-    }
-
-    fn elapsed(&self) -> f64 {
-        self.sitting.seconds_before + self.sitting.start.elapsed().as_secs_f64()
+        self.length().done(self.state.progress.updates, self.session.run_seconds())
     }
 
     fn length(&self) -> Length {
@@ -450,20 +376,10 @@ impl Trainer {
         let batches = self.train_samples.div_ceil(recipe.batch_size);
         Length {
             updates: recipe.epochs.map(|epochs| epochs * batches.div_ceil(recipe.accumulate)),
-            seconds: recipe.time_seconds.map(|seconds| (seconds - self.reserve()).max(0.0)),
+            seconds: recipe
+                .time_seconds
+                .map(|seconds| (seconds - self.session.validation_reserve(self.val.len())).max(0.0)),
         }
-    }
-
-    /// Seconds that the last validation will take: as long as the one before, or judged by the training speed.
-    fn reserve(&self) -> f64 {
-        if self.sitting.val_seconds > 0.0 {
-            return 1.1 * self.sitting.val_seconds;
-        }
-        if self.sitting.epoch_samples == 0 {
-            return 0.0;
-        }
-        // A forward pass costs about a third of a training step.
-        self.val.len() as f64 / (2.5 * self.images_per_second())
     }
 }
 

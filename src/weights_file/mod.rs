@@ -23,7 +23,7 @@ use vitrine_models::weights::{IndexTable, NamedTensor};
 pub struct WeightsFile {
     /// In the order of the file, where it has one.
     pub entries: Vec<Entry>,
-    /// Text that a safetensors header holds beside the tensors.
+    /// Text that a safetensors header holds next to the tensors.
     pub metadata: HashMap<String, String>,
     /// Of a training program's checkpoint: which part of it the tensors are, and what was left out.
     pub part: Option<String>,

@@ -1,6 +1,6 @@
 """Every Vision Transformer that timm, transformers and torchvision register, cut to two blocks: equal, or refused.
 
-Each is made narrow (16 values a head; torchvision's and those that take no width as they are), with random weights of unit gain, written as its library writes it (a folder with config.json; torchvision: a
+Each is made narrow (16 values per head; torchvision's and those that take no width as they are), with random weights of unit gain, written as its library writes it (a folder with config.json; torchvision: a
 file), and sent through `vitrine import --verify` with the library's own logits for one image. A line each: equal, refused
 (with the reason), or DIFFERENT, which is a defect. Exit status 1 if there is one.
 
@@ -39,7 +39,7 @@ CLASSES = 10
 OURS = {"vision_transformer", "deit", "cait", "swin_transformer", "swin_transformer_v2"}
 
 
-def randomise(model, seed=0):
+def randomize(model, seed=0):
     """Weights of unit gain: what one part computes reaches the logits."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -57,8 +57,8 @@ def randomise(model, seed=0):
     return model.eval()
 
 
-def picture(folder, height, width, channels=3):
-    """A picture of the model's own size, and the same as the model's input (mean and deviation 0.5)."""
+def image(folder, height, width, channels=3):
+    """An image of the model's own size, and the same as the model's input (mean and deviation 0.5)."""
     pixels = np.random.default_rng(1).integers(0, 256, (height, width, channels), dtype=np.uint8)
     Image.fromarray(pixels).save(os.path.join(folder, "image.png"))
     return (torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255 - 0.5) / 0.5
@@ -159,7 +159,7 @@ def check_timm(binary, folder, name):
     if sum(p.numel() for p in model.parameters()) > 8e8:
         return "skipped", "more than 800 million parameters in two blocks"
     if real:
-        write_timm(randomise(model), folder)
+        write_timm(randomize(model), folder)
     else:  # made without values; again and in full if it is not refused
         for tensor in [*model.parameters(), *model.buffers()]:
             tensor.data.zero_()
@@ -167,7 +167,7 @@ def check_timm(binary, folder, name):
         done = call(binary, "import", folder, "--output", os.path.join(folder, "out.safetensors"))
         if done.returncode:
             return "refused", reason(done)
-        model = randomise(make_timm(name, True))
+        model = randomize(make_timm(name, True))
         write_timm(model, folder)
     return verify(binary, folder, folder)
 
@@ -183,7 +183,7 @@ def write_timm(model, folder, run=True):
     if not run:
         return
     channels, height, width = config["pretrained_cfg"]["input_size"]
-    x = picture(folder, height, width)
+    x = image(folder, height, width)
     try:
         expect(folder, logits_of(model, x))
     except Exception as e:
@@ -252,12 +252,12 @@ def check_transformers(binary, folder, name):
         model = make_transformers(cls, config_class)
     except Exception as e:
         return "skipped", f"cannot be made from a configuration alone: {e}"[:100]
-    model = randomise(model)
+    model = randomize(model)
     model.save_pretrained(folder)
     side = getattr(model.config, "image_size", 32)
     side = side if isinstance(side, int) and side <= 448 else 32
     write_preprocessor(folder, side)
-    x = picture(folder, side, side)
+    x = image(folder, side, side)
     try:
         expect(folder, logits_of(model, x).reshape(-1)[:CLASSES])
     except Exception:
@@ -295,10 +295,10 @@ def make_torchvision(name):
 
 def check_torchvision(binary, folder, name):
     model, side = make_torchvision(name)
-    model = randomise(model)
+    model = randomize(model)
     weights = os.path.join(folder, f"{name}.pth")
     torch.save(model.state_dict(), weights)
-    x = picture(folder, side, side)
+    x = image(folder, side, side)
     ours = name.startswith(("vit_", "swin_"))
     expect(folder, logits_of(model, x) if ours else torch.zeros(CLASSES))
     options = ["--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5", "--crop", "1"]
@@ -410,13 +410,13 @@ def mutate(binary, folder, kind, name, kwargs=None):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     if kind == "timm":
-        write_timm(randomise(timm.create_model(name, num_classes=CLASSES, **kwargs)), folder)
+        write_timm(randomize(timm.create_model(name, num_classes=CLASSES, **kwargs)), folder)
     elif check_transformers(binary, folder, name)[0] != "equal":
         return collections.Counter(failed=1), [f"{name}: not equal to begin with"]
     weights_path, config_path = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
     weights, config = load_file(weights_path), json.load(open(config_path))
     side = Image.open(os.path.join(folder, "image.png")).size
-    x = picture(folder, side[1], side[0])
+    x = image(folder, side[1], side[0])
     counts, wrong = collections.Counter(), []
     first = verify(binary, folder, folder)
     if first[0] != "equal":

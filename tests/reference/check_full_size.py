@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from make_full_size import HUGGING_FACE, TIMM, TORCHVISION, build, logits, pixels, weights_path
 
-PROBABILITY_LIMIT = 1e-3  # room for a grey level here and there between two image filters
+PROBABILITY_LIMIT = 1e-3  # room for a gray level here and there between two image filters
 ROUND_TRIP_LIMIT = 1e-5  # relative to max(1, |logit|)
 
 

@@ -40,7 +40,7 @@ class Runs:
         (folder / "model.toml").write_text(MODEL)
         (folder / "recipe.toml").write_text(RECIPE)
         noise = random.Random(0)
-        for name, shade in (("dark", 40), ("grey", 100), ("light", 160)):
+        for name, shade in (("dark", 40), ("gray", 100), ("light", 160)):
             (folder / "data" / name).mkdir(parents=True)
             for number in range(IMAGES):
                 pixels = bytes(shade + noise.randrange(90) for _ in range(16 * 16 * 3))

@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PHOTO = os.path.join(HERE, "..", "..", "datasets", "tests", "fixtures", "preprocess", "photo.png")
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 LABELS = {i: f"thing {i}" for i in range(1000)}
-LABELLED = {"id2label": LABELS, "label2id": {name: i for i, name in LABELS.items()}}
+LABELED = {"id2label": LABELS, "label2id": {name: i for i, name in LABELS.items()}}
 # The form in which image processors were saved until 2022; most files on the hub still have it.
 OLD_PREPROCESSOR = {"do_normalize": True, "do_resize": True, "feature_extractor_type": "ViTFeatureExtractor",
                     "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224}
@@ -56,14 +56,14 @@ SMALL = {"hidden_size": 384, "num_attention_heads": 6, "image_size": 518, "patch
 
 # case -> (model class, configuration, image processor)
 HUGGING_FACE = {
-    "hf_vit": (hf.ViTForImageClassification, hf.ViTConfig(**LABELLED), hf.ViTImageProcessor()),
-    "hf_vit_sharded": (hf.ViTForImageClassification, hf.ViTConfig(**TINY, **LABELLED), hf.ViTImageProcessor()),
-    "hf_vit_bin": (hf.ViTForImageClassification, hf.ViTConfig(**TINY, **LABELLED), OLD_PREPROCESSOR),
-    "hf_deit_distilled": (hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig(**TINY, **LABELLED),
+    "hf_vit": (hf.ViTForImageClassification, hf.ViTConfig(**LABELED), hf.ViTImageProcessor()),
+    "hf_vit_sharded": (hf.ViTForImageClassification, hf.ViTConfig(**TINY, **LABELED), hf.ViTImageProcessor()),
+    "hf_vit_bin": (hf.ViTForImageClassification, hf.ViTConfig(**TINY, **LABELED), OLD_PREPROCESSOR),
+    "hf_deit_distilled": (hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig(**TINY, **LABELED),
                           hf.DeiTImageProcessor(**IMAGENET)),
-    "hf_swin": (hf.SwinForImageClassification, hf.SwinConfig(**LABELLED),
+    "hf_swin": (hf.SwinForImageClassification, hf.SwinConfig(**LABELED),
                 hf.ViTImageProcessor(resample=3, **IMAGENET)),
-    "hf_swinv2": (hf.Swinv2ForImageClassification, hf.Swinv2Config(image_size=256, window_size=8, **LABELLED),
+    "hf_swinv2": (hf.Swinv2ForImageClassification, hf.Swinv2Config(image_size=256, window_size=8, **LABELED),
                   hf.ViTImageProcessor(size={"height": 256, "width": 256}, resample=3, **IMAGENET)),
 }
 
@@ -82,7 +82,7 @@ def is_embedding(name):
     return name.endswith(tokens) or (any(p in name for p in parts) and ".norm." not in name)
 
 
-def randomise(model, seed):
+def randomize(model, seed):
     """Weights large enough that a wrong key or transpose shows, and tokens small enough that a wrong epsilon does."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -105,7 +105,7 @@ def randomise(model, seed):
 
 
 def build(name):
-    """The model of a case, not yet randomised."""
+    """The model of a case, not yet randomized."""
     if name in TIMM:
         return timm.create_model(TIMM[name][0], num_classes=TIMM[name][1])
     if name in TORCHVISION:
@@ -204,7 +204,7 @@ def make_photos(folder):
 
 
 def make_classifier(name, folder, photos):
-    model = randomise(build(name), zlib.crc32(name.encode()))
+    model = randomize(build(name), zlib.crc32(name.encode()))
     classes = TIMM[name][1] if name in TIMM else 1000
     if name in HUGGING_FACE:  # its pipeline is read back from the folder
         save_weights(name, model, folder)
@@ -224,7 +224,7 @@ def make_classifier(name, folder, photos):
 
 def make_headless(name, folder):
     seed = zlib.crc32(name.encode())
-    model = randomise(build(name), seed)
+    model = randomize(build(name), seed)
     model.save_pretrained(folder)
     size = model.config.image_size
     x = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-//! A temporary folder with pictures, and the program in it.
+//! A temporary folder with images, and the program in it.
 
 #![allow(dead_code)]
 
@@ -13,9 +13,9 @@ pub const TINY: &str = "image_size = 16\npatch_size = 8\nembed_dim = 16\ndepth =
     class_token = false\npool = \"mean\"\n";
 
 /// A temporary folder.
-pub struct Pictures(TempDir);
+pub struct Images(TempDir);
 
-impl Pictures {
+impl Images {
     pub fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
@@ -34,22 +34,22 @@ impl Pictures {
         std::fs::write(path, text).unwrap();
     }
 
-    /// `count` pictures of 16 by 16 pixels around a colour, no two alike.
+    /// `count` images of 16 by 16 pixels around a color, no two alike.
     pub fn fill(&self, folder: &str, [red, green, blue]: [u8; 3], count: u32) {
         self.folder(folder);
         for index in 0..count {
-            let picture = RgbImage::from_fn(16, 16, |x, y| {
+            let image = RgbImage::from_fn(16, 16, |x, y| {
                 let shade = ((x * 7 + y * 13 + index * 29) % 40) as u8;
                 Rgb([red + shade, green + shade, blue + shade])
             });
-            picture.save(self.path(&format!("{folder}/{index}.png"))).unwrap();
+            image.save(self.path(&format!("{folder}/{index}.png"))).unwrap();
         }
     }
 }
 
 /// The program, started in the folder.
-pub fn vitrine(pictures: &Pictures) -> Command {
+pub fn vitrine(images: &Images) -> Command {
     let mut command = Command::cargo_bin("vitrine").unwrap();
-    command.current_dir(pictures.0.path()).env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));
+    command.current_dir(images.0.path()).env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));
     command
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::BadFile;
+use super::BadFile;
 
 /// How many names a message lists.
 const NAMES: usize = 3;
@@ -107,7 +107,7 @@ impl LeftOut {
         lines
     }
 
-    /// What is there besides images, for those who want to know: files that are no images, and hidden ones.
+    /// What is there apart from images, for those who want to know: files that are no images, and hidden ones.
     pub fn others(&self) -> Vec<String> {
         [("no images", &self.no_images), ("hidden", &self.hidden)]
             .into_iter()

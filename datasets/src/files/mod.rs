@@ -1,11 +1,13 @@
 //! Files that somebody else made: what they are, which of them are images, and how they are opened without harm.
 
+mod bad_file;
 mod kind;
 mod left_out;
 mod regular;
 mod spool;
 mod walk;
 
+pub use bad_file::BadFile;
 pub use kind::{FileKind, is_image_name};
 pub use left_out::{Group, LeftOut, Reason};
 pub use regular::{DEFAULT_FILE_BYTES, open_regular, read_regular};

@@ -7,13 +7,13 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::source::archive::tests::tar_of;
-use crate::{OpenOptions, Picture, SourceKind, open};
+use crate::{ImageSource, OpenOptions, SourceKind, open};
 
 /// Two classes of drawn images; the labels and seeds of each split.
 fn inventory(splits: [&[(usize, u64)]; 3]) -> Inventory {
     let [train, val, test] = splits.map(|rows| {
         let sample =
-            |&(label, seed): &(usize, u64)| Sample { label, picture: Picture::Drawn { class: 0, seed } };
+            |&(label, seed): &(usize, u64)| Sample { label, source: ImageSource::Drawn { class: 0, seed } };
         rows.iter().map(sample).collect::<Vec<_>>()
     });
     let info = DatasetInfo {
@@ -28,8 +28,8 @@ fn inventory(splits: [&[(usize, u64)]; 3]) -> Inventory {
 }
 
 fn seeds(inventory: &Inventory, split: Split) -> Vec<u64> {
-    let seed = |image: &ListedImage| match image.sample.picture {
-        Picture::Drawn { seed, .. } => seed,
+    let seed = |image: &ListedImage| match image.sample.source {
+        ImageSource::Drawn { seed, .. } => seed,
         _ => panic!("the test draws its images"),
     };
     inventory.of_split(split).map(seed).collect()
@@ -60,7 +60,7 @@ fn a_given_validation_split_stays_what_it_is() {
 fn what_is_known_is_left_out_of_validation_and_test_alone() {
     let mut inventory = inventory([&[(0, 1), (1, 2)], &[(0, 1), (1, 3)], &[(0, 4), (1, 2), (1, 9)]]);
     let mut known = inventory.keys(Split::Train);
-    let earlier = [9].map(|seed| ContentKey::of(&Picture::Drawn { class: 0, seed }));
+    let earlier = [9].map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed }));
     known = known.union(&earlier.into_iter().collect());
     let left_out: Vec<Split> = inventory.leave_out(&known).into_iter().map(|(split, _)| split).collect();
     assert_eq!(left_out, [Split::Val, Split::Test, Split::Test]);

@@ -14,7 +14,7 @@ use zip::CompressionMethod;
 use super::class_folders::Listing;
 use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
 use crate::files::{HEAD_BYTES, is_hidden};
-use crate::{DatasetError, FileKind, LeftOut, Picture, Reason, SourceKind, Spool};
+use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, SourceKind, Spool};
 
 /// How the archive is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +96,8 @@ pub(crate) fn read(path: &Path, format: Format, max_file_bytes: u64) -> Result<F
     if cifar::is_layout(&contents.blobs) {
         return cifar::read(path, contents.blobs);
     }
-    let pictures = contents.listing.unwrapped().labelled(&contents.left_out)?;
-    Ok(align(SourceKind::Archive, pictures, contents.left_out))
+    let images = contents.listing.unwrapped().labeled(&contents.left_out)?;
+    Ok(align(SourceKind::Archive, images, contents.left_out))
 }
 
 /// How many bytes may be unpacked.
@@ -126,20 +126,20 @@ struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     fn new(path: &'a Path, limits: Limits) -> Self {
-        let listing = Listing { root: path.to_owned(), pictures: BTreeMap::new(), folders: BTreeSet::new() };
+        let listing = Listing { root: path.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
         let (blobs, left_out) = (Vec::new(), LeftOut::default());
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
     }
 
     fn add_folder(&mut self, name: &str) {
-        if let Some(name) = normalised(name) {
+        if let Some(name) = normalized(name) {
             self.listing.folders.insert(name);
         }
     }
 
     /// An entry, whatever size its header claims: no more of it is read than a file may have.
     fn add_file(&mut self, name: &str, claimed: u64, mut content: impl Read) -> Result<(), DatasetError> {
-        let Some(name) = normalised(name) else {
+        let Some(name) = normalized(name) else {
             self.left_out.add(format!("{}/{name}", self.path.display()), Reason::Hidden);
             return Ok(());
         };
@@ -186,21 +186,21 @@ impl<'a> Contents<'a> {
             return Ok(());
         }
         self.image_bytes += bytes.len() as u64;
-        if self.image_bytes > self.limits.images || self.listing.pictures.len() >= MAX_IMAGES {
+        if self.image_bytes > self.limits.images || self.listing.images.len() >= MAX_IMAGES {
             let (bytes, way_out) = (self.limits.images, "unpack it and give the folder");
             let problem =
                 format!("unpacks to more than {bytes} bytes or {MAX_IMAGES} images at '{name}': {way_out}");
             return Err(DatasetError::layout(self.path, problem));
         }
-        let picture = self.keep(shown, bytes)?;
-        self.listing.pictures.insert(name, picture);
+        let image = self.keep(shown, bytes)?;
+        self.listing.images.insert(name, image);
         Ok(())
     }
 
     /// The image in memory, or in a temporary file when much is in memory.
-    fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<Picture, DatasetError> {
+    fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<ImageSource, DatasetError> {
         if self.image_bytes <= self.limits.memory {
-            return Ok(Picture::Encoded { name, bytes: bytes.into() });
+            return Ok(ImageSource::Encoded { name, bytes: bytes.into() });
         }
         let failed = |error: std::io::Error| {
             let folder = std::env::temp_dir();
@@ -216,7 +216,7 @@ impl<'a> Contents<'a> {
         };
         let place = spool.put(&bytes).map_err(failed)?;
         self.spool = Some(Arc::clone(&spool));
-        Ok(Picture::Spooled { name, spool, place })
+        Ok(ImageSource::Spooled { name, spool, place })
     }
 
     fn add_blob(&mut self, shown: String, name: &str, content: impl Read) -> Result<(), DatasetError> {
@@ -236,7 +236,7 @@ impl<'a> Contents<'a> {
 
     /// A tar archive that was cut between two files looks whole but for its end.
     fn add_missing_end(&mut self) {
-        let count = self.listing.pictures.len();
+        let count = self.listing.images.len();
         let problem = format!("the archive has no end: what came after {count} images may be cut off");
         self.left_out.add(self.path.display().to_string(), Reason::Unreadable(problem));
     }
@@ -260,7 +260,7 @@ impl<'a> Contents<'a> {
 }
 
 /// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
-fn normalised(name: &str) -> Option<String> {
+fn normalized(name: &str) -> Option<String> {
     let names: Vec<&str> = name.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".").collect();
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
 }
@@ -297,7 +297,7 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
             return Ok(());
         };
         left.set(u64::MAX);
-        let place = match contents.listing.pictures.len() {
+        let place = match contents.listing.images.len() {
             0 => "at its start".to_owned(),
             count => format!("after {count} images"),
         };
@@ -432,7 +432,7 @@ pub(crate) mod tests {
             );
             let samples: Vec<_> = found.train.iter().chain(&found.val).collect();
             assert_eq!(samples.iter().map(|sample| sample.label).collect::<Vec<_>>(), [0, 1, 0, 1]);
-            let Picture::Encoded { name, bytes } = &samples[0].picture else {
+            let ImageSource::Encoded { name, bytes } = &samples[0].source else {
                 panic!("archives are read into memory")
             };
             assert_eq!(name, &format!("{}/pets/train/cat/1.png", path.display()));
@@ -639,13 +639,13 @@ pub(crate) mod tests {
         let limits = Limits { file: 1000, memory: first.len() as u64, images: 10_000 };
         let mut contents = Contents::new(Path::new("large.tar"), limits);
         read_tar(&tar[..], &mut contents).unwrap();
-        let pictures: Vec<&Picture> = contents.listing.pictures.values().collect();
-        assert!(matches!(pictures[0], Picture::Encoded { .. }));
-        assert!(matches!(pictures[2], Picture::Spooled { .. }));
-        for (picture, value) in pictures.iter().zip([1, 2, 3]) {
-            assert_eq!(picture.decode(&crate::DecodeLimits::default()).unwrap().pixels, [value; 2]);
+        let images: Vec<&ImageSource> = contents.listing.images.values().collect();
+        assert!(matches!(images[0], ImageSource::Encoded { .. }));
+        assert!(matches!(images[2], ImageSource::Spooled { .. }));
+        for (image, value) in images.iter().zip([1, 2, 3]) {
+            assert_eq!(image.decode(&crate::DecodeLimits::default()).unwrap().pixels, [value; 2]);
         }
-        assert_eq!(pictures[2].name(), "large.tar/b/3.png");
+        assert_eq!(images[2].name(), "large.tar/b/3.png");
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Blob, Found, MAX_BYTES};
-use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind, duplicate_name};
+use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, duplicate_name};
 
 /// Pixels along each edge.
 const SIZE: u32 = 32;
-/// Bytes of one picture: three planes.
-const PICTURE_BYTES: usize = 3 * (SIZE * SIZE) as usize;
+/// Bytes of one image: three planes.
+const IMAGE_BYTES: usize = 3 * (SIZE * SIZE) as usize;
 
 /// Classes of CIFAR-10, where its folder lacks `batches.meta.txt`.
 const CIFAR10: [&str; 10] =
@@ -133,7 +133,7 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     if !(2..=256).contains(&names.len()) {
         return Err(
-            file.malformed(format!("names {} classes: one name a line, 2 to 256 of them", names.len()))
+            file.malformed(format!("names {} classes: one name per line, 2 to 256 of them", names.len()))
         );
     }
     match duplicate_name(&names) {
@@ -149,7 +149,7 @@ fn read_batch(
     classes: usize,
     bytes_left: &mut u64,
 ) -> Result<Vec<Sample>, DatasetError> {
-    let record_bytes = kind.label_bytes() + PICTURE_BYTES;
+    let record_bytes = kind.label_bytes() + IMAGE_BYTES;
     let buffer: Arc<[u8]> = file.read_all(*bytes_left)?.into();
     *bytes_left -= buffer.len() as u64;
     if buffer.is_empty() || !buffer.len().is_multiple_of(record_bytes) {
@@ -168,7 +168,7 @@ fn read_batch(
                 "record {index} has the label {label}, but there are {classes} classes"
             )));
         }
-        let picture = Picture::Raw {
+        let source = ImageSource::Raw {
             name: format!("{name}#{index}"),
             buffer: Arc::clone(&buffer),
             offset,
@@ -176,7 +176,7 @@ fn read_batch(
             height: SIZE,
             channels: 3,
         };
-        Ok(Sample { label, picture })
+        Ok(Sample { label, source })
     };
     (0..buffer.len() / record_bytes).map(sample).collect()
 }
@@ -209,8 +209,8 @@ pub(crate) mod tests {
         let found = source::read(folder.path()).unwrap();
         assert_eq!((labels(&found.train), labels(&found.test)), (vec![3, 9, 0], vec![1]));
         assert_eq!(found.classes[3], "cat");
-        let Picture::Raw { name, buffer, offset, channels, .. } = &found.train[1].picture else {
-            panic!("CIFAR pictures are raw")
+        let ImageSource::Raw { name, buffer, offset, channels, .. } = &found.train[1].source else {
+            panic!("CIFAR images are raw")
         };
         assert!(name.ends_with("data_batch_1.bin#1"), "{name}");
         assert_eq!((buffer[*offset], buffer[offset + 1024], buffer[offset + 3071], *channels), (1, 2, 3, 3));

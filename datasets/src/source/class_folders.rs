@@ -1,30 +1,29 @@
-//! Labels from folder names: one folder a class, at the top or inside `train/`, `val/` and `test/`.
+//! Labels from folder names: one folder per class, at the top or inside `train/`, `val/` and `test/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::Labelled;
-use crate::{DatasetError, LeftOut, Picture, Split};
+use super::Labeled;
+use crate::{DatasetError, ImageSource, LeftOut, Split};
 
-const LAYOUTS: &str =
-    "expected one folder a class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
+const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
 
 /// The image files of a folder or archive, and its folders, by path below its root with `/` between names.
 pub(crate) struct Listing {
     /// The folder or archive.
     pub(crate) root: PathBuf,
-    /// The pictures.
-    pub(crate) pictures: BTreeMap<String, Picture>,
-    /// All folders, also those without pictures.
+    /// The images.
+    pub(crate) images: BTreeMap<String, ImageSource>,
+    /// All folders, also those without images.
     pub(crate) folders: BTreeSet<String>,
 }
 
 /// What lies below a folder of the top level.
 #[derive(Default)]
 struct Content {
-    /// A picture directly in it.
+    /// An image directly in it.
     direct: Option<String>,
-    /// Whether a folder in it has pictures.
+    /// Whether a folder in it has images.
     is_nested: bool,
 }
 
@@ -44,19 +43,19 @@ impl Listing {
             let below = |path: &str| {
                 path.strip_prefix(&name).and_then(|path| path.strip_prefix('/')).map(str::to_owned)
             };
-            let pictures = std::mem::take(&mut self.pictures).into_iter();
-            self.pictures = pictures.filter_map(|(path, picture)| Some((below(&path)?, picture))).collect();
+            let images = std::mem::take(&mut self.images).into_iter();
+            self.images = images.filter_map(|(path, image)| Some((below(&path)?, image))).collect();
             self.folders = self.folders.iter().filter_map(|path| below(path)).collect();
         }
     }
 
-    /// Every picture with its class and split.
+    /// Every image with its class and split.
     ///
     /// # Errors
     ///
-    /// Pictures outside class folders, class folders without pictures.
-    pub(crate) fn labelled(self, left_out: &LeftOut) -> Result<Vec<Labelled>, DatasetError> {
-        if self.pictures.is_empty() {
+    /// Images outside class folders, class folders without images.
+    pub(crate) fn labeled(self, left_out: &LeftOut) -> Result<Vec<Labeled>, DatasetError> {
+        if self.images.is_empty() {
             let faults = left_out.faults().into_iter().map(|fault| format!("\n{fault}"));
             return Err(self.problem(format!("holds no images: {LAYOUTS}{}", faults.collect::<String>())));
         }
@@ -95,23 +94,23 @@ impl Listing {
         }
     }
 
-    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<Labelled> {
-        let labelled = |(path, picture): (String, Picture)| {
+    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<Labeled> {
+        let labeled = |(path, source): (String, ImageSource)| {
             let (split, class) = split_and_class(&path)?;
-            Some(Labelled { split, class, picture })
+            Some(Labeled { split, class, source })
         };
-        self.pictures.into_iter().filter_map(labelled).collect()
+        self.images.into_iter().filter_map(labeled).collect()
     }
 
-    /// The first picture that lies in no folder.
+    /// The first image that lies in no folder.
     fn loose(&self) -> Option<&str> {
-        self.pictures.keys().map(String::as_str).find(|path| !path.contains('/'))
+        self.images.keys().map(String::as_str).find(|path| !path.contains('/'))
     }
 
-    /// The folders of the top level that have pictures.
+    /// The folders of the top level that have images.
     fn contents(&self) -> BTreeMap<String, Content> {
         let mut contents: BTreeMap<String, Content> = BTreeMap::new();
-        for path in self.pictures.keys() {
+        for path in self.images.keys() {
             let Some((top, rest)) = path.split_once('/') else { continue };
             if !contents.contains_key(top) {
                 contents.insert(top.to_owned(), Content::default());
@@ -178,7 +177,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Every folder right below `prefix` must have pictures.
+    /// Every folder right below `prefix` must have images.
     fn check_class_folders(&self, prefix: &str) -> Result<(), DatasetError> {
         let mut classes = self
             .folders
@@ -186,7 +185,7 @@ impl Listing {
             .filter(|path| path.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/')));
         let is_empty = |class: &&String| {
             let below = format!("{class}/");
-            self.pictures.range(below.clone()..).next().is_none_or(|(path, _)| !path.starts_with(&below))
+            self.images.range(below.clone()..).next().is_none_or(|(path, _)| !path.starts_with(&below))
         };
         match classes.find(is_empty) {
             Some(class) => {
@@ -208,23 +207,23 @@ mod tests {
     use super::*;
 
     fn listing(paths: &[&str]) -> Listing {
-        let picture = |path: &&str| Picture::Encoded { name: (*path).to_owned(), bytes: Arc::from([]) };
+        let image = |path: &&str| ImageSource::Encoded { name: (*path).to_owned(), bytes: Arc::from([]) };
         let folders = paths
             .iter()
             .flat_map(|path| path.match_indices('/').map(|(end, _)| path[..end].to_owned()))
             .collect();
-        let pictures =
-            paths.iter().filter(|path| !path.ends_with('/')).map(|path| ((*path).to_owned(), picture(path)));
-        Listing { root: PathBuf::from("pets"), pictures: pictures.collect(), folders }
+        let images =
+            paths.iter().filter(|path| !path.ends_with('/')).map(|path| ((*path).to_owned(), image(path)));
+        Listing { root: PathBuf::from("pets"), images: images.collect(), folders }
     }
 
     fn rows(paths: &[&str]) -> Vec<(Split, String)> {
-        let labelled = listing(paths).unwrapped().labelled(&LeftOut::default()).unwrap();
-        labelled.into_iter().map(|labelled| (labelled.split, labelled.class)).collect()
+        let labeled = listing(paths).unwrapped().labeled(&LeftOut::default()).unwrap();
+        labeled.into_iter().map(|labeled| (labeled.split, labeled.class)).collect()
     }
 
     fn message(paths: &[&str]) -> String {
-        listing(paths).labelled(&LeftOut::default()).err().unwrap().to_string()
+        listing(paths).labeled(&LeftOut::default()).err().unwrap().to_string()
     }
 
     fn row(split: Split, class: &str) -> (Split, String) {
@@ -279,8 +278,8 @@ mod tests {
     #[test]
     fn what_is_out_of_place_is_named_with_the_way_out() {
         for (paths, parts) in [
-            (&["cat/"][..], &["pets", "no images", "one folder a class"][..]),
-            (&["1.png"], &["pets", "in no class folder", "one folder a class"]),
+            (&["cat/"][..], &["pets", "no images", "one folder per class"][..]),
+            (&["1.png"], &["pets", "in no class folder", "one folder per class"]),
             (&["cat/1.png", "dog/1.png", "stray.png"], &["pets", "'stray.png'", "move"]),
             (&["cat/1.png", "dog/1.png", "emu/"], &["pets", "'emu'", "fill it or remove it"]),
             (&["train/cat/1.png", "train/emu/", "val/cat/1.png"], &["'train/emu'", "fill it or remove it"]),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::class_folders::Listing;
 use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
-use crate::{DatasetError, Entry, LeftOut, Picture, SourceKind, Walk};
+use crate::{DatasetError, Entry, ImageSource, LeftOut, SourceKind, Walk};
 
 /// Reads a folder by the layout that it has.
 ///
@@ -21,8 +21,8 @@ pub(crate) fn read(root: &Path) -> Result<Found, DatasetError> {
         return cifar::read(root, blobs);
     }
     let (listing, left_out) = list(root)?;
-    let pictures = listing.labelled(&left_out)?;
-    Ok(align(SourceKind::Folder, pictures, left_out))
+    let images = listing.labeled(&left_out)?;
+    Ok(align(SourceKind::Folder, images, left_out))
 }
 
 /// The files right in a folder, by name.
@@ -40,7 +40,7 @@ fn files(root: &Path) -> Result<Vec<Blob>, DatasetError> {
 
 /// All image files and folders below a folder, and what else is there.
 fn list(root: &Path) -> Result<(Listing, LeftOut), DatasetError> {
-    let mut listing = Listing { root: root.to_owned(), pictures: BTreeMap::new(), folders: BTreeSet::new() };
+    let mut listing = Listing { root: root.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
     let mut left_out = LeftOut::default();
     let below = |path: &Path| {
         let names: Vec<_> =
@@ -50,10 +50,10 @@ fn list(root: &Path) -> Result<(Listing, LeftOut), DatasetError> {
     for entry in Walk::new(root) {
         match entry {
             Entry::Folder(path) => drop(listing.folders.insert(below(&path))),
-            Entry::Image(path) => drop(listing.pictures.insert(below(&path), Picture::File(path))),
+            Entry::Image(path) => drop(listing.images.insert(below(&path), ImageSource::File(path))),
             Entry::LeftOut(path, reason) => left_out.add(path.display().to_string(), reason),
         }
-        if listing.pictures.len() > MAX_IMAGES {
+        if listing.images.len() > MAX_IMAGES {
             return Err(DatasetError::layout(root, format!("holds more than {MAX_IMAGES} images")));
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Blob, Found, MAX_BYTES, MAX_IMAGES};
-use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind, Split};
+use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split};
 
 /// First bytes of a file of images: unsigned bytes in three dimensions.
 const IMAGES_MAGIC: u32 = 0x0803;
@@ -98,7 +98,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     })
 }
 
-/// The samples of one split, and the size of their pictures.
+/// The samples of one split, and the size of their images.
 #[derive(Default)]
 struct Pair {
     samples: Vec<Sample>,
@@ -138,14 +138,14 @@ fn read_pair(images: &Blob, labels: &Blob, bytes_left: &mut u64) -> Result<Pair,
     if count == 0 || height == 0 || width == 0 {
         return Err(images.malformed(format!("holds {count} images of {width}x{height} pixels")));
     }
-    let picture_bytes = height as usize * width as usize;
+    let image_bytes = height as usize * width as usize;
     let file = images.name();
     let sample = |(index, &label): (usize, &u8)| Sample {
         label: label.into(),
-        picture: Picture::Raw {
+        source: ImageSource::Raw {
             name: format!("{file}#{index}"),
             buffer: Arc::clone(&buffer),
-            offset: index * picture_bytes,
+            offset: index * image_bytes,
             width,
             height,
             channels: 1,
@@ -249,8 +249,9 @@ pub(crate) mod tests {
         assert_eq!(found.classes, ["0", "1", "2"]);
         assert_eq!(found.train.iter().map(|sample| sample.label).collect::<Vec<_>>(), [2, 0, 1]);
         assert!(found.flip_safe && found.val.is_empty());
-        let Picture::Raw { name, buffer, offset, width, height, channels } = &found.train[1].picture else {
-            panic!("IDX pictures are raw")
+        let ImageSource::Raw { name, buffer, offset, width, height, channels } = &found.train[1].source
+        else {
+            panic!("IDX images are raw")
         };
         assert!(name.ends_with("train-images-idx3-ubyte#1"), "{name}");
         assert_eq!((&buffer[*offset..offset + 2], *width, *height, *channels), (&[2, 3][..], 2, 1, 1));

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Found, Labelled, MAX_IMAGES, align};
-use crate::{DatasetError, LeftOut, Picture, SourceKind, Split, open_regular};
+use super::{Found, Labeled, MAX_IMAGES, align};
+use crate::{DatasetError, ImageSource, LeftOut, SourceKind, Split, UnknownSplit, open_regular};
 
 /// The most bytes of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 512 << 20;
@@ -56,20 +56,20 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
     if rows.is_empty() {
         return Err(DatasetError::layout(
             manifest,
-            "has no rows: write one a picture, with 'path' and 'label'",
+            "has no rows: write one an image, with 'path' and 'label'",
         ));
     }
     let folder = manifest.parent().unwrap_or(Path::new(""));
-    let pictures: Result<Vec<Labelled>, DatasetError> =
-        rows.into_iter().map(|row| labelled(manifest, folder, row)).collect();
-    let pictures = pictures?;
-    check_paths(manifest, &pictures)?;
-    Ok(align(SourceKind::Manifest, pictures, LeftOut::default()))
+    let images: Result<Vec<Labeled>, DatasetError> =
+        rows.into_iter().map(|row| labeled(manifest, folder, row)).collect();
+    let images = images?;
+    check_paths(manifest, &images)?;
+    Ok(align(SourceKind::Manifest, images, LeftOut::default()))
 }
 
 /// At least one file must be there: where none is, the paths are meant otherwise.
-fn check_paths(manifest: &Path, pictures: &[Labelled]) -> Result<(), DatasetError> {
-    let files = || pictures.iter().filter_map(|labelled| labelled.picture.path());
+fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> {
+    let files = || images.iter().filter_map(|labeled| labeled.source.path());
     match files().next() {
         Some(first) if !files().any(Path::exists) => {
             let problem = format!(
@@ -82,19 +82,19 @@ fn check_paths(manifest: &Path, pictures: &[Labelled]) -> Result<(), DatasetErro
     }
 }
 
-fn labelled(manifest: &Path, folder: &Path, row: Row) -> Result<Labelled, DatasetError> {
+fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<Labeled, DatasetError> {
     let problem = |problem| row_error(manifest, row.line, problem);
     if row.label.is_empty() {
         return Err(problem(format!("'{}' has no label", row.path)));
     }
     let split = match &row.split {
         None => Split::Train,
-        Some(word) => word.parse().map_err(|error: DatasetError| problem(error.to_string()))?,
+        Some(word) => word.parse().map_err(|error: UnknownSplit| problem(error.to_string()))?,
     };
     if row.path.is_empty() {
         return Err(problem("has no path".to_owned()));
     }
-    Ok(Labelled { split, class: row.label, picture: Picture::File(folder.join(row.path)) })
+    Ok(Labeled { split, class: row.label, source: ImageSource::File(folder.join(row.path)) })
 }
 
 fn row_error(manifest: &Path, line: u64, problem: String) -> DatasetError {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::source;
 
-    /// A folder with four image files and a manifest beside them.
+    /// A folder with four image files and a manifest next to them.
     fn folder(manifest: &str, content: &str) -> (TempDir, PathBuf) {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("images")).unwrap();
@@ -241,7 +241,7 @@ mod tests {
             let labels =
                 |samples: &[crate::Sample]| samples.iter().map(|sample| sample.label).collect::<Vec<_>>();
             assert_eq!((labels(&found.train), labels(&found.val)), (vec![0, 1], vec![0, 1]), "{name}");
-            let Picture::File(path) = &found.val[1].picture else { panic!("a manifest lists files") };
+            let ImageSource::File(path) = &found.val[1].source else { panic!("a manifest lists files") };
             assert_eq!(path, &folder.path().join("images/d.png"));
         }
     }
@@ -280,7 +280,7 @@ mod tests {
         let (_folder, manifest) = folder("list.csv", "path,label\nimages/a.png,cat\nimages/x.png,dog\n");
         let found = source::read(&manifest).unwrap();
         let limits = crate::DecodeLimits::default();
-        let message = found.train[1].picture.decode(&limits).unwrap_err().to_string();
+        let message = found.train[1].source.decode(&limits).unwrap_err().to_string();
         assert!(message.contains("x.png"), "{message}");
     }
 

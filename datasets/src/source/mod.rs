@@ -1,4 +1,4 @@
-//! One file per layout, and what they have in common: labelled pictures found somewhere, aligned into splits.
+//! One file per layout, and what they have in common: labeled images found somewhere, aligned into splits.
 
 pub(crate) mod archive;
 pub(crate) mod cifar;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use flate2::read::MultiGzDecoder;
 
 use crate::files::DEFAULT_FILE_BYTES;
-use crate::{DatasetError, LeftOut, Picture, Sample, SourceKind, Split, open_regular};
+use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split, open_regular};
 
 /// The most bytes of pixels that a data set of IDX files or CIFAR batches may hold in memory.
 const MAX_BYTES: u64 = 640 << 20;
@@ -38,27 +38,27 @@ pub(crate) struct Found {
     pub(crate) left_out: LeftOut,
 }
 
-/// A picture with its class by name.
-pub(crate) struct Labelled {
+/// An image with its class by name.
+pub(crate) struct Labeled {
     pub(crate) split: Split,
     pub(crate) class: String,
-    pub(crate) picture: Picture,
+    pub(crate) source: ImageSource,
 }
 
 /// Classes numbered by name, in lexicographic order, the same in every split.
-pub(crate) fn align(source: SourceKind, pictures: Vec<Labelled>, left_out: LeftOut) -> Found {
-    let classes: BTreeSet<&str> = pictures.iter().map(|labelled| labelled.class.as_str()).collect();
+pub(crate) fn align(source: SourceKind, images: Vec<Labeled>, left_out: LeftOut) -> Found {
+    let classes: BTreeSet<&str> = images.iter().map(|labeled| labeled.class.as_str()).collect();
     let classes: Vec<String> = classes.into_iter().map(str::to_owned).collect();
     let (train, val, test) = (vec![], vec![], vec![]);
     let mut found = Found { classes, train, val, test, source, flip_safe: true, left_out };
-    for Labelled { split, class, picture } in pictures {
+    for Labeled { split, class, source } in images {
         let label = found.classes.partition_point(|name| *name < class);
         let samples = match split {
             Split::Train => &mut found.train,
             Split::Val => &mut found.val,
             Split::Test => &mut found.test,
         };
-        samples.push(Sample { label, picture });
+        samples.push(Sample { label, source });
     }
     found
 }

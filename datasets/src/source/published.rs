@@ -25,7 +25,7 @@ pub(crate) struct Published {
     is_archive: bool,
     /// Names in place of the numbers that IDX files have.
     classes: &'static [&'static str],
-    /// Whether a mirrored picture still shows its class.
+    /// Whether a mirrored image still shows its class.
     flip_safe: bool,
 }
 
@@ -255,7 +255,7 @@ fn has_file(folder: &Path, name: &str) -> bool {
     folder.join(name).is_file() || folder.join(format!("{name}.gz")).is_file()
 }
 
-/// Unpacks a `.tar.gz` beside itself and removes it; a crash leaves it, and nothing half unpacked.
+/// Unpacks a `.tar.gz` next to itself and removes it; a crash leaves it, and nothing half unpacked.
 fn unpack(archive: &Path, folder: &Path) -> Result<(), DatasetError> {
     let partial = tempfile::Builder::new()
         .prefix(".unpack-")
@@ -289,7 +289,7 @@ mod tests {
     use crate::source::cifar::tests::record;
     use crate::source::idx::tests::{encode, gzip};
 
-    /// The contents of a small data set in MNIST's four files: one picture of each digit.
+    /// The contents of a small data set in MNIST's four files: one image of each digit.
     fn digits() -> [(&'static str, Vec<u8>); 4] {
         let pixels: Vec<u8> = (0..10 * 4).collect();
         let labels: Vec<u8> = (0..10).collect();

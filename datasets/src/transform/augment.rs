@@ -1,4 +1,4 @@
-//! What training does to a picture and evaluation does not.
+//! What training does to an image and evaluation does not.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::Interpolation;
 use super::rand_augment::RandAugment;
-use super::{colour, geometry};
+use super::{color, geometry};
 use crate::Image;
 
-/// Random changes to the pictures of training; every value's zero leaves its part out.
+/// Random changes to the images of training; every value's zero leaves its part out.
 ///
-/// [`apply`](Self::apply) works on single pictures, [`erase`](Self::erase) on their normalised values and
+/// [`apply`](Self::apply) works on single images, [`erase`](Self::erase) on their normalized values and
 /// [`mix`](Self::mix) on whole batches. Equal values and equally seeded generators give equal results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augmentation {
-    /// Which part of the picture is seen.
+    /// Which part of the image is seen.
     pub crop: Crop,
-    /// Probability of a mirrored picture: 0 to 1.
+    /// Probability of a mirrored image: 0 to 1.
     pub horizontal_flip: f64,
-    /// Largest turn, in degrees either way: 0 to 180. What comes in from outside is grey (128).
+    /// Largest rotation, in degrees either way: 0 to 180. What comes in from outside is gray (128).
     pub rotation: f64,
     /// Strength s of torchvision's `ColorJitter`: the factor lies between max(0, 1 - s) and 1 + s. 0 or more.
     pub brightness: f64,
-    /// As `brightness`, around the picture's mean grey value.
+    /// As `brightness`, around the image's mean gray value.
     pub contrast: f64,
-    /// As `brightness`, around each pixel's grey value. Without effect on grey pictures.
+    /// As `brightness`, around each pixel's gray value. Without effect on gray images.
     pub saturation: f64,
-    /// Largest turn of the colour circle, as a share of it: 0 to 0.5. Without effect on grey pictures.
+    /// Largest rotation of the color circle, as a share of it: 0 to 0.5. Without effect on gray images.
     pub hue: f64,
     /// Random operations of random strength ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)).
     pub rand_augment: Option<RandAugment>,
@@ -43,7 +43,7 @@ pub struct Augmentation {
     pub mix_probability: f64,
 }
 
-/// Which part of a picture training sees.
+/// Which part of an image training sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Crop {
@@ -59,7 +59,7 @@ pub enum Crop {
     /// A random rectangle, scaled to the model's size (torchvision's `RandomResizedCrop`, from
     /// [arXiv:1409.4842](https://arxiv.org/abs/1409.4842)).
     Resized {
-        /// Smallest and largest share of the picture's area: above 0 and at most 1.
+        /// Smallest and largest share of the image's area: above 0 and at most 1.
         scale: [f64; 2],
         /// Smallest and largest width / height of the rectangle: above 0.
         ratio: [f64; 2],
@@ -108,7 +108,7 @@ impl Augmentation {
         Self { brightness: strength, contrast: strength, saturation: strength, hue: strength / 4.0, ..self }
     }
 
-    /// With what long trainings from scratch take besides: RandAugment, random erasing, mixup and CutMix, in
+    /// With what long trainings from scratch take in addition: RandAugment, random erasing, mixup and CutMix, in
     /// the strengths of DeiT ([arXiv:2012.12877](https://arxiv.org/abs/2012.12877)) on half of the batches.
     pub fn strong(self) -> Self {
         Self {
@@ -189,11 +189,11 @@ impl Augmentation {
             && self.rand_augment.is_none_or(|ours| ours.layers == 0)
     }
 
-    /// The picture as training sees it this time, in `[height, width]` and before it is normalised.
+    /// The image as training sees it this time, in `[height, width]` and before it is normalized.
     ///
-    /// Crop, flip, rotation, RandAugment and colour jitter in this order; the jitter's parts in random order.
-    /// `resize` is what evaluation does to a picture to give it this size. [`Crop::Resized`] does not use it, so
-    /// the picture must have the channels that the model takes.
+    /// Crop, flip, rotation, RandAugment and color jitter in this order; the jitter's parts in random order.
+    /// `resize` is what evaluation does to an image to give it this size. [`Crop::Resized`] does not use it, so
+    /// the image must have the channels that the model takes.
     pub fn apply(
         &self,
         image: &Image,
@@ -201,7 +201,7 @@ impl Augmentation {
         resize: &dyn Fn(&Image) -> Image,
         rng: &mut ChaCha8Rng,
     ) -> Image {
-        let mut picture = match self.crop {
+        let mut image = match self.crop {
             Crop::None | Crop::Pad { pixels: 0 } => resize(image),
             Crop::Pad { pixels } => {
                 let mut draw = || rng.random_range(-i64::from(pixels)..=i64::from(pixels));
@@ -213,25 +213,21 @@ impl Augmentation {
                 image.resize_part(part, size[1] as u32, size[0] as u32, Interpolation::Bicubic)
             }
         };
-        debug_assert_eq!(
-            [picture.height as usize, picture.width as usize],
-            size,
-            "`resize` gives another size"
-        );
+        debug_assert_eq!([image.height as usize, image.width as usize], size, "`resize` gives another size");
         if self.horizontal_flip > 0.0 && rng.random::<f64>() < self.horizontal_flip {
-            geometry::mirror(&mut picture);
+            geometry::mirror(&mut image);
         }
         if self.rotation > 0.0 {
-            geometry::rotate(&mut picture, rng.random_range(-self.rotation..=self.rotation) as f32);
+            geometry::rotate(&mut image, rng.random_range(-self.rotation..=self.rotation) as f32);
         }
         if let Some(rand_augment) = self.rand_augment {
-            rand_augment.apply(&mut picture, rng);
+            rand_augment.apply(&mut image, rng);
         }
-        self.jitter(&mut picture, rng);
-        picture
+        self.jitter(&mut image, rng);
+        image
     }
 
-    fn jitter(&self, picture: &mut Image, rng: &mut ChaCha8Rng) {
+    fn jitter(&self, image: &mut Image, rng: &mut ChaCha8Rng) {
         let strengths = [self.brightness, self.contrast, self.saturation, self.hue];
         if strengths.iter().all(|&strength| strength <= 0.0) {
             return;
@@ -244,14 +240,14 @@ impl Augmentation {
                 continue;
             }
             if part == 3 {
-                colour::turn_hue(picture, rng.random_range(-strength..=strength) as f32);
+                color::turn_hue(image, rng.random_range(-strength..=strength) as f32);
                 continue;
             }
             let factor = rng.random_range((1.0 - strength).max(0.0)..=1.0 + strength) as f32;
             match part {
-                0 => colour::brightness(picture, factor),
-                1 => colour::contrast(picture, factor),
-                _ => colour::saturation(picture, factor),
+                0 => color::brightness(image, factor),
+                1 => color::contrast(image, factor),
+                _ => color::saturation(image, factor),
             }
         }
     }
@@ -263,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    fn picture(width: u32, height: u32, channels: u8) -> Image {
+    fn test_image(width: u32, height: u32, channels: u8) -> Image {
         let pixels = (0..width * height * u32::from(channels)).map(|i| (i * 37 % 251) as u8).collect();
         Image { width, height, channels, pixels }
     }
@@ -287,7 +283,7 @@ mod tests {
         assert!(!Augmentation { mixup: 0.1, ..none.clone() }.is_identity());
         assert!(Augmentation { mixup: 0.1, mix_probability: 0.0, ..none.clone() }.is_identity());
         assert!(!none.clone().strong().is_identity());
-        for image in [picture(20, 16, 3), picture(20, 16, 1)] {
+        for image in [test_image(20, 16, 3), test_image(20, 16, 1)] {
             assert_eq!(run(&none, &image, [16, 20], 1), image);
             let tiny = Augmentation { rotation: 1e-9, ..none.clone() }.with_jitter(1e-9);
             assert_eq!(run(&tiny, &image, [16, 20], 1), image);
@@ -295,9 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn equal_generators_give_equal_pictures_of_the_size() {
+    fn equal_generators_give_equal_images_of_the_size() {
         for (width, height, channels) in [(50, 31, 3), (1, 1, 3), (200, 3, 1), (24, 32, 1)] {
-            let image = picture(width, height, channels);
+            let image = test_image(width, height, channels);
             for crop in
                 [everything().crop, Crop::None, Crop::Pad { pixels: 4 }, Crop::Pad { pixels: u32::MAX }]
             {
@@ -310,13 +306,13 @@ mod tests {
                 }
             }
         }
-        let image = picture(32, 32, 3);
+        let image = test_image(32, 32, 3);
         assert_ne!(run(&everything(), &image, [32, 32], 1), run(&everything(), &image, [32, 32], 2));
     }
 
     #[test]
-    fn pictures_are_mirrored_as_often_as_asked_for() {
-        let image = picture(8, 8, 3);
+    fn images_are_mirrored_as_often_as_asked_for() {
+        let image = test_image(8, 8, 3);
         let half = Augmentation { horizontal_flip: 0.5, ..Augmentation::none() };
         let mirrored = (0..400).filter(|&seed| run(&half, &image, [8, 8], seed) != image).count();
         assert!((160..240).contains(&mirrored), "{mirrored}");
@@ -334,10 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn grey_pictures_have_no_colour_to_change() {
-        let image = picture(9, 9, 1);
-        let colour = Augmentation { saturation: 0.9, hue: 0.5, ..Augmentation::none() };
-        assert_eq!(run(&colour, &image, [9, 9], 3), image);
+    fn gray_images_have_no_color_to_change() {
+        let image = test_image(9, 9, 1);
+        let color = Augmentation { saturation: 0.9, hue: 0.5, ..Augmentation::none() };
+        assert_eq!(run(&color, &image, [9, 9], 3), image);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::Image;
 
-/// What affine maps show of the outside: medium grey.
+/// What affine maps show of the outside: medium gray.
 const FILL: u8 = 128;
 
-/// The picture moved by `across` pixels to the right and `down` pixels down; what comes in is black.
+/// The image moved by `across` pixels to the right and `down` pixels down; what comes in is black.
 pub(super) fn shift(image: &Image, across: i64, down: i64) -> Image {
     let channels = usize::from(image.channels);
     let stride = image.width as usize * channels;
@@ -40,7 +40,7 @@ pub(super) fn mirror(image: &mut Image) {
 
 /// Left, top, width and height of a random part, drawn as torchvision's `RandomResizedCrop` does: a share of
 /// the area between `scale`, a width / height between `ratio` with even odds for a ratio and its inverse. After
-/// ten draws that do not fit, the largest centred part of an allowed shape.
+/// ten draws that do not fit, the largest centered part of an allowed shape.
 pub(super) fn random_part(
     width: u32,
     height: u32,
@@ -71,7 +71,7 @@ pub(super) fn random_part(
     [(width - columns) / 2, (height - rows) / 2, columns, rows]
 }
 
-/// Turns the picture by `degrees` against the clock around its centre.
+/// Rotates the image by `degrees` against the clock around its center.
 pub(super) fn rotate(image: &mut Image, degrees: f32) {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (x, y) = (image.width as f32 / 2.0, image.height as f32 / 2.0);
@@ -80,8 +80,8 @@ pub(super) fn rotate(image: &mut Image, degrees: f32) {
 
 /// Fetches the pixel at (x, y) from (ax + by + c, dx + ey + f), as PIL's `transform` does.
 ///
-/// Coordinates are those of pixel centres, so the first pixel is at (0.5, 0.5). Values between pixels are
-/// interpolated bilinearly; what lies outside is medium grey.
+/// Coordinates are those of pixel centers, so the first pixel is at (0.5, 0.5). Values between pixels are
+/// interpolated bilinearly; what lies outside is medium gray.
 pub(super) fn affine(image: &mut Image, map: [f32; 6]) {
     let size = [image.height as usize, image.width as usize];
     image.pixels = match image.channels {
@@ -104,7 +104,7 @@ fn sample<const C: usize>(pixels: &[u8], [height, width]: [usize; 2], map: [f32;
             if !(0.0..w).contains(&across) || !(0.0..h).contains(&down) {
                 continue;
             }
-            // Coordinates from the first pixel's centre, at least 0: conversion to integers rounds down.
+            // Coordinates from the first pixel's center, at least 0: conversion to integers rounds down.
             let (across, down) = ((across - 0.5).max(0.0), (down - 0.5).max(0.0));
             let (left, top) = (across as usize, down as usize);
             let (right, bottom) = ((left + 1).min(width - 1), (top + 1).min(height - 1));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn affine_maps_interpolate_and_fill_with_grey() {
+    fn affine_maps_interpolate_and_fill_with_gray() {
         let mut image = grid();
         affine(&mut image, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
         assert_eq!(image.pixels, [2, 3, 128, 5, 6, 128, 8, 9, 128]);

@@ -1,4 +1,4 @@
-//! Augmentation of normalised values: random erasing, mixup and CutMix.
+//! Augmentation of normalized values: random erasing, mixup and CutMix.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -6,7 +6,7 @@ use rand_distr::{Beta, StandardNormal};
 
 use super::augment::Augmentation;
 
-/// Least and largest share of the picture that is erased, as in timm.
+/// Least and largest share of the image that is erased, as in timm.
 const ERASED: [f64; 2] = [0.02, 1.0 / 3.0];
 /// Least height / width of an erased rectangle; the largest is its inverse.
 const ERASED_RATIO: f64 = 0.3;
@@ -21,7 +21,7 @@ struct Region {
 }
 
 impl Augmentation {
-    /// Replaces, with the probability `random_erasing`, a rectangle of a normalised picture by normal noise
+    /// Replaces, with the probability `random_erasing`, a rectangle of a normalized image by normal noise
     /// ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)).
     ///
     /// # Shapes
@@ -45,13 +45,13 @@ impl Augmentation {
         }
     }
 
-    /// Mixes the pictures and targets of a batch, the first with the last and so on, as timm does.
+    /// Mixes the images and targets of a batch, the first with the last and so on, as timm does.
     ///
     /// A share of `mix_probability` of the batches is changed: by mixup
     /// ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)), by CutMix
     /// ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)), or by either with even odds when both have an
-    /// alpha. All pictures of a batch share one lambda from Beta(alpha, alpha) and one rectangle. The middle
-    /// picture of an odd batch meets itself and stays.
+    /// alpha. All images of a batch share one lambda from Beta(alpha, alpha) and one rectangle. The middle
+    /// image of an odd batch meets itself and stays.
     ///
     /// # Shapes
     ///
@@ -93,7 +93,7 @@ impl Augmentation {
     }
 }
 
-/// Draws rectangles until one is smaller than the picture, ten times at most.
+/// Draws rectangles until one is smaller than the image, ten times at most.
 fn erased_region(height: usize, width: usize, rng: &mut ChaCha8Rng) -> Option<Region> {
     let longest = -ERASED_RATIO.ln();
     (0..10).find_map(|_| {
@@ -113,8 +113,8 @@ fn pasted_region(height: usize, width: usize, lambda: f64, rng: &mut ChaCha8Rng)
     let side = (1.0 - lambda).max(0.0).sqrt();
     let mut span = |size: usize| {
         let half = (size as f64 * side) as usize / 2;
-        let centre = rng.random_range(0..size.max(1));
-        (centre.saturating_sub(half), (centre + half).min(size))
+        let center = rng.random_range(0..size.max(1));
+        (center.saturating_sub(half), (center + half).min(size))
     };
     let ((top, bottom), (left, right)) = (span(height), span(width));
     Region { top, bottom, left, right }
@@ -160,7 +160,7 @@ mod tests {
     const SHAPE: [usize; 4] = [5, 2, 8, 6];
     const LENGTH: usize = 2 * 8 * 6;
 
-    /// Five pictures, each filled with its number, each of its own class.
+    /// Five images, each filled with its number, each of its own class.
     fn batch() -> (Vec<f32>, Vec<f32>) {
         let images = (0..5 * LENGTH).map(|i| (i / LENGTH) as f32).collect();
         let targets = (0..25).map(|i| if i % 6 == 0 { 1.0 } else { 0.0 }).collect();
@@ -177,7 +177,7 @@ mod tests {
         values.iter().sum::<f32>() / values.len() as f32
     }
 
-    /// The picture's mean and its target tell the same share, since pictures 0 and 4 hold 0 and 4.
+    /// The image's mean and its target tell the same share, since images 0 and 4 hold 0 and 4.
     fn assert_shares_agree(images: &[f32], targets: &[f32]) {
         for (row, target) in targets.chunks(5).enumerate() {
             assert!(
@@ -185,7 +185,7 @@ mod tests {
             );
             let expected: f32 = target.iter().enumerate().map(|(class, share)| class as f32 * share).sum();
             let got = mean(&images[row * LENGTH..(row + 1) * LENGTH]);
-            assert!((got - expected).abs() < 1e-4, "picture {row}: {got} and {expected}");
+            assert!((got - expected).abs() < 1e-4, "image {row}: {got} and {expected}");
             assert!((target[row] + target[4 - row] - if row == 2 { 2.0 } else { 1.0 }).abs() < 1e-5);
         }
     }
@@ -216,9 +216,9 @@ mod tests {
             shares.push(targets[0]);
         }
         // Beta(a, a) has mean 1/2 and variance 1 / (4 (2a + 1)).
-        let centre = mean(&shares);
+        let center = mean(&shares);
         let variance = mean(&shares.iter().map(|share| (share - 0.5).powi(2)).collect::<Vec<_>>());
-        assert!((centre - 0.5).abs() < 0.03 && (variance - 1.0 / 10.4).abs() < 0.01, "{centre} {variance}");
+        assert!((center - 0.5).abs() < 0.03 && (variance - 1.0 / 10.4).abs() < 0.01, "{center} {variance}");
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_pictures_are_erased_as_asked_for() {
+    fn as_many_images_are_erased_as_asked_for() {
         let erasing = Augmentation { random_erasing: 0.25, ..Augmentation::none() };
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let erased = (0..1000).filter(|_| {

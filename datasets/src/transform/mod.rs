@@ -1,7 +1,7 @@
-//! From a decoded picture to what a model sees: the one evaluation path, and what training adds to it.
+//! From a decoded image to what a model sees: the one evaluation path, and what training adds to it.
 
 mod augment;
-mod colour;
+mod color;
 mod geometry;
 mod mix;
 mod preprocess;

@@ -1,23 +1,23 @@
-//! The one way from a picture to numbers, shared by training, evaluation and classification.
+//! The one way from an image to numbers, shared by training, evaluation and classification.
 
 use fast_image_resize::FilterType;
 use serde::{Deserialize, Serialize};
 
-use super::colour::luma;
+use super::color::luma;
 use crate::Image;
 
-/// Pixels; a picture of more would not fit the memory of most machines.
+/// Pixels; an image of more would not fit the memory of most machines.
 const LARGEST_SIDE: usize = 16_384;
-/// Pictures are scaled to their size divided by it.
+/// Images are scaled to their size divided by it.
 const LEAST_CROP: f64 = 0.05;
 
-/// What is done to a picture before a model sees it; stored with the model.
+/// What is done to an image before a model sees it; stored with the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
     /// Height and width that the model takes, in pixels.
     pub image_size: [usize; 2],
-    /// 1: pictures become grey; 3: red, green, blue.
+    /// 1: images become gray; 3: red, green, blue.
     pub channels: usize,
     /// How other sizes become this one.
     pub resize: ResizeRule,
@@ -50,18 +50,18 @@ impl CropRounding {
     }
 }
 
-/// How a picture of any size becomes one of the model's size.
+/// How an image of any size becomes one of the model's size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ResizeRule {
     /// Both sides are scaled, whatever that does to the shape.
     Squash,
-    /// Both sides are scaled to size / crop, then the centre is cut out (timm's `crop_mode = squash`).
+    /// Both sides are scaled to size / crop, then the center is cut out (timm's `crop_mode = squash`).
     SquashCrop {
         /// Share of the scaled sides that is kept: from 0.05 to 1.
         crop: f64,
     },
-    /// The shorter side is scaled to size / crop, then the centre is cut out (timm's `crop_mode = center`).
+    /// The shorter side is scaled to size / crop, then the center is cut out (timm's `crop_mode = center`).
     ShorterSide {
         /// Share of the scaled side that is kept: from 0.05 to 1.
         crop: f64,
@@ -100,10 +100,10 @@ impl Preprocessing {
             ));
         }
         if self.channels != 1 && self.channels != 3 {
-            return fail(format!("`channels` is {}: pictures have 1 or 3", self.channels));
+            return fail(format!("`channels` is {}: images have 1 or 3", self.channels));
         }
         if self.mean.len() != self.channels || self.std.len() != self.channels {
-            return fail(format!("`mean` and `std` need {} values, one a channel", self.channels));
+            return fail(format!("`mean` and `std` need {} values, one per channel", self.channels));
         }
         if !self.mean.iter().all(|mean| mean.is_finite())
             || !self.std.iter().all(|std| *std > 0.0 && std.is_finite())
@@ -120,23 +120,23 @@ impl Preprocessing {
         }
     }
 
-    /// Numbers that one picture becomes.
+    /// Numbers that one image becomes.
     pub fn values(&self) -> usize {
         self.channels * self.image_size[0] * self.image_size[1]
     }
 
-    /// The model's input for a picture.
+    /// The model's input for an image.
     ///
     /// # Shapes
     ///
     /// - output: `[channels, height, width]`
     pub fn apply(&self, image: &Image) -> Vec<f32> {
         let mut values = vec![0.0; self.values()];
-        self.normalise(&self.resized(image), &mut values);
+        self.normalize(&self.resized(image), &mut values);
         values
     }
 
-    /// The picture in the model's size and channels, before its values become numbers around 0.
+    /// The image in the model's size and channels, before its values become numbers around 0.
     pub fn resized(&self, image: &Image) -> Image {
         let image = image.with_channels(self.channels as u8);
         let [height, width] = self.image_size.map(|side| side as u32);
@@ -144,16 +144,16 @@ impl Preprocessing {
             ResizeRule::Squash => image.resize(width, height, self.interpolation),
             ResizeRule::SquashCrop { crop } => image
                 .resize(scaled(width, crop), scaled(height, crop), self.interpolation)
-                .centre_crop(width, height, self.crop_rounding),
+                .center_crop(width, height, self.crop_rounding),
             ResizeRule::ShorterSide { crop } => {
                 let [rows, columns] =
                     covering([image.height, image.width], [height, width].map(|side| scaled(side, crop)));
-                image.resize(columns, rows, self.interpolation).centre_crop(width, height, self.crop_rounding)
+                image.resize(columns, rows, self.interpolation).center_crop(width, height, self.crop_rounding)
             }
         }
     }
 
-    /// Writes `(value / 255 - mean) / std` for a picture of the model's size and channels.
+    /// Writes `(value / 255 - mean) / std` for an image of the model's size and channels.
     ///
     /// # Shapes
     ///
@@ -161,11 +161,11 @@ impl Preprocessing {
     ///
     /// # Panics
     ///
-    /// When the picture or the output has another size.
-    pub fn normalise(&self, image: &Image, output: &mut [f32]) {
+    /// When the image or the output has another size.
+    pub fn normalize(&self, image: &Image, output: &mut [f32]) {
         let [height, width] = self.image_size;
         let area = height * width;
-        assert_eq!(image.pixels.len(), self.values(), "a picture of the model's size is needed");
+        assert_eq!(image.pixels.len(), self.values(), "an image of the model's size is needed");
         for (channel, plane) in output.chunks_exact_mut(area).enumerate() {
             let scale = 1.0 / (255.0 * self.std[channel]);
             let shift = -self.mean[channel] / self.std[channel];
@@ -213,22 +213,22 @@ impl Interpolation {
 }
 
 impl Image {
-    /// The picture with 1 or 3 channels: grey is repeated, colour weighed by ITU-R 601 as PIL does.
+    /// The image with 1 or 3 channels: gray is repeated, color weighed by ITU-R 601 as PIL does.
     pub fn with_channels(&self, channels: u8) -> Self {
         let pixels = match (self.channels, channels) {
-            (1, 3) => self.pixels.iter().flat_map(|&grey| [grey; 3]).collect(),
+            (1, 3) => self.pixels.iter().flat_map(|&gray| [gray; 3]).collect(),
             (3, 1) => self.pixels.as_chunks::<3>().0.iter().map(|pixel| luma(*pixel)).collect(),
             _ => self.pixels.clone(),
         };
         Self { channels, pixels, ..*self }
     }
 
-    /// The middle of the picture.
+    /// The middle of the image.
     ///
     /// # Panics
     ///
-    /// When the picture is smaller.
-    pub fn centre_crop(&self, width: u32, height: u32, rounding: CropRounding) -> Self {
+    /// When the image is smaller.
+    pub fn center_crop(&self, width: u32, height: u32, rounding: CropRounding) -> Self {
         let start = |size: u32, kept: u32| match rounding {
             CropRounding::HalfToEven => (f64::from(size - kept) / 2.0).round_ties_even() as usize,
             CropRounding::Down => ((size - kept) / 2) as usize,
@@ -240,7 +240,7 @@ impl Image {
     ///
     /// # Panics
     ///
-    /// When it reaches beyond the picture.
+    /// When it reaches beyond the image.
     pub fn crop(&self, left: usize, top: usize, width: u32, height: u32) -> Self {
         let (channels, stride) =
             (usize::from(self.channels), self.width as usize * usize::from(self.channels));
@@ -253,7 +253,7 @@ impl Image {
         Self { width, height, channels: self.channels, pixels }
     }
 
-    /// The whole picture, scaled down where a side is longer than `longest`.
+    /// The whole image, scaled down where a side is longer than `longest`.
     pub fn fit(&self, longest: u32) -> Self {
         let side = self.width.max(self.height);
         if side <= longest {
@@ -271,7 +271,7 @@ mod tests {
     use safetensors::SafeTensors;
 
     use super::*;
-    use crate::{DecodeLimits, Picture};
+    use crate::{DecodeLimits, ImageSource};
 
     fn preprocessing(size: usize, resize: ResizeRule, interpolation: Interpolation) -> Preprocessing {
         Preprocessing {
@@ -285,14 +285,14 @@ mod tests {
         }
     }
 
-    fn picture(width: u32, height: u32) -> Image {
+    fn test_image(width: u32, height: u32) -> Image {
         let pixels = (0..width * height * 3).map(|i| (i * 37 % 251) as u8).collect();
         Image { width, height, channels: 3, pixels }
     }
 
-    /// timm's evaluation transform, on the pictures of `tests/fixtures/preprocess`.
+    /// timm's evaluation transform, on the images of `tests/fixtures/preprocess`.
     #[test]
-    fn pictures_become_what_timm_makes_of_them() {
+    fn images_become_what_timm_makes_of_them() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/preprocess");
         let bytes = std::fs::read(folder.join("io.safetensors")).unwrap();
         let cases = SafeTensors::deserialize(&bytes).unwrap();
@@ -303,7 +303,7 @@ mod tests {
                 if parts[1] == "bicubic" { Interpolation::Bicubic } else { Interpolation::Bilinear };
             let crop: f64 = parts[2].trim_start_matches("crop").parse().unwrap();
             let ours = preprocessing(64, ResizeRule::ShorterSide { crop }, interpolation);
-            let values = ours.apply(&Picture::File(file).decode(&DecodeLimits::default()).unwrap());
+            let values = ours.apply(&ImageSource::File(file).decode(&DecodeLimits::default()).unwrap());
             let theirs: Vec<f32> =
                 view.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
             assert_eq!(values.len(), theirs.len());
@@ -323,7 +323,8 @@ mod tests {
                 ResizeRule::ShorterSide { crop: 0.9 },
                 ResizeRule::ShorterSide { crop: 1.0 },
             ] {
-                let values = preprocessing(32, resize, Interpolation::Bicubic).apply(&picture(width, height));
+                let values =
+                    preprocessing(32, resize, Interpolation::Bicubic).apply(&test_image(width, height));
                 assert_eq!(values.len(), 3 * 32 * 32, "{width}x{height}");
                 assert!(values.iter().all(|value| (-3.0..3.0).contains(value)));
             }
@@ -346,26 +347,26 @@ mod tests {
 
     #[test]
     fn the_center_of_an_odd_rest_is_where_the_library_has_it() {
-        let image = picture(9, 4);
-        let column = |rounding| image.centre_crop(2, 4, rounding).pixels[0];
+        let image = test_image(9, 4);
+        let column = |rounding| image.center_crop(2, 4, rounding).pixels[0];
         assert_eq!(column(CropRounding::HalfToEven), image.pixels[3 * 4], "3.5 becomes 4");
         assert_eq!(column(CropRounding::Down), image.pixels[3 * 3]);
     }
 
     #[test]
     fn the_right_size_is_not_touched() {
-        let image = picture(32, 32);
+        let image = test_image(32, 32);
         for resize in [ResizeRule::Squash, ResizeRule::ShorterSide { crop: 1.0 }] {
             assert_eq!(preprocessing(32, resize, Interpolation::Lanczos).resized(&image), image);
         }
     }
 
     #[test]
-    fn colour_becomes_grey_and_back() {
+    fn color_becomes_gray_and_back() {
         let image = Image { width: 2, height: 1, channels: 3, pixels: vec![255, 255, 255, 255, 0, 0] };
-        let grey = image.with_channels(1);
-        assert_eq!(grey.pixels, [255, 76]);
-        assert_eq!(grey.with_channels(3).pixels, [255, 255, 255, 76, 76, 76]);
+        let gray = image.with_channels(1);
+        assert_eq!(gray.pixels, [255, 76]);
+        assert_eq!(gray.with_channels(3).pixels, [255, 255, 255, 76, 76, 76]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
 
-use super::{colour, geometry};
+use super::{color, geometry};
 use crate::Image;
 
 /// Magnitude at which every operation is at its strongest.
@@ -13,12 +13,12 @@ const HIGHEST: f64 = 10.0;
 /// Probability of each drawn operation to be carried out, as in timm.
 const CARRIED_OUT: f64 = 0.5;
 
-/// Random operations on a picture ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)), in timm's set whose
+/// Random operations on an image ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)), in timm's set whose
 /// operations all grow with the magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandAugment {
-    /// Operations drawn for a picture, each carried out with probability 1/2: 0 to 16.
+    /// Operations drawn for an image, each carried out with probability 1/2: 0 to 16.
     pub layers: usize,
     /// Strength: 0 to 10.
     pub magnitude: f64,
@@ -91,17 +91,17 @@ impl Operation {
         let signed = if negative { -strength } else { strength } as f32;
         let factor = (1.0 + 0.9 * signed).max(0.1);
         match self {
-            Self::AutoContrast => colour::autocontrast(image),
-            Self::Equalize => colour::equalize(image),
-            Self::Invert => colour::invert(image),
+            Self::AutoContrast => color::autocontrast(image),
+            Self::Equalize => color::equalize(image),
+            Self::Invert => color::invert(image),
             Self::Rotate => geometry::rotate(image, 30.0 * signed),
-            Self::Posterize => colour::posterize(image, 4 - (4.0 * strength) as u32),
-            Self::Solarize => colour::solarize(image, 256 - (256.0 * strength) as u32),
-            Self::SolarizeAdd => colour::solarize_add(image, (110.0 * strength) as u8),
-            Self::Color => colour::saturation(image, factor),
-            Self::Contrast => colour::contrast(image, factor),
-            Self::Brightness => colour::brightness(image, factor),
-            Self::Sharpness => colour::sharpness(image, factor),
+            Self::Posterize => color::posterize(image, 4 - (4.0 * strength) as u32),
+            Self::Solarize => color::solarize(image, 256 - (256.0 * strength) as u32),
+            Self::SolarizeAdd => color::solarize_add(image, (110.0 * strength) as u8),
+            Self::Color => color::saturation(image, factor),
+            Self::Contrast => color::contrast(image, factor),
+            Self::Brightness => color::brightness(image, factor),
+            Self::Sharpness => color::sharpness(image, factor),
             Self::ShearX => geometry::affine(image, [1.0, 0.3 * signed, 0.0, 0.0, 1.0, 0.0]),
             Self::ShearY => geometry::affine(image, [1.0, 0.0, 0.0, 0.3 * signed, 1.0, 0.0]),
             Self::TranslateX => {
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    fn colours(channels: u8) -> Image {
+    fn colors(channels: u8) -> Image {
         let pixels = (0..20 * 20 * u32::from(channels)).map(|i| (20 + i * 89 % 200) as u8).collect();
         Image { width: 20, height: 20, channels, pixels }
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn operations_start_at_nothing_and_grow() {
         use Operation::{AutoContrast, Equalize, Invert, Posterize, ShearX, ShearY, TranslateX, TranslateY};
-        let start = colours(3);
+        let start = colors(3);
         for operation in OPERATIONS {
             let changed = |strength| {
                 let mut image = start.clone();
@@ -147,7 +147,7 @@ mod tests {
                 _ => assert_eq!(changed(0.0), 0, "{operation:?}"),
             }
             assert!(changed(1.0) > 0, "{operation:?}");
-            // How much differs after a move is up to the picture.
+            // How much differs after a move is up to the image.
             if !matches!(operation, ShearX | ShearY | TranslateX | TranslateY) {
                 assert!(changed(1.0) >= changed(0.3), "{operation:?}");
             }
@@ -165,26 +165,26 @@ mod tests {
     }
 
     #[test]
-    fn pictures_change_alike_for_equal_generators() {
+    fn images_change_alike_for_equal_generators() {
         for channels in [1, 3] {
             let mut same = 0;
             for seed in 0..200 {
-                let [mut first, mut second] = [colours(channels), colours(channels)];
+                let [mut first, mut second] = [colors(channels), colors(channels)];
                 RandAugment::default().apply(&mut first, &mut ChaCha8Rng::seed_from_u64(seed));
                 RandAugment::default().apply(&mut second, &mut ChaCha8Rng::seed_from_u64(seed));
                 assert_eq!(first, second);
-                same += usize::from(first == colours(channels));
+                same += usize::from(first == colors(channels));
             }
-            // Neither of two operations is carried out for one picture of four.
+            // Neither of two operations is carried out for one image of four.
             assert!((30..80).contains(&same), "{same}");
         }
     }
 
     #[test]
     fn no_layers_change_nothing() {
-        let mut image = colours(3);
+        let mut image = colors(3);
         RandAugment { layers: 0, ..RandAugment::default() }
             .apply(&mut image, &mut ChaCha8Rng::seed_from_u64(1));
-        assert_eq!(image, colours(3));
+        assert_eq!(image, colors(3));
     }
 }

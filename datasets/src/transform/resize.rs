@@ -1,4 +1,4 @@
-//! Antialiased scaling of pictures, whole or in part.
+//! Antialiased scaling of images, whole or in part.
 
 use std::cell::RefCell;
 
@@ -10,12 +10,12 @@ use super::Interpolation;
 use crate::Image;
 
 thread_local! {
-    /// Keeps its buffers between pictures.
+    /// Keeps its buffers between images.
     static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
 }
 
 impl Image {
-    /// The picture scaled to `width` by `height` (at least 1) with an antialiased filter.
+    /// The image scaled to `width` by `height` (at least 1) with an antialiased filter.
     pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> Self {
         let (width, height) = (width.max(1), height.max(1));
         if (width, height) == (self.width, self.height) {
@@ -28,7 +28,7 @@ impl Image {
     ///
     /// # Panics
     ///
-    /// When the part is empty or reaches beyond the picture.
+    /// When the part is empty or reaches beyond the image.
     pub(super) fn resize_part(
         &self,
         part: [u32; 4],
@@ -64,6 +64,6 @@ fn scale<P: PixelTrait>(
         let mut target = TypedImage::<P>::from_buffer(width, height, &mut pixels).ok()?;
         RESIZER.with_borrow_mut(|resizer| resizer.resize_typed(&source, &mut target, &options).ok())
     });
-    assert!(done.is_some(), "a picture's buffer has the length of its size, and the part lies in it");
+    assert!(done.is_some(), "an image's buffer has the length of its size, and the part lies in it");
     Image { width, height, channels: image.channels, pixels }
 }

@@ -91,7 +91,7 @@ impl SqueezeExcitation {
     }
 }
 
-/// Mean over the image, a convolution over neighbouring channels, a sigmoid (Wang et al. 2020, section 3.2).
+/// Mean over the image, a convolution over neighboring channels, a sigmoid (Wang et al. 2020, section 3.2).
 #[derive(Module, Debug)]
 pub struct Efficient {
     /// `[1, 1, kernel]`.

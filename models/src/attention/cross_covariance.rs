@@ -5,9 +5,8 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
 use super::multi_head::{drops, join};
-use super::score::unit;
-use super::{AttentionSpec, MixerCost};
-use crate::complexity::product;
+use super::score::l2_normalize;
+use super::{AttentionSpec, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::{AttentionOptions, ConfigError, ModelConfig, ops};
 
@@ -68,7 +67,7 @@ impl CrossCovarianceAttention {
                 .reshape([batch, tokens, self.num_heads, dim / self.num_heads])
                 .permute([0, 2, 3, 1])
         });
-        [unit(q) * self.temperature.val().unsqueeze(), unit(k), v]
+        [l2_normalize(q) * self.temperature.val().unsqueeze(), l2_normalize(k), v]
     }
 
     fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {
@@ -83,7 +82,7 @@ pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
         return Ok(());
     }
     Err(ConfigError(
-        "`cross_covariance` in `mixers` has its own score: `attention` may state no `score`, `normaliser`, `qk_norm` or \
+        "`cross_covariance` in `mixers` has its own score: `attention` may state no `score`, `normalizer`, `qk_norm` or \
          `talking_heads`"
             .into(),
     ))

@@ -12,7 +12,7 @@ use crate::{ConfigError, ModelConfig};
 /// # Shapes
 /// - mask: `[batch or 1, heads or 1, queries, keys]`, true where a query must not see a key
 /// - output: the same
-pub fn hide(mask: Tensor<4, Bool>) -> Tensor<4> {
+pub fn additive_mask(mask: Tensor<4, Bool>) -> Tensor<4> {
     mask.float().mul_scalar(HIDDEN)
 }
 
@@ -24,7 +24,7 @@ pub(super) const HIDDEN: f64 = -1e30;
 ///
 /// # Shapes
 /// - output: `[1, 1, tokens, tokens]`, prefix tokens first
-pub fn neighbourhood(
+pub fn neighborhood(
     [rows, columns]: [usize; 2],
     prefix: usize,
     radius: usize,
@@ -37,13 +37,13 @@ pub fn neighbourhood(
     })
 }
 
-/// A neighbourhood must be larger than a token and smaller than the grid.
-pub(super) fn check_neighbourhood(radius: usize, config: &ModelConfig) -> Result<(), ConfigError> {
+/// A neighborhood must be larger than a token and smaller than the grid.
+pub(super) fn check_neighborhood(radius: usize, config: &ModelConfig) -> Result<(), ConfigError> {
     let side = config.grid().into_iter().max().unwrap_or(0);
     match radius {
-        0 => Err(ConfigError("`mixers`: `neighbourhood` needs a radius of at least 1".into())),
+        0 => Err(ConfigError("`mixers`: `neighborhood` needs a radius of at least 1".into())),
         _ if radius + 1 >= side => Err(ConfigError(format!(
-            "`mixers`: a `neighbourhood` of {radius} holds the whole grid ({side} tokens a side): use `global`"
+            "`mixers`: a `neighborhood` of {radius} holds the whole grid ({side} tokens per side): use `global`"
         ))),
         _ => Ok(()),
     }
@@ -80,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_near_in_rows_and_columns_and_a_class_token_is_everybodys() {
+    fn neighbors_are_near_in_rows_and_columns_and_a_class_token_is_everybodys() {
         let device = Device::default();
-        let mask = rows(neighbourhood([3, 3], 1, 1, &device), 10);
+        let mask = rows(neighborhood([3, 3], 1, 1, &device), 10);
         assert_eq!(mask[0], "xxxxxxxxxx");
         assert_eq!(mask[1], "xxx.xx....");
         assert_eq!(mask[5], "xxxxxxxxxx");

@@ -4,6 +4,7 @@
 //! compiler then lists the lines that this file still needs, and no other file does.
 
 mod channel;
+mod cost;
 mod cross;
 mod cross_covariance;
 mod mask;
@@ -13,50 +14,24 @@ mod score;
 mod window;
 
 pub use channel::{Cbam, ChannelAttention, Efficient, SqueezeExcitation};
+pub use cost::MixerCost;
+pub(crate) use cost::product;
 pub use cross::CrossAttention;
 pub use cross_covariance::CrossCovarianceAttention;
-pub use mask::{adjacency, hide, neighbourhood};
+pub use mask::{additive_mask, adjacency, neighborhood};
 pub use multi_head::MultiHeadAttention;
 pub use relative_position::{RelativePositionBias, log_offsets};
-pub use score::{ScoreFunction, normalise};
+pub use score::{ScoreFunction, normalize};
 pub use window::WindowAttention;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
 
 use crate::rotary::Rotary;
-use crate::{AttentionOptions, ConfigError, ModelConfig};
+use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
 
-/// What lets tokens exchange information, as a configuration names it. A model cycles through its list over the blocks of a
-/// stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mixer {
-    /// Every token attends to every token.
-    #[default]
-    Global,
-    /// Attention inside windows of so many tokens a side (Liu et al. 2021, Swin, section 3.2).
-    Window(usize),
-    /// The same, with windows moved by half their side.
-    ShiftedWindow(usize),
-    /// Every token attends to those at most so many rows and columns away, and to prefix tokens.
-    Neighbourhood(usize),
-    /// Attention between channels instead of tokens (El-Nouby et al. 2021, XCiT, section 3.2), without the local patch
-    /// interaction that XCiT adds to its blocks.
-    CrossCovariance,
-}
-
-/// Multiply-adds of a mixer for one image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MixerCost {
-    /// Of the layers before and after the mixing.
-    pub projections: u64,
-    /// Of the mixing itself.
-    pub attention: u64,
-    /// Attention weights, in numbers.
-    pub attention_weights: u64,
-}
+/// Pairs of tokens that a mask or an index has a place for: 1 GiB. Swin-B at 384 pixels has 1.3 million.
+pub(crate) const MOST_PAIRS: usize = 1 << 28;
 
 impl Mixer {
     /// Whether the rest of the configuration suits the mixer.
@@ -65,7 +40,7 @@ impl Mixer {
             Self::Global => Ok(()),
             Self::Window(size) => window::check(size, false, config),
             Self::ShiftedWindow(size) => window::check(size, true, config),
-            Self::Neighbourhood(radius) => mask::check_neighbourhood(radius, config),
+            Self::Neighborhood(radius) => mask::check_neighborhood(radius, config),
             Self::CrossCovariance => cross_covariance::check(config),
         }
     }
@@ -76,7 +51,7 @@ impl Mixer {
         let grid = config.stage_grid(stage);
         let tokens = config.num_prefix_tokens() + grid[0] * grid[1];
         match self {
-            Self::Global | Self::Neighbourhood(_) => multi_head::cost(&spec, [1, tokens]),
+            Self::Global | Self::Neighborhood(_) => multi_head::cost(&spec, [1, tokens]),
             Self::Window(size) | Self::ShiftedWindow(size) => window::cost(&spec, grid, size),
             Self::CrossCovariance => cross_covariance::cost(&spec, tokens),
         }
@@ -86,14 +61,14 @@ impl Mixer {
     pub(crate) fn has_windows(self) -> bool {
         match self {
             Self::Window(_) | Self::ShiftedWindow(_) => true,
-            Self::Global | Self::Neighbourhood(_) | Self::CrossCovariance => false,
+            Self::Global | Self::Neighborhood(_) | Self::CrossCovariance => false,
         }
     }
 
     /// Whether it hides some tokens from others that it has scores for.
-    pub(crate) fn hides_tokens(self) -> bool {
+    pub(crate) fn masks_tokens(self) -> bool {
         match self {
-            Self::ShiftedWindow(_) | Self::Neighbourhood(_) => true,
+            Self::ShiftedWindow(_) | Self::Neighborhood(_) => true,
             Self::Global | Self::Window(_) | Self::CrossCovariance => false,
         }
     }
@@ -101,7 +76,7 @@ impl Mixer {
     /// Whether it can use the positions of a [`Context`].
     pub(crate) fn takes_positions(self) -> bool {
         match self {
-            Self::Global | Self::Neighbourhood(_) => true,
+            Self::Global | Self::Neighborhood(_) => true,
             Self::Window(_) | Self::ShiftedWindow(_) | Self::CrossCovariance => false,
         }
     }
@@ -116,7 +91,7 @@ pub struct AttentionSpec {
     pub num_heads: usize,
     /// Whether query, key and value have a bias.
     pub qkv_bias: bool,
-    /// Score, normaliser and the rest.
+    /// Score, normalizer and the rest.
     pub options: AttentionOptions,
     /// Of the norms of queries and keys.
     pub norm_epsilon: f64,
@@ -146,14 +121,14 @@ impl AttentionSpec {
     }
 }
 
-/// What a mixer may use beside the tokens.
+/// What a mixer may use apart from the tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Added to the scores: `[batch or 1, heads or 1, queries, keys]`; [`hide`] makes one from a mask.
+    /// Added to the scores: `[batch or 1, heads or 1, queries, keys]`; [`additive_mask`] makes one from a mask.
     pub bias: Option<Tensor<4>>,
     /// Added to the input of queries and keys: `[1, tokens, dim]`.
     pub position: Option<Tensor<3>>,
-    /// Turns queries and keys.
+    /// Rotates queries and keys.
     pub rotary: Option<Rotary>,
     /// Rows and columns of the patches.
     pub grid: [usize; 2],
@@ -163,9 +138,9 @@ pub struct Context {
 
 /// One of the mixers that a configuration chooses from.
 #[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant)] // one a block
+#[allow(clippy::large_enum_variant)] // one per block
 pub enum TokenMixer {
-    /// Every token attends to every token, or to its neighbours.
+    /// Every token attends to every token, or to its neighbors.
     MultiHead(MultiHeadAttention),
     /// Attention inside windows.
     Window(WindowAttention),
@@ -180,9 +155,9 @@ impl TokenMixer {
         let grid = config.stage_grid(stage);
         match config.mixer(block) {
             Mixer::Global => Self::MultiHead(MultiHeadAttention::new(&spec, device)),
-            Mixer::Neighbourhood(radius) => {
-                let mask = neighbourhood(grid, config.num_prefix_tokens(), radius, device);
-                Self::MultiHead(MultiHeadAttention::new(&spec, device).with_fixed_bias(hide(mask)))
+            Mixer::Neighborhood(radius) => {
+                let mask = neighborhood(grid, config.num_prefix_tokens(), radius, device);
+                Self::MultiHead(MultiHeadAttention::new(&spec, device).with_fixed_bias(additive_mask(mask)))
             }
             Mixer::Window(size) => Self::Window(WindowAttention::new(&spec, grid, size, 0, device)),
             Mixer::ShiftedWindow(size) => {

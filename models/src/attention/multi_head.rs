@@ -1,22 +1,21 @@
-//! Multi-head attention (Vaswani et al. 2017, section 3.2), with every score and normaliser.
+//! Multi-head attention (Vaswani et al. 2017, section 3.2), with every score and normalizer.
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
-use super::score::{DotScore, ScoreFunction, normalise};
-use super::{AttentionSpec, Context, MixerCost};
-use crate::complexity::product;
+use super::score::{DotScore, ScoreFunction, normalize};
+use super::{AttentionSpec, Context, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
-use crate::{Normaliser, Score, ops};
+use crate::{Normalizer, Score, ops};
 
 /// Attention of every token to every token, in several heads.
 #[derive(Module, Debug)]
 pub struct MultiHeadAttention {
     /// From a token to its query, key and value, in this order, each head after head: `[dim, 3 * dim]`.
     pub qkv: Linear,
-    /// The bias of queries and values where keys have none, beside the cosine score: as Swin v2 has it.
+    /// The bias of queries and values where keys have none, with the cosine score: as Swin v2 has it.
     pub separate_bias: Option<SeparateBias>,
     /// Norms of queries and keys in each head.
     pub qk_norm: Option<QueryKeyNorm>,
@@ -32,7 +31,7 @@ pub struct MultiHeadAttention {
     attention_dropout: Dropout,
     proj_dropout: Dropout,
     #[module(skip)]
-    normaliser: Normaliser,
+    normalizer: Normalizer,
 }
 
 /// A bias of queries and values alone.
@@ -87,7 +86,7 @@ impl MultiHeadAttention {
             num_heads: heads,
             attention_dropout: DropoutConfig::new(spec.attention_dropout).init(),
             proj_dropout: DropoutConfig::new(spec.dropout).init(),
-            normaliser: options.normaliser,
+            normalizer: options.normalizer,
         }
     }
 
@@ -129,7 +128,7 @@ impl MultiHeadAttention {
     ///
     /// # Shapes
     /// - query: `[batch, queries, dim]`; key, value: `[batch, keys, dim]`
-    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; that of a neighbourhood is not
+    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; that of a neighborhood is not
     /// - outputs: `[batch, queries, dim]` and the weights `[batch, heads, queries, keys]`
     pub fn forward_separate(
         &self,
@@ -138,12 +137,12 @@ impl MultiHeadAttention {
         value: Tensor<3>,
         bias: Option<Tensor<4>>,
     ) -> (Tensor<3>, Tensor<4>) {
-        let (q, k) = self.normalise_heads(self.part(query, 0), self.part(key, 1));
+        let (q, k) = self.normalize_heads(self.part(query, 0), self.part(key, 1));
         let (mixed, weights) = self.mix_with_weights(q, k, self.part(value, 2), bias);
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
-    /// Query, key and value of every token, each `[batch, heads, tokens, head_dim]`, placed and normalised.
+    /// Query, key and value of every token, each `[batch, heads, tokens, head_dim]`, placed and normalized.
     fn heads(&self, x: Tensor<3>, context: &Context) -> [Tensor<4>; 3] {
         let [q, k, v] = match &context.position {
             Some(position) => {
@@ -158,14 +157,14 @@ impl MultiHeadAttention {
                 [0, 1, 2].map(|part| packed.clone().narrow(2, part, 1).squeeze_dim::<4>(2).swap_dims(1, 2))
             }
         };
-        let (q, k) = self.normalise_heads(q, k);
+        let (q, k) = self.normalize_heads(q, k);
         match &context.rotary {
             Some(rotary) => [rotary.forward(q), rotary.forward(k), v],
             None => [q, k, v],
         }
     }
 
-    fn normalise_heads(&self, q: Tensor<4>, k: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+    fn normalize_heads(&self, q: Tensor<4>, k: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         match &self.qk_norm {
             Some(norm) => (norm.q_norm.forward(q), norm.k_norm.forward(k)),
             None => (q, k),
@@ -204,7 +203,7 @@ impl MultiHeadAttention {
     fn is_fusible(&self, device: &Device) -> bool {
         !drops(&self.attention_dropout, device)
             && self.talking_heads.is_none()
-            && self.normaliser == Normaliser::Softmax
+            && self.normalizer == Normalizer::Softmax
     }
 
     /// The values mixed, by the fused operation where the settings allow it.
@@ -236,7 +235,7 @@ impl MultiHeadAttention {
             }
             None => scores,
         };
-        let weights = normalise(scores, self.normaliser);
+        let weights = normalize(scores, self.normalizer);
         let weights = match &self.talking_heads {
             Some(talking) => between_heads(&talking.weights, weights),
             None => weights,
@@ -296,7 +295,7 @@ fn between_heads(layer: &Linear, x: Tensor<4>) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::hide;
+    use super::super::additive_mask;
     use super::*;
     use crate::AttentionOptions;
     use burn::tensor::{Bool, Distribution, TensorData, Tolerance};
@@ -321,8 +320,8 @@ mod tests {
     fn every_option() -> Vec<AttentionOptions> {
         let mut all = Vec::new();
         for score in SCORES {
-            for normaliser in [Normaliser::Softmax, Normaliser::Relu, Normaliser::Hard] {
-                all.push(AttentionOptions { score, normaliser, ..Default::default() });
+            for normalizer in [Normalizer::Softmax, Normalizer::Relu, Normalizer::Hard] {
+                all.push(AttentionOptions { score, normalizer, ..Default::default() });
             }
             all.push(AttentionOptions { score, talking_heads: true, ..Default::default() });
             all.push(AttentionOptions { score, qk_norm: true, ..Default::default() });
@@ -339,7 +338,7 @@ mod tests {
             plain.into_data().assert_approx_eq::<f32>(&same.clone().into_data(), Tolerance::absolute(1e-5));
             let (separate, _) = layer.forward_separate(x.clone(), x.clone(), x, None);
             separate.into_data().assert_approx_eq::<f32>(&same.into_data(), Tolerance::absolute(1e-5));
-            if options.normaliser == Normaliser::Softmax && !options.talking_heads {
+            if options.normalizer == Normalizer::Softmax && !options.talking_heads {
                 let ones = Tensor::<4>::ones([2, 3, 9, 1], &weights.device());
                 weights
                     .sum_dim(3)
@@ -361,7 +360,7 @@ mod tests {
                 vec![x.clone().narrow(1, 0, tokens - 1), Tensor::ones([2, 1, dim], &device).mul_scalar(7.0)],
                 1,
             );
-            let context = Context { bias: Some(hide(mask)), ..Default::default() };
+            let context = Context { bias: Some(additive_mask(mask)), ..Default::default() };
             let see = |x: Tensor<3>| layer.forward(x, &context).narrow(1, 0, tokens - 1);
             see(x).into_data().assert_approx_eq::<f32>(&see(other).into_data(), Tolerance::absolute(1e-6));
         }

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, activation};
 use super::AttentionSpec;
 use super::mask::HIDDEN;
 use crate::linear::{constant, uniform};
-use crate::{Normaliser, Score, ops};
+use crate::{Normalizer, Score, ops};
 
 /// One of the scores of [`Score`], with its parameters for each head.
 #[derive(Module, Debug)]
@@ -83,7 +83,7 @@ impl ScoreFunction {
             Score::Cosine => {
                 // Liu et al. 2022, section 3.2: the factor is at most 100.
                 let factor = per_head(&self.logit_scale).clamp_max(100f64.ln()).exp();
-                plain(unit(q) * factor, unit(k), 1.0)
+                plain(l2_normalize(q) * factor, l2_normalize(k), 1.0)
             }
             Score::Locality => {
                 assert_eq!(q.dims()[2], k.dims()[2], "locality is of a sequence with itself");
@@ -145,7 +145,7 @@ fn per_head(parameter: &Option<Param<Tensor<3>>>) -> Tensor<4> {
 }
 
 /// Every vector of the last dimension at length 1; PyTorch's `normalize`.
-pub(super) fn unit(x: Tensor<4>) -> Tensor<4> {
+pub(super) fn l2_normalize(x: Tensor<4>) -> Tensor<4> {
     // Bounded before the root, whose gradient at 0 is infinite.
     let length = x.clone().powi_scalar(2).sum_dim(3).clamp_min(1e-24).sqrt();
     x / length
@@ -155,11 +155,11 @@ pub(super) fn unit(x: Tensor<4>) -> Tensor<4> {
 ///
 /// # Shapes
 /// - scores, output: `[batch, heads, queries, keys]`
-pub fn normalise(scores: Tensor<4>, normaliser: Normaliser) -> Tensor<4> {
-    match normaliser {
-        Normaliser::Softmax => activation::softmax(scores, 3),
-        Normaliser::Relu => activation::relu(scores),
-        Normaliser::Hard => {
+pub fn normalize(scores: Tensor<4>, normalizer: Normalizer) -> Tensor<4> {
+    match normalizer {
+        Normalizer::Softmax => activation::softmax(scores, 3),
+        Normalizer::Relu => activation::relu(scores),
+        Normalizer::Hard => {
             let soft = activation::softmax(scores, 3);
             let [.., keys] = soft.dims();
             let best = soft.clone().detach().argmax(3); // [batch, heads, queries, 1]
@@ -183,13 +183,13 @@ mod tests {
         let scores =
             Tensor::<4>::random([2, 3, 4, 5], Distribution::Normal(0.0, 1.0), &device).require_grad();
         let values = Tensor::<4>::random([2, 3, 5, 2], Distribution::Normal(0.0, 1.0), &device);
-        let gradient = |normaliser| {
-            let weights = normalise(scores.clone(), normaliser);
+        let gradient = |normalizer| {
+            let weights = normalize(scores.clone(), normalizer);
             let grads = weights.clone().matmul(values.clone()).sum().backward();
             (weights.into_data(), scores.grad(&grads).unwrap().into_data())
         };
-        let (hard, through) = gradient(Normaliser::Hard);
-        let (_, soft) = gradient(Normaliser::Softmax);
+        let (hard, through) = gradient(Normalizer::Hard);
+        let (_, soft) = gradient(Normalizer::Softmax);
         through.assert_approx_eq::<f32>(&soft, Tolerance::absolute(1e-6));
         for row in hard.iter::<f32>().collect::<Vec<_>>().chunks(5) {
             assert_eq!(row.iter().filter(|weight| (**weight - 1.0).abs() < 1e-6).count(), 1, "{row:?}");

@@ -3,9 +3,10 @@
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
-use super::{AttentionSpec, Context, MixerCost, MultiHeadAttention, RelativePositionBias, hide, multi_head};
-use crate::complexity::product;
-use crate::config::MOST_PAIRS;
+use super::{
+    AttentionSpec, Context, MOST_PAIRS, MixerCost, MultiHeadAttention, RelativePositionBias, additive_mask,
+    multi_head, product,
+};
 use crate::ops::{RowMap, gather_rows};
 use crate::{ConfigError, ModelConfig, RelativePosition, Score};
 
@@ -28,7 +29,7 @@ pub struct WindowAttention {
 }
 
 impl WindowAttention {
-    /// Windows of `size` tokens a side over a grid of `[rows, columns]`, moved by `shift` up and to the left.
+    /// Windows of `size` tokens per side over a grid of `[rows, columns]`, moved by `shift` up and to the left.
     pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
         let layout = Layout::new(grid, size, shift);
         Self {
@@ -39,7 +40,7 @@ impl WindowAttention {
                 spec.num_heads,
                 device,
             ),
-            seam: layout.seam(device).map(hide),
+            seam: layout.seam(device).map(additive_mask),
             area: layout.window[0] * layout.window[1],
             partition: layout.partition(),
         }
@@ -160,13 +161,13 @@ pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<
     let area = size.min(side).saturating_mul(size.min(side));
     if rows.saturating_mul(columns).saturating_mul(area) > MOST_PAIRS {
         return fail(format!(
-            "windows of {size} tokens a side on a grid of {rows} by {columns} make too many pairs to keep: take smaller ones, or a \
+            "windows of {size} tokens per side on a grid of {rows} by {columns} make too many pairs to keep: take smaller ones, or a \
              larger `patch_size`"
         ));
     }
     if shifted && size >= side {
         return fail(format!(
-            "a shifted window of {size} holds the whole grid ({side} tokens a side): use `global`"
+            "a shifted window of {size} holds the whole grid ({side} tokens per side): use `global`"
         ));
     }
     if shifted && size < 4 && config.attention.score == Score::Locality {

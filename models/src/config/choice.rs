@@ -47,7 +47,7 @@ impl std::fmt::Display for PerStage {
 
 /// How [`PerStage`] is spelled in a file: `12` or `[2, 2, 6, 2]`.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "a whole number, such as 12, or one a stage, such as [2, 2, 6, 2]")]
+#[serde(untagged, expecting = "a whole number, such as 12, or one per stage, such as [2, 2, 6, 2]")]
 enum PerStageText {
     One(usize),
     Many(Vec<usize>),
@@ -71,14 +71,34 @@ impl From<PerStage> for PerStageText {
     }
 }
 
+/// What lets tokens exchange information, as a configuration names it. A model cycles through its list over the blocks of a
+/// stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixer {
+    /// Every token attends to every token.
+    #[default]
+    Global,
+    /// Attention inside windows of so many tokens per side (Liu et al. 2021, Swin, section 3.2).
+    Window(usize),
+    /// The same, with windows moved by half their side.
+    ShiftedWindow(usize),
+    /// Every token attends to those at most so many rows and columns away, and to prefix tokens.
+    #[serde(alias = "neighbourhood")]
+    Neighborhood(usize),
+    /// Attention between channels instead of tokens (El-Nouby et al. 2021, XCiT, section 3.2), without the local patch
+    /// interaction that XCiT adds to its blocks.
+    CrossCovariance,
+}
+
 /// How an image becomes tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Tokeniser {
+pub enum Tokenizer {
     /// Patches side by side, each through one linear layer (Dosovitskiy et al. 2021, equation 1).
     #[default]
     Patch,
-    /// The image joined by its four diagonal shifts by half a patch, cut into patches, normalised and mapped
+    /// The image joined by its four diagonal shifts by half a patch, cut into patches, normalized and mapped
     /// (Lee et al. 2021, section 3.1). Patch merging between stages does the same.
     ShiftedPatch,
     /// Convolutions with ReLU, each followed by a max pool of 3 by 3 and stride 2 (Hassani et al. 2021, section
@@ -114,11 +134,11 @@ pub enum Score {
 /// How the scores of a query become weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Normaliser {
+pub enum Normalizer {
     /// Positive, summing to 1.
     #[default]
     Softmax,
-    /// The positive part of the score, not normalised.
+    /// The positive part of the score, not normalized.
     Relu,
     /// The key with the highest score alone; in training the gradient is softmax's (straight-through).
     Hard,
@@ -144,7 +164,8 @@ pub struct AttentionOptions {
     /// How a query and a key make a score.
     pub score: Score,
     /// How scores become weights.
-    pub normaliser: Normaliser,
+    #[serde(alias = "normaliser")]
+    pub normalizer: Normalizer,
     /// Whether queries and keys pass a layer norm in each head (Henry et al. 2020).
     pub qk_norm: bool,
     /// Whether heads are mixed before and after the softmax (Shazeer et al. 2020).
@@ -154,7 +175,7 @@ pub struct AttentionOptions {
     pub relative_position: Option<RelativePosition>,
 }
 
-/// Where a block normalises.
+/// Where a block normalizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockStyle {
@@ -165,7 +186,7 @@ pub enum BlockStyle {
     PostNorm,
     /// `x + norm(f(x))` (Liu et al. 2022, Swin v2, section 3.2).
     ResidualPostNorm,
-    /// `x + mixer(norm(x))`, normalised, then `x + mlp(x)` (the code of Hassani et al. 2021).
+    /// `x + mixer(norm(x))`, normalized, then `x + mlp(x)` (the code of Hassani et al. 2021).
     Compact,
 }
 
@@ -212,7 +233,7 @@ impl ChannelAttention {
 pub enum ChannelGate {
     /// Mean over the image, bottleneck MLP, sigmoid (Hu et al. 2018, section 3).
     SqueezeExcitation,
-    /// Mean over the image, convolution over neighbouring channels, sigmoid (Wang et al. 2020, ECA, section 3.2).
+    /// Mean over the image, convolution over neighboring channels, sigmoid (Wang et al. 2020, ECA, section 3.2).
     Efficient,
     /// Mean and maximum through one MLP, then a gate for each place from a 7 by 7 convolution
     /// (Woo et al. 2018, CBAM, section 3).
@@ -244,7 +265,7 @@ pub enum Position {
     /// Fixed sines and cosines of the patch's row and column, half of the width each.
     #[serde(rename = "sinusoidal_2d")]
     Sinusoidal2d,
-    /// Queries and keys are turned by angles of their patch's row and column (Heo et al. 2024, axial RoPE, section 3.1).
+    /// Queries and keys are rotated by angles of their patch's row and column (Heo et al. 2024, axial RoPE, section 3.1).
     Rotary,
 }
 
@@ -266,8 +287,8 @@ pub enum Pool {
     /// The class token, after the final norm.
     #[default]
     ClassToken,
-    /// The mean of the patch tokens: then normalised in a plain model (timm's `avg` with `fc_norm`), of
-    /// normalised tokens in a model of stages.
+    /// The mean of the patch tokens: then normalized in a plain model (timm's `avg` with `fc_norm`), of
+    /// normalized tokens in a model of stages.
     Mean,
     /// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
     Sequence,

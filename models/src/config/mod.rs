@@ -1,20 +1,12 @@
 //! The one description of an architecture: what a configuration file, a preset and a model file hold.
 
-use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::VisionTransformer;
-use crate::attention::Mixer;
-
-pub(crate) mod bounds;
 mod choice;
-mod validate;
-
-pub(crate) use bounds::MOST_PAIRS;
 
 pub use choice::{
-    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, MlpKind, Normaliser, PerStage,
-    Pool, Position, PositionPlace, RelativePosition, Score, Tokeniser,
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, Mixer, MlpKind, Normalizer,
+    PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer,
 };
 
 /// A Vision Transformer's architecture, plain (Dosovitskiy et al. 2021, section 3.1) or of stages with patch merging
@@ -27,7 +19,7 @@ pub use choice::{
 pub struct ModelConfig {
     /// Height and width of the input in pixels: one number, or `[height, width]`.
     pub image_size: ImageSize,
-    /// Input channels: 1 for grey, 3 for colour.
+    /// Input channels: 1 for gray, 3 for color.
     #[serde(default = "defaults::channels")]
     pub channels: usize,
     /// Number of classes, the length of the logits.
@@ -79,10 +71,10 @@ pub struct ModelConfig {
     /// Added to the variance in every layer norm.
     #[serde(default = "defaults::norm_epsilon")]
     pub norm_epsilon: f64,
-    /// Whether tokens are normalised when they leave the tokeniser.
+    /// Whether tokens are normalized when they leave the tokenizer.
     #[serde(default)]
     pub embed_norm: bool,
-    /// Where a block normalises.
+    /// Where a block normalizes.
     #[serde(default)]
     pub block: BlockStyle,
     /// What happens inside a token.
@@ -105,8 +97,8 @@ pub struct ModelConfig {
     #[serde(default = "defaults::mixers")]
     pub mixers: Vec<Mixer>,
     /// How an image becomes tokens.
-    #[serde(default)]
-    pub tokeniser: Tokeniser,
+    #[serde(default, alias = "tokeniser")]
+    pub tokenizer: Tokenizer,
     /// The details of attention.
     #[serde(default)]
     pub attention: AttentionOptions,
@@ -185,7 +177,7 @@ impl ModelConfig {
         self.depth.stages()
     }
 
-    /// Rows and columns of tokens that leave the tokeniser.
+    /// Rows and columns of tokens that leave the tokenizer.
     pub fn grid(&self) -> [usize; 2] {
         [self.image_size.height / self.patch_size, self.image_size.width / self.patch_size]
     }
@@ -228,15 +220,6 @@ impl ModelConfig {
     /// The mixer of a stage's block.
     pub fn mixer(&self, block: usize) -> Mixer {
         self.mixers[block % self.mixers.len()]
-    }
-
-    /// Builds the model with fresh parameters; on an autodiff device it can be trained.
-    ///
-    /// # Errors
-    /// When the configuration is not valid: see [`Self::validate`].
-    pub fn init(&self, device: &Device) -> Result<VisionTransformer, ConfigError> {
-        self.validate()?;
-        Ok(VisionTransformer::new(self, device))
     }
 }
 

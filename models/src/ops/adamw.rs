@@ -45,12 +45,37 @@ impl AdamW {
 
 /// The updated parameter and averages. All tensors have the same shape and are not followed by autodiff; works in the memory of
 /// those that nobody else holds.
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops::{self, AdamW};
+///
+/// let device = Device::default();
+/// let update = AdamW { learning_rate: 0.1, betas: [0.9, 0.999], epsilon: 0.0, weight_decay: 0.5, time: 1 };
+/// let [parameter, gradient] = [[1.0, 2.0], [0.25, -3.0]].map(|row| Tensor::<1>::from_floats(row, &device));
+/// let averages = [Tensor::zeros([2], &device), Tensor::zeros([2], &device)];
+/// let (parameter, _) = ops::adamw(update, parameter, gradient, averages);
+/// // The first step has the learning rate's length whatever the gradient's; before it, decay takes a twentieth.
+/// let expected = Tensor::<1>::from_floats([0.95 - 0.1, 1.9 + 0.1], &device);
+/// assert!((parameter - expected).abs().max().into_scalar::<f32>() < 1e-5);
+/// ```
 pub fn adamw<const D: usize>(
     update: AdamW,
     parameter: Tensor<D>,
     gradient: Tensor<D>,
     averages: [Tensor<D>; 2],
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
+    let shape = parameter.dims();
+    assert!(
+        gradient.dims() == shape && averages.iter().all(|average| average.dims() == shape),
+        "adamw: shapes of a parameter, its gradient and its averages"
+    );
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&parameter)
         && flex::takes_untracked(&gradient)
@@ -77,6 +102,16 @@ pub fn adamw_composed<const D: usize>(
 }
 
 /// The sum of the squares of all elements, `[1]`.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let x = Tensor::<2>::from_floats([[3.0, 4.0]], &Device::default());
+/// assert_eq!(ops::sum_of_squares(x).into_scalar::<f32>(), 25.0);
+/// ```
 pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&x) {
@@ -86,7 +121,25 @@ pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
 }
 
 /// `x * factor`, in place where nobody else holds `x`. `factor` is `[1]`; neither is followed by autodiff.
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let x = Tensor::<2>::from_floats([[3.0, 4.0]], &device);
+/// let half = Tensor::<1>::from_floats([0.5], &device);
+/// assert_eq!(ops::scaled(x, half).into_data().try_into_vec_as::<f32>()?, [1.5, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
+    assert_eq!(factor.dims(), [1], "scaled: one factor");
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&x) && flex::takes_untracked(&factor) {
         return cpu::adamw::scaled(x, factor);

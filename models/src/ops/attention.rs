@@ -16,6 +16,19 @@ use burn::tensor::{Tensor, module};
 /// # Panics
 ///
 /// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// // One sample of two tokens of width 1: all scores are 0, so that each token gets the mean of both values.
+/// let qkv = Tensor::<3>::from_floats([[[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]]], &Device::default());
+/// let y = ops::self_attention(qkv, 1, 1.0, None);
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [2.0, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn self_attention(qkv: Tensor<3>, num_heads: usize, scale: f64, bias: Option<Tensor<4>>) -> Tensor<3> {
     let [batch, tokens, packed] = qkv.dims();
     assert!(
@@ -63,6 +76,21 @@ pub fn self_attention_composed(
 /// # Panics
 ///
 /// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let array = |values: [[f32; 1]; 2]| Tensor::<2>::from_floats(values, &device).reshape([1, 1, 2, 1]);
+/// let query = array([[1.0], [1.0]]).narrow(2, 0, 1); // one query, two keys
+/// let hidden = Tensor::<4>::from_floats([[[[0.0, -1e30]]]], &device); // the second key is masked
+/// let y = ops::attention(query, array([[1.0], [9.0]]), array([[5.0], [7.0]]), 1.0, Some(hidden));
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [5.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, scale: f64, bias: Option<Tensor<4>>) -> Tensor<4> {
     let [batch, heads, queries, head_dim] = q.dims();
     let keys = k.dims()[2];

@@ -11,10 +11,27 @@ use burn::tensor::{Tensor, activation};
 /// - logits: `[batch, classes]`
 /// - targets: `[batch, classes]`, each row sums to 1; gets no gradient
 /// - output: `[1]`
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let logits = Tensor::<2>::from_floats([[0.0, 0.0, 0.0, 0.0]], &device); // even: a quarter for each class
+/// let targets = Tensor::<2>::from_floats([[0.0, 1.0, 0.0, 0.0]], &device);
+/// let loss = ops::cross_entropy(logits, targets).into_scalar::<f32>();
+/// assert!((loss - 4.0f32.ln()).abs() < 1e-6);
+/// ```
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    assert_eq!(logits.dims(), targets.dims(), "cross entropy: sizes of logits and targets");
     #[cfg(feature = "flex")]
     if flex::takes(&logits) && flex::takes(&targets) {
-        assert_eq!(logits.dims(), targets.dims(), "cross entropy: sizes of logits and targets");
         let inputs = [Some(logits.into_dispatch()), Some(targets.detach().into_dispatch())];
         return flex::apply(cpu::cross_entropy::CrossEntropy, inputs);
     }

@@ -15,6 +15,22 @@ use burn::tensor::{Int, Tensor, TensorData};
 /// # Panics
 ///
 /// If the map is for another number of rows.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops::{self, RowMap};
+///
+/// let device = Device::default();
+/// let x = Tensor::<3>::from_floats([[[1.0], [2.0], [3.0]]], &device);
+/// let map = RowMap::new(&[Some(2), None, Some(0), Some(1)], 3); // the second row is padding
+/// let y = ops::gather_rows(x, &map);
+/// assert_eq!(y.clone().into_data().try_into_vec_as::<f32>()?, [3.0, 0.0, 1.0, 2.0]);
+/// let back = ops::gather_rows(y, &map.inverse());
+/// assert_eq!(back.into_data().try_into_vec_as::<f32>()?, [1.0, 2.0, 3.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn gather_rows(x: Tensor<3>, map: &RowMap) -> Tensor<3> {
     assert_eq!(x.dims()[1], map.targets.len(), "gather rows: the map is for another number of rows");
     #[cfg(feature = "flex")]
@@ -55,9 +71,9 @@ mod tests {
     }
 
     fn maps() -> Vec<(usize, RowMap)> {
-        let turned = RowMap::new(&[Some(2), Some(0), Some(3), Some(1)], 4);
+        let permuted = RowMap::new(&[Some(2), Some(0), Some(3), Some(1)], 4);
         let padded = RowMap::new(&[None, Some(4), Some(1), None, Some(0)], 5);
-        vec![(4, turned.clone()), (4, turned.inverse()), (5, padded.clone()), (5, padded.inverse())]
+        vec![(4, permuted.clone()), (4, permuted.inverse()), (5, padded.clone()), (5, padded.inverse())]
     }
 
     #[test]

@@ -5,6 +5,19 @@ use super::cpu::{self, flex};
 use burn::tensor::{Tensor, activation};
 
 /// `x / 2 * (1 + erf(x / sqrt(2)))`, element by element.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let x = Tensor::<1>::from_floats([-100.0, 0.0, 1.0, 100.0], &Device::default());
+/// let y = ops::gelu(x).into_data().try_into_vec_as::<f32>()?;
+/// assert_eq!((y[0], y[1], y[3]), (0.0, 0.0, 100.0));
+/// assert!((y[2] - 0.841_344_7).abs() < 1e-6); // the probability of less than 1
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "flex")]
     if flex::takes(&x) {

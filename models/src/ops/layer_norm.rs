@@ -1,4 +1,4 @@
-//! Layer normalisation over the last dimension (Ba et al., arXiv:1607.06450).
+//! Layer normalization over the last dimension (Ba et al., arXiv:1607.06450).
 
 #[cfg(feature = "flex")]
 use super::cpu::{self, flex};
@@ -11,18 +11,39 @@ use burn::tensor::{Tensor, module};
 /// - x: `[..., features]`
 /// - gamma, beta: `[features]`
 /// - output: `[..., features]`
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let [gamma, beta] = [[1.0, 10.0], [0.0, 5.0]].map(|row| Tensor::<1>::from_floats(row, &device));
+/// let x = Tensor::<2>::from_floats([[1.0, 3.0], [8.0, 2.0]], &device);
+/// let y = ops::layer_norm(x, gamma, beta, 0.0);
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [-1.0, 15.0, 1.0, -5.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn layer_norm<const D: usize>(
     x: Tensor<D>,
     gamma: Tensor<1>,
     beta: Tensor<1>,
     epsilon: f64,
 ) -> Tensor<D> {
+    let features = x.dims()[D - 1];
+    assert!(
+        gamma.dims() == [features] && beta.dims() == [features],
+        "layer norm: {features} features, gamma {:?}, beta {:?}",
+        gamma.dims(),
+        beta.dims()
+    );
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&gamma) && flex::takes(&beta) {
-        assert!(
-            gamma.dims()[0] == x.dims()[D - 1] && beta.dims()[0] == x.dims()[D - 1],
-            "layer norm: features of input, gamma and beta"
-        );
         let inputs = [Some(x.into_dispatch()), Some(gamma.into_dispatch()), Some(beta.into_dispatch())];
         return flex::apply(cpu::layer_norm::LayerNorm { epsilon }, inputs);
     }

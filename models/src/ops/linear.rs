@@ -13,7 +13,27 @@ use burn::tensor::Tensor;
 /// - weight: `[in_features, out_features]`
 /// - bias: `[out_features]`
 /// - output: `[..., out_features]`
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let x = Tensor::<2>::from_floats([[1.0, 2.0]], &device);
+/// let weight = Tensor::<2>::from_floats([[1.0, 0.0, -1.0], [0.0, 10.0, 1.0]], &device); // [in_features, out_features]
+/// let bias = Tensor::<1>::from_floats([0.5, 0.5, -1.0], &device);
+/// let y = ops::linear(x, weight, Some(bias));
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [1.5, 20.5, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    check(&x, &weight, &bias);
     #[cfg(test)]
     super::counting::count(&[x.shape().num_elements(), weight.dims()[1]]);
     #[cfg(feature = "flex")]
@@ -24,7 +44,27 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
 }
 
 /// `gelu(x * weight + bias)`: the first half of a transformer's MLP. Shapes as for [`linear`].
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let x = Tensor::<2>::from_floats([[1.0, 2.0]], &device);
+/// let weight = Tensor::<2>::from_floats([[1.0, 0.0, -1.0], [0.0, 10.0, 1.0]], &device); // [in_features, out_features]
+/// let bias = Tensor::<1>::from_floats([0.5, 0.5, -1.0], &device);
+/// let y = ops::linear_gelu(x.clone(), weight.clone(), Some(bias.clone()));
+/// let apart = ops::gelu(ops::linear(x, weight, Some(bias)));
+/// assert!((y - apart).abs().max().into_scalar::<f32>() < 1e-5);
+/// ```
 pub fn linear_gelu<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    check(&x, &weight, &bias);
     #[cfg(test)]
     super::counting::count(&[x.shape().num_elements(), weight.dims()[1]]);
     #[cfg(feature = "flex")]
@@ -32,6 +72,15 @@ pub fn linear_gelu<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option
         return cpu::linear::apply(cpu::linear::Activation::Gelu, x, weight, bias);
     }
     linear_gelu_composed(x, weight, bias)
+}
+
+fn check<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>, bias: &Option<Tensor<1>>) {
+    let [in_features, out_features] = weight.dims();
+    assert_eq!(x.dims()[D - 1], in_features, "linear: in_features of the input and of the weight");
+    assert!(
+        bias.as_ref().is_none_or(|bias| bias.dims() == [out_features]),
+        "linear: out_features of the weight and of the bias"
+    );
 }
 
 /// The definition of [`linear`], in burn's own operations.
@@ -66,7 +115,7 @@ mod tests {
     use super::super::testing::{assert_derivative, assert_same, assert_same_special};
     use super::*;
 
-    /// Batch, tokens, inputs and outputs; the last two are for a matrix unit where there is one, with few rows and with many.
+    /// Batch, tokens, inputs and outputs; the last two are for AMX where there is one, with few rows and with many.
     const SHAPES: [[usize; 4]; 8] = [
         [2, 5, 7, 3],
         [1, 1, 8, 10],

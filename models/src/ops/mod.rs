@@ -8,7 +8,7 @@
 //! Every operation is a function on burn's [`Tensor`](burn::tensor::Tensor). Where the crate has the feature `flex`, all inputs are
 //! float32 and their device is flex, the fused implementation runs; otherwise (another device, another type, no such feature) the
 //! `..._composed` function of the same name, which is the definition, does. The choice is made at run time from the tensor, so that a
-//! build with a GPU backend or with burn's `fusion` beside flex needs nothing from those backends: burn's extension macro, which would ask each
+//! build with a GPU backend or with burn's `fusion` next to flex needs nothing from those backends: burn's extension macro, which would ask each
 //! backend of the build for an implementation, is not used. Fused operations can be differentiated once; a fused operation on a device
 //! without autodiff keeps nothing for a backward pass and works in its input's memory where that is free.
 //!
@@ -35,6 +35,7 @@
 //! compare the two in the tests with `testing::assert_same`.
 
 mod adamw;
+pub mod amx;
 mod attention;
 #[cfg(test)]
 pub(crate) mod counting;
@@ -45,7 +46,6 @@ mod gather_rows;
 mod gelu;
 mod layer_norm;
 mod linear;
-pub mod matrix_unit;
 mod product;
 mod residual;
 mod row_map;

@@ -11,22 +11,42 @@ use burn::tensor::Tensor;
 /// - x, branch, output: `[batch, tokens, dim]`
 /// - gamma: `[dim]`, LayerScale
 /// - keep: `[batch]`, 0 where the branch is dropped and `1 / (1 - rate)` where it is kept; gets no gradient
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::ops;
+///
+/// let device = Device::default();
+/// let x = Tensor::<3>::from_floats([[[1.0, 2.0]], [[3.0, 4.0]]], &device); // two samples of one token
+/// let branch = Tensor::<3>::ones([2, 1, 2], &device);
+/// let gamma = Tensor::<1>::from_floats([10.0, 20.0], &device);
+/// let keep = Tensor::<1>::from_floats([0.0, 2.0], &device); // the first sample drops the branch
+/// let y = ops::residual(x, branch, Some(gamma), Some(keep));
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [1.0, 2.0, 23.0, 44.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn residual(
     x: Tensor<3>,
     branch: Tensor<3>,
     gamma: Option<Tensor<1>>,
     keep: Option<Tensor<1>>,
 ) -> Tensor<3> {
+    let [batch, _tokens, dim] = x.dims();
+    assert_eq!(x.dims(), branch.dims(), "residual: input and branch");
+    assert!(gamma.as_ref().is_none_or(|gamma| gamma.dims() == [dim]), "residual: LayerScale's length");
+    assert!(
+        keep.as_ref().is_none_or(|keep| keep.dims() == [batch]),
+        "residual: one drop-path factor for each sample"
+    );
     let keep = keep.map(Tensor::detach);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&branch) && flex::takes_option(&gamma) && flex::takes_option(&keep) {
-        let [batch, _tokens, dim] = x.dims();
-        assert_eq!(x.dims(), branch.dims(), "residual: input and branch");
-        assert!(gamma.as_ref().is_none_or(|gamma| gamma.dims() == [dim]), "residual: LayerScale's length");
-        assert!(
-            keep.as_ref().is_none_or(|keep| keep.dims() == [batch]),
-            "residual: one drop-path factor for each sample"
-        );
         let inputs = [
             Some(x.into_dispatch()),
             Some(branch.into_dispatch()),

@@ -25,7 +25,7 @@ impl VisionTransformer {
         loss: impl FnOnce(Tensor<2>) -> Tensor<1>,
         mut found: impl FnMut(Gradients),
     ) {
-        self.materialise();
+        self.initialize();
         let unrecorded = self.clone().no_grad();
         let device = images.device();
         let is_random =
@@ -57,9 +57,9 @@ impl VisionTransformer {
 
         let input = leaf(tokens);
         let grads = loss(self.classify(self.finish(input.clone()))).backward();
-        let mut slope = slope_of(&input, &grads);
+        let mut gradient = gradient_of(&input, &grads);
         found(grads);
-        let mut position_slope: Option<Tensor<3>> = None;
+        let mut position_gradient: Option<Tensor<3>> = None;
         let blocks = self.blocks();
         while let Some(input) = inputs.pop() {
             let part = first.max(1) + inputs.len();
@@ -67,10 +67,10 @@ impl VisionTransformer {
             let (stage, block) = blocks[part - 1];
             let (input, position) = (leaf(input), position.clone().map(leaf));
             let output = stage.forward_block(block, input.clone(), &position);
-            let grads = along(output, slope).backward();
-            slope = slope_of(&input, &grads);
+            let grads = along(output, gradient).backward();
+            gradient = gradient_of(&input, &grads);
             if let Some(more) = position.and_then(|position| position.grad(&grads)) {
-                position_slope = Some(match position_slope {
+                position_gradient = Some(match position_gradient {
                     Some(sum) => sum + more,
                     None => more,
                 });
@@ -81,9 +81,9 @@ impl VisionTransformer {
         if first == 0 {
             draw_for(0);
             let (tokens, position) = self.embed(images);
-            let mut total = along(tokens, slope);
-            if let (Some(position), Some(slope)) = (position, position_slope) {
-                total = total + along(position, slope);
+            let mut total = along(tokens, gradient);
+            if let (Some(position), Some(gradient)) = (position, position_gradient) {
+                total = total + along(position, gradient);
             }
             found(total.backward());
         }
@@ -114,13 +114,13 @@ fn leaf(tokens: Tensor<3>) -> Tensor<3> {
     Tensor::from_inner(tokens).require_grad()
 }
 
-fn slope_of(input: &Tensor<3>, grads: &Gradients) -> Tensor<3> {
+fn gradient_of(input: &Tensor<3>, grads: &Gradients) -> Tensor<3> {
     input.grad(grads).expect("every part's output depends on its input")
 }
 
-/// A number whose gradient by `output` is `slope`.
-fn along(output: Tensor<3>, slope: Tensor<3>) -> Tensor<1> {
-    (output * Tensor::from_inner(slope)).sum()
+/// A number whose gradient by `output` is `gradient`.
+fn along(output: Tensor<3>, gradient: Tensor<3>) -> Tensor<1> {
+    (output * Tensor::from_inner(gradient)).sum()
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
         for config in testing::variants() {
             let config = ModelConfig { dropout: 0.0, attention_dropout: 0.0, drop_path: 0.0, ..config };
             let model = config.init(&Device::default().autodiff()).unwrap();
-            model.materialise();
+            model.initialize();
             assert_same(&model, config.depth.sum() + 2);
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     fn what_does_not_learn_is_not_run_again() {
         let device = Device::default().autodiff();
         let model = ModelConfig { depth: 3.into(), ..base() }.init(&device).unwrap();
-        model.materialise();
+        model.initialize();
         let embedding_frozen = VisionTransformer {
             patch_embed: model.patch_embed.clone().no_grad(),
             class_token: model.class_token.clone().map(Module::no_grad),

@@ -1,4 +1,4 @@
-//! Weights of one model for another of the same blocks: other classes, another image size, grey instead of colour.
+//! Weights of one model for another of the same blocks: other classes, another image size, gray instead of color.
 
 use super::{NamedTensor, is_head};
 use crate::position::resample;
@@ -18,7 +18,7 @@ pub struct Adaptation {
 /// The weights of a model `from` for a model `to`, which may differ in classes, image size and channels.
 ///
 /// Positions are resampled as timm does (bicubic, antialiased), tables of relative positions by the same filter (timm's plain form
-/// of it; its default for them is a geometric one), channels averaged or repeated so that a grey picture gives the same tokens.
+/// of it; its default for them is a geometric one), channels averaged or repeated so that a gray image gives the same tokens.
 pub fn adapt(tensors: Vec<NamedTensor>, from: &ModelConfig, to: &ModelConfig, keep_head: bool) -> Adaptation {
     let mut changes = Vec::new();
     if from.channels != to.channels {
@@ -56,7 +56,7 @@ fn windows(config: &ModelConfig, stage: usize) -> Option<[usize; 2]> {
     }
 }
 
-/// `[dim, channels, side, side]` for another number of channels: the response to a picture whose channels are all alike stays.
+/// `[dim, channels, side, side]` for another number of channels: the response to an image whose channels are all alike stays.
 fn channels(tensor: NamedTensor, wanted: usize) -> NamedTensor {
     let [dim, channels, rows, columns] = tensor.shape[..] else { return tensor };
     if channels == wanted || channels == 0 {
@@ -145,15 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn a_grey_picture_gives_the_same_logits_in_one_channel_as_in_three() {
+    fn a_gray_image_gives_the_same_logits_in_one_channel_as_in_three() {
         let device = Device::default();
         let from = plain();
         let model = from.init(&device).unwrap();
         let to = ModelConfig { channels: 1, ..from.clone() };
-        let grey = Tensor::<4>::random([2, 1, 32, 32], burn::tensor::Distribution::Default, &device);
+        let gray = Tensor::<4>::random([2, 1, 32, 32], burn::tensor::Distribution::Default, &device);
         let tensors = adapt(to_timm(&model), &from, &to, true).tensors;
         let small = from_timm(to.init(&device).unwrap(), tensors).unwrap();
-        let expected = model.forward(grey.clone().repeat_dim(1, 3)).into_data();
-        small.forward(grey).into_data().assert_approx_eq::<f32>(&expected, Default::default());
+        let expected = model.forward(gray.clone().repeat_dim(1, 3)).into_data();
+        small.forward(gray).into_data().assert_approx_eq::<f32>(&expected, Default::default());
     }
 }

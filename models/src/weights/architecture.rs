@@ -147,7 +147,7 @@ impl Reader<'_> {
         if self.has("head.weight") && config.pool == Pool::Attention && self.layout == Layout::HuggingFace {
             return Ok((
                 config,
-                self.leave_out_head("Hugging Face's classifier of SigLIP sees the mean of normalised tokens"),
+                self.leave_out_head("Hugging Face's classifier of SigLIP sees the mean of normalized tokens"),
             ));
         }
         if self.layout == Layout::HuggingFace
@@ -156,7 +156,7 @@ impl Reader<'_> {
             return Ok((
                 config,
                 self.leave_out_head(
-                    "Hugging Face's classifier of DINOv2 sees the class token beside the mean",
+                    "Hugging Face's classifier of DINOv2 sees the class token next to the mean",
                 ),
             ));
         }
@@ -298,7 +298,7 @@ impl Reader<'_> {
         } else {
             fail(
                 "there is neither a class token (`cls_token`) nor attention pooling (`attn_pool.latent`) nor a norm of the \
-                 mean (`fc_norm.weight`): the mean of normalised tokens is not supported",
+                 mean (`fc_norm.weight`): the mean of normalized tokens is not supported",
             )
         }
     }
@@ -335,7 +335,7 @@ impl Reader<'_> {
         } else {
             return fail(format!(
                 "shapes do not tell the number of heads, and {dim} is not a usual width: state it with `vitrine import --heads`, or put the model's \
-                 config.json beside the weights"
+                 config.json next to the weights"
             ));
         };
         self.guesses
@@ -409,7 +409,7 @@ impl Reader<'_> {
         match tables.or(self.facts.window) {
             Some(window) => Ok(window),
             None => fail(
-                "shapes of a Swin v2 do not tell the size of its windows: put the model's config.json beside the weights, or name it \
+                "shapes of a Swin v2 do not tell the size of its windows: put the model's config.json next to the weights, or name it \
                  (`vitrine import --config`)",
             ),
         }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use crate::{BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, PerStage, Pool, Position};
 
-/// What is stated beside the shapes; everything may be left out. What shapes tell as well must agree with them.
+/// What is stated apart from the shapes; everything may be left out. What shapes tell as well must agree with them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Height and width of the input in pixels.
@@ -27,7 +27,7 @@ pub struct Facts {
     pub mlp_dim: Option<usize>,
     /// Whether queries, keys and values have a bias.
     pub qkv_bias: Option<bool>,
-    /// Whether queries and keys are normalised.
+    /// Whether queries and keys are normalized.
     pub qk_norm: Option<bool>,
     /// Whether there is a class token.
     pub class_token: Option<bool>,
@@ -43,7 +43,7 @@ pub struct Facts {
     pub prefix_position: Option<bool>,
     /// Whether there is LayerScale.
     pub layer_scale: Option<bool>,
-    /// Whether blocks normalise what their branches return (Swin v2) and not what enters them.
+    /// Whether blocks normalize what their branches return (Swin v2) and not what enters them.
     pub residual_post_norm: Option<bool>,
     /// Tokens on a side of a window.
     pub window: Option<usize>,

@@ -1,5 +1,6 @@
 //! Whose names a file's keys are, and the way from there to timm's.
 
+use super::names::merge_of_next_stage;
 use super::{NamedTensor, hugging_face, torchvision};
 
 /// A library's names for the parameters of a Vision Transformer.
@@ -30,7 +31,7 @@ impl Layout {
     }
 
     /// The layout of a file with these keys, told from the name of its patch embedding; none where that is missing.
-    pub fn recognise<'a>(keys: impl IntoIterator<Item = &'a str> + Clone) -> Option<Self> {
+    pub fn recognize<'a>(keys: impl IntoIterator<Item = &'a str> + Clone) -> Option<Self> {
         let any = |test: &dyn Fn(&str) -> bool| keys.clone().into_iter().any(test);
         if any(&|key| key == "conv_proj.weight" || key == "features.0.0.weight") {
             Some(Self::Torchvision)
@@ -52,7 +53,7 @@ impl Layout {
             Self::Torchvision => torchvision::to_timm_names(tensors),
             Self::Microsoft => tensors.into_iter().map(microsoft).collect(),
         };
-        modernise(tensors, self == Self::Timm)
+        modernize(tensors, self == Self::Timm)
     }
 }
 
@@ -79,26 +80,8 @@ fn microsoft(tensor: NamedTensor) -> NamedTensor {
     NamedTensor { name: merge_of_next_stage(&tensor.name).replace("head.", "head.fc."), ..tensor }
 }
 
-/// `layers.S.downsample`, where S ends with it, to `layers.(S+1).downsample`, where S+1 begins with it.
-pub(super) fn merge_of_next_stage(name: &str) -> String {
-    let moved = name.strip_prefix("layers.").and_then(|rest| {
-        let (stage, rest) = rest.split_once(".downsample.")?;
-        Some(format!("layers.{}.downsample.{rest}", stage.parse::<usize>().ok()?.checked_add(1)?))
-    });
-    moved.unwrap_or_else(|| name.to_owned())
-}
-
-/// `layers.S.downsample` to the stage before: the way back.
-pub(super) fn merge_of_previous_stage(name: &str) -> String {
-    let moved = name.strip_prefix("layers.").and_then(|rest| {
-        let (stage, rest) = rest.split_once(".downsample.")?;
-        Some(format!("layers.{}.downsample.{rest}", stage.parse::<usize>().ok()?.checked_sub(1)?))
-    });
-    moved.unwrap_or_else(|| name.to_owned())
-}
-
 /// What timm's own loader does to files of earlier versions and of the papers' authors.
-fn modernise(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
+fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
     // CaiT has `gamma_1` to this day.
     let is_cait = tensors.iter().any(|tensor| tensor.name.starts_with("blocks_token_only."));
     let has = |name: &str| tensors.iter().any(|tensor| tensor.name == name);
@@ -156,15 +139,9 @@ fn add_class_position(tensors: &mut [NamedTensor]) {
     tensors[token].values.iter_mut().zip(first).for_each(|(token, place)| *token += place);
 }
 
-/// Names with fragments exchanged in turn. Every fragment is whole: it begins and ends with a dot, or in the middle of a
-/// number's name.
-pub(super) fn exchange<'a>(name: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    let dotted = format!(".{name}.");
-    pairs.into_iter().fold(dotted, |name, (from, to)| name.replace(from, to)).trim_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::names::merge_of_previous_stage;
     use super::*;
 
     fn tensor(name: &str, shape: &[usize]) -> NamedTensor {
@@ -189,7 +166,7 @@ mod tests {
             (&["conv1.weight"], None),
         ];
         for (keys, layout) in cases {
-            assert_eq!(Layout::recognise(keys.iter().copied()), layout, "{keys:?}");
+            assert_eq!(Layout::recognize(keys.iter().copied()), layout, "{keys:?}");
         }
     }
 

@@ -5,6 +5,7 @@ mod architecture;
 mod facts;
 pub mod hugging_face;
 mod layout;
+mod names;
 mod timm;
 pub mod torchvision;
 
@@ -25,7 +26,7 @@ pub struct NamedTensor {
     pub values: Vec<f32>,
 }
 
-/// A table of whole numbers that a library stores beside its parameters.
+/// A table of whole numbers that a library stores next to its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexTable {
     /// The key in the file.

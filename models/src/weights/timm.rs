@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 
 use super::{NamedTensor, WeightsError};
-use crate::{ModelConfig, Tokeniser, VisionTransformer};
+use crate::{ModelConfig, Tokenizer, VisionTransformer};
 
 /// All parameters under timm's keys, in the model's order. A linear weight is stored `[output, input]`, the patch
 /// embedding as the convolution `[dim, channels, patch_size, patch_size]`. What timm does not have keeps our own names.
@@ -127,7 +127,7 @@ const NAMES: [(&str, &str); 24] = [
     (".distillation_token.", ".dist_token."),
     (".registers.", ".reg_token."),
     (".position.learned.", ".pos_embed."),
-    (".tokeniser.", "."),
+    (".tokenizer.", "."),
     (".class_blocks.", ".blocks_token_only."),
     (".mixer_norm.", ".norm1."),
     (".mixer_scale.", ".ls1."),
@@ -169,7 +169,7 @@ impl Path {
         if config.class_depth > 0 {
             special.extend([(".ls1.gamma.", ".gamma_1."), (".ls2.gamma.", ".gamma_2.")]);
         }
-        let convolution = (config.tokeniser == Tokeniser::Patch).then_some(config.channels);
+        let convolution = (config.tokenizer == Tokenizer::Patch).then_some(config.channels);
         Self { names: Vec::new(), containers: Vec::new(), special, convolution }
     }
 

@@ -1,6 +1,6 @@
 //! torchvision's names (`torchvision/models/vision_transformer.py`, `swin_transformer.py`) and timm's.
 
-use super::layout::exchange;
+use super::names::exchange;
 use super::{IndexTable, NamedTensor};
 use crate::attention::relative_position::{log_offsets, table_rows};
 
@@ -89,7 +89,7 @@ pub fn vit_from_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         .collect()
 }
 
-/// timm's tensors of a Swin with windows of `window` tokens a side under torchvision's names, and the tables that it stores beside
+/// timm's tensors of a Swin with windows of `window` tokens per side under torchvision's names, and the tables that it stores next to
 /// them.
 pub fn swin_from_timm_names(tensors: Vec<NamedTensor>, window: usize) -> (Vec<NamedTensor>, Vec<IndexTable>) {
     let index: Vec<i64> = table_rows([window; 2]);

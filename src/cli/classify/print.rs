@@ -14,7 +14,7 @@ use crate::text::printable;
 pub(super) enum Format {
     /// `path: label 97.1%, other 1.8%`
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// path,rank,label,index,probability
     Csv,

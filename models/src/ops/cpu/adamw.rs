@@ -12,11 +12,6 @@ pub(in crate::ops) fn adamw<const D: usize>(
     gradient: Tensor<D>,
     averages: [Tensor<D>; 2],
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    let shape = parameter.dims();
-    assert!(
-        gradient.dims() == shape && averages.iter().all(|average| average.dims() == shape),
-        "adamw: shapes of a parameter, its gradient and its averages"
-    );
     let [mut parameter, gradient] = [parameter, gradient].map(|tensor| contiguous(flex::untracked(tensor)));
     let [mut mean, mut square] = averages.map(|tensor| contiguous(flex::untracked(tensor)));
     {

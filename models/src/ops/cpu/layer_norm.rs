@@ -126,7 +126,7 @@ vectorized! {
         for (row, &[mean, rate]) in statistics.iter().enumerate() {
             let elements = row * features..(row + 1) * features;
             let (dy, x, dx) = (&dy[elements.clone()], &x[elements.clone()], &mut dx[elements]);
-            // the row of dx first holds the gradient of the normalised row
+            // the row of dx first holds the gradient of the normalized row
             for ((dx, dy), gamma) in dx.iter_mut().zip(dy).zip(gamma) {
                 *dx = dy * gamma;
             }

@@ -21,11 +21,6 @@ pub(in crate::ops) fn apply<const D: usize>(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<D> {
-    assert_eq!(x.dims()[D - 1], weight.dims()[0], "linear: in_features of the input and of the weight");
-    assert!(
-        bias.as_ref().is_none_or(|bias| bias.dims()[0] == weight.dims()[1]),
-        "linear: out_features of the weight and of the bias"
-    );
     let inputs = [Some(x.into_dispatch()), Some(weight.into_dispatch()), bias.map(Tensor::into_dispatch)];
     flex::apply(Linear { activation }, inputs)
 }
@@ -240,7 +235,7 @@ const SMALLEST_CHUNK: usize = 128;
 const PIECE: usize = 256;
 
 /// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
-/// optimiser's step and the others need not.
+/// optimizer's step and the others need not.
 struct Sums {
     first: Buffer,
     others: Buffer,

@@ -1,5 +1,5 @@
 //! Operations on flex, burn's CPU backend: [`flex`] is the way in, the files named as the operations are their fused implementations, and
-//! below them lie matrix products ([`gemm`]), threads ([`parallel`], [`pool`]) and vectors ([`simd`]).
+//! below them lie matrix products ([`gemm`]), threads ([`parallel`], [`thread_pool`]) and vectors ([`simd`]).
 
 pub(super) mod adamw;
 pub(super) mod attention;
@@ -11,6 +11,6 @@ mod gemm;
 pub(super) mod layer_norm;
 pub(super) mod linear;
 mod parallel;
-mod pool;
 pub(super) mod residual;
 mod simd;
+mod thread_pool;

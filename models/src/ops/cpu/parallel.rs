@@ -1,6 +1,6 @@
 //! Work on all threads: buffers cut into parts that tasks fill at the same time.
 
-use super::pool;
+use super::thread_pool;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
@@ -34,10 +34,10 @@ impl Buffer {
     }
 }
 
-/// Runs `task` for every index on the [pool], each by itself: a thread takes over what a slower one has not begun. What a task computes
+/// Runs `task` for every index on the [thread_pool], each by itself: a thread takes over what a slower one has not begun. What a task computes
 /// must not depend on which thread runs it.
 pub(in crate::ops) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
-    pool::run(tasks, &task);
+    thread_pool::run(tasks, &task);
 }
 
 /// [`parallel`] in groups that share scratch memory, small enough that a late thread does not hold up the others.

@@ -1,9 +1,9 @@
-//! Elementary functions that the compiler turns into vector code, compiled for every kind of vector that the processor may have.
+//! Elementary functions that the compiler turns into vector code, compiled for every kind of vector that the CPU may have.
 
 /// Vectors are worked on in groups of this many lanes: one AVX-512 register, two AVX2 registers, four of NEON.
 pub(in crate::ops) const LANES: usize = 16;
 
-/// The vector instructions to use, the best that the processor has.
+/// The vector instructions to use, the best that the CPU has.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) enum Vectors {
@@ -12,7 +12,7 @@ pub(in crate::ops) enum Vectors {
     Baseline,
 }
 
-/// Asks the processor; the answer is cached.
+/// Asks the CPU; the answer is cached.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(in crate::ops) fn vectors() -> Vectors {
@@ -47,9 +47,9 @@ macro_rules! vectorized {
                     body::<true>($($argument),*)
                 }
                 match crate::ops::cpu::simd::vectors() {
-                    // SAFETY: the processor has these instructions.
+                    // SAFETY: the CPU has these instructions.
                     crate::ops::cpu::simd::Vectors::Avx512 => unsafe { avx512($($argument),*) },
-                    // SAFETY: the processor has these instructions.
+                    // SAFETY: the CPU has these instructions.
                     crate::ops::cpu::simd::Vectors::Avx2 => unsafe { avx2($($argument),*) },
                     crate::ops::cpu::simd::Vectors::Baseline => body::<false>($($argument),*),
                 }

@@ -1,6 +1,6 @@
 //! Attention on flex: what goes in and out of the [`kernel`].
 //!
-//! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighbouring linear layers
+//! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighboring linear layers
 //! want them, so that no permuted copy is ever made.
 
 mod kernel;

@@ -4,12 +4,12 @@ use super::view::Epilogue;
 use crate::ops::cpu::simd::{Vectors, vectors};
 use std::arch::x86_64::*;
 
-/// The proof that the processor has the AVX-512 instructions that our kernels use (F, DQ and VL).
+/// The proof that the CPU has the AVX-512 instructions that our kernels use (F, DQ and VL).
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Avx512(());
 
 impl Avx512 {
-    /// Asks the processor; the answer is cached.
+    /// Asks the CPU; the answer is cached.
     pub(in crate::ops) fn find() -> Option<Self> {
         (vectors() == Vectors::Avx512).then_some(Self(()))
     }

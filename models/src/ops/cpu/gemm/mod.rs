@@ -16,7 +16,7 @@ use library::gemm;
 
 /// The right factor of several products, made ready once.
 pub(in crate::ops) enum Factor<'a> {
-    /// For the matrix unit.
+    /// For AMX.
     Packed(amx::RightPanels<'a>),
     /// As it is: the gemm crate packs it for each product.
     Plain(Matrix<'a>),

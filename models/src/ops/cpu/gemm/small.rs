@@ -16,7 +16,7 @@ use super::view::{Epilogue, Matrix, MatrixMut};
 #[cfg(target_arch = "x86_64")]
 pub(in crate::ops) use super::avx512::Avx512;
 
-/// The proof that the processor has AVX-512, which no other kind has.
+/// The proof that the CPU has AVX-512, which no other kind has.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) enum Avx512 {}
@@ -47,7 +47,7 @@ pub(in crate::ops) fn multiply(
     right: Matrix<'_>,
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
-    // SAFETY: the first argument proves that the processor has AVX-512; the sizes fit, and each matrix lies in its buffer, as `Matrix` and
+    // SAFETY: the first argument proves that the CPU has AVX-512; the sizes fit, and each matrix lies in its buffer, as `Matrix` and
     // `MatrixMut` check where they are made.
     unsafe { kernel::multiply(out, epilogue, scale, left, right) };
 }
@@ -78,7 +78,7 @@ mod kernel {
 
     /// # Safety
     ///
-    /// The processor has AVX-512, the sizes fit, and the matrices lie in their buffers.
+    /// The CPU has AVX-512, the sizes fit, and the matrices lie in their buffers.
     #[target_feature(enable = "avx512f")]
     pub(in crate::ops) unsafe fn multiply(
         out: MatrixMut<'_>,
@@ -168,7 +168,7 @@ mod kernel {
         /// As for [`columns`].
         #[target_feature(enable = "avx512f")]
         unsafe fn rows<const VECTORS: usize>(&self, out: &MatrixMut<'_>, column: usize, left: Matrix<'_>) {
-            // as many sums as there are registers for beside a row of the right factor
+            // as many sums as there are registers for next to a row of the right factor
             let most = if VECTORS == 5 { 5 } else { 6 };
             let mut row = 0;
             while row < out.rows {
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn small_products_agree_with_exact_ones() {
         let Some(avx512) = takes(1, 1, 1) else {
-            eprintln!("not run: this processor has no AVX-512");
+            eprintln!("not run: this CPU has no AVX-512");
             return;
         };
         for size in

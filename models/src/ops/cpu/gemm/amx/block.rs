@@ -62,7 +62,7 @@ impl<const ROWS: usize> Block<'_, ROWS> {
     }
 
     /// Adds up the orders of each sum, in place, in units of the row and the column; whether the results are to be used. If not, float32 would
-    /// do better, or a row or column is none for the unit. What rows and columns of zeros give is always good.
+    /// do better, or a row or column is none for AMX. What rows and columns of zeros give is always good.
     ///
     /// # Safety
     ///
@@ -101,7 +101,7 @@ impl<const ROWS: usize> Block<'_, ROWS> {
         check.passed()
     }
 
-    /// Writes what was [joined](Self::join). The unit of the row is applied before that of the column: the product of both may be no float32
+    /// Writes what was [joined](Self::join). AMX of the row is applied before that of the column: the product of both may be no float32
     /// where that of all three is.
     ///
     /// # Safety

@@ -1,28 +1,27 @@
-//! The matrix unit of x86 processors (Intel's AMX-INT8), on Linux, which asks programs to say that they use it: the proof that it is
-//! there, and its configuration.
+//! Intel's AMX-INT8 on Linux, which asks programs to say that they use it: the proof that it is there, and its configuration.
 
 use super::super::avx512::Avx512;
 use super::shape::SIDE;
-use crate::ops::matrix_unit;
+use crate::ops::amx;
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::LazyLock;
 
-/// The proof that the processor has the unit and the AVX-512 instructions that pack for it, that the system lets the program use it, and
+/// The proof that the CPU has AMX and the AVX-512 instructions that pack for it, that the system lets the program use it, and
 /// that the environment does, too.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Amx {
     avx512: Avx512,
-    /// Whether plain code takes the place of the unit's own instructions.
+    /// Whether plain code takes the place of AMX's own instructions.
     #[cfg(test)]
     pub(super) emulated: bool,
 }
 
 impl Amx {
-    /// The unit, if it may be used; asked once. Tests get an [emulated](Self::emulated) one where there is none.
+    /// AMX, if it may be used; asked once. Tests get an [emulated](Self::emulated) one where there is none.
     pub(in crate::ops) fn find() -> Option<Self> {
         static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| {
-            if !matrix_unit::wanted().unwrap_or(false) {
+            if !amx::wanted().unwrap_or(false) {
                 return None;
             }
             let found = Amx::real();
@@ -33,7 +32,7 @@ impl Amx {
         *FOUND
     }
 
-    /// The unit of this processor. Asks the system for its use.
+    /// AMX of this CPU. Asks the system for its use.
     pub(super) fn real() -> Option<Self> {
         const TILE: u32 = 1 << 24;
         const INT8: u32 = 1 << 25;
@@ -53,24 +52,24 @@ impl Amx {
         })
     }
 
-    /// The same in plain code, on any processor with the AVX-512 instructions that pack for it.
+    /// The same in plain code, on any CPU with the AVX-512 instructions that pack for it.
     #[cfg(test)]
     pub(super) fn emulated() -> Option<Self> {
         Self::packs().map(|avx512| Self { avx512, emulated: true })
     }
 
-    /// Whether the processor has what packing takes.
+    /// Whether the CPU has what packing takes.
     fn packs() -> Option<Avx512> {
         let more = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi");
         Avx512::find().filter(|_| more)
     }
 
-    /// The vector instructions that a processor with the unit has.
+    /// The vector instructions that a CPU with AMX has.
     pub(super) fn avx512(self) -> Avx512 {
         self.avx512
     }
 
-    /// Sets the unit up on this thread for full tiles, until the result is dropped.
+    /// Sets AMX up on this thread for full tiles, until the result is dropped.
     pub(super) fn configure(self) -> Configured {
         #[repr(C, align(64))]
         struct Configuration {
@@ -94,13 +93,13 @@ impl Amx {
         if self.emulated {
             return Configured { amx: self };
         }
-        // SAFETY: a valid configuration of 64 bytes; `self` proves that the unit is there and that the system allows it.
+        // SAFETY: a valid configuration of 64 bytes; `self` proves that AMX is there and that the system allows it.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly)) };
         Configured { amx: self }
     }
 }
 
-/// The unit, set up on this thread; given back when dropped, so that a change of threads has no tiles to save.
+/// AMX, set up on this thread; given back when dropped, so that a change of threads has no tiles to save.
 pub(super) struct Configured {
     pub(super) amx: Amx,
 }
@@ -111,7 +110,7 @@ impl Drop for Configured {
         if self.amx.emulated {
             return;
         }
-        // SAFETY: the unit is there (`amx`), and what its tiles held was stored by each kernel.
+        // SAFETY: AMX is there (`amx`), and what its tiles held was stored by each kernel.
         unsafe { asm!("tilerelease", options(nomem, nostack)) };
     }
 }

@@ -1,8 +1,8 @@
-//! Where there is no such unit, or no known way to ask for it.
+//! Where there is no AMX, or no known way to ask for it.
 
 use super::super::view::{Epilogue, Matrix, MatrixMut};
 
-/// The proof that the unit is there, which nobody has.
+/// The proof that AMX is there, which nobody has.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) enum Amx {}
 

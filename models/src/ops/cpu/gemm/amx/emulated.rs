@@ -1,4 +1,4 @@
-//! In tests: what the unit's instructions do, in plain code.
+//! In tests: what AMX's instructions do, in plain code.
 
 use super::shape::{SIDE, TILE_SUMS};
 

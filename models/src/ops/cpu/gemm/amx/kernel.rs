@@ -1,4 +1,4 @@
-//! The innermost loops: sums of the products of digits over the blocks of two panels, in the unit's eight registers.
+//! The innermost loops: sums of the products of digits over the blocks of two panels, in AMX's eight registers.
 //!
 //! Products of one order, which is that of their two digits added up, have sums of their own: `[order, tile of rows, tile of columns]`.
 
@@ -55,17 +55,17 @@ macro_rules! kernel {
         /// `left` is valid for reads of `blocks` (more than 0) blocks of a left panel, `right` of a right one, and `sums` for writes of a
         /// tile for each register.
         pub(super) unsafe fn $name(
-            unit: &Configured,
+            tiles: &Configured,
             left: *const u8,
             right: *const u8,
             blocks: usize,
             sums: *mut i32,
         ) {
             const { assert!(DIGITS == 3) };
-            let Configured { .. } = unit;
+            let Configured { .. } = tiles;
             debug_assert!(blocks > 0);
             #[cfg(test)]
-            if unit.amx.emulated {
+            if tiles.amx.emulated {
                 let mut registers = Registers::zero();
                 for block in 0..blocks {
                     // SAFETY: the blocks lie in the panels, as the caller promises.
@@ -78,7 +78,7 @@ macro_rules! kernel {
                 $(unsafe { registers.store($register, sums.add($register * TILE_SUMS)) };)*
                 return;
             }
-            // SAFETY: the unit is there and set up for full tiles (`unit`); each load reads 1024 bytes of a block and each store writes a
+            // SAFETY: AMX is there and set up for full tiles (`tiles`); each load reads 1024 bytes of a block and each store writes a
             // tile of sums, which are there as the caller promises.
             unsafe {
                 asm!(
@@ -111,7 +111,7 @@ macro_rules! kernel {
 /// `left` is valid for reads of `blocks` (more than 0) blocks of a left panel of two tiles, `right` of a right one, and `sums` for writes of
 /// twelve tiles.
 pub(super) unsafe fn two_by_two(
-    unit: &Configured,
+    tiles: &Configured,
     left: *const u8,
     right: *const u8,
     blocks: usize,
@@ -119,9 +119,9 @@ pub(super) unsafe fn two_by_two(
 ) {
     // SAFETY: as the caller promises; each order has four tiles of its own.
     unsafe {
-        order_0(unit, left, right, blocks, sums);
-        order_1(unit, left, right, blocks, sums.add(4 * TILE_SUMS));
-        order_2(unit, left, right, blocks, sums.add(8 * TILE_SUMS));
+        order_0(tiles, left, right, blocks, sums);
+        order_1(tiles, left, right, blocks, sums.add(4 * TILE_SUMS));
+        order_2(tiles, left, right, blocks, sums.add(8 * TILE_SUMS));
     }
 }
 

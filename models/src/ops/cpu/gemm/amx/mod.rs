@@ -1,4 +1,4 @@
-//! Products of float32 matrices on the processor's matrix unit, AMX, which multiplies bytes and adds up in 32 bits, exactly.
+//! Products of float32 matrices on the CPU, AMX, which multiplies bytes and adds up in 32 bits, exactly.
 //!
 //! The elements of a row of the left factor, or of a column of the right one, are divided by a common unit and rounded to integers of 24
 //! bits. An integer is three digits, each a signed byte: `x = x1 2^16 + x2 2^8 + x3`. The product is computed as
@@ -22,12 +22,12 @@
 
 pub(in crate::ops) use shape::{GROUP, PANEL};
 
-/// The unit, if a product is one for it: an element that is used in fewer products takes longer to pack than the unit saves.
+/// AMX, if a product is one for it: an element that is used in fewer products takes longer to pack than AMX saves.
 pub(super) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Amx> {
     if rows >= 96 && inner >= 64 && columns >= 64 { Amx::find() } else { None }
 }
 
-/// The unit, if a left factor of these rows is better packed once, and the right one by each task for the columns that it computes: a few
+/// AMX, if a left factor of these rows is better packed once, and the right one by each task for the columns that it computes: a few
 /// rows do not make up for a right factor that is packed to memory and read back.
 pub(super) fn few_rows(rows: usize, inner: usize, columns: usize) -> Option<Amx> {
     const LARGEST: usize = 256 * 1024;
@@ -41,7 +41,7 @@ use elsewhere::Amx;
 pub(in crate::ops) use product::{LeftPanels, RightPanels, multiply};
 
 mod shape;
-// Elsewhere `elsewhere` is the unit; tests compile it everywhere.
+// Elsewhere `elsewhere` is AMX; tests compile it everywhere.
 #[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
 #[cfg_attr(all(target_arch = "x86_64", target_os = "linux"), allow(dead_code))]
 mod elsewhere;

@@ -1,4 +1,4 @@
-//! Factors as the unit wants them: each float32 in three digits of a byte, in panels of two tiles.
+//! Factors as AMX wants them: each float32 in three digits of a byte, in panels of two tiles.
 
 use super::super::avx512::{first_lanes, transposed};
 use super::super::view::Matrix;
@@ -129,7 +129,7 @@ impl Operand {
     }
 }
 
-/// Where a packed panel lies: for each block of inner elements, for each digit, its tiles; then the unit of each outer element.
+/// Where a packed panel lies: for each block of inner elements, for each digit, its tiles; then AMX of each outer element.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
     start: *mut u8,
@@ -350,7 +350,7 @@ fn largest_of_each(rows: [__m512i; SIDE]) -> __m512i {
 unsafe fn measure_along_outer(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
     /// Rows at a time.
     const ROWS: usize = 4;
-    /// Rows that are asked for ahead where few elements are taken from each: they lie too far apart for the processor to foresee.
+    /// Rows that are asked for ahead where few elements are taken from each: they lie too far apart for the CPU to foresee.
     const AHEAD: usize = 16;
     for first in (0..inner).step_by(ROWS) {
         // the last row again where there are fewer
@@ -423,7 +423,7 @@ fn size(values: __m512) -> __m512i {
 }
 
 /// From the [`size`] of the largest element: what makes integers of the elements, no larger than 0x7f7f7f so that all digits are from -128
-/// to 127, and 2^22 over that, the unit of the digits' products: 0 if all elements are 0, and NaN if one is not finite or the largest lies
+/// to 127, and 2^22 over that, AMX of the digits' products: 0 if all elements are 0, and NaN if one is not finite or the largest lies
 /// outside [2^-90, 2^110], where products with units could leave the range of float32 before the last one.
 #[target_feature(enable = "avx512f")]
 #[inline]

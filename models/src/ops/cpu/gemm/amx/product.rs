@@ -1,4 +1,4 @@
-//! Products on the unit: which parts of the factors are packed and multiplied when.
+//! Products on AMX: which parts of the factors are packed and multiplied when.
 //!
 //! ```text
 //! for MC rows                                 left factor, packed: second-level cache
@@ -144,7 +144,7 @@ impl<'a> Panels<'a> {
         parallel(outer.div_ceil(PANEL), |index| {
             let first = index * PANEL;
             let sizes = [PANEL.min(outer - first), inner];
-            // SAFETY: `amx` proves that the processor has the instructions. The source has these elements, and the capacity holds all panels, of
+            // SAFETY: `amx` proves that the CPU has the instructions. The source has these elements, and the capacity holds all panels, of
             // which each task writes one.
             unsafe { pack(source.from(first, 0), sizes, operand, start.at(index * panel)) };
         });
@@ -273,7 +273,7 @@ impl Product<'_> {
         let ([rows, inner], [columns, right_inner]) = (self.left.sizes, self.right.sizes);
         out.assert_product_of([rows, inner], [right_inner, columns]);
         assert!(inner > 0, "a product of something");
-        let unit = amx.configure();
+        let tiles = amx.configure();
         let kc = inner.div_ceil(inner.div_ceil(KC)).next_multiple_of(DEPTH);
         let group = match self.right.panels {
             Ready::All(_) if Operand::Right.bytes(columns, inner) <= CACHED_BYTES => PANEL,
@@ -296,7 +296,7 @@ impl Product<'_> {
                         let panels = unsafe {
                             [left.panel(row - rows.start, part[0].len()), right.panel(0, columns.len())]
                         };
-                        self.block(&unit, &mut out, part, panels);
+                        self.block(&tiles, &mut out, part, panels);
                     }
                 }
             }
@@ -306,7 +306,7 @@ impl Product<'_> {
     /// One panel by one panel.
     fn block(
         &self,
-        unit: &Configured,
+        tiles: &Configured,
         out: &mut MatrixMut<'_>,
         [rows, kc, columns]: [Range<usize>; 3],
         [(left, row_units), (right, column_units)]: [(*const u8, &[f32]); 2],
@@ -323,10 +323,10 @@ impl Product<'_> {
         // for; there is room for all sums, and those that are read are written. `Amx` proves the instructions.
         let good = unsafe {
             if two {
-                two_by_two(unit, left, right, blocks, sums);
+                two_by_two(tiles, left, right, blocks, sums);
                 Block::<2> { out: target, epilogue, scale: self.scale, units, sums }.write(kc.len())
             } else {
-                one_by_two(unit, left, right, blocks, sums);
+                one_by_two(tiles, left, right, blocks, sums);
                 Block::<1> { out: target, epilogue, scale: self.scale, units, sums }.write(kc.len())
             }
         };
@@ -334,7 +334,7 @@ impl Product<'_> {
             let left = self.left.matrix.block(rows.clone(), kc.clone());
             let right = self.right.matrix.block(kc, columns.clone());
             let target = out.block(rows, columns);
-            small::multiply(unit.amx.avx512(), target, epilogue, self.scale, left, right);
+            small::multiply(tiles.amx.avx512(), target, epilogue, self.scale, left, right);
         }
     }
 }

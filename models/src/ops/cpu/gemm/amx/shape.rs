@@ -13,7 +13,7 @@ pub(super) const TILE_SUMS: usize = SIDE * SIDE;
 /// eight registers.
 pub(in crate::ops) const PANEL: usize = 32;
 
-/// Rows that fill the unit, as outer elements (whole panels) and as inner ones (a whole tile).
+/// Rows that fill AMX, as outer elements (whole panels) and as inner ones (a whole tile).
 pub(in crate::ops) const GROUP: usize = 64;
 
 const _: () = assert!(PANEL == 2 * SIDE && GROUP == DEPTH && GROUP.is_multiple_of(PANEL));

@@ -1,4 +1,4 @@
-//! Products on the unit, real and emulated, against exact ones and those in float32.
+//! Products on AMX, real and emulated, against exact ones and those in float32.
 
 use super::super::library::gemm;
 use super::super::small;
@@ -24,12 +24,12 @@ const SIZES: [[usize; 3]; 12] = [
     [1100, 65, 33],
 ];
 
-/// The unit of this CPU, if it has one, and the emulated one, which wants AVX-512 alone.
+/// AMX of this CPU, if it has one, and the emulated one, which wants AVX-512 alone.
 #[allow(clippy::print_stderr)] // a test may say why it does nothing
 fn units() -> Vec<Amx> {
     let units: Vec<Amx> = [Amx::real(), Amx::emulated()].into_iter().flatten().collect();
     if units.is_empty() {
-        eprintln!("not run: this processor has no AVX-512 with VBMI");
+        eprintln!("not run: this CPU has no AVX-512 with VBMI");
     }
     units
 }
@@ -89,7 +89,7 @@ fn products_agree_with_exact_ones() {
 #[test]
 fn the_emulation_gives_the_bits_of_the_unit() {
     let [Some(real), Some(emulated)] = [Amx::real(), Amx::emulated()] else {
-        eprintln!("not run: this processor has no matrix unit");
+        eprintln!("not run: this CPU has no AMX");
         return;
     };
     for size @ [rows, inner, columns] in SIZES {
@@ -237,7 +237,7 @@ fn the_largest_digits_and_sums_fit() {
                 );
             }
         }
-        // zeros, and elements at the ends of the range beside a factor that brings them back
+        // zeros, and elements at the ends of the range next to a factor that brings them back
         for (left, right) in [(0.0, 1.0), (f32::MAX, 1e-30), (-f32::MAX, 3e-32), (1e-31, 1e30), (1e33, 1e-33)]
         {
             assert_near(amx, &vec![left; 40 * 64], &vec![right; 64 * 40], [40, 64, 40]);
@@ -255,13 +255,13 @@ fn products_in_the_range_of_float32_are_finite_whatever_their_factors() {
         b[columns..2 * columns].fill(large);
         (a, b)
     };
-    let beside_ones = || {
+    let next_to_ones = || {
         let mut a = vec![1.0; rows * inner];
         a.iter_mut().step_by(inner).for_each(|value| *value = f32::MAX);
         (a, vec![1.0 / 128.0; inner * columns])
     };
     for amx in units() {
-        for (a, b) in [meeting_zeros(4e19), meeting_zeros(1e33), meeting_zeros(f32::MAX), beside_ones()] {
+        for (a, b) in [meeting_zeros(4e19), meeting_zeros(1e33), meeting_zeros(f32::MAX), next_to_ones()] {
             assert_near(amx, &a, &b, size);
             assert!(relative_error(&on_unit(amx, size, (&a, &b)), &exact(size, (&a, &b))) < 1e-6);
         }

@@ -1,9 +1,9 @@
 //! The most that each number of a configuration may be: no file makes the program ask for more memory than a machine has, and no
 //! product of two of them overflows.
 
-use super::{ConfigError, ModelConfig, Normaliser, Score, Tokeniser};
-use crate::Mixer;
+use crate::attention::MOST_PAIRS;
 use crate::embed::ConvolutionEmbed;
+use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Score, Tokenizer};
 
 /// In pixels.
 const LARGEST_SIDE: usize = 16_384;
@@ -17,8 +17,6 @@ const MOST_PARAMETERS: f64 = (1u64 << 34) as f64;
 const MOST_ACTIVATIONS: f64 = (1u64 << 27) as f64;
 /// Multiply-adds of the attention of one image.
 const MOST_ATTENTION: f64 = (1u64 << 58) as f64;
-/// Pairs of tokens that a mask or an index has a place for: 1 GiB. Swin-B at 384 pixels has 1.3 million.
-pub(crate) const MOST_PAIRS: usize = 1 << 28;
 
 /// Checks every number by itself, then what they make together.
 ///
@@ -55,14 +53,14 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         ("layers of head_hidden", config.head_hidden.len(), 16),
         ("mixers", config.mixers.len(), MOST_BLOCKS),
     ];
-    if let Tokeniser::Convolution { layers, kernel_size } = config.tokeniser {
-        numbers.push(("tokeniser.convolution.layers", layers, 16));
-        numbers.push(("tokeniser.convolution.kernel_size", kernel_size, 127));
+    if let Tokenizer::Convolution { layers, kernel_size } = config.tokenizer {
+        numbers.push(("tokenizer.convolution.layers", layers, 16));
+        numbers.push(("tokenizer.convolution.kernel_size", kernel_size, 127));
     }
     numbers.extend(config.mixers.iter().filter_map(|mixer| match *mixer {
         Mixer::Window(size) => Some(("window", size, LARGEST_SIDE)),
         Mixer::ShiftedWindow(size) => Some(("shifted_window", size, LARGEST_SIDE)),
-        Mixer::Neighbourhood(radius) => Some(("neighbourhood", radius, LARGEST_SIDE)),
+        Mixer::Neighborhood(radius) => Some(("neighborhood", radius, LARGEST_SIDE)),
         Mixer::Global | Mixer::CrossCovariance => None,
     }));
     numbers
@@ -74,10 +72,10 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
 /// Names the keys that are too large together, and what comes of them.
 pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
     let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
-    let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighbourhood(_));
+    let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
     let keeps_pairs = config.mixers.iter().any(masked)
         || config.attention.score == Score::Locality
-        || config.attention.normaliser != Normaliser::Softmax;
+        || config.attention.normalizer != Normalizer::Softmax;
     let blocks = (config.depth.sum() + config.class_depth) as f64;
     let all = [
         (
@@ -129,10 +127,10 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
     let patch = |copies: usize| {
         product(copies * config.channels, config.embed_dim) * product(config.patch_size, config.patch_size)
     };
-    let tokeniser = match config.tokeniser {
-        Tokeniser::Patch => patch(1),
-        Tokeniser::ShiftedPatch => patch(5),
-        Tokeniser::Convolution { layers, kernel_size } => {
+    let tokenizer = match config.tokenizer {
+        Tokenizer::Patch => patch(1),
+        Tokenizer::ShiftedPatch => patch(5),
+        Tokenizer::Convolution { layers, kernel_size } => {
             let width = |after| ConvolutionEmbed::width(config, layers, after);
             let pairs: f64 = (0..layers).map(|layer| product(width(layer), width(layer + 1))).sum();
             product(kernel_size, kernel_size) * pairs
@@ -143,7 +141,7 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
         .scan(config.last_dim(), |width, &next| Some(product(std::mem::replace(width, next), next)))
         .sum();
     let tokens = product(config.num_tokens(), config.embed_dim);
-    stages + classes + tokeniser + 2.0 * head + tokens
+    stages + classes + tokenizer + 2.0 * head + tokens
 }
 
 #[cfg(test)]

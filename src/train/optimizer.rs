@@ -84,7 +84,7 @@ pub fn clip_global_norm<M: Module>(model: &M, grads: GradientsParams, max_norm: 
     mean_clipped(model, grads, 1, max_norm)
 }
 
-/// Gradients summed over `samples` pictures become their mean, clipped as by [`clip_global_norm`] where `max_norm` is above 0:
+/// Gradients summed over `samples` images become their mean, clipped as by [`clip_global_norm`] where `max_norm` is above 0:
 /// one pass for the norm, one for both factors.
 pub fn mean_clipped<M: Module>(
     model: &M,

@@ -30,7 +30,7 @@ impl Pooling {
         Self {
             kind: config.pool,
             prefix: config.num_prefix_tokens(),
-            fc_norm: normalises_mean(config).then(norm),
+            fc_norm: normalizes_mean(config).then(norm),
             sequence: (config.pool == Pool::Sequence).then(|| Linear::new(dim, 1, true, device)),
             latent: (config.pool == Pool::Attention).then(|| AttentionPool::new(config, device)),
         }
@@ -60,8 +60,8 @@ impl Pooling {
     }
 }
 
-/// Whether the mean is normalised, instead of the tokens before it.
-pub(crate) fn normalises_mean(config: &ModelConfig) -> bool {
+/// Whether the mean is normalized, instead of the tokens before it.
+pub(crate) fn normalizes_mean(config: &ModelConfig) -> bool {
     config.pool == Pool::Mean && config.num_stages() == 1 && config.block != BlockStyle::PostNorm
 }
 

@@ -1,8 +1,12 @@
 //! What makes a configuration a model: every rule, with an error that names the keys and the way out.
 
-use super::{
-    BlockStyle, ChannelGate, ConfigError, ImageSize, MlpKind, ModelConfig, Normaliser, Pool, Position,
-    PositionPlace, Score, Tokeniser, bounds,
+mod bounds;
+
+pub(crate) use bounds::parameters;
+
+use crate::{
+    BlockStyle, ChannelGate, ConfigError, ImageSize, MlpKind, ModelConfig, Normalizer, Pool, Position,
+    PositionPlace, Score, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -24,7 +28,7 @@ impl ModelConfig {
     pub fn validate(&self) -> Checked {
         bounds::check(self)?;
         self.check_sizes()?;
-        self.check_tokeniser()?;
+        self.check_tokenizer()?;
         self.check_stages()?;
         bounds::check_together(self)?;
         self.check_tokens()?;
@@ -58,7 +62,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    fn check_tokeniser(&self) -> Checked {
+    fn check_tokenizer(&self) -> Checked {
         let ImageSize { height, width } = self.image_size;
         if !height.is_multiple_of(self.patch_size) || !width.is_multiple_of(self.patch_size) {
             let fitting: Vec<String> = (1..=height.min(width))
@@ -72,20 +76,20 @@ impl ModelConfig {
                 fitting.join(", ")
             ));
         }
-        match self.tokeniser {
-            Tokeniser::Patch => Ok(()),
-            Tokeniser::ShiftedPatch => refuse(
+        match self.tokenizer {
+            Tokenizer::Patch => Ok(()),
+            Tokenizer::ShiftedPatch => refuse(
                 self.patch_size < 2,
-                "`tokeniser = \"shifted_patch\"` needs a `patch_size` of at least 2",
+                "`tokenizer = \"shifted_patch\"` needs a `patch_size` of at least 2",
             ),
-            Tokeniser::Convolution { layers, kernel_size } => {
+            Tokenizer::Convolution { layers, kernel_size } => {
                 if kernel_size.is_multiple_of(2) {
-                    return fail(format!("`tokeniser`: `kernel_size` {kernel_size} must be odd"));
+                    return fail(format!("`tokenizer`: `kernel_size` {kernel_size} must be odd"));
                 }
                 let patch = u32::try_from(layers).ok().and_then(|layers| 2usize.checked_pow(layers));
                 if layers == 0 || patch != Some(self.patch_size) {
                     return fail(format!(
-                        "`tokeniser`: {layers} convolutions halve the image {layers} times, so `patch_size` must be 2 to \
+                        "`tokenizer`: {layers} convolutions halve the image {layers} times, so `patch_size` must be 2 to \
                          that power, and is {}",
                         self.patch_size
                     ));
@@ -99,7 +103,7 @@ impl ModelConfig {
         let stages = self.num_stages();
         if self.num_heads.stages() != stages {
             return fail(format!(
-                "`num_heads` lists {} stages and `depth` {stages}: both need one number a stage",
+                "`num_heads` lists {} stages and `depth` {stages}: both need one number per stage",
                 self.num_heads.stages()
             ));
         }
@@ -143,7 +147,7 @@ impl ModelConfig {
         )?;
         refuse(
             self.distillation_token && self.pool != Pool::ClassToken,
-            "`distillation_token` needs `pool = \"class_token\"`: its head stands beside that one",
+            "`distillation_token` needs `pool = \"class_token\"`: its head stands next to that one",
         )?;
         if self.class_depth > 0 {
             refuse(
@@ -191,7 +195,7 @@ impl ModelConfig {
         let global = self.mixers.iter().all(|mixer| mixer.takes_positions());
         refuse(
             (self.position == Position::Rotary || self.position_place == PositionPlace::QueryKey) && !global,
-            "rotary positions and `position_place = \"query_key\"` need `mixers` that are all global or neighbourhood",
+            "rotary positions and `position_place = \"query_key\"` need `mixers` that are all global or neighborhood",
         )
     }
 
@@ -199,19 +203,19 @@ impl ModelConfig {
         let options = &self.attention;
         refuse(
             options.qk_norm && options.score == Score::Cosine,
-            "`qk_norm` with `score = \"cosine\"`: the cosine normalises queries and keys already",
+            "`qk_norm` with `score = \"cosine\"`: the cosine normalizes queries and keys already",
         )?;
         refuse(
-            options.normaliser != Normaliser::Softmax && options.talking_heads,
-            "`talking_heads` mix weights that sum to 1: they need `normaliser = \"softmax\"`",
+            options.normalizer != Normalizer::Softmax && options.talking_heads,
+            "`talking_heads` mix weights that sum to 1: they need `normalizer = \"softmax\"`",
         )?;
         refuse(
             options.score == Score::Locality && options.talking_heads,
             "`talking_heads` would mix what `score = \"locality\"` hides: choose one of them",
         )?;
         refuse(
-            options.talking_heads && self.mixers.iter().any(|mixer| mixer.hides_tokens()),
-            "`talking_heads` give hidden tokens a weight again: `mixers` may have no shifted windows or neighbourhoods",
+            options.talking_heads && self.mixers.iter().any(|mixer| mixer.masks_tokens()),
+            "`talking_heads` give hidden tokens a weight again: `mixers` may have no shifted windows or neighborhoods",
         )?;
         let windowed = self.mixers.iter().any(|mixer| mixer.has_windows());
         refuse(
@@ -272,9 +276,11 @@ impl ModelConfig {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::Mixer;
-    use crate::config::tests::small;
-    use crate::config::{ChannelAttention, GatePlace, RelativePosition};
+    use crate::{ChannelAttention, GatePlace, Mixer, RelativePosition};
+
+    fn small() -> ModelConfig {
+        toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
+    }
 
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
@@ -303,9 +309,9 @@ mod tests {
             }),
             ("mixers", |c| c.mixers = vec![Mixer::Window(4)]),
             ("mixers", |c| c.mixers = Vec::new()),
-            ("neighbourhood", |c| c.mixers = vec![Mixer::Neighbourhood(0)]),
-            ("kernel_size", |c| c.tokeniser = Tokeniser::Convolution { layers: 2, kernel_size: 2 }),
-            ("patch_size", |c| c.tokeniser = Tokeniser::Convolution { layers: 1, kernel_size: 3 }),
+            ("neighborhood", |c| c.mixers = vec![Mixer::Neighborhood(0)]),
+            ("kernel_size", |c| c.tokenizer = Tokenizer::Convolution { layers: 2, kernel_size: 2 }),
+            ("patch_size", |c| c.tokenizer = Tokenizer::Convolution { layers: 1, kernel_size: 3 }),
             ("position_place", |c| {
                 c.position = Position::None;
                 c.position_place = PositionPlace::QueryKey;

@@ -1,6 +1,6 @@
 //! What happens to values in place: the operations of PIL's `ImageEnhance` and `ImageOps`.
 //!
-//! Factors are 1 for an unchanged picture, and 0 for black, one grey, no colour or a blurred picture. Results
+//! Factors are 1 for an unchanged image, and 0 for black, one gray, no color or a blurred image. Results
 //! are rounded to the nearest of the 256 levels.
 
 use crate::Image;
@@ -10,7 +10,7 @@ pub(super) fn brightness(image: &mut Image, factor: f32) {
     map(image, |value| level(f32::from(value) * factor));
 }
 
-/// Spreads values around the picture's mean grey.
+/// Spreads values around the image's mean gray.
 pub(super) fn contrast(image: &mut Image, factor: f32) {
     let sum: u64 = match image.channels {
         3 => image.pixels.as_chunks::<3>().0.iter().map(|pixel| u64::from(luma(*pixel))).sum(),
@@ -21,18 +21,18 @@ pub(super) fn contrast(image: &mut Image, factor: f32) {
     map(image, |value| level(mean + (f32::from(value) - mean) * factor));
 }
 
-/// Spreads the values of every pixel around its grey; nothing for grey pictures.
+/// Spreads the values of every pixel around its gray; nothing for gray images.
 pub(super) fn saturation(image: &mut Image, factor: f32) {
     if image.channels != 3 {
         return;
     }
     for pixel in image.pixels.as_chunks_mut::<3>().0 {
-        let grey = f32::from(luma(*pixel));
-        *pixel = pixel.map(|value| level(grey + (f32::from(value) - grey) * factor));
+        let gray = f32::from(luma(*pixel));
+        *pixel = pixel.map(|value| level(gray + (f32::from(value) - gray) * factor));
     }
 }
 
-/// Turns the colour circle by this share of it, at equal HSV saturation and value; nothing for grey pictures.
+/// Turns the color circle by this share of it, at equal HSV saturation and value; nothing for gray images.
 pub(super) fn turn_hue(image: &mut Image, turn: f32) {
     if image.channels != 3 {
         return;
@@ -63,7 +63,7 @@ pub(super) fn turn_hue(image: &mut Image, turn: f32) {
     }
 }
 
-/// Blends with a blurred picture (3 x 3, centre 5, sum 13); pixels at the border stay.
+/// Blends with a blurred image (3 x 3, center 5, sum 13); pixels at the border stay.
 pub(super) fn sharpness(image: &mut Image, factor: f32) {
     let (width, height, channels) =
         (image.width as usize, image.height as usize, usize::from(image.channels));
@@ -76,7 +76,7 @@ pub(super) fn sharpness(image: &mut Image, factor: f32) {
         for index in row * stride + channels..(row + 1) * stride - channels {
             let around: u32 = [index - stride, index, index + stride]
                 .iter()
-                .flat_map(|&centre| [centre - channels, centre, centre + channels])
+                .flat_map(|&center| [center - channels, center, center + channels])
                 .map(|place| u32::from(source[place]))
                 .sum();
             let value = u32::from(source[index]);
@@ -169,7 +169,7 @@ fn map_channels(image: &mut Image, table: impl Fn(&[usize; 256]) -> Option<[usiz
 mod tests {
     use super::*;
 
-    fn colours() -> Image {
+    fn colors() -> Image {
         let pixels = (0..16 * 16 * 3).map(|i| (i * 89 % 256) as u8).collect();
         Image { width: 16, height: 16, channels: 3, pixels }
     }
@@ -180,7 +180,7 @@ mod tests {
         [image.pixels[0], image.pixels[1], image.pixels[2]]
     }
 
-    fn grey(values: &[u8], change: impl Fn(&mut Image)) -> Vec<u8> {
+    fn gray(values: &[u8], change: impl Fn(&mut Image)) -> Vec<u8> {
         let mut image = Image { width: values.len() as u32, height: 1, channels: 1, pixels: values.to_vec() };
         change(&mut image);
         image.pixels
@@ -200,27 +200,27 @@ mod tests {
             |image| solarize_add(image, 0),
         ];
         for (index, change) in changes.iter().enumerate() {
-            let mut image = colours();
+            let mut image = colors();
             change(&mut image);
-            assert_eq!(image, colours(), "{index}");
+            assert_eq!(image, colors(), "{index}");
         }
     }
 
     #[test]
     fn brightness_multiplies_and_stops_at_white() {
-        assert_eq!(grey(&[0, 10, 200], |image| brightness(image, 1.5)), [0, 15, 255]);
-        assert_eq!(grey(&[0, 10, 200], |image| brightness(image, 0.0)), [0, 0, 0]);
+        assert_eq!(gray(&[0, 10, 200], |image| brightness(image, 1.5)), [0, 15, 255]);
+        assert_eq!(gray(&[0, 10, 200], |image| brightness(image, 0.0)), [0, 0, 0]);
     }
 
     #[test]
     fn contrast_spreads_around_the_mean() {
-        assert_eq!(grey(&[90, 110], |image| contrast(image, 2.0)), [80, 120]);
-        assert_eq!(grey(&[90, 110], |image| contrast(image, 0.0)), [100, 100]);
-        assert_eq!(grey(&[0, 200], |image| contrast(image, 2.0)), [0, 255]);
+        assert_eq!(gray(&[90, 110], |image| contrast(image, 2.0)), [80, 120]);
+        assert_eq!(gray(&[90, 110], |image| contrast(image, 0.0)), [100, 100]);
+        assert_eq!(gray(&[0, 200], |image| contrast(image, 2.0)), [0, 255]);
     }
 
     #[test]
-    fn saturation_zero_is_the_grey_value() {
+    fn saturation_zero_is_the_gray_value() {
         assert_eq!(one([255, 0, 0], |image| saturation(image, 0.0)), [76; 3]);
         assert_eq!(one([120, 100, 100], |image| saturation(image, 2.0)), [134, 94, 94]);
         assert_eq!(one([7; 3], |image| saturation(image, 3.0)), [7; 3]);
@@ -232,43 +232,43 @@ mod tests {
         assert_eq!(one([200, 50, 50], |image| turn_hue(image, -1.0 / 3.0)), [50, 50, 200]);
         assert_eq!(one([255, 0, 0], |image| turn_hue(image, 0.5)), [0, 255, 255]);
         assert_eq!(one([9; 3], |image| turn_hue(image, 0.3)), [9; 3]);
-        let mut image = colours();
+        let mut image = colors();
         turn_hue(&mut image, 0.21);
-        assert_ne!(image, colours());
-        for (now, then) in image.pixels.chunks(3).zip(colours().pixels.chunks(3)) {
+        assert_ne!(image, colors());
+        for (now, then) in image.pixels.chunks(3).zip(colors().pixels.chunks(3)) {
             assert_eq!((now.iter().max(), now.iter().min()), (then.iter().max(), then.iter().min()));
         }
         turn_hue(&mut image, -0.21);
-        assert!(image.pixels.iter().zip(&colours().pixels).all(|(a, b)| a.abs_diff(*b) <= 1));
+        assert!(image.pixels.iter().zip(&colors().pixels).all(|(a, b)| a.abs_diff(*b) <= 1));
     }
 
     #[test]
     fn sharpness_blurs_below_one_and_sharpens_above() {
         let dot = Image { width: 3, height: 3, channels: 1, pixels: vec![0, 0, 0, 0, 130, 0, 0, 0, 0] };
-        for (factor, centre) in [(0.0, 50), (0.5, 90), (1.5, 170)] {
+        for (factor, center) in [(0.0, 50), (0.5, 90), (1.5, 170)] {
             let mut image = dot.clone();
             sharpness(&mut image, factor);
-            assert_eq!(image.pixels, [0, 0, 0, 0, centre, 0, 0, 0, 0]);
+            assert_eq!(image.pixels, [0, 0, 0, 0, center, 0, 0, 0, 0]);
         }
     }
 
     #[test]
     fn values_are_stretched_and_spread() {
-        assert_eq!(grey(&[50, 60, 70], autocontrast), [0, 127, 255]);
-        assert_eq!(grey(&[50, 50], autocontrast), [50, 50]);
+        assert_eq!(gray(&[50, 60, 70], autocontrast), [0, 127, 255]);
+        assert_eq!(gray(&[50, 50], autocontrast), [50, 50]);
         let dark: Vec<u8> = (0..32 * 1024).map(|i| (i / 1024) as u8).collect();
-        let spread = grey(&dark, equalize);
+        let spread = gray(&dark, equalize);
         assert_eq!((spread[0], spread[32767]), (0, 255));
         assert!(spread.is_sorted() && spread[16384].abs_diff(128) < 8, "{}", spread[16384]);
-        assert_eq!(grey(&[5; 300], equalize), [5; 300]);
+        assert_eq!(gray(&[5; 300], equalize), [5; 300]);
     }
 
     #[test]
     fn tables_do_what_their_names_say() {
-        assert_eq!(grey(&[0, 100, 255], invert), [255, 155, 0]);
-        assert_eq!(grey(&[0, 100, 255], |image| posterize(image, 2)), [0, 64, 192]);
-        assert_eq!(grey(&[0, 100, 255], |image| posterize(image, 0)), [0, 0, 0]);
-        assert_eq!(grey(&[0, 100, 255], |image| solarize(image, 100)), [0, 155, 0]);
-        assert_eq!(grey(&[0, 100, 200], |image| solarize_add(image, 110)), [110, 210, 200]);
+        assert_eq!(gray(&[0, 100, 255], invert), [255, 155, 0]);
+        assert_eq!(gray(&[0, 100, 255], |image| posterize(image, 2)), [0, 64, 192]);
+        assert_eq!(gray(&[0, 100, 255], |image| posterize(image, 0)), [0, 0, 0]);
+        assert_eq!(gray(&[0, 100, 255], |image| solarize(image, 100)), [0, 155, 0]);
+        assert_eq!(gray(&[0, 100, 200], |image| solarize_add(image, 110)), [110, 210, 200]);
     }
 }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_work_beside_their_caller_even_after_they_slept() {
+    fn helpers_work_with_their_caller_even_after_they_slept() {
         let pool = Pool::start(2);
         for _ in 0..2 {
             let begun = AtomicUsize::new(0);

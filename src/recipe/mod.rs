@@ -7,20 +7,27 @@ use vitrine_datasets::Augmentation;
 
 use crate::bounds;
 use crate::files::read_text;
-use crate::train::Freeze;
 
-/// Optimisation and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
+mod freeze;
+mod named;
+mod options;
+
+pub use freeze::Freeze;
+pub use named::NamedRecipe;
+pub use options::{LengthArgs, RecipeArgs};
+
+/// Optimization and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
 /// default's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
-    /// Passes over the training pictures. With `time_seconds` too, what is reached first ends the run.
+    /// Passes over the training images. With `time_seconds` too, what is reached first ends the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
     /// Length of the run in seconds, validation included; the learning rate follows the clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_seconds: Option<f64>,
-    /// Pictures a step.
+    /// Images per step.
     pub batch_size: usize,
     /// Batches whose gradients are averaged for one update.
     pub accumulate: usize,
@@ -54,7 +61,7 @@ pub struct Recipe {
     pub patience: usize,
     /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
     pub bad_file_limit: f64,
-    /// What is done to training pictures.
+    /// What is done to training images.
     pub augmentation: Augmentation,
 }
 

@@ -1,36 +1,20 @@
 //! What the drawings must be: the same everywhere, apart by their outline alone.
 
-use std::collections::HashSet;
-
 use super::*;
+use crate::source::shapes::samples;
+use crate::{ImageSource, Sample, Split};
 
-const PIXELS: usize = SIDE * SIDE * 3;
-
-fn seed_of(sample: &Sample) -> u64 {
-    match sample.picture {
-        Picture::Drawn { class, seed } => {
-            assert_eq!(class, sample.label);
-            seed
-        }
+fn seed_of(source: &ImageSource) -> u64 {
+    match source {
+        ImageSource::Drawn { seed, .. } => *seed,
         _ => panic!("not drawn"),
     }
 }
 
-#[test]
-fn splits_are_balanced_and_share_no_seed() {
-    let mut seeds = HashSet::new();
-    for (split, each) in [(Split::Train, 1000), (Split::Val, 200), (Split::Test, 200)] {
-        let mut counts = [0; CLASSES.len()];
-        for sample in samples(split) {
-            counts[sample.label] += 1;
-            assert!(seeds.insert(seed_of(&sample)));
-        }
-        assert_eq!(counts, [each; CLASSES.len()]);
-    }
-}
+const PIXELS: usize = SIDE * SIDE * 3;
 
 #[test]
-fn a_seed_gives_one_picture_and_another_seed_another() {
+fn a_seed_gives_one_image_and_another_seed_another() {
     for class in 0..CLASSES.len() {
         let image = draw(class, 7);
         assert_eq!((image.width, image.height, image.channels), (32, 32, 3));
@@ -41,9 +25,9 @@ fn a_seed_gives_one_picture_and_another_seed_another() {
     }
 }
 
-/// FNV-1a over a few pictures of every class: a picture must not change with the machine or the release.
+/// FNV-1a over a few images of every class: an image must not change with the machine or the release.
 #[test]
-fn the_pictures_are_the_published_ones() {
+fn the_images_are_the_published_ones() {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for seed in 0..20 {
         for class in 0..CLASSES.len() {
@@ -83,10 +67,10 @@ fn every_shape_is_large_and_nothing_hides_much_of_it() {
     }
 }
 
-/// Pictures and labels, pixels from -1 to 1.
+/// Images and labels, pixels from -1 to 1.
 fn drawn(split: Split, len: usize) -> Vec<(Vec<f32>, usize)> {
     let draw = |sample: Sample| {
-        let image = draw(sample.label, seed_of(&sample));
+        let image = draw(sample.label, seed_of(&sample.source));
         let pixels = image.pixels.iter().map(|byte| f32::from(*byte) / 127.5 - 1.0).collect();
         (pixels, sample.label)
     };
@@ -101,15 +85,15 @@ fn scores(weights: &[Vec<f32>], pixels: &[f32]) -> Vec<f32> {
     weights.iter().map(score).collect()
 }
 
-fn accuracy(weights: &[Vec<f32>], pictures: &[(Vec<f32>, usize)]) -> f64 {
+fn accuracy(weights: &[Vec<f32>], images: &[(Vec<f32>, usize)]) -> f64 {
     let hit = |(pixels, label): &&(Vec<f32>, usize)| {
         let scores = scores(weights, pixels);
         scores.iter().all(|score| *score <= scores[*label])
     };
-    pictures.iter().filter(hit).count() as f64 / pictures.len() as f64
+    images.iter().filter(hit).count() as f64 / images.len() as f64
 }
 
-/// Softmax regression by stochastic gradient descent, one picture a step.
+/// Softmax regression by stochastic gradient descent, one image per step.
 #[test]
 fn a_linear_classifier_gets_less_than_half_right() {
     let (train, held_out) = (drawn(Split::Train, 3000), drawn(Split::Test, 1000));
@@ -129,7 +113,7 @@ fn a_linear_classifier_gets_less_than_half_right() {
         }
     }
     let (fitted, held_out) = (accuracy(&weights, &train), accuracy(&weights, &held_out));
-    println!("linear classifier: {fitted:.3} on what it saw, {held_out:.3} on held-out pictures");
+    println!("linear classifier: {fitted:.3} on what it saw, {held_out:.3} on held-out images");
     assert!(fitted > 0.2, "it learned nothing: {fitted}");
     assert!(held_out < 0.5, "the pixels alone give the class away: {held_out}");
 }

@@ -1,0 +1,138 @@
+//! From the bytes of an image file to pixels, within limits.
+
+use std::io::Cursor;
+use std::ops::Deref;
+
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
+
+use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
+use crate::jpeg;
+use crate::limits::DecodeLimits;
+use crate::memory::{self, Reserved};
+use crate::pixels::Image;
+
+/// A decoded image whose memory counts as taken.
+#[derive(Debug)]
+pub struct Decoded {
+    image: Image,
+    pub(crate) reserved: Option<Reserved>,
+}
+
+impl Decoded {
+    /// An image that is small enough not to count.
+    pub(crate) fn small(image: Image) -> Self {
+        Self { image, reserved: None }
+    }
+
+    /// The image, whose memory counts no longer.
+    pub fn into_image(self) -> Image {
+        drop(self.reserved);
+        self.image
+    }
+}
+
+impl Deref for Decoded {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        &self.image
+    }
+}
+
+/// The format by the content; TGA, which has no signature, by the name.
+fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
+    if let FileKind::Unsupported(format) = FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]) {
+        return Err(Reason::Unsupported(format).message());
+    }
+    match image::guess_format(bytes) {
+        Ok(format) if format.reading_enabled() => Ok(format),
+        _ if is_tga_name(name) => Ok(ImageFormat::Tga),
+        _ if bytes.is_empty() => Err("the file is empty".to_owned()),
+        _ => Err("it is no image of a known format".to_owned()),
+    }
+}
+
+/// The format of what is not cut short, as far as that is known without decoding.
+fn whole_format(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
+    let format = format_of(name, bytes)?;
+    if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
+        return Err("the JPEG file is cut short".to_owned());
+    }
+    Ok(format)
+}
+
+pub(crate) fn probe_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<(), String> {
+    match whole_format(name, bytes)? {
+        ImageFormat::Jpeg => jpeg::probe(bytes, limits),
+        format => decoder(format, bytes, limits).map(drop),
+    }
+}
+
+/// The decoder of an image whose header is within the limits.
+fn decoder<'a>(
+    format: ImageFormat,
+    bytes: &'a [u8],
+    limits: &DecodeLimits,
+) -> Result<impl ImageDecoder + 'a, String> {
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut allowed = image::Limits::no_limits();
+    allowed.max_image_width = Some(limits.max_side);
+    allowed.max_image_height = Some(limits.max_side);
+    allowed.max_alloc = Some(limits.max_bytes);
+    reader.limits(allowed);
+    let decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+    if decoder.total_bytes() > limits.max_bytes {
+        let (width, height) = decoder.dimensions();
+        return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));
+    }
+    Ok(decoder)
+}
+
+pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Decoded, String> {
+    let format = whole_format(name, bytes)?;
+    if format == ImageFormat::Jpeg
+        && let Some((source, reserved)) = jpeg::decode(bytes, limits)?
+    {
+        let channels = if source.color().has_color() { 3 } else { 1 };
+        let (width, height) = (source.width(), source.height());
+        let image = Image { width, height, channels, pixels: source.into_bytes() };
+        return Ok(Decoded { image, reserved: Some(reserved) });
+    }
+    let mut decoder = decoder(format, bytes, limits)?;
+    let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
+    // Broken EXIF data says nothing about the pixels.
+    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let color = decoder.color_type();
+    let source = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
+    // Bits first: turning takes a second copy.
+    let (mut source, channels) = match color {
+        ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16 => {
+            (DynamicImage::ImageLuma8(source.into_luma8()), 1)
+        }
+        _ => (DynamicImage::ImageRgb8(source.into_rgb8()), 3),
+    };
+    source.apply_orientation(orientation);
+    let (width, height) = (source.width(), source.height());
+    if width == 0 || height == 0 {
+        return Err("it has no pixels".to_owned());
+    }
+    let image = Image { width, height, channels, pixels: source.into_bytes() };
+    Ok(Decoded { image, reserved: Some(reserved) })
+}
+
+/// Whether the end marker is there: decoders fill in what a truncated file lacks.
+///
+/// Walks from segment to segment, so that neither a thumbnail inside nor what cameras append counts.
+fn jpeg_is_whole(bytes: &[u8]) -> bool {
+    let is_marker = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd8 | 0xff);
+    let mut rest = bytes;
+    while let Some(place) = rest.windows(2).position(is_marker) {
+        let (marker, segment) = (rest[place + 1], &rest[place + 2..]);
+        if marker == 0xd9 {
+            return true;
+        }
+        let length = segment.first_chunk().map_or(0, |length| u16::from_be_bytes(*length));
+        rest = segment.get(usize::from(length)..).unwrap_or_default();
+    }
+    false
+}

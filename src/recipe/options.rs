@@ -1,0 +1,167 @@
+//! The options of the command line that say something else than the recipe: each with its help, its bounds and its place in the
+//! recipe, here and nowhere else.
+//!
+//! To add one, give [`RecipeArgs`] a field and [`RecipeArgs::apply`] its line; `--resume` refuses all of them.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Freeze, Recipe};
+use crate::aliases;
+use crate::bounds::{self, within};
+
+/// What a user may state in place of the recipe's values. All of it may be left out.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct RecipeArgs {
+    /// Keep a part of the pretrained model as it is: backbone (all but the head, a linear probe), or a number of blocks
+    /// from the input on.
+    #[arg(long, value_name = "backbone|N", requires = "pretrained")]
+    pub freeze: Option<Freeze>,
+    /// Factor by which the learning rate falls with every block from the head towards the input.
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::FACTOR))]
+    pub layer_decay: Option<f64>,
+    /// Images per step.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    pub batch_size: Option<usize>,
+    /// The highest learning rate.
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
+    pub learning_rate: Option<f64>,
+    /// Weight decay.
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
+    pub weight_decay: Option<f64>,
+    /// Stop after this many epochs without a better validation result.
+    #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
+    pub patience: Option<usize>,
+    /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
+    pub bad_file_limit: Option<f64>,
+    /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
+    #[arg(long)]
+    pub gradient_checkpointing: bool,
+}
+
+impl RecipeArgs {
+    /// Writes what was stated into `recipe`.
+    pub fn apply(&self, recipe: &mut Recipe) {
+        fn set<T: Clone>(value: &mut T, stated: &Option<T>) {
+            if let Some(stated) = stated {
+                value.clone_from(stated);
+            }
+        }
+        // A field that is missing here is an error of the compiler.
+        let Self {
+            freeze,
+            layer_decay,
+            batch_size,
+            learning_rate,
+            weight_decay,
+            patience,
+            bad_file_limit,
+            gradient_checkpointing,
+        } = self;
+        recipe.freeze = freeze.or(recipe.freeze);
+        set(&mut recipe.layer_decay, layer_decay);
+        set(&mut recipe.batch_size, batch_size);
+        set(&mut recipe.learning_rate, learning_rate);
+        set(&mut recipe.weight_decay, weight_decay);
+        set(&mut recipe.patience, patience);
+        set(&mut recipe.bad_file_limit, bad_file_limit);
+        recipe.gradient_checkpointing |= gradient_checkpointing;
+    }
+}
+
+/// How long a run is: the one thing that may be stated of a run that is resumed, too.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
+pub struct LengthArgs {
+    /// Passes over the training images.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
+    pub epochs: Option<usize>,
+    /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. A run by the clock cannot be
+    /// repeated bit for bit.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub time: Option<Duration>,
+}
+
+impl LengthArgs {
+    /// [`Self::time`] in seconds.
+    pub fn seconds(&self) -> Option<f64> {
+        self.time.map(|time| time.as_secs_f64())
+    }
+
+    /// Writes what was stated into `recipe`. Where the clock ends the run, epochs count only if they were stated too.
+    pub fn apply(&self, recipe: &mut Recipe) {
+        if self.epochs.is_some() || self.time.is_some() {
+            recipe.epochs = self.epochs;
+        }
+        recipe.time_seconds = self.seconds().or(recipe.time_seconds);
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
+            Err(format!("it must be a number of seconds {}", bounds::SECONDS))
+        }
+        Ok(time) => Ok(time),
+        Err(error) => Err(format!("{error}; write 90s, 30m or 2h")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::{CommandFactory, FromArgMatches, Parser};
+
+    #[derive(Parser)]
+    struct Program {
+        #[arg(long)]
+        pretrained: Option<String>,
+        #[command(flatten)]
+        options: RecipeArgs,
+        #[command(flatten)]
+        length: LengthArgs,
+    }
+
+    fn applied(arguments: &[&str]) -> Recipe {
+        let matches = Program::command().try_get_matches_from([&["program"], arguments].concat()).unwrap();
+        let program = Program::from_arg_matches(&matches).unwrap();
+        assert!(program.pretrained.is_none() || arguments.contains(&"--pretrained"));
+        let mut recipe = Recipe { epochs: Some(9), ..Recipe::default() };
+        program.options.apply(&mut recipe);
+        program.length.apply(&mut recipe);
+        recipe
+    }
+
+    #[test]
+    fn every_option_changes_its_value_and_no_other() {
+        let usual = serde_json::to_value(applied(&[])).unwrap();
+        for option in Program::command().get_arguments().map(|argument| argument.get_long().unwrap()) {
+            let arguments: &[&str] = match option {
+                "pretrained" => continue,
+                "freeze" => &["--freeze", "3", "--pretrained", "weights"],
+                "layer-decay" => &["--layer-decay", "0.5"],
+                "gradient-checkpointing" => &["--gradient-checkpointing"],
+                "time" => &["--time", "90s", "--epochs", "9"],
+                "learning-rate" | "weight-decay" | "bad-file-limit" => &[&format!("--{option}"), "0.125"],
+                _ => &[&format!("--{option}"), "7"],
+            };
+            let mut changed = serde_json::to_value(applied(arguments)).unwrap();
+            let key = if option == "time" { "time_seconds".to_owned() } else { option.replace('-', "_") };
+            assert_ne!(changed[&key], usual[&key], "{option}");
+            changed[&key] = usual[&key].clone();
+            // What a recipe may leave out is not there, rather than nothing.
+            changed.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            assert_eq!(changed, usual, "{option}");
+        }
+    }
+
+    #[test]
+    fn the_clock_takes_the_place_of_the_recipes_epochs_but_not_of_stated_ones() {
+        let recipe = applied(&["--time", "2m"]);
+        assert_eq!((recipe.epochs, recipe.time_seconds), (None, Some(120.0)));
+        let recipe = applied(&["--time", "2m", "--epochs", "4"]);
+        assert_eq!((recipe.epochs, recipe.time_seconds), (Some(4), Some(120.0)));
+    }
+}

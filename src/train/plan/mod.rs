@@ -1,0 +1,169 @@
+//! What nobody said is chosen from the data: image size, architecture, recipe; every choice with its reason.
+
+mod architecture;
+mod recipe;
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use vitrine_datasets::{
+    Augmentation, CropRounding, DatasetInfo, Interpolation, Preprocessing, ResizeRule, Survey,
+};
+use vitrine_models::ModelConfig;
+
+pub use architecture::{named_model, read_model};
+
+use crate::aliases;
+use crate::bounds::{self, within};
+use crate::import;
+use crate::model_file::ModelCard;
+use crate::recipe::{Freeze, LengthArgs, Recipe, RecipeArgs};
+use crate::usage::usage;
+
+/// What the user asked for; all of it may be left out.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Overrides {
+    /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
+    #[arg(long, value_name = "NAME|FILE", aliases = aliases::MODEL)]
+    pub model: Option<String>,
+    /// Side of the input in pixels.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
+    pub image_size: Option<usize>,
+    /// Recipe: plain, short, long, fine-tune or a TOML file; by default chosen from the data.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub recipe: Option<String>,
+    /// How long.
+    #[command(flatten)]
+    pub length: LengthArgs,
+    /// In place of what the recipe says.
+    #[command(flatten)]
+    pub options: RecipeArgs,
+}
+
+/// What will be trained and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the model is called in folder names and titles.
+    pub model_name: String,
+    /// The architecture, for the data's classes.
+    pub model: ModelConfig,
+    /// What is done to every image.
+    pub preprocessing: Preprocessing,
+    /// How it is trained.
+    pub recipe: Recipe,
+    /// What was chosen and why, a line each.
+    pub reasons: Vec<String>,
+}
+
+/// What the choices depend on.
+pub struct Evidence<'a> {
+    /// Names, classes, what may be done to the images.
+    pub info: &'a DatasetInfo,
+    /// Sizes and colors.
+    pub survey: &'a Survey,
+    /// Number of training images.
+    pub train: usize,
+    /// The weights that training begins with: what they are called, and what is known of them.
+    pub pretrained: Option<(&'a str, &'a ModelCard)>,
+}
+
+impl Plan {
+    /// Fills what `overrides` leave open.
+    ///
+    /// # Errors
+    /// When a preset, recipe or file is not there or not valid, or overrides do not fit together.
+    pub fn new(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<Self> {
+        let mut reasons = Vec::new();
+        let (model_name, model) = architecture::choose(overrides, evidence, &mut reasons)?;
+        match (model.validate(), overrides.image_size) {
+            (Ok(()), _) => {}
+            (Err(error), Some(side)) => usage!("--image-size {side}: {error}"),
+            (Err(error), None) => return Err(error).context("the model does not fit the data set"),
+        }
+        let preprocessing = preprocessing(&model, evidence, &mut reasons);
+        let recipe = recipe::choose(overrides, evidence, &model, &mut reasons)?;
+        // A recipe's file was valid, and so are named ones: what is wrong now was typed.
+        if let Err(error) = recipe.validate() {
+            usage!("{error:#}");
+        }
+        check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
+        check_freeze(&recipe, &model, evidence)?;
+        Ok(Self { model_name, model, preprocessing, recipe, reasons })
+    }
+}
+
+impl Evidence<'_> {
+    /// Whether the model sees no colors.
+    fn is_gray_to(&self, model: &ModelConfig) -> bool {
+        self.survey.gray || model.channels == 1
+    }
+
+    /// 1 for gray images, 3 for others.
+    fn channels(&self) -> usize {
+        if self.survey.gray { 1 } else { 3 }
+    }
+
+    /// Whether all images are squares, so that nothing is lost by scaling them to one.
+    fn has_squares(&self) -> bool {
+        let (width, height) = (self.survey.sizes.width, self.survey.sizes.height);
+        width == height && width.min == width.max
+    }
+}
+
+/// What the recipe file or the command line asks for must be able to do something.
+fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result<()> {
+    let Augmentation { saturation, hue, .. } = recipe.augmentation;
+    for (key, strength) in [("saturation", saturation), ("hue", hue)] {
+        if is_gray && strength > 0.0 {
+            bail!("`augmentation.{key}` is {strength} and has no effect on gray images: leave it out");
+        }
+    }
+    match (overrides.options.patience, recipe.epochs) {
+        (Some(patience), Some(epochs)) if patience >= epochs => {
+            usage!(
+                "--patience {patience} has no effect, as the run ends after epoch {epochs}: give fewer, or leave it out"
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is frozen must be there, and must not be random.
+fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -> Result<()> {
+    let blocks = model.depth.sum() + model.class_depth;
+    match recipe.freeze {
+        Some(_) if evidence.pretrained.is_none() => {
+            usage!("`freeze` without --pretrained would keep what is random as it is: leave it out")
+        }
+        Some(Freeze::Blocks(count)) if count > blocks => {
+            usage!("--freeze {count}: the model has {blocks} blocks")
+        }
+        Some(Freeze::Blocks(count)) if recipe.gradient_checkpointing && count >= model.depth.sum() => {
+            usage!(
+                "--gradient-checkpointing saves nothing with --freeze {count}, as nothing of frozen blocks is kept: leave it out"
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+fn preprocessing(model: &ModelConfig, evidence: &Evidence<'_>, reasons: &mut Vec<String>) -> Preprocessing {
+    if let Some((_, card)) = evidence.pretrained {
+        return import::preprocessing_for(&card.preprocessing, model);
+    }
+    let resize =
+        if evidence.has_squares() { ResizeRule::Squash } else { ResizeRule::ShorterSide { crop: 1.0 } };
+    if !evidence.has_squares() {
+        reasons.push("images are scaled on their shorter side and cropped: their shapes differ".to_owned());
+    }
+    Preprocessing {
+        image_size: [model.image_size.height, model.image_size.width],
+        channels: model.channels,
+        resize,
+        interpolation: Interpolation::Bicubic,
+        mean: vec![0.5; model.channels],
+        std: vec![0.25; model.channels],
+        crop_rounding: CropRounding::default(),
+    }
+}

@@ -1,0 +1,143 @@
+//! The clocks of a run in this start of the program: how long it has taken, how fast it is, when to save.
+
+use std::time::{Duration, Instant};
+
+/// A checkpoint is written at the end of an epoch when the last one is older than this,
+const EPOCH_CHECKPOINT: Duration = Duration::from_secs(10);
+/// and within an epoch when it is older than this.
+const STEP_CHECKPOINT: Duration = Duration::from_secs(60);
+
+/// What begins anew with every start of the program.
+pub(super) struct Session {
+    start: Instant,
+    /// Seconds of the sessions before.
+    seconds_before: f64,
+    /// The share of the run (0 to 1) that was done when this session began.
+    pub(super) done_before: f64,
+    last_checkpoint: Instant,
+    /// Seconds of the last validation; 0 before the first.
+    validation: f64,
+    epoch_start: Instant,
+    epoch_images: u64,
+}
+
+impl Session {
+    /// Begins now, after `seconds_before` seconds of earlier sessions.
+    pub(super) fn new(seconds_before: f64) -> Self {
+        let now = Instant::now();
+        Self {
+            start: now,
+            seconds_before,
+            done_before: 0.0,
+            last_checkpoint: now,
+            validation: 0.0,
+            epoch_start: now,
+            epoch_images: 0,
+        }
+    }
+
+    /// An epoch begins, or goes on where an earlier session left it.
+    pub(super) fn begin_epoch(&mut self) {
+        (self.epoch_start, self.epoch_images) = (Instant::now(), 0);
+    }
+
+    /// So many images were trained on.
+    pub(super) fn trained_on(&mut self, images: usize) {
+        self.epoch_images += images as u64;
+    }
+
+    /// A validation that began at `start` is done.
+    pub(super) fn validated_since(&mut self, start: Instant) {
+        self.validation = start.elapsed().as_secs_f64();
+    }
+
+    /// The state of the run is saved.
+    pub(super) fn saved(&mut self) {
+        self.last_checkpoint = Instant::now();
+    }
+
+    /// Whether a checkpoint is due between two updates.
+    pub(super) fn is_due_within_epoch(&self) -> bool {
+        self.last_checkpoint.elapsed() > STEP_CHECKPOINT
+    }
+
+    /// Whether a checkpoint is due at the end of an epoch.
+    pub(super) fn is_due_after_epoch(&self) -> bool {
+        self.last_checkpoint.elapsed() > EPOCH_CHECKPOINT
+    }
+
+    /// The time of this session.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Seconds of the whole run, all sessions together.
+    pub(super) fn run_seconds(&self) -> f64 {
+        self.seconds_before + self.elapsed().as_secs_f64()
+    }
+
+    /// Training images per second in this epoch.
+    pub(super) fn images_per_second(&self) -> f64 {
+        self.epoch_images as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    /// Seconds that the last validation, of so many images, will take: as long as the one before, or judged by the training speed.
+    pub(super) fn validation_reserve(&self, images: usize) -> f64 {
+        if self.validation > 0.0 {
+            return 1.1 * self.validation;
+        }
+        if self.epoch_images == 0 {
+            return 0.0;
+        }
+        // A forward pass costs about a third of a training step.
+        images as f64 / (2.5 * self.images_per_second())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session that began so many seconds ago.
+    fn begun(seconds: u64, before: f64) -> Session {
+        let mut session = Session::new(before);
+        for moment in [&mut session.start, &mut session.last_checkpoint, &mut session.epoch_start] {
+            *moment =
+                moment.checked_sub(Duration::from_secs(seconds)).expect("the clock has run for so long");
+        }
+        session
+    }
+
+    #[test]
+    fn a_run_takes_the_time_of_all_its_sessions() {
+        let session = begun(20, 100.0);
+        assert!((119.0..200.0).contains(&session.run_seconds()));
+        assert!(session.elapsed() >= Duration::from_secs(20));
+    }
+
+    #[test]
+    fn checkpoints_are_due_sooner_at_the_end_of_an_epoch() {
+        for (age, within, after) in [(0, false, false), (20, false, true), (100, true, true)] {
+            let mut session = begun(age, 0.0);
+            assert_eq!(
+                (session.is_due_within_epoch(), session.is_due_after_epoch()),
+                (within, after),
+                "{age}"
+            );
+            session.saved();
+            assert!(!session.is_due_after_epoch());
+        }
+    }
+
+    #[test]
+    fn time_is_kept_for_the_last_validation() {
+        let mut session = begun(10, 0.0);
+        assert_eq!(session.validation_reserve(1000), 0.0, "nothing is known yet");
+        session.trained_on(1000); // about 100 images a second, so 250 without a backward pass
+        assert!((3.0..9.0).contains(&session.validation_reserve(1000)));
+        session.validation = 2.0;
+        assert!((session.validation_reserve(1000) - 2.2).abs() < 1e-9);
+        session.begin_epoch();
+        assert_eq!(session.epoch_images, 0);
+    }
+}

@@ -1,0 +1,248 @@
+//! No two files of a crate need each other, parent and child apart: imports run downwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+use syn::{Item, UseTree};
+
+/// A module as its path from the crate's root: `["attention", "mask"]`.
+type Module = Vec<String>;
+
+/// What a module holds: names that it defines, and names that stand for a path elsewhere.
+#[derive(Default)]
+struct Contents {
+    defined: BTreeSet<String>,
+    imported: BTreeMap<String, Segments>,
+}
+
+/// The segments of a path in code.
+type Segments = Vec<String>;
+
+#[derive(Default)]
+struct Crate {
+    modules: BTreeMap<Module, Contents>,
+    /// Paths that a module's code names, tests apart.
+    named: Vec<(Module, Segments)>,
+}
+
+impl Crate {
+    /// Reads all files below a folder with `lib.rs`, but for tests.
+    fn read(source: &Path) -> Self {
+        let mut tree = Self::default();
+        for file in walkdir::WalkDir::new(source).sort_by_file_name() {
+            let file = file.expect("the sources can be read").into_path();
+            let module = module_of(source, &file);
+            let is_test = module.iter().any(|name| name == "tests" || name == "testing");
+            if file.extension().is_some_and(|extension| extension == "rs") && !is_test && module != ["main"] {
+                tree.add(module, &fs::read_to_string(&file).expect("a source file"));
+            }
+        }
+        tree
+    }
+
+    fn add(&mut self, module: Module, text: &str) {
+        let file = syn::parse_file(text).expect("the code compiles");
+        let mut reader = Reader { contents: Contents::default(), named: Vec::new(), inline: 0 };
+        reader.visit_file(&file);
+        self.named.extend(reader.named.into_iter().map(|path| (module.clone(), path)));
+        self.modules.insert(module, reader.contents);
+    }
+
+    /// The module in which the item that `path` names is written, if it is one of this crate.
+    fn resolve(&self, from: &Module, path: &[String]) -> Option<Module> {
+        let (mut module, mut rest) = match path.first()?.as_str() {
+            "crate" => (Vec::new(), &path[1..]),
+            "self" => (from.clone(), &path[1..]),
+            "super" => (from.split_last()?.1.to_vec(), &path[1..]),
+            _ => (from.clone(), path),
+        };
+        while let Some((name, after)) = rest.split_first() {
+            let child = [module.clone(), vec![name.clone()]].concat();
+            let contents = &self.modules[&module];
+            if name == "super" {
+                module = module.split_last()?.1.to_vec();
+            } else if self.modules.contains_key(&child) {
+                module = child;
+            } else if contents.defined.contains(name) {
+                return Some(module);
+            } else if let Some(elsewhere) =
+                contents.imported.get(name).filter(|elsewhere| elsewhere[0] != *name)
+            {
+                return self.resolve(&module, &[elsewhere.as_slice(), after].concat());
+            } else if path.len() == rest.len() {
+                // Another crate's, or a name of the language.
+                return None;
+            } else {
+                return Some(module);
+            }
+            rest = after;
+        }
+        Some(module)
+    }
+
+    /// Which modules need which, parents and their children apart; what lies deeper than `depth` counts to its folder.
+    fn needs(&self, depth: usize) -> BTreeMap<Module, BTreeSet<Module>> {
+        let mut needs: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+        let folder = |module: &Module| module[..module.len().min(depth)].to_vec();
+        for (module, path) in &self.named {
+            let Some(needed) = self.resolve(module, path) else { continue };
+            let (module, needed) = (folder(module), folder(&needed));
+            if !needed.starts_with(&module) && !module.starts_with(&needed) {
+                needs.entry(module).or_default().insert(needed);
+            }
+        }
+        needs
+    }
+
+    /// A way from a module back to itself.
+    fn circle(&self, depth: usize) -> Option<Vec<String>> {
+        let needs = self.needs(depth);
+        needs.keys().find_map(|start| {
+            let mut ways: Vec<Vec<&Module>> = vec![vec![start]];
+            let mut seen = BTreeSet::new();
+            while let Some(way) = ways.pop() {
+                for next in way.last().and_then(|last| needs.get(*last)).into_iter().flatten() {
+                    if next == start {
+                        return Some(way.iter().map(|module| module.join("::")).collect());
+                    }
+                    if seen.insert(next) {
+                        ways.push([way.as_slice(), &[next]].concat());
+                    }
+                }
+            }
+            None
+        })
+    }
+}
+
+/// `attention/mod.rs` and `attention.rs` are `attention`, `lib.rs` is the root.
+fn module_of(source: &Path, file: &Path) -> Module {
+    let inside = file.strip_prefix(source).expect("a file of the folder").with_extension("");
+    let mut module: Module = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+        module.pop();
+    }
+    module
+}
+
+/// Collects what one file holds and names.
+struct Reader {
+    contents: Contents,
+    named: Vec<Segments>,
+    /// How many modules of this file are open.
+    inline: usize,
+}
+
+impl Reader {
+    /// Keeps a path as seen from the top of the file.
+    fn name(&mut self, mut path: Segments) {
+        let supers = path.iter().take(self.inline).take_while(|name| *name == "super").count();
+        path[..supers].fill("self".to_owned());
+        path.dedup_by(|a, b| a == "self" && b == "self");
+        self.named.push(path);
+    }
+
+    fn import(&mut self, tree: &UseTree, before: &[String]) {
+        let mut path = before.to_vec();
+        match tree {
+            UseTree::Path(part) => {
+                path.push(part.ident.to_string());
+                self.import(&part.tree, &path);
+            }
+            UseTree::Group(group) => group.items.iter().for_each(|item| self.import(item, before)),
+            UseTree::Name(name) if name.ident == "self" => {
+                self.contents.imported.insert(path.last().expect("a path before self").clone(), path.clone());
+                self.name(path);
+            }
+            UseTree::Name(name) => {
+                path.push(name.ident.to_string());
+                self.contents.imported.insert(name.ident.to_string(), path.clone());
+                self.name(path);
+            }
+            UseTree::Rename(rename) => {
+                path.push(rename.ident.to_string());
+                self.contents.imported.insert(rename.rename.to_string(), path.clone());
+                self.name(path);
+            }
+            UseTree::Glob(_) => self.name(path),
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Reader {
+    fn visit_item(&mut self, item: &'a Item) {
+        let (attributes, name) = match item {
+            Item::Const(item) => (&item.attrs, Some(&item.ident)),
+            Item::Enum(item) => (&item.attrs, Some(&item.ident)),
+            Item::Fn(item) => (&item.attrs, Some(&item.sig.ident)),
+            Item::Macro(item) => (&item.attrs, item.ident.as_ref()),
+            Item::Static(item) => (&item.attrs, Some(&item.ident)),
+            Item::Struct(item) => (&item.attrs, Some(&item.ident)),
+            Item::Trait(item) => (&item.attrs, Some(&item.ident)),
+            Item::Type(item) => (&item.attrs, Some(&item.ident)),
+            Item::Impl(item) => (&item.attrs, None),
+            Item::Mod(item) => (&item.attrs, None),
+            Item::Use(item) => (&item.attrs, None),
+            _ => return,
+        };
+        if attributes.iter().any(is_test) {
+            return;
+        }
+        self.contents.defined.extend(name.map(ToString::to_string));
+        syn::visit::visit_item(self, item);
+    }
+
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        self.inline += 1;
+        syn::visit::visit_item_mod(self, item);
+        self.inline -= 1;
+    }
+
+    fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
+        self.import(&item.tree, &[]);
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        self.name(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        syn::visit::visit_path(self, path);
+    }
+}
+
+fn is_test(attribute: &syn::Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    list.path.is_ident("cfg") && list.tokens.to_string() == "test"
+}
+
+#[test]
+fn no_two_files_need_each_other() {
+    for folder in ["src", "models/src", "datasets/src"] {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let tree = Crate::read(&source);
+        assert!(
+            tree.modules.len() > 10 && tree.needs(usize::MAX).len() > 10,
+            "{folder}: too little was read"
+        );
+        let circle = [usize::MAX, 1].into_iter().find_map(|depth| tree.circle(depth));
+        assert!(
+            circle.is_none(),
+            "{folder}: {circle:?} need each other: give what they share a file of its own"
+        );
+    }
+}
+
+#[test]
+fn a_circle_is_found_through_names_that_are_handed_on() {
+    let mut tree = Crate::default();
+    let module = |path: &str| -> Module {
+        PathBuf::from(path).iter().map(|part| part.to_string_lossy().into_owned()).collect()
+    };
+    tree.add(module(""), "mod a; mod b; pub use b::Thing;");
+    tree.add(module("a"), "use crate::Thing; pub fn f(thing: Thing) {}");
+    tree.add(module("b"), "mod c; pub use c::Thing;");
+    tree.add(module("b/c"), "pub struct Thing; #[cfg(test)] mod tests { use crate::a::f; }");
+    assert_eq!(tree.circle(usize::MAX), None);
+    tree.add(module("b/c"), "pub struct Thing; fn g() { crate::a::f(Thing) }");
+    assert_eq!(tree.circle(usize::MAX), Some(vec!["a".to_owned(), "b::c".to_owned()]));
+}
