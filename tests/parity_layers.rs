@@ -12,8 +12,8 @@ use burn::tensor::{Bool, Device, Tensor};
 use reference::{Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values};
 use vitrine_models::attention::{
     AttentionSpec, Cbam, ChannelAttention, Context, CrossAttention, CrossCovarianceAttention, Efficient,
-    MultiHeadAttention, ScoreFunction, SqueezeExcitation, TokenMixer, WindowAttention, additive_mask,
-    normalize,
+    MultiHeadAttention, OffsetBias, ScoreFunction, SqueezeExcitation, TableBias, TokenMixer, WindowAttention,
+    additive_mask, normalize,
 };
 use vitrine_models::block::Block;
 use vitrine_models::norm::LayerNorm;
@@ -151,8 +151,8 @@ fn window_attention() {
     let mut layer = WindowAttention::new(&spec(Score::ScaledDot), [8, 8], 4, 0, &device);
     layer.inner.qkv = linear(&all, "window.weight.qkv", &device);
     layer.inner.proj = linear(&all, "window.weight.proj", &device);
-    layer.relative_position.as_mut().unwrap().table =
-        Some(param(&all["window.weight.relative_position_bias_table"], &device));
+    let table = param(&all["window.weight.relative_position_bias_table"], &device);
+    layer.relative_position.as_mut().unwrap().offsets = OffsetBias::Table(TableBias { table });
     let x = tensor::<4>(&all["window.in"], &device).reshape([2, 64, 48]);
     let out = layer.forward(x.clone());
     assert_close("windows", &values(out), &all["window.out"].values, tolerance);
@@ -174,14 +174,18 @@ fn scores_and_normalizers() {
     ] {
         let spec = AttentionSpec { dim: 8, num_heads: 1, ..spec(score) };
         let mut function = ScoreFunction::new(&spec, &device);
-        if function.bilinear.is_some() {
-            function.bilinear = Some(Param::from_tensor(matrix("w_b").unsqueeze()));
-        }
-        if let Some(additive) = &mut function.additive {
-            // The reference multiplies from the left.
-            additive.query = Param::from_tensor(matrix("w_q").transpose().unsqueeze());
-            additive.key = Param::from_tensor(matrix("w_k").transpose().unsqueeze());
-            additive.vector = Param::from_tensor(tensor::<1>(&all["score.w_v"], &device).reshape([1, 8, 1]));
+        let vector = || tensor::<1>(&all["score.w_v"], &device).reshape([1, 8, 1]);
+        match &mut function {
+            ScoreFunction::Bilinear(score) => {
+                score.bilinear = Param::from_tensor(matrix("w_b").unsqueeze());
+            }
+            ScoreFunction::Additive(score) => {
+                // The reference multiplies from the left.
+                score.query = Param::from_tensor(matrix("w_q").transpose().unsqueeze());
+                score.key = Param::from_tensor(matrix("w_k").transpose().unsqueeze());
+                score.vector = Param::from_tensor(vector());
+            }
+            ScoreFunction::Dot(_) | ScoreFunction::Cosine(_) | ScoreFunction::Locality(_) => {}
         }
         let weights = normalize(function.forward(array("q"), array("k")), normalizer);
         let out = weights.matmul(array("v"));

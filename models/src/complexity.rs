@@ -5,7 +5,7 @@
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
 use crate::attention::product;
-use crate::{ChannelGate, MlpKind, ModelConfig, Pool, Tokenizer};
+use crate::{ChannelGate, MlpKind, ModelConfig, Tokenizer};
 
 /// Multiply-adds of one image through a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,16 +116,7 @@ impl Complexity {
         let dim = config.last_dim();
         let [rows, columns] = config.stage_grid(stage);
         let patches = rows * columns;
-        self.head += match config.pool {
-            Pool::ClassToken | Pool::Mean => 0,
-            Pool::Sequence => product([patches, dim]),
-            Pool::Attention => {
-                2 * product([dim, dim])
-                    + 2 * product([patches, dim, dim])
-                    + 2 * product([patches, dim])
-                    + 2 * product([dim, config.mlp_dim(stage)])
-            }
-        };
+        self.head += config.pool.cost(config, patches);
         let mut width = dim;
         let mut layers = 0;
         for &next in config.head_hidden.iter().chain([&config.num_classes]) {

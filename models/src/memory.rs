@@ -4,7 +4,7 @@
 //! four times the MLP's. Parameters are there with their gradients and both moments of AdamW.
 
 use crate::validate::parameters;
-use crate::{ModelConfig, Normalizer, Score};
+use crate::{ModelConfig, Normalizer};
 
 /// What a step of a model holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Blocks {
         let options = &config.attention;
         let keeps_maps = options.talking_heads
             || options.normalizer != Normalizer::Softmax
-            || options.score == Score::Additive
+            || options.score.keeps_scores()
             || config.attention_dropout > 0.0;
         let mut blocks = Self::default();
         for stage in 0..config.num_stages() {

@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
-use crate::attention::CrossAttention;
+use crate::attention::{CrossAttention, product};
 use crate::linear::{Linear, normal};
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
@@ -11,28 +11,26 @@ use crate::{BlockStyle, MlpKind, ModelConfig, Pool};
 
 /// The pooling that the configuration chooses.
 #[derive(Module, Debug)]
-pub struct Pooling {
-    #[module(skip)]
-    kind: Pool,
-    prefix: usize,
-    /// Of the mean, in a plain model.
-    fc_norm: Option<LayerNorm>,
-    /// From a token to its score.
-    sequence: Option<Linear>,
-    latent: Option<AttentionPool>,
+#[allow(clippy::large_enum_variant)] // one per model
+pub enum Pooling {
+    /// The class token, which is the first.
+    ClassToken(usize),
+    /// The mean of the patches.
+    Mean(MeanPooling),
+    /// A mean whose weights come from the tokens.
+    Sequence(SequencePooling),
+    /// Attention of a learned query.
+    Attention(AttentionPooling),
 }
 
 impl Pooling {
     /// Fresh parameters, if the pooling has any.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let dim = config.last_dim();
-        let norm = || LayerNorm::new(dim, config.norm_epsilon, device);
-        Self {
-            kind: config.pool,
-            prefix: config.num_prefix_tokens(),
-            fc_norm: normalizes_mean(config).then(norm),
-            sequence: (config.pool == Pool::Sequence).then(|| Linear::new(dim, 1, true, device)),
-            latent: (config.pool == Pool::Attention).then(|| AttentionPool::new(config, device)),
+        match config.pool {
+            Pool::ClassToken => Self::ClassToken(0),
+            Pool::Mean => Self::Mean(MeanPooling::new(config, device)),
+            Pool::Sequence => Self::Sequence(SequencePooling::new(config, device)),
+            Pool::Attention => Self::Attention(AttentionPooling::new(config, device)),
         }
     }
 
@@ -40,23 +38,79 @@ impl Pooling {
     /// - tokens: `[batch, tokens, dim]`
     /// - output: `[batch, dim]`
     pub fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let [_, count, _] = tokens.dims();
-        let patches = |tokens: Tensor<3>| tokens.narrow(1, self.prefix, count - self.prefix);
-        let pooled = match self.kind {
-            Pool::ClassToken => tokens.narrow(1, 0, 1),
-            Pool::Mean => patches(tokens).mean_dim(1),
-            Pool::Sequence => {
-                let patches = patches(tokens);
-                let scores = self.sequence.as_ref().expect("made with the kind").forward(patches.clone());
-                (patches * activation::softmax(scores, 1)).sum_dim(1)
-            }
-            Pool::Attention => self.latent.as_ref().expect("made with the kind").forward(patches(tokens)),
-        };
-        let pooled = pooled.squeeze_dim::<2>(1);
-        match &self.fc_norm {
-            Some(norm) => norm.forward(pooled),
-            None => pooled,
+        match self {
+            Self::ClassToken(place) => tokens.narrow(1, *place, 1).squeeze_dim(1),
+            Self::Mean(pooling) => pooling.forward(tokens),
+            Self::Sequence(pooling) => pooling.forward(tokens),
+            Self::Attention(pooling) => pooling.forward(tokens),
         }
+    }
+}
+
+impl Pool {
+    /// Multiply-adds for one image of so many patches.
+    pub(crate) fn cost(self, config: &ModelConfig, patches: usize) -> u64 {
+        let dim = config.last_dim();
+        match self {
+            Self::ClassToken | Self::Mean => 0,
+            Self::Sequence => product([patches, dim]),
+            Self::Attention => {
+                2 * product([dim, dim])
+                    + 2 * product([patches, dim, dim])
+                    + 2 * product([patches, dim])
+                    + 2 * product([dim, config.mlp_dim(config.num_stages() - 1)])
+            }
+        }
+    }
+}
+
+/// The tokens after the first `prefix`.
+fn patches(tokens: Tensor<3>, prefix: usize) -> Tensor<3> {
+    let [_, count, _] = tokens.dims();
+    tokens.narrow(1, prefix, count - prefix)
+}
+
+/// The mean of the patch tokens.
+#[derive(Module, Debug)]
+pub struct MeanPooling {
+    prefix: usize,
+    /// Of the mean, in a plain model.
+    fc_norm: Option<LayerNorm>,
+}
+
+impl MeanPooling {
+    fn new(config: &ModelConfig, device: &Device) -> Self {
+        let norm = || LayerNorm::new(config.last_dim(), config.norm_epsilon, device);
+        Self { prefix: config.num_prefix_tokens(), fc_norm: normalizes_mean(config).then(norm) }
+    }
+
+    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
+        let mean = patches(tokens, self.prefix).mean_dim(1).squeeze_dim::<2>(1);
+        match &self.fc_norm {
+            Some(norm) => norm.forward(mean),
+            None => mean,
+        }
+    }
+}
+
+/// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
+#[derive(Module, Debug)]
+pub struct SequencePooling {
+    prefix: usize,
+    /// From a token to its score.
+    sequence: Linear,
+}
+
+impl SequencePooling {
+    fn new(config: &ModelConfig, device: &Device) -> Self {
+        let sequence = Linear::new(config.last_dim(), 1, true, device);
+        Self { prefix: config.num_prefix_tokens(), sequence }
+    }
+
+    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
+        let patches = patches(tokens, self.prefix);
+        let scores = self.sequence.forward(patches.clone());
+        (patches * activation::softmax(scores, 1)).sum_dim(1).squeeze_dim(1)
     }
 }
 
@@ -69,7 +123,8 @@ pub(crate) fn normalizes_mean(config: &ModelConfig) -> bool {
 /// SigLIP). It has neither dropout nor the options of the blocks' attention and MLP,
 /// but for the tanh form of their GELU.
 #[derive(Module, Debug)]
-pub struct AttentionPool {
+pub struct AttentionPooling {
+    prefix: usize,
     /// The query: `[1, 1, dim]`.
     pub latent: Param<Tensor<3>>,
     /// Of the query to the tokens.
@@ -78,15 +133,16 @@ pub struct AttentionPool {
     mlp: Mlp,
 }
 
-impl AttentionPool {
-    /// Fresh parameters, with as many heads as the last stage.
-    pub fn new(config: &ModelConfig, device: &Device) -> Self {
+impl AttentionPooling {
+    /// With as many heads as the last stage.
+    fn new(config: &ModelConfig, device: &Device) -> Self {
         let (stage, dim) = (config.num_stages() - 1, config.last_dim());
         let kind = match config.mlp {
             MlpKind::GeluTanh => MlpKind::GeluTanh,
             MlpKind::Gelu | MlpKind::Relu | MlpKind::DepthwiseChannel => MlpKind::Gelu,
         };
         Self {
+            prefix: config.num_prefix_tokens(),
             latent: normal([1, 1, dim], (dim as f64).powf(-0.5), device),
             attention: CrossAttention::new(dim, config.num_heads[stage], true, device),
             norm: LayerNorm::new(dim, config.norm_epsilon, device),
@@ -94,11 +150,8 @@ impl AttentionPool {
         }
     }
 
-    /// # Shapes
-    /// - tokens: `[batch, tokens, dim]`
-    /// - output: `[batch, 1, dim]`
-    pub fn forward(&self, tokens: Tensor<3>) -> Tensor<3> {
-        let pooled = self.attention.forward(self.latent.val(), tokens);
-        pooled.clone() + self.mlp.forward(self.norm.forward(pooled), 1, [0, 0])
+    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
+        let pooled = self.attention.forward(self.latent.val(), patches(tokens, self.prefix));
+        (pooled.clone() + self.mlp.forward(self.norm.forward(pooled), 1, [0, 0])).squeeze_dim(1)
     }
 }

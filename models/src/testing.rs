@@ -38,10 +38,8 @@ pub fn base() -> ModelConfig {
 pub fn variants() -> Vec<ModelConfig> {
     let mut all = positions_and_pools();
     let token = ModelConfig { class_token: true, registers: 1, ..base() };
-    for score in
-        [Score::ScaledDot, Score::Dot, Score::Bilinear, Score::Additive, Score::Cosine, Score::Locality]
-    {
-        for normalizer in [Normalizer::Softmax, Normalizer::Relu, Normalizer::Hard] {
+    for &score in Score::ALL {
+        for &normalizer in Normalizer::ALL {
             let attention = AttentionOptions { score, normalizer, ..AttentionOptions::default() };
             all.push(ModelConfig { attention, ..token.clone() });
         }
@@ -57,12 +55,7 @@ pub fn variants() -> Vec<ModelConfig> {
     ] {
         all.push(ModelConfig { mixers, ..token.clone() });
     }
-    for relative_position in [
-        None,
-        Some(RelativePosition::None),
-        Some(RelativePosition::Table),
-        Some(RelativePosition::Continuous),
-    ] {
+    for relative_position in RelativePosition::ALL.iter().copied().map(Some).chain([None]) {
         let attention = AttentionOptions { relative_position, ..AttentionOptions::default() };
         let mixers = vec![Mixer::Window(2), Mixer::ShiftedWindow(2)];
         all.push(ModelConfig { patch_size: 2, mixers, attention, ..base() });
@@ -73,16 +66,14 @@ pub fn variants() -> Vec<ModelConfig> {
         let attention = AttentionOptions { score, ..AttentionOptions::default() };
         all.push(ModelConfig { attention, attention_dropout, ..stages() });
     }
-    for block in
-        [BlockStyle::PreNorm, BlockStyle::PostNorm, BlockStyle::ResidualPostNorm, BlockStyle::Compact]
-    {
-        for mlp in [MlpKind::Gelu, MlpKind::GeluTanh, MlpKind::Relu, MlpKind::DepthwiseChannel] {
+    for &block in BlockStyle::ALL {
+        for &mlp in MlpKind::ALL {
             all.push(ModelConfig { block, mlp, ..token.clone() });
         }
         all.push(ModelConfig { block, ..stages() });
     }
-    for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
-        for place in [GatePlace::Mixer, GatePlace::Mlp] {
+    for &kind in ChannelGate::ALL {
+        for &place in GatePlace::ALL {
             let reduction = (kind != ChannelGate::Efficient).then_some(4);
             let gate = Some(ChannelAttention { kind, reduction, place });
             all.push(ModelConfig { channel_attention: gate, ..token.clone() });
@@ -114,16 +105,10 @@ fn stages() -> ModelConfig {
 
 fn positions_and_pools() -> Vec<ModelConfig> {
     let mut all = Vec::new();
-    let positions =
-        [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d, Position::Rotary];
-    for position in positions {
-        for (pool, class_token) in [
-            (Pool::ClassToken, true),
-            (Pool::Mean, true),
-            (Pool::Mean, false),
-            (Pool::Sequence, false),
-            (Pool::Attention, false),
-        ] {
+    // The mean with a class token, too, which it leaves out.
+    let pools = Pool::ALL.iter().map(|&pool| (pool, pool == Pool::ClassToken)).chain([(Pool::Mean, true)]);
+    for &position in Position::ALL {
+        for (pool, class_token) in pools.clone() {
             for (registers, patch_size) in [(0, 4), (2, 2)] {
                 all.push(ModelConfig {
                     position,

@@ -13,7 +13,7 @@ use crate::recipe::Recipe;
 const NO_DECAY: [&str; 4] = [
     r"(^|\.|_)bias$",
     r"norm\.weight$",
-    r"\.(gamma|logit_scale|temperature|table|latent)$|\.continuous\.",
+    r"\.(gamma|logit_scale|temperature|latent)$|\.relative_position\.",
     r"^(class_token|distillation_token|registers|position\.learned)$",
 ];
 

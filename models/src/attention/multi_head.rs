@@ -4,7 +4,8 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
-use super::score::{DotScore, ScoreFunction, normalize};
+use super::normalizer::normalize;
+use super::score::{DotScore, ScoreFunction};
 use super::{AttentionSpec, Context, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
@@ -208,7 +209,7 @@ impl MultiHeadAttention {
 
     /// The values mixed, by the fused operation where the settings allow it.
     fn mix(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> Tensor<4> {
-        if !self.is_fusible(&q.device()) || self.score.additive.is_some() {
+        if !self.is_fusible(&q.device()) || !self.score.is_dot_product() {
             return self.mix_with_weights(q, k, v, bias).0;
         }
         let DotScore { q, k, scale, bias: own } = self.score.as_dot(q, k);
@@ -248,12 +249,7 @@ impl MultiHeadAttention {
 pub(super) fn cost(spec: &AttentionSpec, [windows, area]: [usize; 2]) -> MixerCost {
     let (tokens, dim, heads) = (windows * area, spec.dim, spec.num_heads);
     let values = product([tokens, area, dim]);
-    let matrix = product([tokens, dim, spec.head_dim()]);
-    let scores = match spec.options.score {
-        Score::ScaledDot | Score::Dot | Score::Cosine | Score::Locality => values,
-        Score::Bilinear => values + matrix,
-        Score::Additive => values + 2 * matrix,
-    };
+    let scores = spec.options.score.cost(spec, [tokens, area]);
     let attention_weights = product([tokens, area, heads]);
     let talking = if spec.options.talking_heads { 2 * attention_weights * heads as u64 } else { 0 };
     MixerCost {

@@ -3,19 +3,35 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
+use super::product;
 use crate::RelativePosition;
 use crate::linear::{Linear, normal};
 
-/// A bias for each head and offset, from a table or from a small MLP.
+/// A bias for each head and each query and key of a window.
 #[derive(Module, Debug)]
 pub struct RelativePositionBias {
-    /// `[(2 * rows - 1) * (2 * columns - 1), heads]` (Liu et al. 2021, section 3.2).
-    pub table: Option<Param<Tensor<2>>>,
-    /// From the logarithm of an offset to its bias (Liu et al. 2022, section 3.3).
-    pub continuous: Option<ContinuousBias>,
-    /// The row of the table for each query and key: `[area²]`.
+    /// One for each head and offset.
+    pub offsets: OffsetBias,
+    /// The row of the offsets for each query and key: `[area²]`.
     index: Tensor<1, Int>,
     area: usize,
+}
+
+/// A bias for each head and offset.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // one per block
+pub enum OffsetBias {
+    /// A table (Liu et al. 2021, section 3.2).
+    Table(TableBias),
+    /// A small MLP of the offset's logarithm (Liu et al. 2022, section 3.3).
+    Continuous(ContinuousBias),
+}
+
+/// A learned number for each head and offset.
+#[derive(Module, Debug)]
+pub struct TableBias {
+    /// `[(2 * rows - 1) * (2 * columns - 1), heads]`.
+    pub table: Param<Tensor<2>>,
 }
 
 /// Two layers with ReLU between them.
@@ -37,44 +53,61 @@ impl RelativePositionBias {
         num_heads: usize,
         device: &Device,
     ) -> Option<Self> {
-        let offsets = window.map(|side| 2 * side - 1).into_iter().product();
-        let (table, continuous) = match kind {
+        let rows = window.map(|side| 2 * side - 1).into_iter().product();
+        let offsets = match kind {
             RelativePosition::None => return None,
-            RelativePosition::Table => (Some(normal([offsets, num_heads], 0.02, device)), None),
-            RelativePosition::Continuous => (None, Some(ContinuousBias::new(window, num_heads, device))),
+            RelativePosition::Table => {
+                OffsetBias::Table(TableBias { table: normal([rows, num_heads], 0.02, device) })
+            }
+            RelativePosition::Continuous => {
+                OffsetBias::Continuous(ContinuousBias::new(window, num_heads, device))
+            }
         };
         let index = Tensor::from_data(table_rows(window).as_slice(), device);
-        Some(Self { table, continuous, index, area: window.into_iter().product() })
+        Some(Self { offsets, index, area: window.into_iter().product() })
     }
 
     /// # Shapes
     /// - output: `[1, heads, area, area]`, the area being the number of tokens in a window
     pub fn forward(&self) -> Tensor<4> {
-        let (table, curved) = match (&self.table, &self.continuous) {
-            (Some(table), _) => (table.val(), false),
-            (None, Some(mlp)) => (mlp.forward(), true),
-            (None, None) => unreachable!("made with one of the two"),
+        let place = |offsets: Tensor<2>| {
+            let [_, heads] = offsets.dims();
+            let shape = [1, self.area, self.area, heads];
+            offsets.select(0, self.index.clone()).reshape(shape).permute([0, 3, 1, 2])
         };
-        let [_, heads] = table.dims();
-        let shape = [1, self.area, self.area, heads];
-        let bias = table.select(0, self.index.clone()).reshape(shape).permute([0, 3, 1, 2]);
-        // Liu et al. 2022 keep the MLP's answers between 0 and 16.
-        if curved { activation::sigmoid(bias).mul_scalar(16.0) } else { bias }
+        match &self.offsets {
+            OffsetBias::Table(bias) => place(bias.table.val()),
+            // Liu et al. 2022 keep the MLP's answers between 0 and 16.
+            OffsetBias::Continuous(mlp) => activation::sigmoid(place(mlp.forward())).mul_scalar(16.0),
+        }
     }
 }
+
+impl RelativePosition {
+    /// Multiply-adds for the biases of a window of that many rows and columns.
+    pub(super) fn cost(self, [rows, columns]: [usize; 2], num_heads: usize) -> u64 {
+        match self {
+            Self::None | Self::Table => 0,
+            Self::Continuous => product([(2 * rows - 1) * (2 * columns - 1), HIDDEN_DIM, 2 + num_heads]),
+        }
+    }
+}
+
+/// Width of the hidden layer of [`ContinuousBias`].
+const HIDDEN_DIM: usize = 512;
 
 impl ContinuousBias {
     fn new(window: [usize; 2], num_heads: usize, device: &Device) -> Self {
         let offsets = log_offsets(window);
         let shape = [offsets.len() / 2, 2];
         Self {
-            hidden: Linear::new(2, 512, true, device),
-            output: Linear::new(512, num_heads, false, device),
+            hidden: Linear::new(2, HIDDEN_DIM, true, device),
+            output: Linear::new(HIDDEN_DIM, num_heads, false, device),
             offsets: Tensor::from_data(TensorData::new(offsets, shape), device),
         }
     }
 
-    /// A table like that of [`RelativePositionBias`].
+    /// A table like [`TableBias::table`].
     fn forward(&self) -> Tensor<2> {
         self.output.forward(activation::relu(self.hidden.forward(self.offsets.clone())))
     }

@@ -5,10 +5,10 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 use super::{
     AttentionSpec, Context, MOST_PAIRS, MixerCost, MultiHeadAttention, RelativePositionBias, additive_mask,
-    multi_head, product,
+    multi_head,
 };
 use crate::ops::{RowMap, gather_rows};
-use crate::{ConfigError, ModelConfig, RelativePosition, Score};
+use crate::{ConfigError, ModelConfig};
 
 /// Multi-head attention in which a token sees the tokens of its window alone.
 ///
@@ -170,7 +170,7 @@ pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<
             "a shifted window of {size} holds the whole grid ({side} tokens per side): use `global`"
         ));
     }
-    if shifted && size < 4 && config.attention.score == Score::Locality {
+    if shifted && size < 4 && config.attention.score.hides_own_token() {
         return fail(
             "with `score = \"locality\"` no token sees itself, and a shifted window of less than 4 leaves some nothing else \
              to see"
@@ -191,9 +191,8 @@ pub(super) fn cost(spec: &AttentionSpec, grid: [usize; 2], size: usize) -> Mixer
     let layout = Layout::new(grid, size, 0);
     let ([rows, columns], [down, across]) = (layout.window, layout.counts());
     let mut cost = multi_head::cost(spec, [down * across, rows * columns]);
-    if spec.options.relative_position == Some(RelativePosition::Continuous) {
-        cost.attention += product([(2 * rows - 1) * (2 * columns - 1), 512, 2 + spec.num_heads]);
-    }
+    let relative_position = spec.options.relative_position.unwrap_or_default();
+    cost.attention += relative_position.cost([rows, columns], spec.num_heads);
     cost
 }
 

@@ -2,6 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Choices without numbers of their own, with the list of all of them, which tests and help texts go through.
+macro_rules! listed {
+    ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)+ }) => {
+        $(#[$attribute])*
+        pub enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+        }
+    };
+}
+
 /// A number for every stage: in a file one number for a model of one stage, else a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "PerStageText", into = "PerStageText")]
@@ -111,50 +124,56 @@ pub enum Tokenizer {
     },
 }
 
-/// How a query and a key make a score.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Score {
-    /// `q · k / sqrt(head_dim)` (Vaswani et al. 2017, section 3.2.1).
-    #[default]
-    ScaledDot,
-    /// `q · k` (Luong et al. 2015, section 3.1).
-    Dot,
-    /// `q · W · k` with a learned matrix for each head ('general' in Luong et al. 2015, section 3.1).
-    Bilinear,
-    /// `v · tanh(W_q q + W_k k)` with learned parameters for each head (Bahdanau et al. 2015, appendix A.1.2).
-    /// Its memory grows with `tokens² * dim`.
-    Additive,
-    /// The cosine of the angle times a learned factor for each head, at most 100 (Liu et al. 2022, Swin v2, section 3.2).
-    Cosine,
-    /// `q · k` times a learned temperature for each head, and no token sees itself (Lee et al. 2021, section 3.2).
-    Locality,
+listed! {
+    /// How a query and a key make a score.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Score {
+        /// `q · k / sqrt(head_dim)` (Vaswani et al. 2017, section 3.2.1).
+        #[default]
+        ScaledDot,
+        /// `q · k` (Luong et al. 2015, section 3.1).
+        Dot,
+        /// `q · W · k` with a learned matrix for each head ('general' in Luong et al. 2015, section 3.1).
+        Bilinear,
+        /// `v · tanh(W_q q + W_k k)` with learned parameters for each head (Bahdanau et al. 2015, appendix A.1.2).
+        /// Its memory grows with `tokens² * dim`.
+        Additive,
+        /// The cosine of the angle times a learned factor for each head, at most 100 (Liu et al. 2022, Swin v2, section 3.2).
+        Cosine,
+        /// `q · k` times a learned temperature for each head, and no token sees itself (Lee et al. 2021, section 3.2).
+        Locality,
+    }
 }
 
-/// How the scores of a query become weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Normalizer {
-    /// Positive, summing to 1.
-    #[default]
-    Softmax,
-    /// The positive part of the score, not normalized.
-    Relu,
-    /// The key with the highest score alone; in training the gradient is softmax's (straight-through).
-    Hard,
+listed! {
+    /// How the scores of a query become weights.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Normalizer {
+        /// Positive, summing to 1.
+        #[default]
+        Softmax,
+        /// The positive part of the score, not normalized.
+        Relu,
+        /// The key with the highest score alone; in training the gradient is softmax's (straight-through).
+        Hard,
+    }
 }
 
-/// What windows add to their scores for the place of a key relative to the query.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RelativePosition {
-    /// Nothing.
-    None,
-    /// A learned number for each head and offset (Liu et al. 2021, section 3.2).
-    #[default]
-    Table,
-    /// A small MLP of the offset's logarithm (Liu et al. 2022, Swin v2, section 3.3).
-    Continuous,
+listed! {
+    /// What windows add to their scores for the place of a key relative to the query.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RelativePosition {
+        /// Nothing.
+        None,
+        /// A learned number for each head and offset (Liu et al. 2021, section 3.2).
+        #[default]
+        Table,
+        /// A small MLP of the offset's logarithm (Liu et al. 2022, Swin v2, section 3.3).
+        Continuous,
+    }
 }
 
 /// The details of attention.
@@ -175,35 +194,39 @@ pub struct AttentionOptions {
     pub relative_position: Option<RelativePosition>,
 }
 
-/// Where a block normalizes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlockStyle {
-    /// `x + f(norm(x))` (Dosovitskiy et al. 2021, equations 2 and 3).
-    #[default]
-    PreNorm,
-    /// `norm(x + f(x))` (Vaswani et al. 2017, section 3.1); no norm follows the last block.
-    PostNorm,
-    /// `x + norm(f(x))` (Liu et al. 2022, Swin v2, section 3.2).
-    ResidualPostNorm,
-    /// `x + mixer(norm(x))`, normalized, then `x + mlp(x)` (the code of Hassani et al. 2021).
-    Compact,
+listed! {
+    /// Where a block normalizes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum BlockStyle {
+        /// `x + f(norm(x))` (Dosovitskiy et al. 2021, equations 2 and 3).
+        #[default]
+        PreNorm,
+        /// `norm(x + f(x))` (Vaswani et al. 2017, section 3.1); no norm follows the last block.
+        PostNorm,
+        /// `x + norm(f(x))` (Liu et al. 2022, Swin v2, section 3.2).
+        ResidualPostNorm,
+        /// `x + mixer(norm(x))`, normalized, then `x + mlp(x)` (the code of Hassani et al. 2021).
+        Compact,
+    }
 }
 
-/// What happens inside a token between its two linear layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MlpKind {
-    /// GELU.
-    #[default]
-    Gelu,
-    /// GELU in its tanh form, which is off by up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415, section 2): SigLIP's.
-    GeluTanh,
-    /// ReLU, as in the original encoder.
-    Relu,
-    /// GELU around a depth-wise 3 by 3 convolution of the patches; prefix tokens pass, their channels weighed by the mean of
-    /// the patches (Lu et al. 2022, DHVT, section 3.3).
-    DepthwiseChannel,
+listed! {
+    /// What happens inside a token between its two linear layers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum MlpKind {
+        /// GELU.
+        #[default]
+        Gelu,
+        /// GELU in its tanh form, which is off by up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415, section 2): SigLIP's.
+        GeluTanh,
+        /// ReLU, as in the original encoder.
+        Relu,
+        /// GELU around a depth-wise 3 by 3 convolution of the patches; prefix tokens pass, their channels weighed by the mean of
+        /// the patches (Lu et al. 2022, DHVT, section 3.3).
+        DepthwiseChannel,
+    }
 }
 
 /// A gate that weighs channels by what the whole image holds of them.
@@ -227,72 +250,82 @@ impl ChannelAttention {
     }
 }
 
-/// The kinds of [`ChannelAttention`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChannelGate {
-    /// Mean over the image, bottleneck MLP, sigmoid (Hu et al. 2018, section 3).
-    SqueezeExcitation,
-    /// Mean over the image, convolution over neighboring channels, sigmoid (Wang et al. 2020, ECA, section 3.2).
-    Efficient,
-    /// Mean and maximum through one MLP, then a gate for each place from a 7 by 7 convolution
-    /// (Woo et al. 2018, CBAM, section 3).
-    Cbam,
+listed! {
+    /// The kinds of [`ChannelAttention`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ChannelGate {
+        /// Mean over the image, bottleneck MLP, sigmoid (Hu et al. 2018, section 3).
+        SqueezeExcitation,
+        /// Mean over the image, convolution over neighboring channels, sigmoid (Wang et al. 2020, ECA, section 3.2).
+        Efficient,
+        /// Mean and maximum through one MLP, then a gate for each place from a 7 by 7 convolution
+        /// (Woo et al. 2018, CBAM, section 3).
+        Cbam,
+    }
 }
 
-/// Where a [`ChannelAttention`] sits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GatePlace {
-    /// At the end of the mixer's branch.
-    #[default]
-    Mixer,
-    /// At the end of the MLP's branch.
-    Mlp,
+listed! {
+    /// Where a [`ChannelAttention`] sits.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum GatePlace {
+        /// At the end of the mixer's branch.
+        #[default]
+        Mixer,
+        /// At the end of the MLP's branch.
+        Mlp,
+    }
 }
 
-/// How tokens know where they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Position {
-    /// They do not: the model sees a bag of patches.
-    None,
-    /// A learned vector for every token.
-    #[default]
-    Learned,
-    /// Fixed sines and cosines of the patch's index in reading order (Vaswani et al. 2017, section 3.5).
-    Sinusoidal,
-    /// Fixed sines and cosines of the patch's row and column, half of the width each.
-    #[serde(rename = "sinusoidal_2d")]
-    Sinusoidal2d,
-    /// Queries and keys are rotated by angles of their patch's row and column (Heo et al. 2024, axial RoPE, section 3.1).
-    Rotary,
+listed! {
+    /// How tokens know where they are.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Position {
+        /// They do not: the model sees a bag of patches.
+        None,
+        /// A learned vector for every token.
+        #[default]
+        Learned,
+        /// Fixed sines and cosines of the patch's index in reading order (Vaswani et al. 2017, section 3.5).
+        Sinusoidal,
+        /// Fixed sines and cosines of the patch's row and column, half of the width each.
+        #[serde(rename = "sinusoidal_2d")]
+        Sinusoidal2d,
+        /// Queries and keys are rotated by angles of their patch's row and column (Heo et al. 2024, axial RoPE, section 3.1).
+        Rotary,
+    }
 }
 
-/// Where position vectors are added.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PositionPlace {
-    /// To the tokens, once.
-    #[default]
-    Tokens,
-    /// To the input of queries and keys in every block, not to values (Carion et al. 2020, DETR, appendix A.3).
-    QueryKey,
+listed! {
+    /// Where position vectors are added.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum PositionPlace {
+        /// To the tokens, once.
+        #[default]
+        Tokens,
+        /// To the input of queries and keys in every block, not to values (Carion et al. 2020, DETR, appendix A.3).
+        QueryKey,
+    }
 }
 
-/// What the head sees of the tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pool {
-    /// The class token, after the final norm.
-    #[default]
-    ClassToken,
-    /// The mean of the patch tokens: then normalized in a plain model (timm's `avg` with `fc_norm`), of
-    /// normalized tokens in a model of stages.
-    Mean,
-    /// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
-    Sequence,
-    /// Attention of a learned query to the patch tokens, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
-    /// Transformers'; SigLIP).
-    Attention,
+listed! {
+    /// What the head sees of the tokens.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Pool {
+        /// The class token, after the final norm.
+        #[default]
+        ClassToken,
+        /// The mean of the patch tokens: then normalized in a plain model (timm's `avg` with `fc_norm`), of
+        /// normalized tokens in a model of stages.
+        Mean,
+        /// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
+        Sequence,
+        /// Attention of a learned query to the patch tokens, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
+        /// Transformers'; SigLIP).
+        Attention,
+    }
 }

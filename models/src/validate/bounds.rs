@@ -3,7 +3,7 @@
 
 use crate::attention::MOST_PAIRS;
 use crate::embed::ConvolutionEmbed;
-use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Score, Tokenizer};
+use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Tokenizer};
 
 /// In pixels.
 const LARGEST_SIDE: usize = 16_384;
@@ -74,7 +74,7 @@ pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
     let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
     let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
     let keeps_pairs = config.mixers.iter().any(masked)
-        || config.attention.score == Score::Locality
+        || config.attention.score.hides_own_token()
         || config.attention.normalizer != Normalizer::Softmax;
     let blocks = (config.depth.sum() + config.class_depth) as f64;
     let all = [

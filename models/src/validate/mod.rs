@@ -6,7 +6,7 @@ pub(crate) use bounds::parameters;
 
 use crate::{
     BlockStyle, ChannelGate, ConfigError, ImageSize, MlpKind, ModelConfig, Normalizer, Pool, Position,
-    PositionPlace, Score, Tokenizer,
+    PositionPlace, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -202,7 +202,7 @@ impl ModelConfig {
     fn check_attention(&self) -> Checked {
         let options = &self.attention;
         refuse(
-            options.qk_norm && options.score == Score::Cosine,
+            options.qk_norm && options.score.normalizes(),
             "`qk_norm` with `score = \"cosine\"`: the cosine normalizes queries and keys already",
         )?;
         refuse(
@@ -210,7 +210,7 @@ impl ModelConfig {
             "`talking_heads` mix weights that sum to 1: they need `normalizer = \"softmax\"`",
         )?;
         refuse(
-            options.score == Score::Locality && options.talking_heads,
+            options.score.hides_own_token() && options.talking_heads,
             "`talking_heads` would mix what `score = \"locality\"` hides: choose one of them",
         )?;
         refuse(
@@ -276,7 +276,7 @@ impl ModelConfig {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ChannelAttention, GatePlace, Mixer, RelativePosition};
+    use crate::{ChannelAttention, GatePlace, Mixer, RelativePosition, Score};
 
     fn small() -> ModelConfig {
         toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()

@@ -118,9 +118,11 @@ fn split_keys_and_values(tensor: NamedTensor) -> Vec<NamedTensor> {
 }
 
 /// What our fields, named by their role, are called in timm's keys.
-const NAMES: [(&str, &str); 24] = [
-    (".pooling.latent.attention.", ".attn_pool."),
-    (".pooling.latent.", ".attn_pool."),
+const NAMES: &[(&str, &str)] = &[
+    (".pooling.attention.", ".attn_pool."),
+    (".pooling.latent.", ".attn_pool.latent."),
+    (".pooling.norm.", ".attn_pool.norm."),
+    (".pooling.mlp.", ".attn_pool.mlp."),
     (".pooling.sequence.", ".attention_pool."),
     (".pooling.", "."),
     (".class_token.", ".cls_token."),
@@ -137,12 +139,15 @@ const NAMES: [(&str, &str); 24] = [
     (".inner.", "."),
     (".separate_bias.", "."),
     (".qk_norm.", "."),
+    (".score.query.", ".additive.query."),
+    (".score.key.", ".additive.key."),
+    (".score.vector.", ".additive.vector."),
     (".score.", "."),
     (".talking_heads.scores.", ".proj_l."),
     (".talking_heads.weights.", ".proj_w."),
-    (".relative_position.table.", ".relative_position_bias_table."),
-    (".relative_position.continuous.hidden.", ".cpb_mlp.0."),
-    (".relative_position.continuous.output.", ".cpb_mlp.2."),
+    (".relative_position.offsets.table.", ".relative_position_bias_table."),
+    (".relative_position.offsets.hidden.", ".cpb_mlp.0."),
+    (".relative_position.offsets.output.", ".cpb_mlp.2."),
 ];
 
 /// Where a traversal is: the names of the modules around a parameter and what contains it.
