@@ -126,7 +126,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     let accuracy = Metrics::compute(&predicted.predictions, &card.classes).top1;
     let parameters = best.num_params();
     Ok(format!(
-        "| {name} | {:.2} M | {:.1} | {:.1} % | {:.0} |",
+        "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
         parameters as f64 / 1e6,
         Complexity::of(&model).total() as f64 / 1e6,
         100.0 * accuracy,

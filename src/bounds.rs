@@ -28,7 +28,7 @@ pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, 1e6);
 pub const SECONDS: Bounds<f64> = Bounds { low_is_in: false, ..Bounds::closed(0.0, 3.2e9) };
 /// Epochs, and timed steps of a benchmark.
 pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
-/// Images per step, and batches an update.
+/// Images per step, and batches per update.
 pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
 /// The mean of a channel.
 pub const CHANNEL_MEAN: Bounds<f32> = Bounds::closed(0.0, 1.0);
@@ -63,7 +63,7 @@ impl<T: PartialOrd + Copy + FromStr + fmt::Display> Bounds<T> {
             .parse()
             .ok()
             .filter(|value| self.contain(*value))
-            .ok_or_else(|| format!("it must be a number, {self}"))
+            .ok_or_else(|| format!("it must be a number {self}"))
     }
 }
 
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn what_is_allowed_is_said() {
-        assert_eq!(LEARNING_RATE.read("-1"), Err("it must be a number, above 0 and at most 1".to_owned()));
+        assert_eq!(LEARNING_RATE.read("-1"), Err("it must be a number above 0 and at most 1".to_owned()));
         assert_eq!(
             NOT_NEGATIVE.read("x"),
-            Err("it must be a number, at least 0 and at most 1000000".to_owned())
+            Err("it must be a number at least 0 and at most 1000000".to_owned())
         );
-        assert_eq!(BATCH_SIZE.read("0"), Err("it must be a number, at least 1 and at most 65536".to_owned()));
+        assert_eq!(BATCH_SIZE.read("0"), Err("it must be a number at least 1 and at most 65536".to_owned()));
         assert_eq!(BATCH_SIZE.read(" 8 "), Ok(8));
         assert_eq!(EPOCHS.read("-1").unwrap_err(), EPOCHS.read("1.5").unwrap_err());
     }

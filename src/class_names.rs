@@ -9,7 +9,7 @@ use vitrine_datasets::duplicate_name;
 /// Names the first that is there twice, or the number of one that has none.
 pub fn check_unique(names: &[String]) -> Result<()> {
     if let Some(number) = names.iter().position(|name| name.trim().is_empty()) {
-        bail!("the class number {number} has no name: results would not say that it is meant");
+        bail!("class number {number} has no name: results could not refer to it");
     }
     match duplicate_name(names) {
         Some(name) => bail!("two classes are called `{name}`: results would not say which one is meant"),

@@ -5,11 +5,44 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
+use serde::Serialize;
 use vitrine_datasets::{DatasetError, DecodeLimits, ImageSource};
 use vitrine_models::VisionTransformer;
 
 use crate::evaluate::NOT_FINITE;
 use crate::model_file::{self, ModelCard};
+
+/// A class that an image may be of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The name of the class.
+    pub label: String,
+    /// Its place among the model's classes.
+    pub index: usize,
+    /// By the softmax of the logits: 0 to 1, all classes together 1.
+    pub probability: f64,
+}
+
+/// The classes from the most to the least probable, by finite logits in the order of `classes`.
+pub fn rank(classes: &[String], logits: &[f32]) -> Vec<Prediction> {
+    let probabilities = softmax(logits);
+    let name = |(index, (label, probability)): (usize, (&String, f64))| Prediction {
+        label: label.clone(),
+        index,
+        probability,
+    };
+    let mut ranked: Vec<Prediction> = classes.iter().zip(probabilities).enumerate().map(name).collect();
+    ranked.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+    ranked
+}
+
+/// Probabilities of finite logits, computed so that large ones do not overflow.
+fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let powers: Vec<f64> = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
 
 /// A trained model with everything that using it takes.
 pub struct Classifier {
@@ -67,6 +100,16 @@ impl Classifier {
             finite(logits.next().unwrap_or_default())
         };
         decoded.into_iter().map(outcome).collect()
+    }
+
+    /// All classes of one image file, the most probable one first.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or the model gives NaN or infinity.
+    pub fn predict(&self, image: &Path) -> Result<Vec<Prediction>> {
+        let logits =
+            self.classify(&[ImageSource::File(image.to_owned())]).pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        Ok(rank(&self.card.classes, &logits))
     }
 
     fn logits(&self, values: Vec<f32>, count: usize) -> Vec<Vec<f32>> {

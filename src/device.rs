@@ -178,7 +178,7 @@ fn default_device() -> Result<(FoundDevice, Option<String>)> {
         let message = format!("device: {} ({})", device.name, device.hardware());
         return Ok((device, Some(message)));
     }
-    let message = has_gpu_backend.then(|| "device: no GPU was found, so the CPU computes".to_owned());
+    let message = has_gpu_backend.then(|| "device: no GPU was found, so the CPU is used".to_owned());
     match first_working(false) {
         Some(device) => Ok((device, message)),
         None => bail!(
@@ -193,7 +193,7 @@ fn parse(wanted: &str) -> Result<(Backend, usize), String> {
     let (name, index) = match wanted.split_once(':') {
         Some((name, index)) => match index.parse() {
             Ok(index) => (name, index),
-            Err(_) => return Err(format!("`{index}` is no device number")),
+            Err(_) => return Err(format!("`{index}` is not a device number")),
         },
         None => (wanted, 0),
     };
@@ -232,7 +232,7 @@ fn named(wanted: &str) -> Result<FoundDevice> {
         bail!("--device {wanted}: this machine has {count} `{name}` devices; `vitrine devices` lists them");
     };
     if !device.works() {
-        bail!("--device {wanted}: the device is there but does not compute; is its driver complete?");
+        bail!("--device {wanted}: the device was found but does not work; is its driver complete?");
     }
     Ok(device)
 }

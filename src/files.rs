@@ -47,7 +47,10 @@ pub fn read_text(path: &Path) -> Result<String> {
     let (file, _) = open_regular(path, u64::MAX).map_err(|problem| anyhow!("cannot be read: {problem}"))?;
     let mut text = String::new();
     file.take(MAX_TEXT + 1).read_to_string(&mut text).context("cannot be read")?;
-    ensure!(text.len() as u64 <= MAX_TEXT, "it has more than {MAX_TEXT} bytes: that is no text of this kind");
+    ensure!(
+        text.len() as u64 <= MAX_TEXT,
+        "it has more than {MAX_TEXT} bytes, too many for a file of this kind"
+    );
     Ok(text)
 }
 

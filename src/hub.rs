@@ -43,7 +43,7 @@ pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
     let path = PathBuf::from(source);
     if !path.exists() && source.parse::<Repository>().is_ok() {
         bail!(
-            "{source}: there is no such file or folder; for Hugging Face's repository write {SCHEME}{source}"
+            "{source}: there is no such file or folder; for the repository on Hugging Face, write {SCHEME}{source}"
         );
     }
     let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -96,7 +96,7 @@ impl Hub {
         if self.offline {
             return cache.complete_snapshot(&repository.revision).ok_or_else(|| {
                 anyhow!(
-                    "{repository}: not in the cache ({place}), and the network is not to be used (--offline or \
+                    "{repository}: not in the cache ({place}), and the network must not be used (--offline or \
                      HF_HUB_OFFLINE); allow it once, or give a folder with the model's files instead"
                 )
             });
@@ -108,12 +108,12 @@ impl Hub {
                 let endpoint = self.client.endpoint();
                 let snapshot = cache.complete_snapshot(&repository.revision).ok_or_else(|| {
                     anyhow!(
-                        "{repository}: {endpoint} gives no answer ({reason}), and the model is not in the cache \
+                        "{repository}: {endpoint} does not answer ({reason}), and the model is not in the cache \
                          ({place}); set HF_ENDPOINT to a mirror that can be reached, or download the files by \
                          hand and give their folder"
                     )
                 })?;
-                note!("{endpoint} gives no answer ({reason}): {repository} is taken from the cache");
+                note!("{endpoint} does not answer ({reason}): using {repository} from the cache");
                 Ok(snapshot)
             }
         }
@@ -141,7 +141,7 @@ impl Hub {
             for shard in &shards {
                 ensure!(
                     listed.contains(shard.as_str()),
-                    "{repository}: {weights} names {shard}, which the repository does not hold: the model is \
+                    "{repository}: {weights} names {shard}, which is not in the repository: the model is \
                      incomplete"
                 );
             }

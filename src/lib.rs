@@ -1,8 +1,26 @@
 //! vitrine trains a Vision Transformer on a folder of images, measures it honestly and classifies images.
 //!
-//! The library behind the command line program: [`train`] makes a model file from a data set, [`evaluate`] measures
-//! one, [`Classifier`] uses one. Models live in `vitrine_models`, images in `vitrine_datasets`; this crate joins
-//! the two.
+//! The library behind the command line program: [`train`](train()) makes a model file from a data set, [`evaluate`](evaluate())
+//! measures one, [`Classifier`] uses one, [`import`] reads those of other libraries. Models live in `vitrine_models`, images in
+//! `vitrine_datasets`; this crate joins the two.
+//!
+//! ```no_run
+//! use vitrine::{Classifier, TrainOptions};
+//!
+//! let run = vitrine::train("photos/", &TrainOptions::default())?; // one folder per class
+//! println!("{}", run.report.expect("it was not interrupted").line);
+//!
+//! let evaluation = vitrine::evaluate(run.folder.path(), "photos/", None)?;
+//! println!("macro F1 {:.3}", evaluation.metrics.macro_f1);
+//!
+//! let classifier = Classifier::load(run.folder.path(), &burn::tensor::Device::default())?;
+//! for prediction in classifier.predict("cat.jpg".as_ref())?.iter().take(3) {
+//!     println!("{}: {:.1}%", prediction.label, 100.0 * prediction.probability);
+//! }
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! `examples/train.rs`, `examples/classify.rs` and `examples/import.rs` are whole programs.
 
 mod aliases;
 pub mod allocator;
@@ -16,6 +34,7 @@ pub mod export;
 mod files;
 pub mod hub;
 pub mod import;
+mod library;
 pub mod memory;
 pub mod model_file;
 mod names;
@@ -23,6 +42,7 @@ mod output;
 pub mod pretrained;
 pub mod recipe;
 pub mod report;
+pub mod run;
 pub mod seed;
 mod text;
 mod threads;
@@ -31,4 +51,5 @@ pub mod trained_on;
 pub mod usage;
 pub mod weights_file;
 
-pub use classifier::Classifier;
+pub use classifier::{Classifier, Prediction};
+pub use library::{TrainOptions, evaluate, train};

@@ -86,15 +86,15 @@ fn refusal(needed: u64, available: u64, work: Work<'_>) -> String {
     let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let lower = match work {
         Work::Training(recipe, _) if recipe.gradient_checkpointing => {
-            "take a smaller --batch-size, --image-size or --model"
+            "use a smaller --batch-size, --image-size or --model"
         }
         Work::Training(..) => {
-            "take a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
+            "use a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
         }
-        Work::Inference(_) => "take a smaller --batch-size",
+        Work::Inference(_) => "use a smaller --batch-size",
     };
     format!(
-        "about {} of memory are needed and {} are available: {lower}",
+        "about {} of memory is needed, and {} is available: {lower}",
         gigabytes(needed),
         gigabytes(available)
     )

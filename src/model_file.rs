@@ -174,7 +174,7 @@ fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
 fn card(metadata: &HashMap<String, String>, path: &Path) -> Result<ModelCard> {
     let text = metadata.get(KEY).ok_or_else(|| {
         anyhow!(
-            "{}: not a model of vitrine: its header has no `{KEY}` entry; `vitrine import` makes a model of other weights",
+            "{}: not a vitrine model: its header has no `{KEY}` entry; `vitrine import` makes a model from other weights",
             path.display()
         )
     })?;
@@ -212,12 +212,15 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
 pub fn check_together(model: &ModelConfig, classes: &[String], preprocessing: &Preprocessing) -> Result<()> {
     model.validate()?;
     preprocessing.validate()?;
-    ensure!(classes.len() == model.num_classes, "the class names are not as many as the logits");
+    ensure!(
+        classes.len() == model.num_classes,
+        "the number of class names differs from the number of logits"
+    );
     check_unique(classes)?;
     let size = model.image_size;
     ensure!(
         preprocessing.image_size == [size.height, size.width] && preprocessing.channels == model.channels,
-        "preprocessing and architecture want different images"
+        "preprocessing and architecture expect different image sizes or channels"
     );
     Ok(())
 }

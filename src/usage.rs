@@ -1,8 +1,8 @@
-//! Wrong usage: what the command line asked for cannot be meant, as opposed to work that failed.
+//! Wrong usage: what the command line asked for makes no sense, as opposed to work that failed.
 
 use std::fmt;
 
-/// An option or argument whose value cannot be meant; the program ends with status 2.
+/// An option or argument whose value makes no sense; the program ends with status 2.
 ///
 /// What clap cannot judge while it reads the command line, because it takes the data or a model to know, returns this.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use vitrine::model_file::ModelCard;
 use vitrine::weights_file::{self, Precision};
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::Layout;
-use vitrine_models::{ImageSize, Mixer, ModelConfig, preset};
+use vitrine_models::{AttentionOptions, ImageSize, Mixer, ModelConfig, RelativePosition, Score, preset};
 
 fn plain() -> ModelConfig {
     ModelConfig {
@@ -124,7 +124,14 @@ fn what_a_library_would_compute_otherwise_is_refused_by_name() {
     let (swin_v1, swin_v2) = (small("swin_tiny_patch4_window7_224"), small("swinv2_tiny_window8_256"));
     let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..plain() };
     let epsilon = |config: ModelConfig| ModelConfig { norm_epsilon: 1e-3, ..config };
+    let dot = AttentionOptions { score: Score::Dot, ..AttentionOptions::default() };
+    let v2 = staged("swinv2_tiny_window8_256");
+    let nowhere = AttentionOptions { relative_position: Some(RelativePosition::None), ..v2.attention };
     let cases = [
+        (ModelConfig { attention: dot, ..plain() }, Layout::Timm, "attention.score"),
+        (ModelConfig { attention: dot, ..swin() }, Layout::HuggingFace, "attention.score"),
+        (ModelConfig { attention: dot, ..plain() }, Layout::Torchvision, "attention.score"),
+        (ModelConfig { attention: nowhere, ..v2 }, Layout::Timm, "attention.relative_position"),
         (swin_v1.clone(), Layout::Torchvision, "smaller than one"),
         (swin_v1, Layout::HuggingFace, "smaller than a window"),
         (swin_v2, Layout::Torchvision, "smaller than one"),

@@ -154,12 +154,12 @@ fn images_of_the_training_split_do_not_count_in_another() {
     copy("data/train/red/2.png", "data/test/red/other.png");
     copy("data/train/blue/1.png", "data/val/blue/leak.png");
     let (message, last_line) = train(&images, "data", "run", &[]);
-    assert!(message.contains("1 validation and 2 test images are trained on, too"), "{message}");
+    assert!(message.contains("1 validation and 2 test images are also trained on"), "{message}");
     assert!(
         message.contains("data/val/blue/leak.png") && message.contains("data/test/red/other.png"),
         "{message}"
     );
-    assert!(message.contains("24 training and 24 validation images, 24 for the test"), "{message}");
+    assert!(message.contains("24 training and 24 validation images, 24 test images"), "{message}");
     assert!(last_line.contains("24 images"), "{last_line}");
     let (result, message) = evaluate(&images, &["data"]);
     assert_eq!(
@@ -182,7 +182,7 @@ fn what_pretrained_weights_were_trained_on_does_not_count_either() {
     let (message, _) = train(&images, "data", "same", &["--pretrained", "first"]);
     assert!(!message.contains("warning"), "{message}");
     let (message, _) = train(&images, "data", "run", &["--pretrained", "first", "--seed", "1"]);
-    assert!(message.contains("trained on, too"), "{message}");
+    assert!(message.contains("also trained on"), "{message}");
     let run = listed(&images, "run");
     assert!(run["val"].iter().all(|path| first["val"].contains(path)), "{run:?}");
     let (result, _) = evaluate(&images, &["data"]);

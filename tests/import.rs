@@ -503,7 +503,7 @@ fn logits_of_the_library_prove_a_model_or_keep_it_from_being_written() {
         (json!([]), "no images"),
         (json!([{ "image": "image.png", "logits": [1.0] }]), "1 logits"),
         (json!([{ "image": "none.png", "logits": logits }]), "none.png"),
-        (json!({ "image": 3 }), "needed is"),
+        (json!({ "image": 3 }), "it must be"),
     ] {
         let (status, text) = verify(content, &[]);
         assert!(status == Some(1) && text.contains(part), "{part}: {text}");

@@ -19,7 +19,7 @@ fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
         "image_size = 8192\npatch_size = 8\nembed_dim = 64\ndepth = 400\nnum_heads = 2\nposition = \"none\"\n",
     );
     images.write("tiny.toml", TINY);
-    let refused = || contains("GB of memory are needed").and(contains("--batch-size"));
+    let refused = || contains("GB of memory is needed").and(contains("--batch-size"));
     vitrine(&images)
         .args(["train", "data", "--model", "large.toml", "--epochs", "1", "--batch-size", "8"])
         .assert()

@@ -59,8 +59,9 @@ fn a_finished_run_says_so_and_is_not_touched() {
     let images = prepared();
     train(&images, &["--epochs", "3", "--output", "run"]);
     let before = contents(&images.path("run"));
-    let finished =
-        || contains("run is finished: 3 epochs").and(contains("--epochs N").and(contains("--time T")));
+    let finished = || {
+        contains("run is finished: 3 epochs").and(contains("--epochs above 3").and(contains("--time above")))
+    };
     resume(&images, "run", &[]).success().stderr(finished());
     resume(&images, "run", &["--epochs", "3"]).success().stderr(finished());
     resume(&images, "run", &["--epochs", "2"]).failure().stderr(contains("--epochs 2: 3 epochs are done"));
@@ -238,7 +239,7 @@ fn a_run_that_another_program_trains_is_refused() {
     train(&images, &["--epochs", "1", "--output", "run"]);
     let lock = File::options().write(true).open(images.path("run/last/lock")).unwrap();
     lock.try_lock().unwrap();
-    resume(&images, "run", &["--epochs", "2"]).failure().stderr(contains("run: another vitrine trains"));
+    resume(&images, "run", &["--epochs", "2"]).failure().stderr(contains("run: another vitrine is training"));
     drop(lock);
     resume(&images, "run", &["--epochs", "2"]).success();
 }

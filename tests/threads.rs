@@ -18,6 +18,6 @@ fn a_run_that_goes_on_with_another_number_of_threads_says_so() {
     train(&["data", "--model", "tiny.toml", "--epochs", "1", "--threads", "1", "--output", "run"])
         .stderr(contains("so far").not());
     train(&["--resume", "run", "--epochs", "2", "--threads", "2"])
-        .stderr(contains("1 threads so far, now on 2").and(contains("--threads 1")));
+        .stderr(contains("1 threads so far and now uses 2").and(contains("--threads 1")));
     train(&["--resume", "run", "--epochs", "3", "--threads", "2"]).stderr(contains("so far").not());
 }

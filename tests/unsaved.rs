@@ -88,7 +88,7 @@ fn a_run_that_was_killed_before_it_saved_anything_begins_anew() {
         .args(["--epochs", "2"])
         .assert()
         .success()
-        .stderr(contains("nothing was saved of the run that was begun there"));
+        .stderr(contains("the run that was started there saved nothing"));
     assert!(fs::read(images.path("run/model.safetensors")).unwrap() == model, "the model has other bytes");
     assert!(!names(&images.path("run")).iter().any(|name| name.ends_with(".tmp")));
     // A folder with anything else in it is not taken.

@@ -199,7 +199,7 @@ fn weights_that_do_not_fit_name_every_key() {
             },
             &["another shape", "blocks.0.mlp.fc1.bias", "[2, 96]", "[192]"],
         ),
-        ("no model", &|t| t.retain(|t| t.name.starts_with("blocks")), &["no layout", "--layout"]),
+        ("no model", &|t| t.retain(|t| t.name.starts_with("blocks")), &["no known layout", "--layout"]),
         ("no head", &|t| t.retain(|t| !t.name.starts_with("head")), &["no classifier", "--pretrained"]),
     ];
     for (name, change, parts) in cases {
@@ -267,7 +267,7 @@ fn no_input_is_overwritten() {
         .arg(&weights)
         .assert()
         .failure()
-        .stderr(predicates::str::contains("file of weights"));
+        .stderr(predicates::str::contains("the weights file"));
     assert_eq!(std::fs::read(&weights).unwrap(), before);
     let model = folder.path().join("ours.safetensors");
     vitrine().arg("import").arg(&weights).arg("--output").arg(&model).assert().success();
@@ -350,7 +350,7 @@ fn training_begins_with_weights_of_other_classes_and_sizes() {
         .arg(&probe)
         .assert()
         .success()
-        .stderr(predicates::str::contains("all but the head is frozen"));
+        .stderr(predicates::str::contains("everything but the head is frozen"));
     let after = vitrine::model_file::read(&probe.join("model.safetensors")).unwrap().1;
     for (old, new) in before.iter().zip(&after) {
         assert_eq!(old.name, new.name);

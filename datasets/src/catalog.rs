@@ -95,7 +95,7 @@ fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Datase
     let found = source::read_up_to(path, options.max_file_bytes)?;
     let mut dataset = dataset(name_of(path), found);
     dataset.warnings.push(format!(
-        "{data} is taken as the folder ./{data}: for the data set of this name, rename the folder or work elsewhere"
+        "{data} means the folder ./{data} here: for the data set of this name, rename the folder or work in another one"
     ));
     Ok(Some(dataset))
 }
@@ -131,7 +131,7 @@ fn split_names(classes: &[String]) -> Option<String> {
         classes.iter().map(String::as_str).filter(|name| Split::is_in_name(name)).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "classes with the names of splits: {}; if these are splits, call them train, val and test and put one folder per class into each",
+            "some classes have names of splits: {}; if these are splits, call them train, val and test and put one folder per class into each",
             names.join(", ")
         )
     })
@@ -279,7 +279,7 @@ mod tests {
         fs::write(root.path().join("weights.bin"), "").unwrap();
         for (name, part) in [
             ("loose", "one folder per class"),
-            ("one", "one class alone, 'cat'"),
+            ("one", "only one class, 'cat'"),
             ("tested", "no training images"),
             ("empty", "holds no images"),
             ("weights.bin", "manifest (.csv"),

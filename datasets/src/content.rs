@@ -80,7 +80,7 @@ impl TryFrom<String> for ContentKey {
     fn try_from(text: String) -> Result<Self, String> {
         match u128::from_str_radix(&text, 16) {
             Ok(hash) if text.len() == 32 => Ok(Self(hash)),
-            _ => Err(format!("'{text}' is no key of an image: 32 hexadecimal digits")),
+            _ => Err(format!("'{text}' is not the key of an image: keys have 32 hexadecimal digits")),
         }
     }
 }

@@ -83,7 +83,7 @@ pub struct Dataset {
     pub test: Vec<Sample>,
     /// What was found next to the images and is not used.
     pub left_out: LeftOut,
-    /// What the user should know of how the data set was understood, a line each.
+    /// What the user should know of how the data set was understood, one remark per line.
     pub warnings: Vec<String>,
 }
 

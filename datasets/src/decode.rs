@@ -48,7 +48,7 @@ fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
         Ok(format) if format.reading_enabled() => Ok(format),
         _ if is_tga_name(name) => Ok(ImageFormat::Tga),
         _ if bytes.is_empty() => Err("the file is empty".to_owned()),
-        _ => Err("it is no image of a known format".to_owned()),
+        _ => Err("it is not an image of a known format".to_owned()),
     }
 }
 

@@ -96,7 +96,7 @@ impl Downloader {
         let found = hexadecimal(&hash.finalize());
         if found != file.sha256 {
             let problem_text = format!(
-                "it has the SHA-256 {found}, not {}: this is another file, it was not kept",
+                "it has the SHA-256 {found}, not {}: this is a different file, so it was not kept",
                 file.sha256
             );
             return Err(problem(problem_text));
@@ -188,7 +188,7 @@ pub(crate) mod tests {
     #[test]
     fn anything_else_is_refused_and_leaves_nothing() {
         for (answer, part) in [
-            (answer("200 OK", 5, b"hullo"), "this is another file"),
+            (answer("200 OK", 5, b"hullo"), "this is a different file"),
             (answer("200 OK", 3, b"hel"), "3 of 5 bytes"),
             (answer("200 OK", 5, b"hel"), "hello.txt"),
             (answer("200 OK", 50, &[0; 50]), "hello.txt"),

@@ -10,7 +10,7 @@ use crate::Split;
 #[non_exhaustive]
 pub enum DatasetError {
     /// Neither a known data set nor something on disk.
-    #[error("'{data}' is no file or folder, and no data set has this name: the names are {names}")]
+    #[error("'{data}' is not a file or folder, and no data set has this name: the names are {names}")]
     UnknownData {
         /// What was asked for.
         data: String,
@@ -19,8 +19,8 @@ pub enum DatasetError {
     },
     /// A file that is no data set.
     #[error(
-        "{} is no data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, .tgz, \
-         .zip)",
+        "{} is not a data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, \
+         .tgz, .zip)",
         path.display()
     )]
     UnknownFormat {
@@ -98,7 +98,7 @@ pub enum DatasetError {
     },
     /// A published data set that is neither on disk nor to be had.
     #[error(
-        "{name} is not under {}; download by hand and put into {}: {}",
+        "{name} is not in {}; to add it by hand, put these files into {}: {}",
         data_dir.display(), folder.display(), urls.join(", ")
     )]
     Unavailable {

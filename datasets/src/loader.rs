@@ -158,7 +158,7 @@ impl Iterator for Batches {
         if self.producer.is_none() {
             self.receiver.take()?;
             return Some(Err(DatasetError::Threads {
-                problem: "the system starts no more threads".to_owned(),
+                problem: "the system cannot start more threads".to_owned(),
             }));
         }
         self.receiver.as_ref()?.recv().ok()
@@ -187,7 +187,7 @@ impl Shared {
         for (number, indices) in order.chunks(self.config.batch_size).enumerate().skip(first_batch) {
             let make = AssertUnwindSafe(|| self.pool.install(|| self.batch(indices, epoch, number)));
             let batch = catch_unwind(make).map_err(|_| DatasetError::Threads {
-                problem: format!("batch {number} could not be made: a fault of the program"),
+                problem: format!("batch {number} could not be made: a bug in the program"),
             });
             let failed = batch.is_err();
             if sender.send(batch).is_err() || failed {

@@ -239,7 +239,7 @@ mod tests {
                 assert!(error.contains("an image"), "{format:?}: {error}");
             }
         }
-        assert!(decode(b"this is text".to_vec()).unwrap_err().to_string().contains("no image"));
+        assert!(decode(b"this is text".to_vec()).unwrap_err().to_string().contains("not an image"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Dataset {
             }
         }
         match &classes[..] {
-            [(class, _)] => layout(format!("has one class alone, '{class}': a classifier needs two or more")),
+            [(class, _)] => layout(format!("has only one class, '{class}': a classifier needs two or more")),
             _ => Ok(()),
         }
     }

@@ -73,6 +73,22 @@ impl Block {
 
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::{ModelConfig, attention::Context, block::Block, preset};
+    ///
+    /// let device = Device::default();
+    /// // With a factor of 0 for both branches the block is the identity.
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed");
+    /// let config = ModelConfig { layer_scale: Some(0.0), ..plain };
+    /// let block = Block::new(&config, 0, 0, &device);
+    /// let x = Tensor::<3>::random([2, 64, 96], Distribution::Default, &device);
+    /// let y = block.forward(x.clone(), &Context { grid: [8, 8], ..Context::default() });
+    /// assert_eq!(y.into_data(), x.into_data());
+    /// ```
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
         let mixed = self.mixer.forward(self.before_mixer(x.clone()), context);
         self.finish(x, mixed, context)
@@ -161,6 +177,23 @@ impl ClassBlock {
     /// # Shapes
     /// - class_token, output: `[batch, 1, dim]`
     /// - patches: `[batch, patches, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::{block::ClassBlock, preset};
+    ///
+    /// let device = Device::default();
+    /// let block = ClassBlock::new(&preset::find("vit_pico_patch4_32").expect("listed"), &device);
+    /// let token = Tensor::<3>::ones([1, 1, 96], &device);
+    /// let patches = Tensor::<3>::random([1, 64, 96], Distribution::Normal(0.0, 1.0), &device);
+    /// let y = block.forward(token.clone(), patches.clone());
+    /// assert_eq!(y.dims(), [1, 1, 96]);
+    /// // The order of the patches does not matter.
+    /// let reversed = block.forward(token, patches.flip([1]));
+    /// y.into_data().assert_approx_eq::<f32>(&reversed.into_data(), Tolerance::absolute(1e-5));
+    /// ```
     pub fn forward(&self, class_token: Tensor<3>, patches: Tensor<3>) -> Tensor<3> {
         let all = self.mixer_norm.forward(Tensor::cat(vec![class_token.clone(), patches], 1));
         let mixed = self.mixer.forward(all.clone().narrow(1, 0, 1), all);

@@ -30,6 +30,19 @@ pub struct Complexity {
 
 impl Complexity {
     /// The cost of a validated configuration.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_models::{Complexity, preset};
+    ///
+    /// let cost = Complexity::of(&preset::find("vit_tiny_patch16_224").expect("listed"));
+    /// let (blocks, tokens, dim) = (12, 1 + 14 * 14, 192);
+    /// assert_eq!(cost.projections, blocks * 4 * tokens * dim * dim);
+    /// assert_eq!(cost.attention, blocks * 2 * tokens * tokens * dim);
+    /// assert_eq!(cost.attention_weights, blocks * 3 * tokens * tokens); // three heads
+    /// assert_eq!(cost.total(), 1_253_683_200); // timm publishes 1.26 billion
+    /// ```
     pub fn of(config: &ModelConfig) -> Self {
         let mut cost = Self { tokenizer: tokenizer(config), ..Self::default() };
         for stage in 0..config.num_stages() {

@@ -41,6 +41,20 @@ impl TokenEmbed {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, height * width / patch_size², dim]`, tokens in reading order
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::{embed::TokenEmbed, preset};
+    ///
+    /// let device = Device::default();
+    /// // Patches of 2 by 2 pixels, with a norm after them.
+    /// let embed = TokenEmbed::new(&preset::find("swin_pico_patch2_window4_32").expect("listed"), &device);
+    /// let tokens = embed.forward(Tensor::random([2, 3, 32, 32], Distribution::Default, &device));
+    /// assert_eq!(tokens.dims(), [2, 16 * 16, 32]);
+    /// assert!(tokens.mean_dim(2).abs().max().into_scalar::<f32>() < 1e-5);
+    /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         let tokens = match &self.tokenizer {
             Tokenizer::Patch(patches) => patches.forward(images),
@@ -84,6 +98,23 @@ impl PatchEmbed {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, height * width / patch_size², dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{embed::PatchEmbed, preset};
+    ///
+    /// let device = Device::default();
+    /// let mut embed = PatchEmbed::new(&preset::find("vit_pico_patch4_32").expect("listed"), &device);
+    /// // With weights of 1 and no bias, every value of a token is the sum of its patch: 3 * 4 * 4 pixels.
+    /// embed.proj.weight = Param::from_tensor(Tensor::ones([48, 96], &device));
+    /// embed.proj.bias = None;
+    /// let tokens = embed.forward(Tensor::ones([1, 3, 32, 32], &device));
+    /// assert_eq!(tokens.dims(), [1, 64, 96]);
+    /// assert!(tokens.into_data().iter::<f32>().all(|value| value == 48.0));
+    /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         match &self.shift_norm {
             None => self.proj.forward(patchify(images, self.patch_size)),
@@ -103,6 +134,20 @@ impl PatchEmbed {
 ///
 /// # Panics
 /// When the sides are not divisible by `patch_size`.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use vitrine_models::embed::patchify;
+///
+/// let pixels = Tensor::<1, Int>::arange(0..16, &Device::default()).float();
+/// let patches = patchify(pixels.reshape([1, 1, 4, 4]), 2);
+/// assert_eq!(patches.dims(), [1, 4, 4]);
+/// let values = patches.into_data().try_into_vec_as::<f32>()?;
+/// assert_eq!(values[..8], [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn patchify(images: Tensor<4>, patch_size: usize) -> Tensor<3> {
     let [batch, channels, height, width] = images.dims();
     let (rows, columns) = (height / patch_size, width / patch_size);
@@ -117,6 +162,21 @@ pub fn patchify(images: Tensor<4>, patch_size: usize) -> Tensor<3> {
 /// # Shapes
 /// - map: `[batch, channels, rows, columns]`
 /// - output: `[batch, 5 * channels, rows, columns]`
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::embed::with_diagonal_shifts;
+///
+/// let map = Tensor::<4>::from_floats([[[[1.0, 2.0], [3.0, 4.0]]]], &Device::default());
+/// let all = with_diagonal_shifts(map, 1);
+/// assert_eq!(all.dims(), [1, 5, 2, 2]);
+/// let values = all.into_data().try_into_vec_as::<f32>()?;
+/// assert_eq!(values[..4], [1.0, 2.0, 3.0, 4.0]);
+/// assert_eq!(values[4..8], [0.0, 0.0, 0.0, 1.0]); // down and to the right
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn with_diagonal_shifts(map: Tensor<4>, shift: usize) -> Tensor<4> {
     let [_, _, rows, columns] = map.dims();
     let padded = map.clone().pad((shift, shift, shift, shift), 0.0);
@@ -168,6 +228,22 @@ impl ConvolutionEmbed {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, height * width / 4^layers, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::{embed::ConvolutionEmbed, preset};
+    ///
+    /// let device = Device::default();
+    /// let config = preset::find("cct_2_3x2").expect("listed");
+    /// let embed = ConvolutionEmbed::new(&config, 2, 3, &device);
+    /// let images = Tensor::<4>::random([1, 3, 32, 32], Distribution::Default, &device);
+    /// let tokens = embed.forward(images.clone());
+    /// assert_eq!(tokens.dims(), [1, 8 * 8, 128]);
+    /// // There is no bias: an image twice as bright gives tokens twice as large.
+    /// assert_eq!(embed.forward(images * 2.0).into_data(), (tokens * 2.0).into_data());
+    /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         let map = self.layers.iter().fold(images, |map, layer| {
             let map = activation::relu(ops::same_conv2d(map, layer.weight.val(), None));

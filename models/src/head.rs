@@ -28,6 +28,24 @@ impl Head {
     /// # Shapes
     /// - x: `[batch, dim]`
     /// - output: `[batch, num_classes]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Module;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ModelConfig, head::Head, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed");
+    /// let config = ModelConfig { head_hidden: vec![32], ..plain };
+    /// let head = Head::new(&config, &device);
+    /// assert_eq!(head.num_params(), (96 * 32 + 32) + (32 * 10 + 10));
+    /// // Biases start at zero.
+    /// let logits = head.forward(Tensor::zeros([2, 96], &device));
+    /// assert_eq!(logits.into_data().try_into_vec_as::<f32>()?, [0.0; 20]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.output.forward(self.hidden.iter().fold(x, |x, layer| layer.forward_gelu(x)))
     }

@@ -26,6 +26,21 @@ impl Linear {
     /// # Shapes
     /// - x: `[..., input]`
     /// - output: `[..., output]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::linear::Linear;
+    ///
+    /// let device = Device::default();
+    /// let mut layer = Linear::new(2, 3, true, &device); // its bias is zero
+    /// layer.weight = Param::from_tensor(Tensor::from_floats([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]], &device));
+    /// let y = layer.forward(Tensor::<2>::from_floats([[1.0, 1.0], [2.0, -1.0]], &device));
+    /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [11.0, 22.0, 33.0, -8.0, -16.0, -24.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }

@@ -21,6 +21,19 @@ pub struct StepMemory {
 
 impl StepMemory {
     /// Of a validated configuration. Parameters are estimated, not made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_models::{StepMemory, preset};
+    ///
+    /// let memory = StepMemory::of(&preset::find("vit_tiny_patch16_224").expect("listed"));
+    /// // Parameters, gradients and both moments, and for each image what the backward pass needs.
+    /// assert_eq!(memory.training(64, false), 4 * memory.parameters + 64 * memory.kept);
+    /// let millions = memory.parameters as f64 / 4e6; // timm counts 5.72
+    /// assert!((5.72..6.3).contains(&millions), "{millions}");
+    /// assert!(memory.training(64, true) < memory.training(64, false) / 3);
+    /// ```
     pub fn of(config: &ModelConfig) -> Self {
         let size = config.image_size;
         let image = (config.channels * size.height * size.width) as u64;

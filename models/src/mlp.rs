@@ -44,6 +44,23 @@ impl Mlp {
 
     /// # Shapes
     /// - x, output: `[batch, prefix + rows * columns, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{MlpKind, mlp::Mlp};
+    ///
+    /// let device = Device::default();
+    /// let mut mlp = Mlp::new(MlpKind::Relu, [1, 2], false, 0.0, &device);
+    /// mlp.fc1.weight = Param::from_tensor(Tensor::from_floats([[1.0, -1.0]], &device));
+    /// mlp.fc2.weight = Param::from_tensor(Tensor::from_floats([[1.0], [1.0]], &device));
+    /// let tokens = Tensor::<3>::from_floats([[[-3.0], [5.0]]], &device);
+    /// // Each token by itself: relu(x) + relu(-x) = |x|.
+    /// assert_eq!(mlp.forward(tokens, 0, [1, 2]).into_data().try_into_vec_as::<f32>()?, [3.0, 5.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self, x: Tensor<3>, prefix: usize, grid: [usize; 2]) -> Tensor<3> {
         let output = match &self.depthwise {
             Some(depthwise) => self.among_patches(depthwise, x, prefix, grid),

@@ -37,6 +37,25 @@ impl Pooling {
     /// # Shapes
     /// - tokens: `[batch, tokens, dim]`
     /// - output: `[batch, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use vitrine_models::{pooling::Pooling, preset};
+    ///
+    /// let device = Device::default();
+    /// let tokens = Tensor::<1, Int>::arange(0..2 * 3 * 256, &device).float().reshape([2, 3, 256]);
+    /// let class_token = Pooling::new(&preset::find("vit_lite_7_4").expect("listed"), &device);
+    /// let first = tokens.clone().narrow(1, 0, 1).squeeze_dim::<2>(1);
+    /// assert_eq!(class_token.forward(tokens).into_data(), first.into_data());
+    ///
+    /// // The weights sum to 1: the mean of equal tokens is that token.
+    /// let sequence = Pooling::new(&preset::find("cvt_7_4").expect("listed"), &device);
+    /// let pooled = sequence.forward(Tensor::full([2, 64, 256], 3.0, &device));
+    /// assert_eq!(pooled.dims(), [2, 256]);
+    /// assert!((pooled - 3.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// ```
     pub fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
         match self {
             Self::ClassToken(place) => tokens.narrow(1, *place, 1).squeeze_dim(1),

@@ -35,6 +35,23 @@ impl PositionEmbedding {
     }
 
     /// The vectors of all tokens, or of the patches alone: `[1, tokens or patches, dim]`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::Device;
+    /// use vitrine_models::{ModelConfig, Position, position::PositionEmbedding, preset};
+    ///
+    /// let device = Device::default();
+    /// let config = preset::find("vit_pico_patch4_32").expect("listed"); // 64 patches, sines and cosines
+    /// let vectors = PositionEmbedding::new(&config, &device).vectors().expect("positions are added");
+    /// assert_eq!(vectors.dims(), [1, 64, 96]);
+    /// assert_eq!(vectors.into_data().try_into_vec_as::<f32>()?[..4], [0.0, 1.0, 0.0, 1.0]);
+    ///
+    /// let rotary = ModelConfig { position: Position::Rotary, ..config };
+    /// assert!(PositionEmbedding::new(&rotary, &device).vectors().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn vectors(&self) -> Option<Tensor<3>> {
         self.learned.as_ref().map(Param::val).or_else(|| self.fixed.clone())
     }
@@ -45,6 +62,18 @@ impl PositionEmbedding {
 ///
 /// # Panics
 /// When `dim` is odd.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::position::sinusoidal;
+///
+/// let table = sinusoidal(2, 4);
+/// assert_eq!(table[..4], [0.0, 1.0, 0.0, 1.0]);
+/// for (value, expected) in table[4..].iter().zip([1f32.sin(), 1f32.cos(), 0.01f32.sin(), 0.01f32.cos()]) {
+///     assert!((value - expected).abs() < 1e-6);
+/// }
+/// ```
 pub fn sinusoidal(length: usize, dim: usize) -> Vec<f32> {
     assert!(dim.is_multiple_of(2), "sines and cosines come in pairs");
     (0..length).flat_map(|place| waves(place, dim)).collect()
@@ -55,6 +84,18 @@ pub fn sinusoidal(length: usize, dim: usize) -> Vec<f32> {
 ///
 /// # Panics
 /// When `dim` is not a multiple of 4.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::position::sinusoidal_2d;
+///
+/// let table = sinusoidal_2d(2, 3, 8);
+/// let vector = |row: usize, column: usize| &table[(row * 3 + column) * 8..][..8];
+/// assert_eq!(vector(1, 0)[..4], vector(1, 2)[..4]); // the same row
+/// assert_eq!(vector(0, 2)[4..], vector(1, 2)[4..]); // the same column
+/// assert_ne!(vector(0, 2), vector(1, 2));
+/// ```
 pub fn sinusoidal_2d(rows: usize, columns: usize, dim: usize) -> Vec<f32> {
     assert!(dim.is_multiple_of(4), "two pairs of sine and cosine are needed");
     (0..rows * columns)
@@ -78,6 +119,17 @@ fn waves(place: usize, dim: usize) -> impl Iterator<Item = f32> {
 ///
 /// # Panics
 /// When `table` does not hold whole vectors for `from`.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::position::resample;
+///
+/// let wider = resample(&[0.0, 1.0], [1, 2], [1, 4]);
+/// for (value, expected) in wider.iter().zip([-0.0882, 0.2071, 0.7929, 1.0882]) {
+///     assert!((value - expected).abs() < 1e-4);
+/// }
+/// ```
 pub fn resample(table: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f32> {
     let places = from[0] * from[1];
     assert!(

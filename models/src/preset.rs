@@ -246,12 +246,12 @@ fn small_images() -> Vec<Preset> {
         row("swin_patch2_window4_32", "the Swin of Lee et al. 2021, 7.0 M parameters", small_swin()),
         row(
             "sl_swin",
-            "SL-Swin (Lee et al. 2021): shifted patches, locality attention, 8.6 M parameters",
+            "SL-Swin (Lee et al. 2021): shifted patches, locality attention, 8.5 M parameters",
             small_data(ModelConfig { embed_norm: false, ..small_swin() }),
         ),
         row(
             "swin_pico_patch2_window4_32",
-            "a small Swin for 32 pixels, 0.7 M parameters",
+            "a small Swin for 32 pixels, 0.6 M parameters",
             swin(32, 2, 4, ([2, 2, 2], [1, 2, 4], 32)),
         ),
         row("vit_tiny_patch4_32", "ViT-Ti at patch 4, 5.4 M parameters", plain(32, 4, TINY)),

@@ -37,6 +37,26 @@ impl Rotary {
 
     /// # Shapes
     /// - x, output: `[batch, heads, tokens, head_dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use vitrine_models::rotary::Rotary;
+    ///
+    /// let device = Device::default();
+    /// let rotary = Rotary::new([4, 4], 0, 8, &device);
+    /// // With the same query and key everywhere, a score depends on the offset between two patches alone.
+    /// let same = Tensor::<1, Int>::arange(1..9, &device).float().reshape([1, 1, 1, 8]).repeat_dim(2, 16);
+    /// let rotated = rotary.forward(same);
+    /// let scores = rotated.clone().matmul(rotated.swap_dims(2, 3)).into_data().try_into_vec_as::<f32>()?;
+    /// let score = |[row, column]: [usize; 2], [to_row, to_column]: [usize; 2]| {
+    ///     scores[(row * 4 + column) * 16 + to_row * 4 + to_column]
+    /// };
+    /// assert!((score([0, 0], [1, 2]) - score([2, 1], [3, 3])).abs() < 1e-3);
+    /// assert!((score([0, 0], [1, 2]) - score([0, 0], [2, 1])).abs() > 1.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let shape = x.dims();
         let [batch, heads, tokens, head_dim] = shape;

@@ -43,6 +43,23 @@ impl Stage {
     /// # Shapes
     /// - tokens: `[batch, tokens of the last stage, dim of the last stage]`
     /// - output: `[batch, tokens, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::{preset, stage::Stage};
+    ///
+    /// let device = Device::default();
+    /// let config = preset::find("swin_pico_patch2_window4_32").expect("listed");
+    /// let stage = Stage::new(&config, 1, &device);
+    /// let tokens = Tensor::<3>::random([2, 16 * 16, 32], Distribution::Default, &device);
+    /// let y = stage.forward(tokens.clone(), &None);
+    /// assert_eq!(y.dims(), [2, 8 * 8, 64]); // a quarter of the tokens, twice as wide
+    /// let first = stage.forward_block(0, tokens, &None); // merges patches first
+    /// assert_eq!(stage.depth(), 2);
+    /// assert_eq!(stage.forward_block(1, first, &None).into_data(), y.into_data());
+    /// ```
     pub fn forward(&self, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
         (0..self.depth()).fold(tokens, |tokens, block| self.forward_block(block, tokens, position))
     }
@@ -151,6 +168,24 @@ impl PatchMerging {
     /// # Shapes
     /// - tokens: `[batch, rows * columns, dim]`
     /// - output: `[batch, rows / 2 * columns / 2, 2 * dim]`, sides rounded up
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor, s};
+    /// use vitrine_models::{preset, stage::PatchMerging};
+    ///
+    /// let device = Device::default();
+    /// let config = preset::find("swin_pico_patch2_window4_32").expect("listed");
+    /// let merge = PatchMerging::new(&config, 1, &device); // of 16 by 16 tokens
+    /// // All tokens are zero but the one in row 1 and column 1, which becomes part of the first merged token.
+    /// let tokens = Tensor::<3>::zeros([1, 256, 32], &device).slice_fill(s![.., 17, 0], 1.0);
+    /// let merged = merge.forward(tokens);
+    /// assert_eq!(merged.dims(), [1, 64, 64]);
+    /// let sizes = merged.abs().sum_dim(2).into_data().try_into_vec_as::<f32>()?;
+    /// assert!(sizes[0] > 0.0 && sizes[1..].iter().all(|&size| size == 0.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self, tokens: Tensor<3>) -> Tensor<3> {
         let [batch, _, dim] = tokens.dims();
         let merged = self

@@ -42,6 +42,22 @@ impl ModelConfig {
     ///
     /// # Errors
     /// When the configuration is not valid: see [`Self::validate`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Module;
+    /// use burn::tensor::Device;
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let config = preset::find("vit_tiny_patch4_32").expect("listed");
+    /// let model = config.init(&Device::default())?;
+    /// assert_eq!(model.num_params(), 5_362_762);
+    ///
+    /// let error = ModelConfig { patch_size: 5, ..config }.init(&Device::default()).err();
+    /// assert!(error.is_some_and(|error| error.to_string().contains("`patch_size` 5")));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
     pub fn init(&self, device: &Device) -> Result<VisionTransformer, ConfigError> {
         self.validate()?;
         Ok(VisionTransformer::new(self, device))
@@ -81,6 +97,23 @@ impl VisionTransformer {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, preprocessed as the model was trained
     /// - output: `[batch, num_classes]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([3, 3, 32, 32], Distribution::Default, &device);
+    /// let logits = model.forward(images.clone());
+    /// assert_eq!(logits.dims(), [3, 10]);
+    /// // The images of a batch do not influence each other.
+    /// let alone = model.forward(images.narrow(0, 1, 1)).into_data();
+    /// logits.narrow(0, 1, 1).into_data().assert_approx_eq::<f32>(&alone, Tolerance::absolute(1e-5));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         self.classify(self.features(images))
     }
@@ -90,6 +123,23 @@ impl VisionTransformer {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, tokens, dim]`: class token, distillation token, registers, patches in reading order
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_lite_7_4").expect("listed"); // has a class token
+    /// let config = ModelConfig { registers: 4, depth: 2.into(), ..plain };
+    /// let tokens = config.init(&device)?.features(Tensor::ones([2, 3, 32, 32], &device));
+    /// assert_eq!(tokens.dims(), [2, 1 + 4 + 8 * 8, 256]);
+    /// let (variance, mean) = tokens.var_mean_bias(2);
+    /// assert!(mean.abs().max().into_scalar::<f32>() < 1e-4);
+    /// assert!(variance.max().into_scalar::<f32>() < 1.0 + 1e-4);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
     pub fn features(&self, images: Tensor<4>) -> Tensor<3> {
         let (tokens, position) = self.embed(images);
         self.finish(self.stages.iter().fold(tokens, |tokens, stage| stage.forward(tokens, &position)))
@@ -101,6 +151,24 @@ impl VisionTransformer {
     /// - images: `[batch, channels, height, width]`
     /// - outputs: `[batch, num_classes]`, and for each block what [`TokenMixer`](crate::attention::TokenMixer) gives:
     ///   `[batch, heads, tokens, tokens]` where it attends to all tokens
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([1, 3, 32, 32], Distribution::Default, &device);
+    /// let (logits, maps) = model.forward_with_weights(images);
+    /// assert_eq!((logits.dims(), maps.len()), ([1, 10], 4));
+    /// for map in maps {
+    ///     assert_eq!(map.dims(), [1, 3, 64, 64]);
+    ///     assert!((map.sum_dim(3) - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// }
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
     pub fn forward_with_weights(&self, images: Tensor<4>) -> (Tensor<2>, Vec<Tensor<4>>) {
         let mut maps = Vec::with_capacity(self.config.depth.sum());
         let (tokens, position) = self.embed(images);

@@ -28,7 +28,7 @@ pub(super) struct Bench {
     /// Images per step.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
-    /// Steps that are timed, after warm-up; the median counts.
+    /// Steps to time after warm-up; the median counts.
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     steps: usize,
     /// Train with gradient checkpointing, to see what it saves.
@@ -74,7 +74,7 @@ impl Bench {
         let (name, config, _) = named_model(&self.model)?;
         let found = self.device.select()?;
         if found.is_gpu && self.threads.threads.is_some() {
-            usage!("--threads has no effect on {}: random images are decoded by nothing", found.name);
+            usage!("--threads has no effect on {}: random images need no decoding", found.name);
         }
         let batch_size = self.batch_size;
         let recipe =
@@ -109,7 +109,7 @@ impl Bench {
         outln!("inference  {:10.1} images/s  ({})", figures.infer_images_per_second, range(infer))?;
         outln!("one image  {:10.2} ms        ({})", figures.latency_ms_batch1, range(infer_batch1))?;
         if let Some(memory) = figures.peak_rss_mb {
-            outln!("memory     {memory:10.1} MB at the most")?;
+            outln!("memory     {memory:10.1} MB peak")?;
         }
         Ok(Status::Done)
     }

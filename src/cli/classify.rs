@@ -23,9 +23,9 @@ use crate::usage::usage;
 
 /// Classify images.
 ///
-/// Results come in the order of the input, as soon as they are there; a batch is not waited for when no more input comes.
-/// An image that cannot be read gives a message
-/// on standard error and status 1 at the end; it never stops the others.
+/// Results come in the order of the input, as soon as they are available; a partial batch is run when no more input
+/// arrives. An image that cannot be read gives a message on standard error and status 1 at the end; it never stops the
+/// others.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine classify model.safetensors cat.jpg photos/ '*.png'\n  \
     find . -name '*.jpg' | vitrine classify model.safetensors - --format jsonl\n  \
@@ -34,13 +34,13 @@ pub(super) struct Classify {
     /// Model file or run folder.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Images, folders (searched with all below), glob patterns, or - for a list of paths on standard input.
+    /// Images, folders (searched recursively), glob patterns, or - for a list of paths on standard input.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// How many classes to name for each image.
     #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
     top: usize,
-    /// Form of the output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Call an image unknown when the best class has a lower probability than this.
@@ -49,10 +49,10 @@ pub(super) struct Classify {
     /// Add the logits of all classes (with --format jsonl).
     #[arg(long)]
     logits: bool,
-    /// The list of paths on standard input is separated by zero bytes, as `find -print0` writes it.
+    /// Paths on standard input are separated by zero bytes, as `find -print0` writes them.
     #[arg(short = '0', long)]
     null: bool,
-    /// Images a forward pass.
+    /// Images per forward pass.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     #[command(flatten)]
@@ -89,16 +89,14 @@ impl Classify {
     /// Options that would have no effect.
     fn check(&self) -> Result<()> {
         if self.logits && self.format != Format::Jsonl {
-            usage!("--logits has an effect with --format jsonl alone");
+            usage!("--logits only works with --format jsonl");
         }
         let lists = self.paths.iter().filter(|path| *path == Path::new("-")).count();
         if self.null && lists == 0 {
-            usage!(
-                "-0 says how the list on standard input is separated: it has an effect with the path - alone"
-            );
+            usage!("-0 says how the list on standard input is separated: it only works with the path -");
         }
         if lists > 1 {
-            usage!("- stands for the one standard input: name it once");
+            usage!("- is standard input: give it only once");
         }
         Ok(())
     }

@@ -9,18 +9,15 @@ use vitrine_datasets::{Dataset, DatasetInfo, DownloadProgress, OpenOptions, Vali
 use crate::output::note;
 use crate::usage::usage;
 
-/// Share of the training images that are kept for validation, where the data set has no validation split.
-pub(super) const VAL_FRACTION: f64 = 0.2;
-
 use super::file_size::FileSizeArgs;
 
 /// Where named data sets are, and how large their images may be.
 #[derive(Args, Clone)]
 pub(super) struct DataArgs {
-    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA of the environment, or datasets/data.
+    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA from the environment, or datasets/data.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Address to download named data sets from, instead of their publishers; by default VITRINE_MIRROR of the environment.
+    /// URL of a mirror to download named data sets from; by default VITRINE_MIRROR from the environment.
     #[arg(long, value_name = "URL", value_parser = address)]
     mirror: Option<String>,
     /// Never download.

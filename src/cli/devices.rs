@@ -22,7 +22,7 @@ impl Devices {
                 outln!("{:10} no device found", backend.name)?;
             }
             for device in devices {
-                let works = if device.works() { "" } else { ", does not compute: is its driver complete?" };
+                let works = if device.works() { "" } else { ", does not work: is its driver complete?" };
                 let mark = if default.as_ref() == Some(&device.name) { " (default)" } else { "" };
                 outln!("{:10} {}{works}{mark}", device.name, device.hardware())?;
             }

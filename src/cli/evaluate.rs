@@ -3,18 +3,15 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use vitrine_datasets::{Loader, LoaderConfig};
 
 use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::aliases;
 use crate::bounds::{self, within};
-use crate::evaluate::{Metrics, NOT_FINITE, Part, Selection, predict, table};
-use crate::memory::{self, Work};
-use crate::model_file;
+use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, table};
 use crate::output::{note, outln};
 use crate::text::printable;
 
@@ -31,14 +28,14 @@ pub(super) struct Evaluate {
     /// Data set: a name or a path, as `vitrine train` takes it.
     #[arg(value_name = "DATA")]
     data: String,
-    /// Which part: train, val, test or all; by default test where there is one, else val, else all, and of these only
-    /// the images that the model was not trained on.
+    /// Split to measure: train, val, test, or all. By default test if there is one, else val, else everything, without
+    /// the images the model was trained on.
     #[arg(long, value_name = "SPLIT", value_parser = Part::from_str)]
     split: Option<Part>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Images a forward pass.
+    /// Images per forward pass.
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     #[command(flatten)]
@@ -53,52 +50,26 @@ impl Evaluate {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
         let found = self.device.select()?;
-        let device = &found.device;
-        let (card, model) = model_file::load(&self.model, device)?;
         self.data_args.check(&self.data, false)?;
         let dataset = self.data_args.open(&self.data)?;
-        let selection = Selection::new(dataset, &self.data, self.split, &card)?;
-        for remark in &selection.remarks {
-            note!("{remark}");
-        }
-        let batch = selection.samples.len().min(self.batch_size);
-        memory::check(&card.model, Work::Inference(batch), &found)?;
-        let loader = Loader::new(
-            selection.samples.clone().into(),
-            LoaderConfig {
-                batch_size: self.batch_size,
-                seed: 0,
-                threads,
-                prefetch: 4,
-                preprocessing: card.preprocessing.clone(),
-                augmentation: None,
-                label_smoothing: 0.0,
-                classes: card.classes.len(),
-                limits: self.data_args.file_size.limits(),
-                cache_bytes: 0,
-            },
-        )?;
-        let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), device)?;
-        let broken = predicted.predictions.not_finite();
-        if let Some(&first) = broken.first() {
-            bail!(
-                "{}: {NOT_FINITE} (so for {} of {} images)",
-                selection.samples[predicted.indices[first]].source.name(),
-                broken.len(),
-                predicted.indices.len()
-            );
-        }
-        let metrics = Metrics::compute(&predicted.predictions, &card.classes);
+        let settings = EvaluationSettings {
+            part: self.split,
+            batch_size: self.batch_size,
+            threads,
+            limits: self.data_args.file_size.limits(),
+        };
+        let Evaluation { metrics, selection, bad } =
+            Evaluation::new(&self.model, dataset, &self.data, &settings, &found)?;
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection))?)?;
         } else {
             outln!("{}\n", printable(&selection.title))?;
             outln!("{}", table(&metrics))?;
         }
-        for bad in &predicted.bad {
+        for bad in &bad {
             note!("error: {}: {}", bad.name, bad.message);
         }
-        Ok(if predicted.bad.is_empty() { Status::Done } else { Status::Partial })
+        Ok(if bad.is_empty() { Status::Done } else { Status::Partial })
     }
 }
 

@@ -13,10 +13,10 @@ use crate::aliases;
 use crate::output::{note, outln};
 use crate::{export, model_file, weights_file::Precision};
 
-/// Write a model for timm, Hugging Face or torchvision, which load it with strict keys.
+/// Write a model for timm, Hugging Face, or torchvision, which load it with strict keys.
 ///
-/// For Hugging Face PATH is a folder with config.json, preprocessor_config.json and model.safetensors; for torchvision a
-/// .safetensors file; for timm either.
+/// For Hugging Face, PATH is a folder with config.json, preprocessor_config.json, and model.safetensors; for torchvision, a
+/// .safetensors file; for timm, either one.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine export runs/photos-vit_pico_patch8_96-1 --layout timm --output photos.safetensors\n  \
@@ -26,7 +26,7 @@ pub(super) struct Export {
     /// Model file or run folder.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// The library.
+    /// Library to write the model for.
     #[arg(long, value_enum, value_name = "LAYOUT")]
     layout: Library,
     /// File or folder to write.

@@ -9,7 +9,7 @@ const MOST: u64 = 1 << 40;
 /// The largest file that is read.
 #[derive(Args, Clone)]
 pub(super) struct FileSizeArgs {
-    /// The largest image file that is read, such as 300M or 2G; larger ones count as unreadable [default: 256M].
+    /// Largest image file to read, such as 300M or 2G; larger files count as unreadable [default: 256M].
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) max_file_size: Option<u64>,
 }
@@ -33,7 +33,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
     bytes
         .filter(|bytes| (1..=MOST).contains(bytes))
-        .ok_or_else(|| "a size from 1 byte to 1024G is needed, such as 300M or 2G".to_owned())
+        .ok_or_else(|| "it must be a size from 1 byte to 1024G, such as 300M or 2G".to_owned())
 }
 
 #[cfg(test)]

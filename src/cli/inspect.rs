@@ -11,33 +11,34 @@ use serde_json::{Value, json};
 use vitrine_datasets::{Inspection, Inventory, Split};
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
-use super::data::{self, DataArgs, check_val_fraction};
+use super::data::{DataArgs, check_val_fraction};
 use super::{Status, ThreadArgs};
 use crate::aliases;
 use crate::bounds::{self, within};
 use crate::model_file;
 use crate::output::{out, outln};
+use crate::run::VAL_FRACTION;
 use crate::text::{printable, printable_lines};
 use crate::train::plan::read_model;
 use crate::usage::{did_you_mean, usage};
 
-/// Describe a data set (with its faults), a model file, a run folder, a preset or an architecture file.
+/// Describe a data set (and its problems), a model file, a run folder, a preset, or an architecture file.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine inspect photos/\n  vitrine inspect runs/shapes-vit_pico_patch4_32-1\n  \
     vitrine inspect vit_tiny_patch16_224\n  vitrine inspect my_model.toml --image-size 64"
 )]
 pub(super) struct Inspect {
-    /// Data set, model file, run folder, preset or TOML file of an architecture.
+    /// Data set, model file, run folder, preset, or architecture file (TOML).
     #[arg(value_name = "DATA|MODEL|PRESET|FILE.toml")]
     what: String,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Share split off for validation, where the data set has no validation split; by default 0.2.
+    /// Share split off for validation if the data set has no validation split; by default 0.2.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
-    /// Count the costs of a preset or an architecture file at this image side in pixels.
+    /// Count the cost of a preset or architecture file for images of this height and width in pixels.
     #[arg(long, value_name = "PIXELS", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
     image_size: Option<usize>,
     #[command(flatten)]
@@ -58,7 +59,7 @@ impl Inspect {
         }
         if self.image_size.is_some() {
             usage!(
-                "--image-size: this is for presets and architecture files alone, and {} is none",
+                "--image-size: this works only for presets and architecture files, and {} is neither",
                 self.what
             );
         }
@@ -69,7 +70,7 @@ impl Inspect {
         }
         if !path.exists() && !vitrine_datasets::names().contains(&self.what.as_str()) {
             bail!(
-                "{}: neither a file or folder nor a name; names are {} and what `vitrine presets` lists{}",
+                "{}: not a file, a folder, or a known name; names are {} and those that `vitrine presets` lists{}",
                 self.what,
                 vitrine_datasets::names().join(", "),
                 did_you_mean(
@@ -81,7 +82,7 @@ impl Inspect {
             );
         }
         self.data_args.check(&self.what, false)?;
-        let val_fraction = self.val_fraction.unwrap_or(data::VAL_FRACTION);
+        let val_fraction = self.val_fraction.unwrap_or(VAL_FRACTION);
         let dataset = self.data_args.open(&self.what)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let mut images = Inventory::of(dataset);
@@ -117,7 +118,7 @@ impl Inspect {
     /// Refuses options that have an effect for data sets alone.
     fn only_for_data(&self) -> Result<()> {
         if self.val_fraction.is_some() {
-            usage!("--val-fraction has no effect for {}, which is no data set", self.what);
+            usage!("--val-fraction has no effect for {}, which is not a data set", self.what);
         }
         self.data_args.check(&self.what, false)
     }
@@ -152,11 +153,11 @@ fn print_summary(config: &ModelConfig, parameters: usize) -> Result<()> {
     let complexity = Complexity::of(config);
     let total = complexity.total();
     outln!("# {parameters} parameters, {} tokens, image {}", config.num_tokens(), config.image_size)?;
-    outln!("# {:20} {:>12} multiply-adds an image", "all", count(total))?;
+    outln!("# {:20} {:>12} multiply-adds per image", "all", count(total))?;
     for (kind, cost) in complexity.by_kind().into_iter().filter(|(_, cost)| *cost > 0) {
-        outln!("# {kind:20} {:>12} {:5.1} %", count(cost), cost as f64 / total as f64 * 100.0)?;
+        outln!("# {kind:20} {:>12} {:5.1}%", count(cost), cost as f64 / total as f64 * 100.0)?;
     }
-    outln!("# {:20} {:>12}B an image, all blocks", "attention maps", count(complexity.attention_bytes()))?;
+    outln!("# {:20} {:>12}B per image, all blocks", "attention maps", count(complexity.attention_bytes()))?;
     Ok(())
 }
 
@@ -226,8 +227,8 @@ fn print_faults(inspection: &Inspection) -> Result<()> {
     }
     let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
     outln!(
-        "\nunreadable images: {}; images that are there more than once: {}, of these {leaks} in several splits, \
-         {conflicts} under several classes",
+        "\nunreadable images: {}; images that occur more than once: {} ({leaks} in several splits, \
+         {conflicts} under several classes)",
         inspection.corrupt.len(),
         inspection.duplicates.len()
     )?;

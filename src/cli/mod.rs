@@ -1,4 +1,4 @@
-//! The command line: one file a command, each turning what was typed into what is meant.
+//! The command line: one file per command, each turning what was typed into what is meant.
 
 mod bench;
 mod classify;
@@ -60,7 +60,7 @@ enum Status {
 /// Where to compute.
 #[derive(Args)]
 struct DeviceArgs {
-    /// cpu, gpu, or a backend's name with an index such as wgpu:0; by default the best of this binary.
+    /// cpu, gpu, or a backend's name with an index, such as wgpu:0; by default the best one this binary supports.
     #[arg(long, env = "VITRINE_DEVICE", value_name = "DEVICE", value_parser = device::known)]
     device: Option<String>,
 }
@@ -79,7 +79,7 @@ impl DeviceArgs {
 /// How many threads compute.
 #[derive(Args)]
 struct ThreadArgs {
-    /// Threads that compute; by default one for each physical core that the program may use.
+    /// Number of compute threads; by default one per available physical core.
     #[arg(long, value_name = "N", value_parser = within(bounds::THREADS), allow_negative_numbers = true, aliases = aliases::THREADS)]
     threads: Option<usize>,
 }
@@ -88,7 +88,7 @@ impl ThreadArgs {
     /// Checks what the environment says about computing, and sets up rayon's thread pool, whose size is that of our own operations', too.
     /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
-        vitrine_models::ops::amx::wanted()?;
+        vitrine_models::ops::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
         threads::check()?;
         rayon::ThreadPoolBuilder::new()
             .num_threads(self.threads.unwrap_or_else(threads::by_default))

@@ -14,7 +14,7 @@ use super::Status;
 use crate::output::outln;
 use crate::recipe::NamedRecipe;
 
-/// List the architectures and recipes that `vitrine train` knows by name, and the choices that an architecture's file has.
+/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file.
 #[derive(Args)]
 #[command(after_help = "Example:\n  vitrine presets")]
 pub(super) struct Presets {}
@@ -48,7 +48,7 @@ impl Presets {
         for NamedRecipe { name, purpose, .. } in NamedRecipe::all() {
             outln!("{name:32} {purpose}")?;
         }
-        outln!("\n{:32} choices of an architecture's file", "key")?;
+        outln!("\n{:32} choices in an architecture file", "key")?;
         for (key, names) in choices()? {
             outln!("{key:32} {}", names.join(", "))?;
         }

@@ -1,4 +1,4 @@
-//! Whether a confidence of 80 % is right 80 % of the time: On Calibration of Modern Neural Networks
+//! Whether a confidence of 80% is right 80% of the time: On Calibration of Modern Neural Networks
 //! (Guo et al. 2017), section 2.
 
 use serde::{Deserialize, Serialize};

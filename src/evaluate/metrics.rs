@@ -36,7 +36,7 @@ pub struct Metrics {
     pub per_class: Vec<ClassMetrics>,
     /// How often each class (row) was taken for each class (column), in class order.
     pub confusion: Vec<Vec<usize>>,
-    /// 95 % Wilson score interval of `top1`: what the number of samples alone leaves open.
+    /// 95% Wilson score interval of `top1`: what the number of samples alone leaves open.
     pub top1_interval: [f64; 2],
     /// Number of samples with a logit that is not finite.
     pub invalid: usize,
@@ -57,7 +57,7 @@ pub struct ClassMetrics {
     pub support: usize,
 }
 
-/// Two classes and how often the one was taken for the other.
+/// Two classes and how often the one was mistaken for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfusedPair {
     /// The true class.
@@ -157,7 +157,7 @@ fn macro_f1(per_class: &[ClassMetrics], confusion: &[Vec<usize>]) -> f64 {
     scores.sum::<f64>() / occurs.iter().filter(|occurs| **occurs).count() as f64
 }
 
-/// The 95 % score interval of a proportion (Wilson 1927); `[0, 1]` where nothing was counted.
+/// The 95% score interval of a proportion (Wilson 1927); `[0, 1]` where nothing was counted.
 ///
 /// Unlike the normal approximation it stays inside `[0, 1]` and keeps its coverage near the ends.
 pub(crate) fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {

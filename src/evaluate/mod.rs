@@ -4,6 +4,7 @@
 //! `vitrine evaluate --json` prints, and [`table`] into the text for a terminal.
 
 mod calibration;
+mod evaluation;
 mod metrics;
 mod predict;
 mod predictions;
@@ -11,6 +12,7 @@ mod selection;
 mod table;
 
 pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_error, reliability};
+pub use evaluation::{Evaluation, EvaluationSettings};
 pub use metrics::{ClassMetrics, ConfusedPair, Metrics};
 pub use predict::{Predicted, predict};
 pub use predictions::{ConfidentMistake, Predictions};

@@ -1,8 +1,7 @@
 //! The logits of a data set, with the true labels, and what one row of logits says.
 
 /// What is wrong where a logit is NaN or infinite.
-pub(crate) const NOT_FINITE: &str =
-    "the model gives logits that are not finite (NaN or infinity), which say nothing; its weights are broken";
+pub(crate) const NOT_FINITE: &str = "the model gives logits that are not finite (NaN or infinity), so there is no prediction; its weights are broken";
 
 /// Logits and true labels, gathered batch by batch.
 #[derive(Clone, Debug, PartialEq)]

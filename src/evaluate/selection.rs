@@ -56,7 +56,7 @@ pub struct Selection {
     pub trained_on: Option<usize>,
     /// What they are, in a line.
     pub title: String,
-    /// What the user should know about them, a line each.
+    /// What the user should know about them, one per line.
     pub remarks: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Selection {
         }
         if samples.is_empty() {
             bail!(
-                "{data}: the model was trained on all {total} images that would be measured: give others, or --split all"
+                "{data}: the model was trained on all {total} images that would be measured: use other images or --split all"
             );
         }
         let trained_on = if take == Take::Unseen { 0 } else { seen };
@@ -177,13 +177,13 @@ impl<'a> Request<'a> {
             Some(part) if part == train && (self.known.is_none() || !self.is_unsplit) => (Take::Every, train),
             Some(part) if part == train => {
                 bail!(
-                    "--split train: the model was trained on no image of `{}`; --split all measures them all",
+                    "--split train: the model was trained on none of the images of `{}`; --split all measures all of them",
                     self.data
                 )
             }
             Some(_) if self.source == train && seen == 0 => bail!(
-                "--split val: `{}` has no such split, and as far as is known the model was trained on none of its images; \
-                 --split all measures them all",
+                "--split val: `{}` has no such split, and as far as is known, the model was trained on none of its images; \
+                 --split all measures all of them",
                 self.data
             ),
             None if self.source == train && seen == 0 => (Take::Unseen, Part::All),
@@ -217,7 +217,7 @@ impl<'a> Request<'a> {
         let mut remarks = Vec::new();
         if take == Take::Unseen && self.source != Part::Split(Split::Train) && !left_out.is_empty() {
             remarks.push(format!(
-                "warning: {} images of the {} split are left out, as the model was trained on them: {}",
+                "warning: {} images of the {} split are left out, because the model was trained on them: {}",
                 left_out.len(),
                 self.source,
                 first_few(left_out)
@@ -225,13 +225,13 @@ impl<'a> Request<'a> {
         }
         if seen > 0 {
             remarks.push(format!(
-                "warning: the model was trained on {seen} of these {count} images: on new ones it is not as good"
+                "warning: the model was trained on {seen} of these {count} images: expect worse results on new images"
             ));
         }
         if self.known.is_none() && self.card.data.is_some() {
             remarks.push(
                 "warning: an earlier version wrote the model file, without a list of the images that the model was \
-                 trained on: where there are any among these, it is not as good on new ones"
+                 trained on: if any of these are among them, expect worse results on new images"
                     .to_owned(),
             );
         }
@@ -248,7 +248,7 @@ impl<'a> Request<'a> {
         let differs = |(split, now): (&Split, &Fingerprint)| {
             let then = known.splits.get(split)?;
             (is_same && then != now).then(|| {
-                let name = if self.is_unsplit { String::new() } else { format!(" {split} split of") };
+                let name = if self.is_unsplit { String::new() } else { format!(" {split} split of the") };
                 let (then, now) = (then.images, now.images);
                 format!(
                     "warning: the{name} data set is not the one that the model was trained with: {then} images then, {now} now"

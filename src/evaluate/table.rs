@@ -49,7 +49,7 @@ fn confused_pairs(metrics: &Metrics) -> String {
     let lines = pairs.iter().map(|pair| {
         let support = metrics.per_class[pair.truth].support;
         format!(
-            "  {:width$} taken for {}: {} of {support}\n",
+            "  {:width$} mistaken for {}: {} of {support}\n",
             name(pair.truth),
             name(pair.predicted),
             pair.count
@@ -62,7 +62,7 @@ fn confused_pairs(metrics: &Metrics) -> String {
 fn summary(metrics: &Metrics) -> String {
     let Metrics { samples, loss, macro_f1, ece, invalid, .. } = metrics;
     let mut text = format!(
-        "top-1 {} (95 % interval {})  top-5 {}  macro F1 {macro_f1:.3}  loss {loss:.4}  ECE {ece:.3}  \
+        "top-1 {} (95% interval {})  top-5 {}  macro F1 {macro_f1:.3}  loss {loss:.4}  ECE {ece:.3}  \
          samples {samples}\n",
         percent(metrics.top1),
         interval(metrics.top1_interval),
@@ -90,12 +90,12 @@ fn shown(name: &str) -> String {
 
 /// A fraction as a percentage with one decimal.
 pub(crate) fn percent(fraction: f64) -> String {
-    if fraction.is_nan() { "n/a".to_owned() } else { format!("{:.1} %", 100.0 * fraction) }
+    if fraction.is_nan() { "n/a".to_owned() } else { format!("{:.1}%", 100.0 * fraction) }
 }
 
 /// The two ends of an interval of fractions, as percentages.
 pub(crate) fn interval([lower, upper]: [f64; 2]) -> String {
-    format!("{:.1}–{:.1} %", 100.0 * lower, 100.0 * upper)
+    format!("{:.1}–{:.1}%", 100.0 * lower, 100.0 * upper)
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::evaluate::Predictions;
 
-    /// Class 0 is always right, every other class is taken for class 0.
+    /// Class 0 is always right, every other class is mistaken for class 0.
     fn metrics(names: &[&str], samples_each: usize) -> Metrics {
         let mut predictions = Predictions::new(names.len());
         let mut logits = vec![0.0; names.len()];
@@ -122,9 +122,9 @@ cat             0.500   1.000  0.667        4
 hippopotam      0.000   0.000  0.000        4
 
 Most confused:
-  hippopotam taken for cat: 4 of 4
+  hippopotam mistaken for cat: 4 of 4
 
-top-1 50.0 % (95 % interval 21.5–78.5 %)  top-5 100.0 %  macro F1 0.333  loss 1.5486  ECE 0.453  samples 8
+top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.5486  ECE 0.453  samples 8
 ";
         assert_eq!(table(&metrics(&["cat", "hippopotam"], 4)), expected);
     }
@@ -142,7 +142,7 @@ top-1 50.0 % (95 % interval 21.5–78.5 %)  top-5 100.0 %  macro F1 0.333  loss 
         let names = ["a".to_owned(), "b".to_owned()];
         let mut predictions = Predictions::new(2);
         assert!(
-            table(&Metrics::compute(&predictions, &names)).contains("top-1 n/a (95 % interval 0.0–100.0 %)")
+            table(&Metrics::compute(&predictions, &names)).contains("top-1 n/a (95% interval 0.0–100.0%)")
         );
         predictions.push(&[0, 1], &[f32::NAN, 0.0, 0.0, 1.0]);
         let text = table(&Metrics::compute(&predictions, &names));

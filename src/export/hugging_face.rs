@@ -12,7 +12,7 @@ use crate::model_file::ModelCard;
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, .. } = *job;
     if job.names_a_file() {
-        bail!("--output {}: for --layout hugging-face name a folder", output.display());
+        bail!("--output {}: --layout hugging-face needs a folder", output.display());
     }
     let preprocessing = &card.preprocessing;
     let [height, width] = preprocessing.image_size;
@@ -51,8 +51,8 @@ fn crop_note(card: &ModelCard) -> Option<String> {
     let preprocessing = &card.preprocessing;
     let crops = preprocessing.resize != ResizeRule::Squash;
     (crops && preprocessing.crop_rounding == CropRounding::HalfToEven).then(|| {
-        "preprocessing: where an odd number of pixels is cut off, Hugging Face's processor may cut out the center one pixel further up or \
-         left"
+        "preprocessing: when an odd number of pixels is cut off, Hugging Face's processor may place the center crop one pixel further up \
+         or left"
             .to_owned()
     })
 }

@@ -1,6 +1,7 @@
 //! Models in the files of other libraries, which load them with strict keys.
 
 mod card;
+mod family;
 mod hugging_face;
 mod timm;
 mod torchvision;
@@ -9,15 +10,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
-use vitrine_models::weights::{self, Layout, NamedTensor, windows_fill_grids, windows_shrink};
-use vitrine_models::{
-    AttentionOptions, BlockStyle, Mixer, MlpKind, ModelConfig, Normalizer, Pool, Position, PositionPlace,
-    RelativePosition, Score, Tokenizer, VisionTransformer, position,
-};
+use vitrine_models::weights::{self, Layout, NamedTensor};
+use vitrine_models::{Mixer, ModelConfig, Position, VisionTransformer, position};
 
 use crate::files::write_atomically;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Precision};
+use family::Family;
 
 /// What was written, and how the library opens it.
 pub struct Exported {
@@ -25,18 +24,8 @@ pub struct Exported {
     pub files: Vec<PathBuf>,
     /// Python that opens it.
     pub usage: String,
-    /// Where the library's preprocessing differs from ours, a line each.
+    /// Where the library's preprocessing differs from ours, one per line.
     pub notes: Vec<String>,
-}
-
-/// The architectures that other libraries have too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    Vit,
-    Distilled,
-    Cait,
-    Swin,
-    SwinV2,
 }
 
 /// Writes a model under another library's names: for timm and torchvision one `.safetensors` file (for timm a folder too), for
@@ -51,7 +40,7 @@ pub fn export(
     output: &Path,
     precision: Precision,
 ) -> Result<Exported> {
-    let family = family(&card.model).and_then(|family| supports(layout, family, card).map(|()| family))?;
+    let family = Family::of(&card.model, layout)?;
     let mut tensors = weights::to_timm(model);
     tensors.extend(fixed_positions(&card.model));
     let job = Job { card, family, layout, output, precision };
@@ -82,63 +71,6 @@ impl Job<'_> {
     }
 }
 
-fn family(config: &ModelConfig) -> Result<Family> {
-    let plain = AttentionOptions::default();
-    let is_v2 = config.block == BlockStyle::ResidualPostNorm;
-    let stages = config.num_stages() > 1;
-    let common = AttentionOptions {
-        qk_norm: false,
-        talking_heads: false,
-        score: Score::ScaledDot,
-        relative_position: None,
-        ..config.attention
-    };
-    let only_ours = [
-        ("tokenizer", config.tokenizer != Tokenizer::Patch),
-        ("position", config.position == Position::Rotary),
-        ("position_place", config.position_place == PositionPlace::QueryKey),
-        ("channel_attention", config.channel_attention.is_some()),
-        ("mlp", config.mlp != MlpKind::Gelu),
-        ("head_hidden", !config.head_hidden.is_empty()),
-        ("pool", config.pool == Pool::Sequence),
-        ("block", !(config.block == BlockStyle::PreNorm || is_v2 && stages)),
-        ("attention", common != plain || config.attention.normalizer != Normalizer::Softmax),
-        ("mixers", !mixers_are_known(config)),
-        ("position", stages && config.position != Position::None),
-        ("pool", stages && config.pool != Pool::Mean),
-        ("layer_scale", stages && config.layer_scale.is_some()),
-        ("embed_norm", stages != config.embed_norm),
-        ("attention.score", (config.attention.score == Score::Cosine) != is_v2),
-        (
-            "attention.relative_position",
-            config.attention.relative_position.is_some_and(|kind| kind != RelativePosition::Table) != is_v2,
-        ),
-        ("attention.qk_norm", config.attention.qk_norm && (stages || config.class_depth > 0)),
-        ("attention.talking_heads", config.attention.talking_heads != (config.class_depth > 0)),
-        ("layer_scale", config.class_depth > 0 && config.layer_scale.is_none()),
-    ];
-    let mut parts: Vec<&str> = only_ours.into_iter().filter_map(|(key, ours)| ours.then_some(key)).collect();
-    parts.dedup();
-    if !parts.is_empty() {
-        bail!("no other library has this architecture: {} is vitrine's own choice", parts.join(", "));
-    }
-    Ok(match (stages, is_v2) {
-        (true, true) => Family::SwinV2,
-        (true, false) => Family::Swin,
-        _ if config.class_depth > 0 => Family::Cait,
-        _ if config.distillation_token => Family::Distilled,
-        _ => Family::Vit,
-    })
-}
-
-fn mixers_are_known(config: &ModelConfig) -> bool {
-    match config.mixers[..] {
-        [Mixer::Global] => config.num_stages() == 1,
-        [Mixer::Window(a), Mixer::ShiftedWindow(b)] => config.num_stages() > 1 && a == b,
-        _ => false,
-    }
-}
-
 /// Whether the norm's epsilon is a library's own.
 fn is_epsilon(config: &ModelConfig, usual: f64) -> bool {
     (config.norm_epsilon / usual - 1.0).abs() < 1e-6
@@ -149,56 +81,6 @@ fn window(config: &ModelConfig) -> usize {
         Mixer::Window(side) => side,
         _ => 0,
     }
-}
-
-/// Whether the library computes what we compute, for all parts that [`family`] lets through.
-fn supports(layout: Layout, family: Family, card: &ModelCard) -> Result<()> {
-    let config = &card.model;
-    let is_square = config.image_size.height == config.image_size.width;
-    let plain = config.pool == Pool::ClassToken
-        && config.position == Position::Learned
-        && config.prefix_position
-        && config.layer_scale.is_none()
-        && !config.attention.qk_norm;
-    let is_swin = matches!(family, Family::Swin | Family::SwinV2);
-    let swin_of_theirs = is_swin && is_square && windows_fill_grids(config);
-    let (fits, has) = match layout {
-        Layout::Timm | Layout::Microsoft => (
-            match family {
-                Family::Vit => config.position != Position::None,
-                Family::Distilled => plain && config.registers == 0,
-                Family::Cait => config.position == Position::Learned,
-                Family::Swin | Family::SwinV2 => true,
-            },
-            "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2",
-        ),
-        Layout::HuggingFace => (
-            match family {
-                // One register that no head sees is DeiT's distillation token.
-                Family::Vit => plain && config.registers <= 1,
-                Family::Distilled => plain && config.registers == 0,
-                Family::Swin => swin_of_theirs && is_epsilon(config, 1e-5) && !windows_shrink(config),
-                Family::SwinV2 => swin_of_theirs && is_epsilon(config, 1e-5),
-                Family::Cait => false,
-            },
-            "ViT with a class token and at most one register, learned positions and no LayerScale; distilled DeiT; Swin and Swin v2 with a \
-             `norm_epsilon` of 1e-5, of square images whose grids are whole numbers of windows, none of them smaller than a window of Swin",
-        ),
-        Layout::Torchvision => (
-            config.channels == 3
-                && match family {
-                    Family::Vit => plain && config.registers == 0 && is_square,
-                    Family::Swin | Family::SwinV2 => swin_of_theirs && !windows_shrink(config),
-                    Family::Distilled | Family::Cait => false,
-                },
-            "ViT with a class token alone, learned positions and neither LayerScale nor registers; Swin and Swin v2 whose grids are \
-             whole numbers of windows and none of them smaller than one; all of them for square color images",
-        ),
-    };
-    if !fits {
-        bail!("--layout {}: it has {has}, and this model is another", layout.name());
-    }
-    Ok(())
 }
 
 /// Sines and cosines as the learned positions that they are for another library.
@@ -228,7 +110,7 @@ impl<'a> Folder<'a> {
             bail!("--output {}: the folder is not empty", path.display());
         }
         std::fs::create_dir_all(path)
-            .map_err(|error| anyhow::anyhow!("--output {}: cannot be made: {error}", path.display()))?;
+            .map_err(|error| anyhow::anyhow!("--output {}: cannot be created: {error}", path.display()))?;
         Ok(Self(path))
     }
 

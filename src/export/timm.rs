@@ -32,8 +32,8 @@ pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> 
     }
     if !is_epsilon(&card.model, usual) {
         bail!(
-            "--layout timm: `norm_epsilon` is {epsilon:e}, timm's is {usual:e}, and its config.json cannot state another: name a \
-             .safetensors file with --output, and the line of Python that opens it states it"
+            "--layout timm: `norm_epsilon` is {epsilon:e}, but timm's is {usual:e}, and its config.json cannot state another: name \
+             a .safetensors file with --output, and the line of Python that opens it will state it"
         );
     }
     let folder = Folder::new(output)?;
@@ -75,7 +75,7 @@ fn crop_note(job: &Job<'_>) -> Option<String> {
     let preprocessing = &job.card.preprocessing;
     let crops = preprocessing.resize != ResizeRule::Squash;
     (crops && preprocessing.crop_rounding == CropRounding::Down).then(|| {
-        "preprocessing: where an odd number of pixels is cut off, timm's transform may cut out the center one pixel further down or right"
+        "preprocessing: when an odd number of pixels is cut off, timm's transform may place the center crop one pixel further down or right"
             .to_owned()
     })
 }

@@ -8,11 +8,11 @@ use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
 use super::{Exported, Family, Job, card, window};
 use crate::weights_file;
 
-/// Writes a file of weights with the tables that torchvision wants beside them.
+/// Writes a file of weights with the tables that torchvision wants next to them.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, precision, .. } = *job;
     if !job.names_a_file() {
-        bail!("--output {}: for --layout torchvision name a .safetensors file", output.display());
+        bail!("--output {}: --layout torchvision needs a .safetensors file", output.display());
     }
     let config = &card.model;
     let tensors = with_biases(tensors);

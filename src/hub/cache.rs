@@ -85,7 +85,7 @@ impl RepositoryCache {
             .with_context(|| cannot_write(&path))?;
         // Where a drive has no locks, the check of the whole file must do.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            note!("waiting for another process that downloads {label}");
+            note!("waiting for another process that is downloading {label}");
             file.lock().with_context(|| format!("{}: cannot be locked", path.display()))?;
         }
         Ok(file)

@@ -58,7 +58,7 @@ impl Client {
         agent: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>,
     ) -> Result<Self> {
         let origin = endpoint.parse().ok().and_then(|uri| Origin::of(&uri)).ok_or_else(|| {
-            anyhow!("HF_ENDPOINT: '{endpoint}' is no address of a site, such as https://huggingface.co")
+            anyhow!("HF_ENDPOINT: '{endpoint}' is not the address of a site, such as https://huggingface.co")
         })?;
         let config = agent
             .http_status_as_error(false)
@@ -113,7 +113,7 @@ impl Client {
         let response = self
             .send(&Method::HEAD, &url, 0, |response| response.headers().contains_key(LINKED_ETAG))
             .map_err(|error| {
-                anyhow!("{label}: {} gives no answer ({error}); run it again to go on", self.endpoint)
+                anyhow!("{label}: {} does not answer ({error}); run it again to continue", self.endpoint)
             })?;
         let status = response.status();
         if !status.is_success() && !status.is_redirection() {
@@ -190,11 +190,11 @@ impl Client {
                  commits after the @"
             ),
             (Some("GatedRepo"), _) | (_, 403) => anyhow!(
-                "{repository}: its owner wants to know who uses it: accept the terms at {}/{owner}/{name}, and \
+                "{repository}: its owner restricts access to it: accept the terms at {}/{owner}/{name}, and \
                  set HF_TOKEN to a token of that account",
                 self.endpoint
             ),
-            (Some("EntryNotFound"), _) => anyhow!("{repository}: {url} is not there"),
+            (Some("EntryNotFound"), _) => anyhow!("{repository}: {url} does not exist"),
             (_, 401 | 404) if revision == "main" => {
                 anyhow!("{repository}: there is no such repository, or it is private: {token}")
             }
@@ -218,7 +218,7 @@ fn parse_listing(body: &[u8]) -> Result<Listing> {
         rfilename: String,
     }
     let answer: Answer = serde_json::from_slice(body)?;
-    ensure!(is_hexadecimal(&answer.sha, 40), "its sha is no commit");
+    ensure!(is_hexadecimal(&answer.sha, 40), "its sha is not a commit");
     let files: Vec<String> = answer.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
     if let Some(file) = files.iter().find(|file| leads_elsewhere(file)) {
         bail!("the file name '{}' is refused", file.escape_debug());

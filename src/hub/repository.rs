@@ -30,7 +30,7 @@ impl FromStr for Repository {
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |problem: &str| {
             anyhow!(
-                "'{}' names no repository: {problem}; write hf:OWNER/NAME or hf:OWNER/NAME@revision",
+                "'{}' is not a repository: {problem}; write hf:OWNER/NAME or hf:OWNER/NAME@revision",
                 text.escape_debug()
             )
         };
@@ -40,11 +40,11 @@ impl FromStr for Repository {
         // Two hyphens stand between owner and name in the cache.
         if [owner, name].into_iter().any(|part| !is_plain(part) || part.contains("--")) {
             return Err(wrong(
-                "an owner and a name are made of letters, digits, '.', '_' and '-', with no '..' or '--'",
+                "an owner or a name has only letters, digits, '.', '_' and '-', and no '..' or '--'",
             ));
         }
         if !revision.split('/').all(is_plain) {
-            return Err(wrong("the revision is not one of a branch, tag or commit"));
+            return Err(wrong("the revision is not a branch, tag, or commit"));
         }
         Ok(Self { owner: owner.to_owned(), name: name.to_owned(), revision: revision.to_owned() })
     }

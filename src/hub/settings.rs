@@ -36,7 +36,7 @@ impl Settings {
             .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
             .or_else(|| Some(hf_home.as_ref()?.join("hub")))
             .ok_or_else(|| {
-                anyhow!("no home folder is known to keep models in: set HF_HOME to a folder for them")
+                anyhow!("there is no home folder to keep models in: set HF_HOME to a folder for them")
             })?;
         let token = if is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
             None
@@ -85,7 +85,7 @@ fn checked_token(text: &str) -> Result<Option<String>> {
     let token = text.trim();
     ensure!(
         token.bytes().all(|byte| byte.is_ascii_graphic()),
-        "this is no token: it has characters that no token has"
+        "this is not a token: it has characters that tokens do not have"
     );
     Ok(Some(token).filter(|token| !token.is_empty()).map(str::to_owned))
 }

@@ -198,7 +198,7 @@ fn a_broken_download_goes_on_where_it_stopped() {
 #[test]
 fn the_next_call_continues_what_this_one_gave_up() {
     let setup = Setup::new(Site { cuts: vec![3; 5], ..plain_site() });
-    assert_all(&setup.refusal(), &["model.safetensors of hf:owner/name", "broke off", "run it again"]);
+    assert_all(&setup.refusal(), &["model.safetensors of hf:owner/name", "interrupted", "run it again"]);
     assert_eq!(setup.ranges().len(), 5);
     assert!(setup.blobs().contains(&format!("{}.incomplete", sha256(WEIGHTS))));
     assert!(names(&setup.root().join("refs")).is_empty());
@@ -216,7 +216,7 @@ fn a_server_that_cannot_continue_is_asked_for_everything() {
     // Its copy ends where ours does already.
     let setup = Setup::new(plain_site());
     setup.server.site.lock().unwrap().swapped.insert("model.safetensors".to_owned(), WEIGHTS[..9].to_vec());
-    assert_all(&setup.refusal(), &["broke off", "9 of 42 bytes"]);
+    assert_all(&setup.refusal(), &["interrupted", "9 of 42 bytes"]);
     setup.server.site.lock().unwrap().swapped.clear();
     setup.ranges();
     let folder = setup.fetch().unwrap();
@@ -314,7 +314,7 @@ fn an_answer_that_is_no_listing_is_explained() {
         (Answer::new(200, "{}"), ["does not describe a", "HF_ENDPOINT"]),
         (Answer::new(200, vec![b' '; (32 << 20) + 1]), ["/api/models", "limit"]),
         (sha("../../../../etc"), ["does not describe a", "commit"]),
-        (sha(COMMIT), ["model.safetensors", "holds nothing"]),
+        (sha(COMMIT), ["model.safetensors", "contains nothing"]),
     ] {
         let setup = Setup::new(plain_site());
         setup.server.site.lock().unwrap().instead.insert("/api/".to_owned(), answer);

@@ -55,8 +55,8 @@ impl Client {
                     thread::sleep(self.pause * broken_off);
                 }
                 Transfer::BrokenOff(reason) => bail!(
-                    "{}: the download broke off ({reason}); what has come is kept: run it again to go on from \
-                     there",
+                    "{}: the download was interrupted ({reason}); what has arrived is kept: run it again to \
+                     continue from there",
                     remote.label
                 ),
             }
@@ -111,7 +111,7 @@ impl Client {
         }
         file.sync_all().with_context(context)?;
         Ok(match remote.size {
-            Some(size) if length < size => Transfer::BrokenOff(format!("{length} of {size} bytes came")),
+            Some(size) if length < size => Transfer::BrokenOff(format!("{length} of {size} bytes arrived")),
             _ => Transfer::Whole,
         })
     }
@@ -127,9 +127,10 @@ fn check(remote: &RemoteFile, part: &Path) -> Result<()> {
     let context = || format!("{}: cannot be read", part.display());
     let mut file = File::open(part).with_context(context)?;
     let length = file.metadata().with_context(context)?.len();
-    let wrong = |what: String| anyhow!("{}: {what}: this is another file, it was not kept", remote.label);
+    let wrong =
+        |what: String| anyhow!("{}: {what}: this is a different file, so it was not kept", remote.label);
     if let Some(size) = remote.size.filter(|size| *size != length) {
-        return Err(wrong(format!("at least {length} bytes came, not {size}")));
+        return Err(wrong(format!("at least {length} bytes arrived, not {size}")));
     }
     let (name, found) = if is_hexadecimal(&remote.etag, 64) {
         ("SHA-256", hash(Sha256::new(), &mut file).with_context(context)?)

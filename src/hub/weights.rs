@@ -38,7 +38,7 @@ pub(super) fn missing(repository: &Repository, files: &[String]) -> anyhow::Erro
         names.push(format!("and {} more", files.len() - SHOWN));
     }
     let holds = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-    anyhow!("{repository}: it holds none of {}; it holds {holds}", WEIGHTS.join(", "))
+    anyhow!("{repository}: it contains none of {}; it contains {holds}", WEIGHTS.join(", "))
 }
 
 /// The files that an index names.

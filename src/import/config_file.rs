@@ -88,7 +88,7 @@ fn timm_pipeline(pipeline: &Value, description: &mut Description) -> Result<()> 
     description.interpolation = text("interpolation")?.map(interpolation).transpose()?;
     let mode = text("crop_mode")?.unwrap_or("center");
     if !["center", "squash"].contains(&mode) {
-        bail!("`pretrained_cfg.crop_mode` is {mode}: center and squash are supported");
+        bail!("`pretrained_cfg.crop_mode` is {mode}: only center and squash are supported");
     }
     if let Some(crop) = pipeline.get("crop_pct").filter(|crop| !crop.is_null()) {
         let crop = crop.as_f64().context("`pretrained_cfg.crop_pct`: a number is needed")?;
@@ -108,7 +108,9 @@ fn interpolation(name: &str) -> Result<Interpolation> {
         "bicubic" => Ok(Interpolation::Bicubic),
         "lanczos" => Ok(Interpolation::Lanczos),
         other => {
-            bail!("`pretrained_cfg.interpolation` is {other}: bilinear, bicubic and lanczos are supported")
+            bail!(
+                "`pretrained_cfg.interpolation` is {other}: only bilinear, bicubic and lanczos are supported"
+            )
         }
     }
 }

@@ -173,7 +173,7 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
             }
         }
         _ => bail!(
-            "{value} is stated, and nothing of that name is known here: it may change what the model computes (remove it if it does not)"
+            "{value} is stated, but this key is not known here: it may change what the model computes (remove it if it does not)"
         ),
     }
     Ok(())
@@ -185,7 +185,7 @@ fn window(value: &Value) -> Result<usize> {
         Value::Array(sides) => {
             let sides = sides.iter().map(side).collect::<Result<Vec<_>>>()?;
             let Some(first) = sides.first().filter(|first| sides.iter().all(|side| side == *first)) else {
-                bail!("{sides:?}: square windows, of one size in all stages, are supported");
+                bail!("{sides:?}: only square windows of one size in all stages are supported");
             };
             Ok(*first)
         }
@@ -201,7 +201,7 @@ fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     };
     if after_pooling != (facts.pool == Some(Pool::Mean)) {
         bail!(
-            "`fc_norm` is {after_pooling}: the mean of normalized tokens, or a norm after another pooling than the mean, is not supported"
+            "`fc_norm` is {after_pooling}: the mean of normalized tokens, or a norm after a pooling other than the mean, is not supported"
         );
     }
     Ok(())
@@ -214,7 +214,131 @@ fn check_head_width(arguments: &Map<String, Value>, facts: &Facts) -> Result<()>
     let (Some(dim), Some(heads)) = (facts.embed_dim, &facts.num_heads) else { return Ok(()) };
     let fits = |(stage, heads): (usize, &usize)| heads.checked_mul(width) == dim.checked_shl(stage as u32);
     if !heads.0.iter().enumerate().all(fits) {
-        bail!("`head_dim` is {width}: heads that are not together as wide as a token are not supported");
+        bail!("`head_dim` is {width}: heads that together are not as wide as a token are not supported");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+    use vitrine_models::{ImageSize, MlpKind};
+
+    use super::*;
+
+    /// What arguments state.
+    fn stated(arguments: Value) -> Result<Facts> {
+        let mut facts = Facts::default();
+        add(arguments.as_object().unwrap(), &mut facts)?;
+        Ok(facts)
+    }
+
+    #[test]
+    fn a_class_states_what_its_arguments_do_not() {
+        for (class, distilled, post_norm, layer_scale, class_depth) in [
+            ("VisionTransformer", Some(false), false, None, Some(0)),
+            ("VisionTransformerDistilled", Some(true), false, None, Some(0)),
+            ("Cait", Some(false), false, Some(true), None),
+            ("SwinTransformer", None, false, None, None),
+            ("SwinTransformerV2", None, true, None, None),
+        ] {
+            let facts = of_class(class).unwrap();
+            assert_eq!(
+                (facts.distillation_token, facts.residual_post_norm, facts.layer_scale, facts.class_depth),
+                (distilled, Some(post_norm), layer_scale, class_depth),
+                "{class}"
+            );
+        }
+        let error = of_class("Eva").unwrap_err().to_string();
+        assert!(error.contains("Eva") && CLASSES.iter().all(|(name, _)| error.contains(name)), "{error}");
+    }
+
+    #[test]
+    fn the_defaults_of_every_class_are_known() {
+        for (class, _) in CLASSES {
+            let facts = stated(Value::Object(defaults(class).unwrap())).unwrap();
+            assert_eq!(facts.image_size, Some(ImageSize::square(224)), "{class}");
+            assert_eq!(facts.mlp, Some(MlpKind::Gelu), "{class}");
+            let pool = if class.starts_with("Swin") { Pool::Mean } else { Pool::ClassToken };
+            assert_eq!(facts.pool, Some(pool), "{class}");
+        }
+    }
+
+    #[test]
+    fn arguments_become_facts() {
+        let none = Facts::default;
+        for (arguments, expected) in [
+            (
+                json!({ "img_size": [32, 48] }),
+                Facts { image_size: Some(ImageSize { height: 32, width: 48 }), ..none() },
+            ),
+            (json!({ "image_size": 32 }), Facts { image_size: Some(ImageSize::square(32)), ..none() }),
+            (json!({ "patch_size": [8, 8] }), Facts { patch_size: Some(8), ..none() }),
+            (
+                json!({ "in_chans": 1, "num_classes": 0 }),
+                Facts { channels: Some(1), num_classes: Some(0), ..none() },
+            ),
+            (
+                json!({ "hidden_dim": 96, "mlp_dim": 384 }),
+                Facts { embed_dim: Some(96), mlp_dim: Some(384), ..none() },
+            ),
+            (json!({ "num_layers": 4 }), Facts { depth: Some(4.into()), ..none() }),
+            (json!({ "depths": [2, 6] }), Facts { depth: Some([2, 6].into()), ..none() }),
+            (
+                json!({ "qkv_bias": false, "qk_norm": true }),
+                Facts { qkv_bias: Some(false), qk_norm: Some(true), ..none() },
+            ),
+            (json!({ "init_values": 1e-5 }), Facts { layer_scale: Some(true), ..none() }),
+            (
+                json!({ "class_token": false, "reg_tokens": 4 }),
+                Facts { class_token: Some(false), registers: Some(4), ..none() },
+            ),
+            (json!({ "no_embed_class": true }), Facts { prefix_position: Some(false), ..none() }),
+            (
+                json!({ "depth_token_only": 2, "mlp_ratio_token_only": 4 }),
+                Facts { class_depth: Some(2), ..none() },
+            ),
+            (json!({ "window_size": 7 }), Facts { window: Some(7), ..none() }),
+            (json!({ "window_size": [[7, 7], [7, 7]] }), Facts { window: Some(7), ..none() }),
+            (json!({ "pos_embed": "none" }), Facts { learned_position: Some(false), ..none() }),
+            (json!({ "global_pool": "map" }), Facts { pool: Some(Pool::Attention), ..none() }),
+            (json!({ "global_pool": "avg", "fc_norm": true }), Facts { pool: Some(Pool::Mean), ..none() }),
+            (json!({ "pretrained_window_sizes": [0, 0] }), none()),
+            // What is null says nothing, training does not matter here, and some arguments have their one value.
+            (json!({ "global_pool": null, "drop_path_rate": 0.1, "weight_init": "jax" }), none()),
+            (json!({ "pre_norm": false, "proj_bias": true, "block_fn": "Block" }), none()),
+        ] {
+            assert_eq!(stated(arguments.clone()).unwrap(), expected, "{arguments}");
+        }
+        let heads = json!({ "embed_dim": 96, "num_heads": [3, 6], "head_dim": 32 });
+        assert_eq!(stated(heads).unwrap().num_heads, Some([3, 6].into()));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_under_its_name() {
+        for (arguments, name) in [
+            (json!({ "surprise": 1 }), "surprise"),
+            (json!({ "pre_norm": true }), "pre_norm"),
+            (json!({ "proj_bias": false }), "proj_bias"),
+            (json!({ "norm_layer": "RmsNorm" }), "norm_layer"),
+            (json!({ "mlp_layer": "SwiGLUPacked" }), "mlp_layer"),
+            (json!({ "act_layer": "relu" }), "act_layer"),
+            (json!({ "pos_embed": "rope" }), "pos_embed"),
+            (json!({ "global_pool": "max" }), "global_pool"),
+            (json!({ "mlp_ratio_token_only": 2 }), "mlp_ratio_token_only"),
+            (json!({ "window_size": [[7, 7], [14, 14]] }), "window_size"),
+            (json!({ "window_size": [[7, 14]] }), "window_size"),
+            (json!({ "pretrained_window_sizes": [12, 6] }), "pretrained_window_sizes"),
+            (json!({ "patch_size": [8, 4] }), "patch_size"),
+            (json!({ "depth": -1 }), "depth"),
+            (json!({ "qkv_bias": 1 }), "qkv_bias"),
+            (json!({ "global_pool": "avg", "fc_norm": false }), "fc_norm"),
+            (json!({ "global_pool": "token", "fc_norm": true }), "fc_norm"),
+            (json!({ "embed_dim": 96, "num_heads": [3], "head_dim": 64 }), "head_dim"),
+        ] {
+            let error = format!("{:#}", stated(arguments.clone()).unwrap_err());
+            assert!(error.contains(&format!("`{name}`")), "{arguments}: {error}");
+        }
+    }
 }

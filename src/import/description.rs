@@ -28,3 +28,14 @@ pub(super) struct Description {
 pub(super) fn squash(crop: f64) -> ResizeRule {
     if crop < 1.0 { ResizeRule::SquashCrop { crop } } else { ResizeRule::Squash }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_image_is_not_cropped() {
+        assert_eq!(squash(0.875), ResizeRule::SquashCrop { crop: 0.875 });
+        assert_eq!(squash(1.0), ResizeRule::Squash);
+    }
+}

@@ -27,7 +27,7 @@ pub(super) fn read(
     let (mut account, tensors, _) = Account::of(layout, files, entries, notes)?;
     let reading = Reading { config: card.model, has_head: true, notes: Vec::new(), guesses: Vec::new() };
     check(&tensors, &reading).context(
-        "the file's header describes another model than its tensors make: they were changed since; state the architecture with --config",
+        "the file's header does not describe its tensors, which were changed since; state the architecture with --config",
     )?;
     let description = Description { classes: Some(card.classes), ..Description::default() };
     let classes = class_names(&reading, &description, options, &mut account.notes)?;

@@ -100,7 +100,7 @@ fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
         .get("problem_type")
         .is_some_and(|kind| *kind == "multi_label_classification" || *kind == "regression")
     {
-        bail!("`problem_type` {}: classes that exclude each other are supported", file["problem_type"]);
+        bail!("`problem_type` {}: only classes that exclude each other are supported", file["problem_type"]);
     }
     Ok(())
 }
@@ -136,7 +136,9 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     }
     // Swin's norms of patches and before merging have PyTorch's epsilon there, whatever is stated.
     if let Some(epsilon) = facts.norm_epsilon.filter(|epsilon| is_swin && *epsilon != 1e-5) {
-        bail!("`layer_norm_eps` is {epsilon}: Swin with norms of two kinds is not supported, and 1e-5 is");
+        bail!(
+            "`layer_norm_eps` is {epsilon}: only 1e-5 is supported, and Swin with norms of two kinds is not"
+        );
     }
     Ok(facts)
 }
@@ -188,7 +190,7 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
         "use_swiglu_ffn" | "use_absolute_embeddings" | "vision_use_head" | "pruned_heads" => {}
         _ if is_harmless(name) => {}
         _ => bail!(
-            "{value} is stated, and nothing of that name is known here: it may change what the model computes (remove it if it does not)"
+            "{value} is stated, but this key is not known here: it may change what the model computes (remove it if it does not)"
         ),
     }
     Ok(())
@@ -219,4 +221,125 @@ pub(super) fn is_one(file: &Map<String, Value>) -> bool {
     let kind = file.get("model_type");
     kind.is_some_and(|kind| *kind != "timm_wrapper")
         || file.get("architectures").is_some_and(Value::is_array) && !file.contains_key("architecture")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+    use vitrine_models::{ImageSize, MlpKind};
+
+    use super::*;
+
+    fn stated(file: Value) -> Result<Facts> {
+        read(file.as_object().unwrap())
+    }
+
+    #[test]
+    fn every_kind_has_its_own_defaults() {
+        for (kind, epsilon, pool, registers, layer_scale) in [
+            ("vit", 1e-12, Pool::ClassToken, Some(0), Some(false)),
+            ("vit_msn", 1e-6, Pool::ClassToken, Some(0), Some(false)),
+            // Whether its second token is a register depends on the teacher.
+            ("deit", 1e-12, Pool::ClassToken, None, Some(false)),
+            ("dinov2", 1e-6, Pool::ClassToken, Some(0), Some(true)),
+            ("dinov2_with_registers", 1e-6, Pool::ClassToken, Some(4), Some(true)),
+            ("siglip_vision_model", 1e-6, Pool::Attention, Some(0), Some(false)),
+            ("swin", 1e-5, Pool::Mean, None, None),
+            ("swinv2", 1e-5, Pool::Mean, None, None),
+        ] {
+            let facts = stated(json!({ "model_type": kind })).unwrap();
+            assert_eq!(
+                (facts.norm_epsilon, facts.pool, facts.registers, facts.layer_scale),
+                (Some(epsilon), Some(pool), registers, layer_scale),
+                "{kind}"
+            );
+            assert_eq!(facts.residual_post_norm, Some(kind == "swinv2"), "{kind}");
+            assert_eq!(facts.window, kind.starts_with("swin").then_some(7), "{kind}");
+        }
+    }
+
+    #[test]
+    fn keys_become_facts_over_the_defaults() {
+        let facts = stated(json!({
+            "model_type": "vit", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 384,
+            "image_size": [32, 48], "patch_size": 8, "num_channels": 1, "qkv_bias": false, "hidden_act": "gelu_new",
+            "id2label": { "0": "cat", "1": "dog" }, "layer_norm_eps": null, "hidden_dropout_prob": 0.1,
+        }))
+        .unwrap();
+        assert_eq!(
+            (facts.embed_dim, facts.depth, facts.num_heads),
+            (Some(96), Some(2.into()), Some(3.into()))
+        );
+        assert_eq!((facts.mlp_dim, facts.patch_size, facts.channels), (Some(384), Some(8), Some(1)));
+        assert_eq!(facts.image_size, Some(ImageSize { height: 32, width: 48 }));
+        assert_eq!((facts.qkv_bias, facts.mlp), (Some(false), Some(MlpKind::GeluTanh)));
+        assert_eq!((facts.num_classes, facts.norm_epsilon), (Some(2), Some(1e-12)));
+        // Swin's hidden size is the last stage's, and the text half of SigLIP says nothing of images.
+        let swin = stated(json!({ "model_type": "swin", "embed_dim": 48, "hidden_size": 384 })).unwrap();
+        assert_eq!(swin.embed_dim, Some(48));
+        let siglip = json!({ "model_type": "siglip", "vision_config": { "hidden_size": 96 }, "text_config": { "hidden_size": 7 } });
+        assert_eq!(stated(siglip).unwrap().embed_dim, Some(96));
+    }
+
+    #[test]
+    fn a_teacher_makes_a_second_head_and_without_one_its_token_is_a_register() {
+        for (class, distilled, registers) in [
+            ("DeiTForImageClassification", Some(false), Some(1)),
+            ("DeiTForImageClassificationWithTeacher", Some(true), Some(0)),
+            ("DeiTModel", None, None),
+        ] {
+            let facts = stated(json!({ "model_type": "deit", "architectures": [class] })).unwrap();
+            assert_eq!((facts.distillation_token, facts.registers), (distilled, registers), "{class}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_under_its_name() {
+        for (file, name) in [
+            (json!({ "hidden_size": 96 }), "`model_type`"),
+            (json!({ "model_type": "resnet" }), "resnet"),
+            (json!({ "model_type": "beit" }), "relative positions"),
+            (json!({ "model_type": "dinov3_vit" }), "rotary positions"),
+            (json!({ "model_type": "siglip2" }), "siglip2"),
+            (
+                json!({ "model_type": "vit", "architectures": ["ViTForMaskedImageModeling"] }),
+                "`architectures`",
+            ),
+            (json!({ "model_type": "vit", "problem_type": "regression" }), "`problem_type`"),
+            (json!({ "model_type": "vit", "surprise": 1 }), "`surprise`"),
+            (json!({ "model_type": "vit", "hidden_act": "relu" }), "`hidden_act`"),
+            (json!({ "model_type": "vit", "patch_size": [8, 4] }), "`patch_size`"),
+            (json!({ "model_type": "vit", "pruned_heads": { "0": [1] } }), "`pruned_heads`"),
+            (json!({ "model_type": "vit", "quantization_config": {} }), "`quantization_config`"),
+            (json!({ "model_type": "vit", "id2label": 3 }), "`id2label`"),
+            (json!({ "model_type": "dinov2", "use_swiglu_ffn": true }), "`use_swiglu_ffn`"),
+            (
+                json!({ "model_type": "siglip", "vision_config": { "vision_use_head": false } }),
+                "`vision_use_head`",
+            ),
+            (json!({ "model_type": "swin", "use_absolute_embeddings": true }), "`use_absolute_embeddings`"),
+            (json!({ "model_type": "swin", "layer_norm_eps": 1e-6 }), "`layer_norm_eps`"),
+            (
+                json!({ "model_type": "swinv2", "pretrained_window_sizes": [12, 12, 12, 6] }),
+                "`pretrained_window_sizes`",
+            ),
+        ] {
+            let error = format!("{:#}", stated(file.clone()).unwrap_err());
+            assert!(error.contains(name), "{file}: {error}");
+        }
+    }
+
+    #[test]
+    fn transformers_files_are_told_from_timms() {
+        for (file, is_theirs) in [
+            (json!({ "model_type": "vit" }), true),
+            (json!({ "architectures": ["ViTModel"] }), true),
+            (json!({ "model_type": "timm_wrapper", "architecture": "vit_tiny_patch16_224" }), false),
+            (json!({ "architecture": "vit_tiny_patch16_224", "architectures": ["TimmWrapper"] }), false),
+            (json!({ "embed_dim": 96 }), false),
+        ] {
+            assert_eq!(is_one(file.as_object().unwrap()), is_theirs, "{file}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Other libraries' weights: read, recognized, accounted for key by key, and turned into a model of ours.
 
+mod account;
 mod classes;
 mod config_file;
 mod constructor;
@@ -28,6 +29,7 @@ use vitrine_models::{ModelConfig, VisionTransformer};
 use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
+pub use account::Account;
 use classes::class_names;
 use description::Description;
 use windows::Windows;
@@ -37,7 +39,7 @@ use windows::Windows;
 pub struct Options {
     /// Whose names the keys are; told from the keys if left out.
     pub layout: Option<Layout>,
-    /// The model's configuration as its library writes it, a preset's name, or timm's; `config.json` beside the weights if left out.
+    /// The model's configuration as its library writes it, a preset's name, or timm's; `config.json` next to the weights if left out.
     pub config: Option<String>,
     /// Attention heads, one number per stage.
     pub heads: Option<Vec<usize>>,
@@ -72,23 +74,6 @@ pub struct Imported {
     pub has_head: bool,
     /// Where everything came from.
     pub account: Account,
-}
-
-/// What became of every key, and what was found where.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Account {
-    /// Whose names the keys are.
-    pub layout: Layout,
-    /// The files of weights.
-    pub files: Vec<PathBuf>,
-    /// Keys that the model is made of.
-    pub used: usize,
-    /// Keys that no model computes with, and why.
-    pub unused: Vec<(String, &'static str)>,
-    /// Where facts come from that are not in the weights, a line each.
-    pub notes: Vec<String>,
-    /// Guesses that change the logits, a line each, with the way to state what was guessed.
-    pub warnings: Vec<String>,
 }
 
 /// Reads `source`: a file of weights, or a folder as Hugging Face and timm write it.
@@ -134,7 +119,7 @@ fn check_image_size(description: &Description, reading: &Reading) -> Result<()> 
     let size = reading.config.image_size;
     match description.image_size.filter(|stated| reading.has_head && *stated != [size.height, size.width]) {
         Some([height, width]) => {
-            bail!("the preprocessing makes images of {height}x{width}, and the model is one for {size}")
+            bail!("the preprocessing makes images of {height}x{width}, but the model expects {size}")
         }
         None => Ok(()),
     }
@@ -146,7 +131,7 @@ fn with_windows(stated: &Facts, tables: &Windows) -> Result<Facts> {
         && stated < table
     {
         bail!(
-            "the configuration states windows of {stated}, and stored tables are those of windows of {table}"
+            "the configuration states windows of {stated}, but the stored tables are for windows of {table}"
         );
     }
     Ok(Facts { window: stated.window.or(tables.largest), last_window: tables.last, ..stated.clone() })
@@ -214,7 +199,7 @@ fn check(tensors: &[NamedTensor], reading: &Reading) -> Result<()> {
 fn recognize(entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
     let names = || entries.iter().map(|entry| entry.name.as_str());
     if let Some((name, part)) = foreign::part(names().filter(|name| weights::unused(name).is_none())) {
-        bail!("`{name}` is of a model with {part}, which is not supported");
+        bail!("`{name}` belongs to a model with {part}, which is not supported");
     }
     let told = Layout::recognize(names().collect::<Vec<_>>());
     match (wanted, told) {
@@ -225,7 +210,7 @@ fn recognize(entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
         (None, None) => {
             let first: Vec<&str> = names().take(5).collect();
             bail!(
-                "no layout that is known has these keys ({}, ...); {} are known, for Vision Transformers and Swin; --layout names one",
+                "no known layout has these keys ({}, ...); {} are known, for Vision Transformers and Swin; --layout chooses one",
                 first.join(", "),
                 Layout::ALL.map(Layout::name).join(", ")
             )
@@ -259,7 +244,7 @@ impl Files {
         for path in &self.weights {
             let file = weights_file::open(path)?;
             if ModelCard::is_in(&file.metadata) {
-                bail!("{}: this is a model of vitrine already", path.display());
+                bail!("{}: this is already a vitrine model", path.display());
             }
             exported = exported.or(ModelCard::exported_in(&file.metadata, path)?);
             notes.extend(file.part);

@@ -37,7 +37,7 @@ pub(super) fn choose(
     .collect();
     if !missing.is_empty() {
         notes.push(format!(
-            "{}: not stated; taken as {}: state it with `vitrine import --mean`, `--std` and `--crop`, or in preprocessor_config.json",
+            "{}: not stated, so {} is assumed: state it with `vitrine import --mean`, `--std` and `--crop`, or in preprocessor_config.json",
             missing.join(", "),
             usual.why
         ));

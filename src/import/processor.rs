@@ -100,7 +100,7 @@ fn apply(
     if let Some(factor) = stated(file, "rescale_factor") {
         let factor = factor.as_f64().context("`rescale_factor`: a number is needed")?;
         if (factor * 255.0 - 1.0).abs() > 1e-6 {
-            bail!("`rescale_factor` is {factor}: 1/255 is supported");
+            bail!("`rescale_factor` is {factor}: only 1/255 is supported");
         }
     }
     // PIL's numbers of filters.
@@ -111,7 +111,7 @@ fn apply(
         Some(Some(3)) => Interpolation::Bicubic,
         Some(_) => {
             bail!(
-                "`resample` is {}: 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are supported",
+                "`resample` is {}: only 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are supported",
                 file["resample"]
             )
         }
@@ -140,7 +140,7 @@ fn class_of(file: &Map<String, Value>, model_type: impl Fn() -> Option<String>) 
     known.with_context(|| {
         let names: Vec<&str> = CLASSES.iter().map(|class| class.name).collect();
         format!(
-            "`image_processor_type` is {name}: what it does is not known; those of {} are",
+            "`image_processor_type` is {name}: what it does is not known here; only those of {} are known",
             names.join(", ")
         )
     })
@@ -161,7 +161,7 @@ fn flag(file: &Map<String, Value>, key: &str, usual: bool) -> Result<bool> {
 fn steps(file: &Map<String, Value>) -> Result<()> {
     for step in ["do_resize", "do_rescale"] {
         if !flag(file, step, true)? {
-            bail!("`{step}` is false: images of the right size and scale alone are not supported");
+            bail!("`{step}` is false: a processor that leaves this step out is not supported");
         }
     }
     for key in file.keys().filter(|key| key.starts_with("do_")) {
@@ -201,7 +201,7 @@ fn resizing(file: &Map<String, Value>, class: &Class) -> Result<(ResizeRule, [f6
         Size::Both(sides) => (sides, crop.unwrap_or(sides)),
         Size::Shorter(side) => match crop {
             Some(crop) if crop[0] == crop[1] => ([side; 2], crop),
-            Some(_) => bail!("`crop_size` is no square, and `size` names the shorter side: not supported"),
+            Some(_) => bail!("`crop_size` is not square, and `size` names the shorter side: not supported"),
             None => bail!(
                 "`size` names the shorter side, and nothing is cropped: images of changing shapes are not supported"
             ),
@@ -215,7 +215,7 @@ fn resizing(file: &Map<String, Value>, class: &Class) -> Result<(ResizeRule, [f6
         return Ok((ResizeRule::ShorterSide { crop: share }, inner));
     }
     if (inner[1] / scaled[1] - share).abs() > 1e-6 {
-        bail!("`crop_size` and `size` have other shapes, which is not supported");
+        bail!("`crop_size` and `size` have different shapes, which is not supported");
     }
     let rule = if share < 1.0 { ResizeRule::SquashCrop { crop: share } } else { ResizeRule::Squash };
     Ok((rule, inner))
@@ -240,7 +240,7 @@ fn size_of(size: &Value, class: &Class) -> Result<Size> {
     match (both(size), side(size.get("shortest_edge")), stated_in(size, "longest_edge")) {
         (Some(sides), ..) => Ok(Size::Both(sides)),
         (None, Some(shorter), false) => Ok(Size::Shorter(shorter)),
-        _ => bail!("`size` is {size}: height and width, or shortest_edge alone are supported"),
+        _ => bail!("`size` is {size}: only height and width, or shortest_edge alone, are supported"),
     }
 }
 
@@ -360,7 +360,7 @@ mod tests {
             (r#"{"size": {"shortest_edge": 224, "longest_edge": 300}}"#, "`size`"),
             (
                 r#"{"size": {"shortest_edge": 256}, "do_center_crop": true, "crop_size": {"height": 224, "width": 192}}"#,
-                "`crop_size` is no square",
+                "`crop_size` is not square",
             ),
             (r#"{"image_processor_type": "DPTImageProcessor"}"#, "DPTImageProcessor"),
         ] {

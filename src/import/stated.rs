@@ -32,7 +32,7 @@ pub(super) fn describe(
     };
     if let Some(theirs) = description.layout.filter(|theirs| *theirs != layout) {
         bail!(
-            "the configuration is one of {}, and the names of the tensors are those of {}",
+            "the configuration is one of {}, but the names of the tensors are those of {}",
             theirs.name(),
             layout.name()
         );
@@ -55,7 +55,7 @@ fn of_config(named: &str) -> Result<Description> {
         }
         None => {
             return config_file::read(Path::new(named)).with_context(|| {
-                format!("--config {named}: a preset's name, timm's name of an architecture, or a configuration file is needed")
+                format!("--config {named}: a preset, timm's name for an architecture, or a configuration file is needed")
             });
         }
     };
@@ -77,13 +77,13 @@ fn of_file_name(files: &Files, layout: Layout, notes: &mut Vec<String>) -> Resul
     }
     if let Some(part) = timm_names::foreign_part(&stem) {
         bail!(
-            "{stem}: by the name of the file this is a model with {part}, which is not supported; --config FILE describes another"
+            "{stem}: according to the file name, this is a model with {part}, which is not supported; if it is another, describe it with --config FILE"
         );
     }
     let Some(named) = timm_names::begin(&stem) else { return Ok(Description::default()) };
-    notes.push(format!("taken for {} by the name of the file", named.name));
+    notes.push(format!("according to the file name, this is {}", named.name));
     let facts = timm_config::of_name(named.name)
-        .with_context(|| format!("{stem}: by the name of the file this is {}", named.name))?;
+        .with_context(|| format!("{stem}: according to the file name, this is {}", named.name))?;
     Ok(Description { facts, name: Some(named.name.to_owned()), ..Description::default() })
 }
 

@@ -41,7 +41,7 @@ pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     if let Some(pool) = file.get("global_pool").filter(|pool| !pool.is_null() && **pool != "")
         && Some(pool) != arguments.get("global_pool")
     {
-        bail!("`global_pool` is {pool}, and {name} has {}", arguments["global_pool"]);
+        bail!("`global_pool` is {pool}, but {name} has {}", arguments["global_pool"]);
     }
     facts(named.class, &arguments).context("`model_args`, and what the architecture stands for")
 }
@@ -63,7 +63,8 @@ pub(super) fn of_name(name: &str) -> Result<Facts> {
 fn find(name: &str) -> Result<&'static Named> {
     timm_names::find(name).with_context(|| match timm_names::foreign_part(name) {
         Some(part) => format!("a model with {part} is not supported"),
-        None => "timm's ViT, DeiT, DINOv2, SigLIP, CaiT, Swin and Swin v2 are supported, by the names that they have there".to_owned(),
+        None => "timm's ViT, DeiT, DINOv2, SigLIP, CaiT, Swin and Swin v2 are supported, under timm's names"
+            .to_owned(),
     })
 }
 
@@ -73,7 +74,7 @@ fn facts(class: &str, arguments: &Map<String, Value>) -> Result<Facts> {
     if class.starts_with("VisionTransformer") {
         facts.layer_scale.get_or_insert(false);
         if class.ends_with("Distilled") && facts.prefix_position == Some(false) {
-            bail!("`no_embed_class` is true: DeiT with a teacher has positions of its tokens");
+            bail!("`no_embed_class` is true: DeiT with a teacher has positions for its tokens");
         }
     }
     Ok(facts)
@@ -191,7 +192,7 @@ fn check_keys(part: &Map<String, Value>, known: &[&str]) -> Result<()> {
     let knows = |key: &str| known.contains(&key) || is_old && (PIPELINE.contains(&key) || TOP.contains(&key));
     match part.iter().find(|(key, value)| !value.is_null() && !knows(key)) {
         Some((key, value)) => bail!(
-            "`{key}`: {value} is stated, and nothing of that name is known here: it may change what the model computes (remove it if it \
+            "`{key}`: {value} is stated, but this key is not known here: it may change what the model computes (remove it if it \
              does not)"
         ),
         None => Ok(()),

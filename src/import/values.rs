@@ -21,7 +21,7 @@ pub(super) fn numbers(value: &Value) -> Result<Vec<usize>> {
 pub(super) fn side(value: &Value) -> Result<usize> {
     match numbers(value)?[..] {
         [side, ref others @ ..] if others.iter().all(|other| *other == side) => Ok(side),
-        _ => bail!("{value}: squares alone are supported"),
+        _ => bail!("{value}: only squares are supported"),
     }
 }
 
@@ -57,5 +57,60 @@ pub(super) fn activation(value: &Value) -> Result<MlpKind> {
         "gelu_tanh" | "GELUTanh" | "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" | "gelu_python_tanh"
         | "gelu_accurate" => Ok(MlpKind::GeluTanh),
         other => bail!("the activation {other} is not supported: GELU is, exact and in its tanh form"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        assert_eq!(number(&json!(3)).unwrap(), 3);
+        assert_eq!(numbers(&json!(3)).unwrap(), [3]);
+        assert_eq!(numbers(&json!([2, 2, 6])).unwrap(), [2, 2, 6]);
+        assert_eq!(real(&json!(4)).unwrap(), 4.0);
+        assert!(truth(&json!(true)).unwrap());
+        assert_eq!(text(&json!("learn")).unwrap(), "learn");
+        for value in [json!(-1), json!(1.5), json!("3"), json!(true), json!(null)] {
+            assert!(number(&value).is_err() && numbers(&value).is_err(), "{value}");
+        }
+        assert!(numbers(&json!([2, "2"])).is_err());
+        assert!(real(&json!("4")).is_err());
+        assert!(truth(&json!(1)).is_err());
+        assert!(text(&json!(1)).is_err());
+    }
+
+    #[test]
+    fn sides_are_those_of_squares_and_images_have_one_or_two() {
+        assert_eq!(side(&json!(16)).unwrap(), 16);
+        assert_eq!(side(&json!([16, 16])).unwrap(), 16);
+        for value in [json!([16, 8]), json!([])] {
+            assert!(side(&value).is_err(), "{value}");
+        }
+        assert_eq!(image_size(&json!(32)).unwrap(), ImageSize::square(32));
+        assert_eq!(image_size(&json!([32, 48])).unwrap(), ImageSize { height: 32, width: 48 });
+        for value in [json!([3, 32, 48]), json!([]), json!(16_385), json!([32, u64::MAX])] {
+            let error = image_size(&value).unwrap_err().to_string();
+            assert!(error.contains("image_size"), "{value}: {error}");
+        }
+    }
+
+    #[test]
+    fn activations_are_known_by_the_names_of_both_libraries() {
+        for (name, kind) in [
+            ("gelu", MlpKind::Gelu),
+            ("GELU", MlpKind::Gelu),
+            ("gelu_tanh", MlpKind::GeluTanh),
+            ("gelu_pytorch_tanh", MlpKind::GeluTanh),
+        ] {
+            assert_eq!(activation(&json!(name)).unwrap(), kind, "{name}");
+        }
+        for name in ["relu", "quick_gelu", "silu", ""] {
+            assert!(activation(&json!(name)).is_err(), "{name}");
+        }
     }
 }

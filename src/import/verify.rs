@@ -47,7 +47,7 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
     let text = read_text(path).with_context(|| format!("--verify {}", path.display()))?;
     let listed: Listed = serde_json::from_str(&text).with_context(|| {
         format!(
-            "--verify {}: needed is {{\"image\": \"a.png\", \"logits\": [...]}}, or a list of such objects",
+            "--verify {}: it must be {{\"image\": \"a.png\", \"logits\": [...]}}, or a list of such objects",
             path.display()
         )
     })?;
@@ -62,7 +62,7 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
         let image = one.image.display();
         if one.logits.len() != classes {
             bail!(
-                "--verify {}: {image} has {} logits, and the model {classes} classes",
+                "--verify {}: {image} has {} logits, but the model has {classes} classes",
                 path.display(),
                 one.logits.len()
             );

@@ -41,7 +41,7 @@ fn check_offsets(table: &Entry, side: usize) -> Result<()> {
     let same = stored.len() == usual.len() && stored.iter().zip(&usual).all(|(a, b)| (a - b).abs() < 1e-3);
     if !same {
         bail!(
-            "`{}` is not that of windows of {side}: windows that were enlarged after pre-training are not supported",
+            "`{}` is not for windows of {side}: windows that were enlarged after pre-training are not supported",
             table.name
         );
     }

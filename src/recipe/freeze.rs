@@ -24,7 +24,7 @@ impl FromStr for Freeze {
             number => number
                 .parse()
                 .map(Self::Blocks)
-                .map_err(|_| "write backbone, or the number of blocks from the input on".to_owned()),
+                .map_err(|_| "write backbone, or the number of blocks to freeze".to_owned()),
         }
     }
 }
@@ -32,7 +32,7 @@ impl FromStr for Freeze {
 impl fmt::Display for Freeze {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Backbone => f.write_str("all but the head is frozen"),
+            Self::Backbone => f.write_str("everything but the head is frozen"),
             Self::Blocks(count) => write!(f, "the tokenizer and the first {count} blocks are frozen"),
         }
     }

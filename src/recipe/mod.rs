@@ -54,7 +54,7 @@ pub struct Recipe {
     /// The part of a pretrained model that does not learn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
-    /// By which factor the learning rate falls with every block from the head towards the input (Bao et al. 2022, BEiT,
+    /// By which factor the learning rate falls with every block from the head toward the input (Bao et al. 2022, BEiT,
     /// appendix H); 1 is the same for all.
     pub layer_decay: f64,
     /// Epochs without a better validation result after which the run stops; 0 never stops early.
@@ -141,12 +141,12 @@ impl Recipe {
         }
         if self.freeze == Some(Freeze::Backbone) && self.layer_decay < 1.0 {
             bail!(
-                "`layer_decay` (--layer-decay) has no effect where the backbone is frozen and the head alone learns: leave it out"
+                "`layer_decay` (--layer-decay) has no effect if the backbone is frozen, because only the head learns: leave it out"
             );
         }
         if self.freeze == Some(Freeze::Backbone) && self.gradient_checkpointing {
             bail!(
-                "`gradient_checkpointing` (--gradient-checkpointing) saves nothing where the backbone is frozen, as nothing of it is kept: leave it out"
+                "`gradient_checkpointing` (--gradient-checkpointing) saves nothing if the backbone is frozen, because frozen blocks store no activations: leave it out"
             );
         }
         self.augmentation.validate().context("`augmentation`")?;

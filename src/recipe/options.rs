@@ -14,17 +14,16 @@ use crate::bounds::{self, within};
 /// What a user may state in place of the recipe's values. All of it may be left out.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct RecipeArgs {
-    /// Keep a part of the pretrained model as it is: backbone (all but the head, a linear probe), or a number of blocks
-    /// from the input on.
+    /// Freeze part of the pretrained model: backbone (everything but the head: a linear probe), or the first N blocks.
     #[arg(long, value_name = "backbone|N", requires = "pretrained")]
     pub freeze: Option<Freeze>,
-    /// Factor by which the learning rate falls with every block from the head towards the input.
+    /// Multiply the learning rate by this for each block from the head toward the input.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::FACTOR))]
     pub layer_decay: Option<f64>,
     /// Images per step.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     pub batch_size: Option<usize>,
-    /// The highest learning rate.
+    /// Peak learning rate.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
     pub learning_rate: Option<f64>,
     /// Weight decay.
@@ -33,10 +32,11 @@ pub struct RecipeArgs {
     /// Stop after this many epochs without a better validation result.
     #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     pub patience: Option<usize>,
-    /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
+    /// Fail if more than this share of a split's images is unreadable; a few are always tolerated, unless this is 0.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     pub bad_file_limit: Option<f64>,
-    /// Compute each block again in the backward pass instead of keeping what it computed: less memory, a third more work.
+    /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third more
+    /// computation.
     #[arg(long)]
     pub gradient_checkpointing: bool,
 }
@@ -77,7 +77,7 @@ pub struct LengthArgs {
     /// Passes over the training images.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
     pub epochs: Option<usize>,
-    /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. A run by the clock cannot be
+    /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. Such a run cannot be
     /// repeated bit for bit.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,

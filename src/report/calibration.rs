@@ -18,22 +18,22 @@ pub(super) fn section(bins: &[ReliabilityBin]) -> String {
     }
     let error = expected_calibration_error(bins);
     let gap: f64 = bins.iter().map(|bin| bin.count as f64 * (bin.confidence - bin.accuracy)).sum();
-    let tendency = if gap > 0.0 { "more" } else { "less" };
+    let tendency = if gap > 0.0 { "above" } else { "below" };
     let body = format!(
         r#"<div class="side-by-side">
 <div class="plot">{}</div>
 <div>
 <p class="figure-number">{error:.3}</p>
 <p>expected calibration error, over {} bins</p>
-<p class="note">A bar that reaches the diagonal is a confidence that can be taken at its word.
-On average this model is {} {tendency} sure than it is right.
-The paler a bar, the fewer the samples.</p>
+<p class="note">Where a bar reaches the diagonal, the confidence matches the accuracy.
+On average, this model's confidence is {} {tendency} its accuracy.
+Paler bars have fewer samples.</p>
 </div>
 </div>
 "#,
         diagram(bins, samples),
         bins.len(),
-        percent(gap.abs() / samples as f64).replace(" %", " points"),
+        percent(gap.abs() / samples as f64).replace('%', " points"),
     );
     html_section("Calibration", &body)
 }
@@ -49,8 +49,8 @@ fn diagram(bins: &[ReliabilityBin], samples: usize) -> String {
             let (right, bottom) = (x(1.0), y(0.0));
             format!(
                 r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{h}" y2="{h}" />
-<text class="tick" x="{}" y="{}" text-anchor="end">{label} %</text>
-<text class="tick" x="{v}" y="{}" text-anchor="middle">{label} %</text>
+<text class="tick" x="{}" y="{}" text-anchor="end">{label}%</text>
+<text class="tick" x="{v}" y="{}" text-anchor="middle">{label}%</text>
 "#,
                 LEFT - 6.0,
                 h + 4.0,
@@ -85,7 +85,7 @@ fn bar(bin: &ReliabilityBin, samples: usize) -> String {
     let width = SIDE * (upper - lower) - 2.0;
     let height = (SIDE * accuracy).max(1.0);
     let title = format!(
-        "{count} samples with confidence {:.0}–{:.0} %: mean confidence {}, accuracy {}",
+        "{count} samples with confidence {:.0}–{:.0}%: mean confidence {}, accuracy {}",
         100.0 * lower,
         100.0 * upper,
         percent(*confidence),

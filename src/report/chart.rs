@@ -21,7 +21,7 @@ pub(super) enum Unit {
     Percent,
 }
 
-/// One line: a value an epoch, `None` where there is none.
+/// One line: a value per epoch, `None` where there is none.
 pub(super) struct Series {
     /// Its name, which is also its style class.
     name: &'static str,
@@ -95,7 +95,7 @@ impl Axis {
         let decimals = (-exponent(scale * self.step)).max(0.0);
         let size = self.low.abs().max(self.high.abs());
         match unit {
-            Unit::Percent => format!("{:.*} %", decimals as usize, 100.0 * value),
+            Unit::Percent => format!("{:.*}%", decimals as usize, 100.0 * value),
             // The first tick may be off zero by a rounding error.
             _ if value.abs() < 1e-6 * self.step => "0".to_owned(),
             _ if !(1e-2..1e5).contains(&size) => {
@@ -113,7 +113,7 @@ impl LineChart<'_> {
         let Some(y_axis) = self.y_axis() else {
             return format!(
                 r#"<figure class="chart">
-{caption}<p class="note">No value is a number.</p>
+{caption}<p class="note">All values are NaN or infinite.</p>
 </figure>
 "#
             );
@@ -324,7 +324,7 @@ mod tests {
         let rate = Axis::covering(0.0, 3e-5, 5.0, 0.0);
         assert_eq!(rate.label(2e-5, Unit::FromZero), "2e-5");
         let accuracy = Axis::covering(0.981, 0.9833, 5.0, 0.0);
-        assert_eq!(accuracy.label(0.982, Unit::Percent), "98.20 %");
+        assert_eq!(accuracy.label(0.982, Unit::Percent), "98.20%");
         let loss = Axis::covering(1e6, 5e6, 5.0, 0.0);
         assert_eq!(loss.label(2e6, Unit::Number), "2e6");
     }
@@ -381,6 +381,6 @@ mod tests {
             series: vec![Series::new("train", vec![Some(f64::NAN)])],
             best: Some(1),
         };
-        assert!(chart.render().contains("No value is a number."));
+        assert!(chart.render().contains("All values are NaN or infinite."));
     }
 }

@@ -66,7 +66,7 @@ fn matrix_box(metrics: &Metrics, layout: &Layout) -> String {
         r#"<div class="matrix-box">
 <div class="scroll" tabindex="0">{}</div>
 {}<p class="note">Rows are the true classes, columns the predictions;
-color is the share of the row.{part}{hint}</p>
+color shows the share of the row.{part}{hint}</p>
 </div>
 "#,
         matrix(metrics, layout),
@@ -213,7 +213,7 @@ fn key() -> String {
     };
     format!(
         r#"<p class="key"><span>right {}</span> <span>wrong {}</span> 
-<span class="muted">1, 10, 25, 50, 100 % of the row</span></p>
+<span class="muted">1, 10, 25, 50, 100% of the row</span></p>
 "#,
         swatches("hit"),
         swatches("miss")
@@ -224,7 +224,7 @@ fn key() -> String {
 fn pairs(metrics: &Metrics) -> String {
     let pairs = metrics.most_confused(LISTED_PAIRS);
     if pairs.is_empty() {
-        return "<p>None: no class was taken for another.</p>\n".to_owned();
+        return "<p>None: no class was mistaken for another.</p>\n".to_owned();
     }
     let row = |pair: &ConfusedPair| {
         let (from, to) = (&metrics.per_class[pair.truth], &metrics.per_class[pair.predicted]);

@@ -29,8 +29,8 @@ pub(super) fn section(mistakes: &[Mistake]) -> String {
     }
     let figures: String = mistakes.iter().map(figure).collect();
     let body = format!(
-        r#"<p class="note">Wrong answers about which the model was most sure.
-Wrong labels often show up here first.</p>
+        r#"<p class="note">The wrong predictions with the highest confidence.
+Mislabeled images often show up here first.</p>
 <div class="gallery">
 {figures}</div>
 "#
@@ -44,7 +44,7 @@ fn figure(mistake: &Mistake) -> String {
     let file = escape_short(name.rsplit(['/', '\\']).next().unwrap_or(name), NAME_WIDTH);
     let (name, truth, predicted) =
         (escape(name), escape_short(truth, NAME_WIDTH), escape_short(predicted, NAME_WIDTH));
-    let source = image.element(&format!("{truth}, taken for {predicted}"));
+    let source = image.element(&format!("{truth}, mistaken for {predicted}"));
     let confidence = percent(*confidence);
     format!(
         r#"<figure title="{name}">

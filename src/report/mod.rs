@@ -117,7 +117,7 @@ fn key_result(metrics: &Metrics, report: &Report) -> String {
         r#"<div class="result">
 <p class="hero">{top1}</p>
 <p class="hero-note"><strong>top-1 accuracy</strong> on {split}<br />
-95 % interval {interval} <span class="muted">(Wilson, for {samples} samples)</span></p>
+95% interval {interval} <span class="muted">(Wilson, for {samples} samples)</span></p>
 </div>
 <dl class="tiles">
 {tiles}</dl>

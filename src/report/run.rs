@@ -68,7 +68,7 @@ pub fn of_run(
     let verdicts = Verdict::of(&result.metrics, &progress.history, validation_images);
     let split_name = match split {
         Split::Test => "the test split",
-        Split::Val | Split::Train => "the validation split, by which the best epoch was chosen",
+        Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
     };
     let title = format!("{} on {}", config.model_name, dataset.info.name);
     let html = render(&Report {
@@ -88,7 +88,7 @@ pub fn of_run(
         bad_files.judge(config.recipe.bad_file_limit, *split, &predicted.bad, samples.len())?;
     }
     let line = format!(
-        "top-1 {} on {split_name} (95 % interval {}, {} images), best epoch {}",
+        "top-1 {} on {split_name} (95% interval {}, {} images), best epoch {}",
         percent(result.metrics.top1),
         interval(result.metrics.top1_interval),
         result.metrics.samples,
@@ -109,9 +109,9 @@ fn summary(
     let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
     vec![
         fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
-        fact("Images", format!("{train} for training, {val} for validation, {test} for the test")),
+        fact("Images", format!("{train} training, {val} validation, and {test} test images")),
         fact("Model", format!("{}, {parameters} parameters", config.model_name)),
-        fact("Images", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
+        fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
         fact("Device", format!("{} ({})", device.name, device.hardware())),
         fact("Epochs", progress.epoch.to_string()),
         fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),

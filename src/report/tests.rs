@@ -149,7 +149,7 @@ fn the_page_says_what_a_result_is_worth() {
     let page = checked(&run.report());
     assert!(
         page.contains("<p class=\"warning\">at chance: ")
-            && page.contains("<p class=\"warning\">over-fitted: ")
+            && page.contains("<p class=\"warning\">overfitted: ")
     );
 }
 
@@ -206,7 +206,9 @@ fn numbers_that_are_none() {
     run.reliability = reliability(&predictions);
     run.verdicts = Verdict::of(&run.metrics, &run.history, 1);
     let page = checked(&run.report());
-    assert!(page.contains("No value is a number.") && page.contains("NaN or infinity for 1 images"));
+    assert!(
+        page.contains("All values are NaN or infinite.") && page.contains("NaN or infinity for 1 images")
+    );
     run.metrics = Metrics::compute(&Predictions::new(3), &names(3));
     assert!(checked(&run.report()).contains("<p class=\"hero\">n/a</p>"));
 }

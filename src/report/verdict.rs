@@ -52,7 +52,7 @@ impl Verdict {
         match self {
             Self::AtChance { .. } => "at chance",
             Self::StillImproving { .. } => "still improving",
-            Self::Overfitted { .. } => "over-fitted",
+            Self::Overfitted { .. } => "overfitted",
             Self::NotFinite { .. } => "logits that are not finite",
         }
     }
@@ -65,20 +65,18 @@ impl fmt::Display for Verdict {
         match self {
             Self::AtChance { chance, measured: (top1, images) } if top1 > chance => write!(
                 f,
-                "{} on {images} images cannot be told from the {} of answers that know nothing of them; measure on more \
-                 images, or train for longer",
+                "{} on {images} images is not distinguishable from chance ({}); measure on more images, or train longer",
                 percent(*top1),
                 percent(*chance)
             ),
             Self::AtChance { chance, .. } => write!(
                 f,
-                "answers that know nothing of the images would be right for {}; the model has learned nothing that \
-                 these images can show",
+                "chance alone would give {}; the model has learned nothing that these images can show",
                 percent(*chance)
             ),
             Self::StillImproving { epoch, accuracies: [before, after] } => write!(
                 f,
-                "the last epoch was the best one, and validation rose from {} after epoch {epoch} to {}; \
+                "the last epoch was the best, and validation accuracy rose from {} after epoch {epoch} to {}; \
                  a longer run (--resume with --epochs or --time) is likely to help",
                 percent(*before),
                 percent(*after)
@@ -193,10 +191,10 @@ mod tests {
             assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
         }
         let sentence = Verdict::of(&metrics([[95, 0], [5, 0]]), &[], 0)[0].to_string();
-        assert!(sentence.starts_with("at chance: answers") && sentence.contains("95.0 %"), "{sentence}");
+        assert!(sentence.starts_with("at chance: chance alone") && sentence.contains("95.0%"), "{sentence}");
         // All right, but too few to say so.
         let sentence = Verdict::of(&metrics([[2, 0], [0, 1]]), &[], 0)[0].to_string();
-        assert!(sentence.starts_with("at chance: 100.0 % on 3 images cannot be told"), "{sentence}");
+        assert!(sentence.starts_with("at chance: 100.0% on 3 images is not"), "{sentence}");
     }
 
     #[test]
@@ -205,7 +203,7 @@ mod tests {
         let rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6), (1.0, 1.1, 0.7)]);
         assert_eq!(names(&good, &rising), ["still improving"]);
         let sentence = Verdict::of(&good, &rising, 1000)[0].to_string();
-        assert!(sentence.contains("from 60.0 % after epoch 3 to 70.0 %"), "{sentence}");
+        assert!(sentence.contains("from 60.0% after epoch 3 to 70.0%"), "{sentence}");
         // With ten images, a tenth more is no rise; neither is a plateau, nor a best epoch before the last.
         assert!(Verdict::of(&good, &rising, 10).is_empty());
         for over in [
@@ -221,7 +219,7 @@ mod tests {
     fn a_loss_that_rises_in_validation_alone_is_called_so() {
         let good = metrics([[50, 0], [0, 50]]);
         let overfitted = history(&[(2.0, 2.0, 0.6), (1.0, 1.2, 0.7), (0.5, 1.3, 0.69), (0.1, 1.5, 0.68)]);
-        assert_eq!(names(&good, &overfitted), ["over-fitted"]);
+        assert_eq!(names(&good, &overfitted), ["overfitted"]);
         let sentence = Verdict::of(&good, &overfitted, 1000)[0].to_string();
         assert!(sentence.contains("1.200 in epoch 2 to 1.500"), "{sentence}");
         for fine in [

@@ -1,4 +1,4 @@
-//! How many unreadable images a run puts up with, in each of its splits.
+//! How many unreadable images a run tolerates, in each of its splits.
 
 use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Split};
@@ -16,7 +16,7 @@ pub struct BadFiles {
 
 impl BadFiles {
     /// Judges the unreadable images of a split of `total`, and tells the user of them once. `limit` is the share that is
-    /// put up with; 0 lets nothing pass.
+    /// tolerated; 0 lets nothing pass.
     ///
     /// # Errors
     /// When they are more than the limit allows; the message names the first.
@@ -33,7 +33,7 @@ impl BadFiles {
         );
         if bad.len() > allowed(total, limit) {
             bail!(
-                "{summary}\nmore than the limit of {:.1} % and the few that pass in any case: mend or remove them \
+                "{summary}\nmore than the limit of {:.1}% plus the few always tolerated: repair or remove them \
                  (`vitrine inspect` lists all), or raise --bad-file-limit",
                 100.0 * limit
             );

@@ -1,6 +1,6 @@
 //! What resuming needs, written so that a crash at any moment leaves the previous state or the new one.
 //!
-//! `last/` holds one folder a saved state and the file `current`, which names the valid one and is replaced by
+//! `last/` holds one folder per saved state and the file `current`, which names the valid one and is replaced by
 //! renaming. No folder is ever written twice, and none is removed before `current` names another.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Progress {
     pub best: Option<Validation>,
     /// Epochs since then.
     pub stale_epochs: usize,
-    /// One row an epoch.
+    /// One row per epoch.
     pub history: Vec<EpochRow>,
     /// Whether the run has come to its end, which is that of `length`.
     pub finished: bool,
@@ -205,15 +205,15 @@ pub fn locate(run: &Path) -> Result<PathBuf> {
     let root = run.join(FOLDER);
     let Ok(name) = fs::read_to_string(root.join(CURRENT)) else {
         bail!(
-            "--resume {run}: nothing was saved there yet ({FOLDER}/{CURRENT} is not there): begin the run again with --output {run}",
+            "--resume {run}: nothing was saved there yet ({FOLDER}/{CURRENT} does not exist): start the run again with --output {run}",
             run = run.display()
         );
     };
     let folder = root.join(name.trim());
     if name.trim().is_empty() || !folder.is_dir() {
         bail!(
-            "--resume {run}: {FOLDER}/{CURRENT} names the state `{name}`, which is not there; write the name of a folder in {FOLDER} into it, \
-             or begin a new run, with --pretrained {run} to keep what its best model has learned",
+            "--resume {run}: {FOLDER}/{CURRENT} names the state `{name}`, which does not exist; write the name of a folder in {FOLDER} into it, \
+             or start a new run with --pretrained {run} to keep what its best model has learned",
             run = run.display(),
             name = name.trim()
         );
@@ -257,7 +257,7 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
     };
     read().with_context(|| {
         format!(
-            "{}: the checkpoint cannot be read; begin a new run, with --pretrained {} to keep what its best model has learned",
+            "{}: the checkpoint cannot be read; start a new run with --pretrained {} to keep what its best model has learned",
             folder.display(),
             run.display()
         )

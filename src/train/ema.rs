@@ -45,3 +45,107 @@ impl ModuleMapper for Blend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::Device;
+    use vitrine_models::{ModelConfig, preset};
+
+    use super::*;
+    use crate::recipe::Freeze;
+    use crate::train::layers::Layers;
+
+    /// Sets every parameter to one number.
+    struct Fill(f32);
+
+    impl ModuleMapper for Fill {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let shape: [usize; D] = param.val().dims();
+            let device = param.lazy_device();
+            let filled = Tensor::<D>::full(shape, self.0, &device);
+            Param::initialized(param.id, if device.is_autodiff() { filled.require_grad() } else { filled })
+        }
+    }
+
+    /// What is known of every parameter of a model.
+    #[derive(Default)]
+    struct Found {
+        ids: Vec<ParamId>,
+        values: Vec<Vec<f32>>,
+        learn: Vec<bool>,
+        on_autodiff: Vec<bool>,
+    }
+
+    impl ModuleVisitor for Found {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let value = param.val();
+            self.ids.push(param.id);
+            self.learn.push(value.is_require_grad());
+            self.on_autodiff.push(value.device().is_autodiff());
+            self.values.push(value.into_data().try_into_vec_as::<f32>().unwrap());
+        }
+    }
+
+    fn found(model: &VisionTransformer) -> Found {
+        let mut found = Found::default();
+        model.visit(&mut found);
+        found
+    }
+
+    /// A small model in training.
+    fn model() -> VisionTransformer {
+        let config = ModelConfig { depth: 1.into(), ..preset::find("vit_pico_patch4_32").unwrap() };
+        let model = config.init(&Device::default().autodiff()).unwrap();
+        model.initialize();
+        model
+    }
+
+    #[test]
+    fn the_decay_rises_from_a_tenth_to_what_is_asked_for() {
+        let model = model().map(&mut Fill(1.0));
+        for (updates, decay, expected) in [
+            (0, 0.99, 0.9),
+            (1, 0.99, 9.0 / 11.0),
+            (8, 0.99, 0.5),
+            (80, 0.99, 0.1),
+            (1_000_000, 0.99, 0.01),
+            (8, 0.3, 0.7),
+        ] {
+            let average = update(model.valid().map(&mut Fill(0.0)), &model, decay, updates);
+            for value in found(&average).values.concat() {
+                assert!((value - expected).abs() < 1e-6, "{value} for {expected} after {updates} updates");
+            }
+        }
+        // The second update mixes into what the first has left: 0.9 * 2/11 + 9/11.
+        let average = update(model.valid().map(&mut Fill(0.0)), &model, 0.99, 0);
+        let average = update(average, &model, 0.99, 1);
+        assert!(found(&average).values.concat().iter().all(|value| (value - 10.8 / 11.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn what_is_frozen_stays_to_the_last_bit() {
+        let start = model();
+        let average = start.valid();
+        let model = start.map(&mut Fill(1.0));
+        let model = Layers::new(&model).freeze(model, Freeze::Backbone);
+        let before = found(&average).values;
+        let after = found(&update(average, &model, 0.9, 5)).values;
+        let learn = found(&model).learn;
+        assert_eq!(learn.iter().filter(|learns| **learns).count(), 2, "weight and bias of the head");
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        for ((before, after), learns) in before.iter().zip(&after).zip(learn) {
+            assert_eq!(bits(before) != bits(after), learns);
+        }
+    }
+
+    #[test]
+    fn the_average_lives_on_the_plain_device_under_the_models_ids() {
+        let model = model();
+        let average = update(model.valid(), &model, 0.9, 1);
+        let (live, average) = (found(&model), found(&average));
+        assert_eq!(live.ids, average.ids);
+        assert!(live.on_autodiff.iter().all(|is_tracked| *is_tracked));
+        assert!(average.on_autodiff.iter().chain(&average.learn).all(|is_tracked| !is_tracked));
+    }
+}

@@ -44,7 +44,7 @@ impl Layers {
         model.freeze_group(ParamGroup::from_ids(ids.collect()))
     }
 
-    /// A learning rate that is `rate` after the blocks and falls by the factor `decay` with every layer towards the input
+    /// A learning rate that is `rate` after the blocks and falls by the factor `decay` with every layer toward the input
     /// (Clark et al. 2020, ELECTRA, appendix A; Bao et al. 2022, BEiT, appendix H).
     pub fn rates(&self, rate: f64, decay: f64) -> ModuleLearningRate {
         if decay >= 1.0 {

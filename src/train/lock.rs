@@ -28,10 +28,10 @@ impl RunLock {
             fs::create_dir_all(&folder)?;
             File::options().create(true).truncate(false).write(true).open(&path)
         };
-        let file = open().with_context(|| format!("{}: cannot be made", path.display()))?;
+        let file = open().with_context(|| format!("{}: cannot be created", path.display()))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                bail!("{}: another vitrine trains in this run folder; let it end first", run.display())
+                bail!("{}: another vitrine is training in this run folder; wait for it to end", run.display())
             }
             // Some network drives have no locks: there the user must see to it.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _file: file }),

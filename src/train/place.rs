@@ -16,7 +16,7 @@ pub fn outside(data: &str, run: &Path) -> Result<()> {
     let name = run.file_name().unwrap_or_default().to_string_lossy();
     ensure!(
         !real(run).starts_with(real(folder)),
-        "the run folder {} would lie in the data set {data} and become part of it; name another place, such as --output ../{name}",
+        "the run folder {} would be inside the data set {data} and become part of it; choose another place, such as --output ../{name}",
         run.display()
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! What a person sees while a model trains: a bar on a terminal, a line an epoch everywhere.
+//! What a person sees while a model trains: a bar on a terminal, a line per epoch everywhere.
 
 use std::time::Duration;
 

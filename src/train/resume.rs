@@ -39,7 +39,7 @@ pub fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
 /// Refuses a length that lies behind the run.
 fn check(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result<()> {
     let done = if progress.batch > 0 {
-        format!("{} epochs and a part of another are done", progress.epoch)
+        format!("{} epochs and part of another are done", progress.epoch)
     } else {
         format!("{} epochs are done", progress.epoch)
     };
@@ -51,10 +51,10 @@ fn check(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result
             if epochs < progress.epoch
                 || (epochs == progress.epoch && (progress.finished || progress.batch > 0)) =>
         {
-            bail!("--epochs {epochs}: {done} already; name more to lengthen the run")
+            bail!("--epochs {epochs}: {done} already; give more to train longer")
         }
         AskedLength { seconds: Some(seconds), .. } if seconds <= progress.seconds => bail!(
-            "--time {}: the run has taken {} already ({done}); name a longer time, that of the whole run",
+            "--time {}: the run has already taken {} ({done}); give a longer time for the whole run",
             clock(seconds),
             clock(progress.seconds)
         ),

@@ -19,7 +19,7 @@ pub struct RunData {
     images: Inventory,
     /// What is trained on.
     pub trained_on: TrainedOn,
-    /// What the user should know about the choice, a line each.
+    /// What the user should know about the choice, one remark per line.
     pub remarks: Vec<String>,
 }
 
@@ -52,17 +52,17 @@ impl RunData {
         images.hold_out(val_fraction, seed)?;
         if images.of_split(Split::Val).next().is_none() {
             bail!(
-                "{data}: has one image per class, none can be kept for validation: add images or a val split"
+                "{data}: has one image per class, so none can be kept for validation: add images or a val split"
             );
         }
         let trained_on = TrainedOn::new(splits, &images.keys(Split::Train), earlier);
         let left_out = images.leave_out(&trained_on.keys);
         if images.of_split(Split::Val).next().is_none() {
             let way_out = match images.info.validation {
-                ValidationOrigin::SplitOff { .. } => "choose the --seed and --val-fraction of the run before",
+                ValidationOrigin::SplitOff { .. } => "use the --seed and --val-fraction of the earlier run",
                 ValidationOrigin::Given | ValidationOrigin::Absent => "put other images there",
             };
-            bail!("{data}: every image of the validation split is trained on, too: {way_out}");
+            bail!("{data}: every image of the validation split is also trained on: {way_out}");
         }
         Ok(Self { images, trained_on, remarks: shared(&left_out).into_iter().collect() })
     }
@@ -79,7 +79,7 @@ impl RunData {
             .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
             .with_context(|| {
                 let run = folder.path().display();
-                format!("{}: cannot be read; begin a new run, with --pretrained {run}", trained_on.display())
+                format!("{}: cannot be read; start a new run with --pretrained {run}", trained_on.display())
             })?;
         let total = rows.len();
         let (mut images, mut found) = by_content(dataset, config);
@@ -135,7 +135,7 @@ fn shared(left_out: &[(Split, String)]) -> Option<String> {
     let names = left_out.iter().map(|(_, name)| name);
     (!left_out.is_empty()).then(|| {
         format!(
-            "warning: {} validation and {} test images are trained on, too, and do not count: {}",
+            "warning: {} validation and {} test images are also trained on and do not count: {}",
             count(Split::Val),
             count(Split::Test),
             first_few(names)
@@ -148,8 +148,8 @@ fn read(folder: &RunFolder) -> Result<Vec<Row>> {
     if !file.is_file() {
         let run = folder.path().display();
         bail!(
-            "--resume {run}: the folder holds no file {IMAGES}: it was removed, or an earlier version began the run. The images that it \
-             held out are not known: begin a new run, with --pretrained {run} to keep what it has learned"
+            "--resume {run}: the folder holds no file {IMAGES}: it was removed, or an earlier version started the run. Which images \
+             were held out is not known: start a new run with --pretrained {run} to keep what it has learned"
         );
     }
     let rows = csv::Reader::from_path(&file).map(|reader| reader.into_deserialize().collect());
@@ -158,7 +158,7 @@ fn read(folder: &RunFolder) -> Result<Vec<Row>> {
     if rows.is_empty() {
         let run = folder.path().display();
         bail!(
-            "{}: lists no images, so it is damaged: begin a new run, with --pretrained {run}",
+            "{}: lists no images, so it is damaged: start a new run with --pretrained {run}",
             file.display()
         );
     }
@@ -228,7 +228,7 @@ fn gone(run: &Path, missing: &[String], new: &[String], total: usize) -> String 
         [part(changed, "have changed"), part(gone, "are gone")].into_iter().flatten().collect();
     let run = run.display();
     format!(
-        "--resume {run}: of the {total} images of the run, {}: put them back as they were, or begin a new run, with \
+        "--resume {run}: of the {total} images of the run, {}: put them back as they were, or start a new run with \
          --pretrained {run} to keep what it has learned",
         parts.join(" and ")
     )

@@ -112,17 +112,18 @@ impl RunFolder {
         if path.is_file() {
             bail!("--output {}: a file is in the way", path.display());
         }
-        fs::create_dir_all(path).with_context(|| format!("--output {}: cannot be made", path.display()))?;
+        fs::create_dir_all(path)
+            .with_context(|| format!("--output {}: cannot be created", path.display()))?;
         let is_taken = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken(path) && is_unsaved_run(path) {
             let folder = Self::locked(path).context("--output")?;
             remove_begun(path).with_context(|| format!("--output {}: cannot be emptied", path.display()))?;
-            note!("{}: nothing was saved of the run that was begun there: it begins anew", path.display());
+            note!("{}: the run that was started there saved nothing: it starts over", path.display());
             return Ok(folder);
         }
         if is_taken(path) {
             bail!(
-                "--output {}: the folder is not empty; choose another one, or go on with `vitrine train --resume {}`",
+                "--output {}: the folder is not empty; choose another one, or continue with `vitrine train --resume {}`",
                 path.display(),
                 path.display()
             );
@@ -133,7 +134,7 @@ impl RunFolder {
     /// The first folder `STEM-N` that nobody else has, not even a program that looks for one at the same moment.
     fn first_free(stem: &Path) -> Result<Self> {
         if let Some(parent) = stem.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("{}: cannot be made", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("{}: cannot be created", parent.display()))?;
         }
         for number in 1.. {
             let path = PathBuf::from(format!("{}-{number}", stem.display()));
@@ -141,11 +142,11 @@ impl RunFolder {
                 Ok(()) => return Self::locked(&path),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    return Err(error).with_context(|| format!("{}: cannot be made", path.display()));
+                    return Err(error).with_context(|| format!("{}: cannot be created", path.display()));
                 }
             }
         }
-        bail!("{}-N: every number is taken; name a folder with --output", stem.display())
+        bail!("{}-N: every number is taken; choose a folder with --output", stem.display())
     }
 
     fn locked(path: &Path) -> Result<Self> {
@@ -206,12 +207,12 @@ impl RunFolder {
         let changed = |name: &String| found.get(name).is_some_and(|checksum| *checksum != written[name]);
         let Some(name) = written.keys().find(|name| changed(name)) else { return Ok(()) };
         let but = if name == CONFIG {
-            "; its length (--epochs, --time) and the places of its data may change, nothing else"
+            "; only its length (--epochs, --time) and the location of its data may change"
         } else {
             ""
         };
         bail!(
-            "{file}: was damaged or changed since the run began{but}: put back what was there, or begin a new run, with \
+            "{file}: was damaged or changed since the run began{but}: put back what was there, or start a new run with \
              --pretrained {run} to keep what its best model has learned",
             file = self.path.join(name).display(),
             run = self.path.display()
@@ -228,7 +229,7 @@ impl RunFolder {
         }
         let file = path.join(CONFIG);
         if !file.is_file() {
-            bail!("--resume {}: no run folder: it holds no {CONFIG}", path.display());
+            bail!("--resume {}: not a run folder: it holds no {CONFIG}", path.display());
         }
         checkpoint::locate(path)?;
         let folder = Self::locked(path).context("--resume")?;
@@ -267,7 +268,7 @@ impl RunFolder {
         write_atomically(&self.path.join(CONFIG), toml::to_string(config)?.as_bytes())
     }
 
-    /// Replaces `metrics.csv` by one row an epoch.
+    /// Replaces `metrics.csv` with one row per epoch.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -8,8 +8,8 @@ pub fn change(progress: &mut Progress, threads: usize) {
     let before = std::mem::replace(&mut progress.threads, threads);
     if before != 0 && before != threads {
         note!(
-            "the run has computed on {before} threads so far, now on {threads}: its results will differ in the last bits from those of a \
-             run that was never stopped; --threads {before} keeps them"
+            "the run has used {before} threads so far and now uses {threads}: its results will differ in the last bits from those of a \
+             run that was never stopped; --threads {before} avoids this"
         );
     }
 }

@@ -392,7 +392,7 @@ fn better((top1, loss): (f64, f64), best: &Validation) -> bool {
 fn diverged(epoch: usize, what: &str, value: f64, recipe: &Recipe) -> anyhow::Error {
     anyhow!(
         "training diverged: the {what} is {value} in epoch {epoch}; lower --learning-rate (now {}) or --weight-decay (now {}) \
-         and start anew",
+         and start again",
         recipe.learning_rate,
         recipe.weight_decay
     )

@@ -44,8 +44,8 @@ fn take(entries: &mut Vec<Entry>, wrapper: &str) -> String {
         others.iter().map(|entry| entry.name.split('.').next().unwrap_or_default()).collect();
     let others: Vec<&str> = others.into_iter().collect();
     match others.is_empty() {
-        true => format!("a checkpoint: its `{wrapper}` is taken"),
-        false => format!("a checkpoint: its `{wrapper}` is taken, and not {}", others.join(", ")),
+        true => format!("a checkpoint: its `{wrapper}` is used"),
+        false => format!("a checkpoint: its `{wrapper}` is used, but not {}", others.join(", ")),
     }
 }
 
@@ -91,10 +91,10 @@ mod tests {
             assert_eq!(unwrapped(&under(prefix)), (plain.clone(), None), "{prefix}");
         }
         let lightning = unwrapped(&under("state_dict.model."));
-        assert_eq!(lightning, (plain.clone(), Some("a checkpoint: its `state_dict` is taken".to_owned())));
+        assert_eq!(lightning, (plain.clone(), Some("a checkpoint: its `state_dict` is used".to_owned())));
         let both = [under("model."), under("model_ema."), vec!["optimizer.x".to_owned()]].concat();
         let (names, part) = unwrapped(&both);
         assert_eq!(names, plain);
-        assert_eq!(part.unwrap(), "a checkpoint: its `model_ema` is taken, and not model, optimizer");
+        assert_eq!(part.unwrap(), "a checkpoint: its `model_ema` is used, but not model, optimizer");
     }
 }

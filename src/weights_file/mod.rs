@@ -88,7 +88,7 @@ impl Entry {
 }
 
 fn no_float(dtype: &dyn std::fmt::Debug) -> anyhow::Error {
-    anyhow!("stored as {dtype:?}: weights are numbers of the kinds F32, F16, BF16 or F64")
+    anyhow!("stored as {dtype:?}: weights must be F32, F16, BF16 or F64")
 }
 
 /// Little-endian bytes to numbers of 32 bits; none where they are no floating point numbers.
@@ -131,11 +131,11 @@ fn refuse_what_stands_for_weights(bytes: &[u8]) -> Result<()> {
     }
     let start = bytes.get(..bytes.len().min(256)).unwrap_or_default();
     if start.starts_with(b"version https://git-lfs") {
-        bail!("this is a pointer of git-lfs in place of the weights: fetch them with `git lfs pull`");
+        bail!("this is a git-lfs pointer, not the weights: fetch them with `git lfs pull`");
     }
     let text = String::from_utf8_lossy(start).trim_start().to_ascii_lowercase();
     if text.starts_with("<!doctype html") || text.starts_with("<html") {
-        bail!("this is an HTML page in place of the weights: the download gave a page, not the file");
+        bail!("this is an HTML page, not the weights: the download returned a page instead of the file");
     }
     Ok(())
 }
@@ -174,12 +174,12 @@ fn safetensors_entries(path: &Path, map: &Arc<Mmap>) -> Result<Parts, safetensor
 /// How numbers are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Precision {
-    /// 32 bits: as they are.
+    /// 32 bits, unchanged.
     #[default]
     F32,
-    /// 16 bits, 11 of them significant; beyond 65,504 there is infinity.
+    /// 16 bits, 11 of them significant; weights above 65,504 are refused.
     F16,
-    /// 16 bits, 8 of them significant, with the range of 32.
+    /// 16 bits, 8 of them significant, with the range of f32.
     Bf16,
 }
 

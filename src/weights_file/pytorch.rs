@@ -26,7 +26,7 @@ pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>> {
     // Weights that layers share are stored once and listed for each.
     if claimed > length.saturating_mul(4) {
         bail!(
-            "{}: its tensors claim {claimed} bytes, and the whole file has {length}: damaged, or made to exhaust memory",
+            "{}: its tensors claim {claimed} bytes, but the whole file has {length}: damaged, or made to exhaust memory",
             path.display()
         );
     }
@@ -85,7 +85,7 @@ fn refuse_foreign_objects(value: &PickleValue) -> Result<()> {
                 return Ok(());
             }
             bail!(
-                "the pickle asks for `{name}`, which weights have no use for: the file may be made to run code where it is \
+                "the pickle asks for `{name}`, which weights do not need: the file may be made to run code when it is \
                  opened; get the weights as .safetensors"
             )
         }

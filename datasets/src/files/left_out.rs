@@ -29,7 +29,7 @@ impl Reason {
             Self::Unsupported(format) => {
                 format!("{format} images are not supported: convert it to PNG or JPEG")
             }
-            Self::NoImage => "it is no image".to_owned(),
+            Self::NoImage => "it is not an image".to_owned(),
             Self::Hidden => "it is hidden".to_owned(),
             Self::Unreadable(message) => message.clone(),
         }
@@ -109,7 +109,7 @@ impl LeftOut {
 
     /// What is there apart from images, for those who want to know: files that are no images, and hidden ones.
     pub fn others(&self) -> Vec<String> {
-        [("no images", &self.no_images), ("hidden", &self.hidden)]
+        [("not images", &self.no_images), ("hidden", &self.hidden)]
             .into_iter()
             .filter(|(_, group)| group.count > 0)
             .map(|(what, group)| format!("left out, {what}: {} ({})", group.count, group.names()))
@@ -138,7 +138,7 @@ mod tests {
         assert!(unreadable.contains("1 (the first: circle: a link in a circle)"), "{unreadable}");
         assert_eq!(
             left_out.others(),
-            ["left out, no images: 5 (0.txt, 1.txt, 2.txt, ...)", "left out, hidden: 1 (.git)"]
+            ["left out, not images: 5 (0.txt, 1.txt, 2.txt, ...)", "left out, hidden: 1 (.git)"]
         );
     }
 }

@@ -101,7 +101,7 @@ fn head(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn back_to(above: &Path) -> Reason {
-    Reason::Unreadable(format!("a link back to {}, which it is in", above.display()))
+    Reason::Unreadable(format!("a link back to {}, which contains it", above.display()))
 }
 
 fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {

@@ -205,7 +205,7 @@ impl<'a> Contents<'a> {
         let failed = |error: std::io::Error| {
             let folder = std::env::temp_dir();
             let problem = format!(
-                "cannot be unpacked into {}: {error}; name a folder with more space in TMPDIR, or unpack it and give the folder",
+                "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give the folder",
                 folder.display()
             );
             DatasetError::layout(self.path, problem)
@@ -237,7 +237,8 @@ impl<'a> Contents<'a> {
     /// A tar archive that was cut between two files looks whole but for its end.
     fn add_missing_end(&mut self) {
         let count = self.listing.images.len();
-        let problem = format!("the archive has no end: what came after {count} images may be cut off");
+        let problem =
+            format!("the archive has no end marker: what follows after {count} images may be missing");
         self.left_out.add(self.path.display().to_string(), Reason::Unreadable(problem));
     }
 
@@ -323,7 +324,8 @@ fn read_zip(mut file: BufReader<File>, contents: &mut Contents<'_>) -> Result<()
     if let Ok(archive) = zip::ZipArchive::with_config(at_start, &mut file) {
         return read_zip_entries(archive, contents);
     }
-    let archive = zip::ZipArchive::new(file).map_err(|error| contents.damaged("or no zip file", &error))?;
+    let archive =
+        zip::ZipArchive::new(file).map_err(|error| contents.damaged("or not a zip file", &error))?;
     read_zip_entries(archive, contents)
 }
 
@@ -493,7 +495,7 @@ pub(crate) mod tests {
         for (name, bytes, part) in [
             ("cut.tar", whole[..1000].to_vec(), "damaged"),
             ("cut.tar.gz", gzip(&whole)[..60].to_vec(), "damaged"),
-            ("cut.zip", zipped[..60].to_vec(), "damaged or no zip file"),
+            ("cut.zip", zipped[..60].to_vec(), "damaged or not a zip file"),
             ("empty.tar", tar_of(&[]), "holds no images"),
             ("empty.zip", zip_of(&[("cat/", b"")]), "holds no images"),
             ("loose.zip", zip_of(&[("1.png", b"")]), "in no class folder"),

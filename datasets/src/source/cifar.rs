@@ -128,7 +128,7 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
         };
     };
     let text = String::from_utf8(file.read_all(1 << 20)?)
-        .map_err(|_| file.malformed("is no text of class names"))?;
+        .map_err(|_| file.malformed("is not a text file of class names"))?;
     let names: Vec<String> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     if !(2..=256).contains(&names.len()) {
@@ -154,7 +154,7 @@ fn read_batch(
     *bytes_left -= buffer.len() as u64;
     if buffer.is_empty() || !buffer.len().is_multiple_of(record_bytes) {
         let problem = format!(
-            "is cut short or no CIFAR batch: {} bytes are no multiple of {record_bytes}",
+            "is cut short or not a CIFAR batch: {} bytes are not a multiple of {record_bytes}",
             buffer.len()
         );
         return Err(file.malformed(problem));
@@ -231,11 +231,11 @@ pub(crate) mod tests {
     #[test]
     fn a_broken_file_is_named_with_what_is_wrong() {
         for (file, content, part) in [
-            ("data_batch_1.bin", record(&[1])[..3000].to_vec(), "no multiple of 3073"),
+            ("data_batch_1.bin", record(&[1])[..3000].to_vec(), "not a multiple of 3073"),
             ("data_batch_1.bin", Vec::new(), "cut short"),
             ("data_batch_1.bin", record(&[10]), "label 10"),
             ("batches.meta.txt", b"\n".to_vec(), "names 0 classes"),
-            ("batches.meta.txt", vec![0xff, 0xfe], "no text"),
+            ("batches.meta.txt", vec![0xff, 0xfe], "not a text file"),
         ] {
             let folder = TempDir::new().unwrap();
             fs::write(folder.path().join("data_batch_1.bin"), record(&[0])).unwrap();

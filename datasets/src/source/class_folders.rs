@@ -64,7 +64,7 @@ impl Listing {
             let problem = if contents.is_empty() {
                 format!("holds images that are in no class folder: {LAYOUTS}")
             } else {
-                format!("the image '{loose}' is in no class folder: move it into one, or away")
+                format!("the image '{loose}' is in no class folder: move it into one, or elsewhere")
             };
             return Err(self.problem(problem));
         }
@@ -83,7 +83,7 @@ impl Listing {
                 {
                     let inner = self.root.join(name);
                     let problem = format!(
-                        "has one class alone, '{name}': if the classes are folders inside it, give {}",
+                        "has only one class, '{name}': if the classes are folders inside it, give {}",
                         inner.display()
                     );
                     return Err(self.problem(problem));
@@ -289,7 +289,7 @@ mod tests {
             (&["train/cat/1.png", "val/"], &["'val'", "fill it or remove it"]),
             (&["train/cat/1.png", "val/cat/1.png", "valid/cat/1.png"], &["'val'", "'valid'", "remove one"]),
             (&["train/cat/1.png", "extra/cat/1.png"], &["'extra'", "move it away"]),
-            (&["pets/cat/1.png", "pets/dog/1.png"], &["one class alone, 'pets'", "give pets/pets"]),
+            (&["pets/cat/1.png", "pets/dog/1.png"], &["only one class, 'pets'", "give pets/pets"]),
             (&["test/cat/1.png", "extra/cat/1.png"], &["'extra'", "next to 'test'", "move it away"]),
         ] {
             let message = message(paths);

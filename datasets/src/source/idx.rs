@@ -71,7 +71,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
                     files.insert(key, blob);
                 } else if name.strip_suffix(".gz") != Some(&other_name) {
                     let problem =
-                        format!("holds both '{other_name}' and '{name}': keep one data set in a folder");
+                        format!("holds both '{other_name}' and '{name}': keep only one data set per folder");
                     return Err(DatasetError::layout(origin, problem));
                 }
             }
@@ -85,7 +85,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     let highest =
         train.samples.iter().chain(&test.samples).map(|sample| sample.label).max().unwrap_or_default();
     if highest == 0 {
-        return Err(DatasetError::layout(origin, "has one class alone: a classifier needs two or more"));
+        return Err(DatasetError::layout(origin, "has only one class: a classifier needs two or more"));
     }
     Ok(Found {
         classes: (0..=highest).map(|class| class.to_string()).collect(),
@@ -117,7 +117,7 @@ fn pair(
         (Some(present), None) | (None, Some(present)) => {
             let name = present.file_name();
             let problem =
-                format!("has '{name}' alone: images and labels go together, add the file that is missing");
+                format!("has only '{name}': images and labels go together, so add the missing file");
             Err(DatasetError::layout(origin, problem))
         }
     }
@@ -170,7 +170,7 @@ fn read_file<const DIMENSIONS: usize>(
     let found = word()?;
     if found != magic {
         return Err(file.malformed(format!(
-            "is no IDX file of its kind: it starts with {found:#010x}, not {magic:#010x}"
+            "is not the right kind of IDX file: it starts with {found:#010x}, not {magic:#010x}"
         )));
     }
     let mut dimensions = [0; DIMENSIONS];
@@ -195,7 +195,7 @@ fn read_file<const DIMENSIONS: usize>(
             Err(file.malformed(format!("is cut short: {length} bytes of {expected}")))
         }
         length if length > expected => {
-            Err(file.malformed(format!("goes on after the {expected} bytes it announces")))
+            Err(file.malformed(format!("continues after the {expected} bytes that its header announces")))
         }
         _ => Ok((dimensions, bytes.into())),
     }
@@ -284,7 +284,7 @@ pub(crate) mod tests {
             (
                 "train-images-idx3-ubyte",
                 encode(IMAGES_MAGIC, &[3, 1, 2], &[0; 7]),
-                "goes on after the 6 bytes",
+                "continues after the 6 bytes",
             ),
             ("train-images-idx3-ubyte", encode(LABELS_MAGIC, &[3], &[0; 3]), "starts with 0x00000801"),
             ("train-images-idx3-ubyte", vec![0, 0, 8], "cut short in its header"),
@@ -309,7 +309,7 @@ pub(crate) mod tests {
         let folder = TempDir::new().unwrap();
         write_small(folder.path());
         fs::remove_file(folder.path().join("t10k-labels-idx1-ubyte.gz")).unwrap();
-        assert!(message(&folder).contains("'t10k-images-idx3-ubyte.gz' alone"), "{}", message(&folder));
+        assert!(message(&folder).contains("only 't10k-images-idx3-ubyte.gz'"), "{}", message(&folder));
         fs::remove_file(folder.path().join("t10k-images-idx3-ubyte.gz")).unwrap();
         assert!(source::read(folder.path()).unwrap().test.is_empty());
         fs::write(folder.path().join("emnist-train-labels-idx1-ubyte"), []).unwrap();

@@ -56,7 +56,7 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
     if rows.is_empty() {
         return Err(DatasetError::layout(
             manifest,
-            "has no rows: write one an image, with 'path' and 'label'",
+            "has no rows: write one per image, with 'path' and 'label'",
         ));
     }
     let folder = manifest.parent().unwrap_or(Path::new(""));
@@ -73,7 +73,7 @@ fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> 
     match files().next() {
         Some(first) if !files().any(Path::exists) => {
             let problem = format!(
-                "none of its files is there, the first one being {}: paths are relative to the manifest",
+                "none of its files exists, the first one being {}: paths are relative to the manifest",
                 first.display()
             );
             Err(DatasetError::layout(manifest, problem))
@@ -158,7 +158,7 @@ fn without_column(name: &str, headers: &csv::StringRecord, delimiter: u8) -> Str
     if let Some((_, others)) = other {
         let (wanted, ending) =
             if delimiter == b',' { ("commas", ".tsv with tabs") } else { ("tabs", ".csv with commas") };
-        return format!("its columns are separated by {others}: it needs {wanted}, or is saved as {ending}");
+        return format!("its columns are separated by {others}: use {wanted}, or save it as {ending}");
     }
     let found: Vec<&str> = headers.iter().collect();
     format!("has no column '{name}', only {}: name the columns path, label and split", found.join(", "))

@@ -108,9 +108,7 @@ impl Blob {
         let read = self.reader()?.take(limit.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|error| self.malformed(format!("cannot be read to its end: {error}")))?;
         if bytes.len() as u64 > limit {
-            return Err(
-                self.malformed(format!("is longer than the {limit} bytes that it should have at most"))
-            );
+            return Err(self.malformed(format!("is longer than the limit of {limit} bytes")));
         }
         Ok(bytes)
     }
@@ -149,8 +147,9 @@ pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, Data
     }
     match archive::unsupported(&head) {
         Some(kind) => {
-            let problem =
-                format!("is a {kind} archive, which is not read: unpack it, or pack it as .tar.gz or .zip");
+            let problem = format!(
+                "is a {kind} archive, which is not supported: unpack it, or pack it as .tar.gz or .zip"
+            );
             Err(DatasetError::layout(path, problem))
         }
         None => Err(DatasetError::UnknownFormat { path: path.to_owned() }),

@@ -409,7 +409,7 @@ mod tests {
             for part in [
                 &*data_dir.path().to_string_lossy(),
                 &*folder.to_string_lossy(),
-                "mnist is not under",
+                "mnist is not in",
                 "https://storage.googleapis.com/cvdf-datasets/mnist/t10k-images-idx3-ubyte.gz",
                 "t10k-labels-idx1-ubyte.gz",
             ] {

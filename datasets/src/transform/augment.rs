@@ -165,9 +165,9 @@ impl Augmentation {
         let mixes = self.mixup > 0.0 || self.cutmix > 0.0;
         let fine = if mixes { self.mix_probability > 0.0 } else { self.mix_probability == 1.0 };
         let allowed = if mixes {
-            "a number above 0, as `mixup` and `cutmix` have no effect otherwise,"
+            "a number above 0, because `mixup` and `cutmix` have no effect otherwise,"
         } else {
-            "`mixup` or `cutmix` above 0, as it has no effect without them,"
+            "`mixup` or `cutmix` above 0, because it has no effect without them,"
         };
         check(fine, "mix_probability", &self.mix_probability, allowed)
     }

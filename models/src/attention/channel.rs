@@ -34,6 +34,26 @@ impl ChannelAttention {
 
     /// # Shapes
     /// - x, output: `[batch, prefix + rows * columns, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ChannelGate, GatePlace, attention::ChannelAttention};
+    ///
+    /// let device = Device::default();
+    /// let config = vitrine_models::ChannelAttention {
+    ///     kind: ChannelGate::SqueezeExcitation,
+    ///     reduction: None,
+    ///     place: GatePlace::Mixer,
+    /// };
+    /// let gate = ChannelAttention::new(config, 32, &device);
+    /// let y = gate.forward(Tensor::ones([1, 1 + 4, 32], &device), 1, [2, 2]);
+    /// let values = y.into_data().try_into_vec_as::<f32>()?;
+    /// assert_eq!(values[..32], [1.0; 32]); // the prefix token
+    /// assert!(values[32..].iter().all(|&value| 0.0 < value && value < 1.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self, x: Tensor<3>, prefix: usize, grid: [usize; 2]) -> Tensor<3> {
         let [_, tokens, _] = x.dims();
         if prefix == 0 {
@@ -80,6 +100,24 @@ impl SqueezeExcitation {
 
     /// # Shapes
     /// - patches, output: `[batch, patches, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::attention::SqueezeExcitation;
+    ///
+    /// let device = Device::default();
+    /// let mut gate = SqueezeExcitation::new(2, 2, &device);
+    /// gate.fc1.weight = Param::from_tensor(Tensor::from_floats([[1.0], [0.0]], &device));
+    /// gate.fc2.weight = Param::from_tensor(Tensor::from_floats([[0.0, 3f32.ln() / 2.0]], &device));
+    /// // The mean of the first channel, 2, gives the gates sigmoid(0) = 1/2 and sigmoid(ln 3) = 3/4.
+    /// let y = gate.forward(Tensor::from_floats([[[1.0, 8.0], [3.0, 4.0]]], &device));
+    /// for (value, expected) in y.into_data().iter::<f32>().zip([0.5, 6.0, 1.5, 3.0]) {
+    ///     assert!((value - expected).abs() < 1e-5);
+    /// }
+    /// ```
     pub fn forward(&self, patches: Tensor<3>) -> Tensor<3> {
         let squeezed = patches.clone().mean_dim(1);
         patches * activation::sigmoid(self.excite(squeezed))
@@ -100,6 +138,14 @@ pub struct Efficient {
 
 impl Efficient {
     /// The length of the kernel: it grows with the logarithm of the channels (Wang et al. 2020, equation 12).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_models::attention::Efficient;
+    ///
+    /// assert_eq!([64, 256, 512, 2048].map(Efficient::kernel), [3, 5, 5, 7]);
+    /// ```
     pub fn kernel(dim: usize) -> usize {
         let kernel = (((dim as f64).log2() + 1.0) / 2.0).abs() as usize;
         (kernel + usize::from(kernel.is_multiple_of(2))).max(3)
@@ -113,6 +159,23 @@ impl Efficient {
 
     /// # Shapes
     /// - patches, output: `[batch, patches, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::attention::Efficient;
+    ///
+    /// let device = Device::default();
+    /// let mut gate = Efficient::new(3, &device);
+    /// // The gate of a channel is the sigmoid of the next channel's mean.
+    /// gate.conv = Param::from_tensor(Tensor::from_floats([[[0.0, 0.0, 1.0]]], &device));
+    /// let y = gate.forward(Tensor::from_floats([[[8.0, 0.0, 3f32.ln()]]], &device));
+    /// for (value, expected) in y.into_data().iter::<f32>().zip([8.0 / 2.0, 0.0, 3f32.ln() / 2.0]) {
+    ///     assert!((value - expected).abs() < 1e-5);
+    /// }
+    /// ```
     pub fn forward(&self, patches: Tensor<3>) -> Tensor<3> {
         let mean = patches.clone().mean_dim(1).unsqueeze_dim::<4>(1); // [batch, 1, 1, dim]
         let gate = ops::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
@@ -153,6 +216,23 @@ impl Cbam {
 
     /// # Shapes
     /// - patches, output: `[batch, rows * columns, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::attention::Cbam;
+    ///
+    /// let device = Device::default();
+    /// let mut gate = Cbam::new(2, 2, &device);
+    /// gate.fc1.weight = Param::from_tensor(Tensor::zeros([2, 1], &device));
+    /// gate.conv = Param::from_tensor(Tensor::zeros([1, 2, 7, 7], &device));
+    /// // The gates of channels and of places are both sigmoid(0) = 1/2.
+    /// let y = gate.forward(Tensor::from_floats([[[4.0, 8.0], [-4.0, 0.0]]], &device), [1, 2]);
+    /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [1.0, 2.0, -1.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self, patches: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
         let [batch, count, _] = patches.dims();
         let excite = |x: Tensor<3>| self.fc2.forward(activation::relu(self.fc1.forward(x)));

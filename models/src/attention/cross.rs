@@ -32,6 +32,23 @@ impl CrossAttention {
     /// - queries: `[batch or 1, queries, dim]`
     /// - tokens: `[batch, tokens, dim]`
     /// - output: `[batch, queries, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::attention::CrossAttention;
+    ///
+    /// let device = Device::default();
+    /// let layer = CrossAttention::new(8, 2, true, &device);
+    /// let queries = Tensor::<3>::random([1, 3, 8], Distribution::Normal(0.0, 1.0), &device);
+    /// let token = Tensor::<3>::random([5, 1, 8], Distribution::Normal(0.0, 1.0), &device);
+    /// let y = layer.forward(queries, token.clone());
+    /// assert_eq!(y.dims(), [5, 3, 8]);
+    /// // A single token has all the weight: its value is the answer to every query.
+    /// let value = layer.proj.forward(layer.v.forward(token)).repeat_dim(1, 3);
+    /// y.into_data().assert_approx_eq::<f32>(&value.into_data(), Tolerance::absolute(1e-6));
+    /// ```
     pub fn forward(&self, queries: Tensor<3>, tokens: Tensor<3>) -> Tensor<3> {
         let ([same, _, dim], [batch, _, _]) = (queries.dims(), tokens.dims());
         let q = split(self.q.forward(queries), self.num_heads);

@@ -49,6 +49,26 @@ impl CrossCovarianceAttention {
 
     /// [`Self::forward`] that also returns how much each channel of a head (row) looked at each other one:
     /// `[batch, heads, head_dim, head_dim]`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::attention::{AttentionSpec, CrossCovarianceAttention};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let spec = AttentionSpec::of_stage(&preset::find("vit_pico_patch4_32").expect("listed"), 0);
+    /// let layer = CrossCovarianceAttention::new(&spec, &device);
+    /// for tokens in [16, 64] {
+    ///     let x = Tensor::<3>::random([1, tokens, 96], Distribution::Normal(0.0, 1.0), &device);
+    ///     let (y, weights) = layer.forward_with_weights(x);
+    ///     assert_eq!(y.dims(), [1, tokens, 96]);
+    ///     // The number of weights does not depend on the number of tokens; those of a channel sum to 1.
+    ///     assert_eq!(weights.dims(), [1, 3, 32, 32]);
+    ///     assert!((weights.sum_dim(3) - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// }
+    /// ```
     pub fn forward_with_weights(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
         let [q, k, v] = self.heads(x);
         let weights = activation::softmax(q.matmul(k.swap_dims(2, 3)), 3);

@@ -12,6 +12,21 @@ use crate::{ConfigError, ModelConfig};
 /// # Shapes
 /// - mask: `[batch or 1, heads or 1, queries, keys]`, true where a query must not see a key
 /// - output: the same
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Bool, Device, Tensor, activation};
+/// use vitrine_models::attention::additive_mask;
+///
+/// let device = Device::default();
+/// let mask = Tensor::<4, Bool>::from_data([[[[false, true, false], [true, true, true]]]], &device);
+/// let scores = Tensor::<4>::zeros([1, 1, 2, 3], &device) + additive_mask(mask);
+/// let weights = activation::softmax(scores, 3).into_data().try_into_vec_as::<f32>()?;
+/// assert_eq!(weights[..3], [0.5, 0.0, 0.5]);
+/// assert!(weights[3..].iter().all(|weight| (weight - 1.0 / 3.0).abs() < 1e-6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn additive_mask(mask: Tensor<4, Bool>) -> Tensor<4> {
     mask.float().mul_scalar(HIDDEN)
 }
@@ -24,6 +39,19 @@ pub(super) const HIDDEN: f64 = -1e30;
 ///
 /// # Shapes
 /// - output: `[1, 1, tokens, tokens]`, prefix tokens first
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+/// use vitrine_models::attention::neighborhood;
+///
+/// let mask = neighborhood([1, 4], 0, 1, &Device::default());
+/// assert_eq!(mask.dims(), [1, 1, 4, 4]);
+/// let hidden: Vec<bool> = mask.into_data().iter::<bool>().collect();
+/// assert_eq!(hidden[..4], [false, false, true, true]); // patch 0 sees itself and patch 1
+/// assert_eq!(hidden[4..8], [false, false, false, true]);
+/// ```
 pub fn neighborhood(
     [rows, columns]: [usize; 2],
     prefix: usize,
@@ -56,6 +84,18 @@ pub(super) fn check_neighborhood(radius: usize, config: &ModelConfig) -> Result<
 ///
 /// # Panics
 /// When an edge names a token that is not there.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+/// use vitrine_models::attention::adjacency;
+///
+/// let hidden = adjacency(3, &[(0, 1)], &Device::default()).into_data();
+/// let hidden: Vec<bool> = hidden.iter::<bool>().collect();
+/// assert_eq!(hidden[..3], [false, false, true]); // token 0 sees itself and token 1
+/// assert_eq!(hidden[3..6], [true, false, true]); // token 1 sees only itself: edges have a direction
+/// ```
 pub fn adjacency(tokens: usize, edges: &[(usize, usize)], device: &Device) -> Tensor<4, Bool> {
     let mut joined = vec![false; tokens * tokens];
     for &(query, key) in edges {

@@ -1,7 +1,8 @@
 //! How tokens exchange information: the one list of token mixers, and the parts they are made of.
 //!
-//! To add one, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`] and [`TokenMixer`]; the
-//! compiler then lists the lines that this file still needs, and no other file does.
+//! To add one, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`] (`config/choice.rs`) and
+//! [`TokenMixer`] (here). The compiler then lists the lines that this file and `validate/bounds.rs` still need; the list of mixers that the
+//! tests go through is in `testing.rs`.
 
 mod channel;
 mod cost;
@@ -152,6 +153,25 @@ pub enum TokenMixer {
 
 impl TokenMixer {
     /// The mixer of a block.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::attention::{Context, TokenMixer};
+    /// use vitrine_models::{Mixer, ModelConfig, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed"); // 8 by 8 patches
+    /// let config = ModelConfig { mixers: vec![Mixer::Neighborhood(1)], ..plain };
+    /// let mixer = TokenMixer::new(&config, 0, 0, &device);
+    /// let x = Tensor::<3>::random([1, 64, 96], Distribution::Default, &device);
+    /// let (_, weights) = mixer.forward_with_weights(x, &Context::default());
+    /// assert_eq!(weights.dims(), [1, 3, 64, 64]);
+    /// // The patch in the corner sees itself and three neighbors, in each head.
+    /// let corner = weights.narrow(2, 0, 1);
+    /// assert_eq!(corner.greater_scalar(0.0).int().sum().into_scalar::<i64>(), 3 * 4);
+    /// ```
     pub fn new(config: &ModelConfig, stage: usize, block: usize, device: &Device) -> Self {
         let spec = AttentionSpec::of_stage(config, stage);
         let grid = config.stage_grid(stage);

@@ -99,6 +99,24 @@ impl MultiHeadAttention {
 
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::attention::{AttentionSpec, Context, MultiHeadAttention};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let spec = AttentionSpec::of_stage(&preset::find("vit_pico_patch4_32").expect("listed"), 0);
+    /// let layer = MultiHeadAttention::new(&spec, &device);
+    /// let x = Tensor::<3>::random([2, 9, 96], Distribution::Normal(0.0, 1.0), &device);
+    /// let y = layer.forward(x.clone(), &Context::default());
+    /// assert_eq!(y.dims(), [2, 9, 96]);
+    /// // Without positions, permuting the tokens permutes the output.
+    /// let reversed = layer.forward(x.flip([1]), &Context::default());
+    /// y.flip([1]).into_data().assert_approx_eq::<f32>(&reversed.into_data(), Tolerance::absolute(1e-6));
+    /// ```
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
         // Where nothing happens to queries and keys before they meet, they stay in the projection's memory.
         let untouched = self.qk_norm.is_none() && context.position.is_none() && context.rotary.is_none();
@@ -119,6 +137,26 @@ impl MultiHeadAttention {
     /// # Shapes
     /// - x and the first output: `[batch, tokens, dim]`
     /// - second output: `[batch, heads, tokens, tokens]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Bool, Device, Distribution, Tensor};
+    /// use vitrine_models::attention::{AttentionSpec, Context, MultiHeadAttention, additive_mask};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let spec = AttentionSpec::of_stage(&preset::find("vit_pico_patch4_32").expect("listed"), 0);
+    /// let layer = MultiHeadAttention::new(&spec, &device);
+    /// let x = Tensor::<3>::random([1, 2, 96], Distribution::Normal(0.0, 1.0), &device);
+    /// // The first token must not see the second.
+    /// let mask = Tensor::<4, Bool>::from_data([[[[false, true], [false, false]]]], &device);
+    /// let context = Context { bias: Some(additive_mask(mask)), ..Context::default() };
+    /// let (_, weights) = layer.forward_with_weights(x, &context);
+    /// assert_eq!(weights.dims(), [1, 3, 2, 2]);
+    /// assert_eq!(weights.into_data().try_into_vec_as::<f32>()?[..2], [1.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
         let [q, k, v] = self.heads(x, context);
         let (mixed, weights) = self.mix_with_weights(q, k, v, self.bias(context));

@@ -8,6 +8,24 @@ use crate::Normalizer;
 ///
 /// # Shapes
 /// - scores, output: `[batch, heads, queries, keys]`
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::{Normalizer, attention::normalize};
+///
+/// let scores = Tensor::<4>::from_floats([[[[0.0, 3f32.ln(), -f32::INFINITY]]]], &Device::default());
+/// for (normalizer, expected) in [
+///     (Normalizer::Softmax, [0.25, 0.75, 0.0]),
+///     (Normalizer::Relu, [0.0, 3f32.ln(), 0.0]),
+///     (Normalizer::Hard, [0.0, 1.0, 0.0]),
+/// ] {
+///     let weights = normalize(scores.clone(), normalizer).into_data().try_into_vec_as::<f32>()?;
+///     assert!(weights.iter().zip(expected).all(|(weight, expected)| (weight - expected).abs() < 1e-6));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn normalize(scores: Tensor<4>, normalizer: Normalizer) -> Tensor<4> {
     match normalizer {
         Normalizer::Softmax => activation::softmax(scores, 3),

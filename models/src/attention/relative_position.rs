@@ -69,6 +69,26 @@ impl RelativePositionBias {
 
     /// # Shapes
     /// - output: `[1, heads, area, area]`, the area being the number of tokens in a window
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use vitrine_models::RelativePosition;
+    /// use vitrine_models::attention::{OffsetBias, RelativePositionBias, TableBias};
+    ///
+    /// let device = Device::default();
+    /// let kind = RelativePosition::Table;
+    /// let mut bias = RelativePositionBias::new(kind, [2, 2], 1, &device).expect("only `None` has no bias");
+    /// // The nine offsets of a window of 2 by 2 are numbered; 4 is the offset of a token to itself.
+    /// let table = Tensor::<1, Int>::arange(0..9, &device).float().reshape([9, 1]);
+    /// bias.offsets = OffsetBias::Table(TableBias { table: Param::from_tensor(table) });
+    /// let rows = [[4.0, 3.0, 1.0, 0.0], [5.0, 4.0, 2.0, 1.0], [7.0, 6.0, 4.0, 3.0], [8.0, 7.0, 5.0, 4.0]];
+    /// assert_eq!(bias.forward().dims(), [1, 1, 4, 4]);
+    /// assert_eq!(bias.forward().into_data().try_into_vec_as::<f32>()?, rows.concat());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forward(&self) -> Tensor<4> {
         let place = |offsets: Tensor<2>| {
             let [_, heads] = offsets.dims();
@@ -127,6 +147,18 @@ pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
 }
 
 /// Every offset of a window, row and column in turn, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::attention::log_offsets;
+///
+/// // Row offsets of -1, 0 and 1 are scaled to -8, 0 and 8; log2(1 + 8) / 3 is 1.0566. There is one column.
+/// let offsets = log_offsets([2, 1]);
+/// for (offset, expected) in offsets.iter().zip([-1.0566, 0.0, 0.0, 0.0, 1.0566, 0.0]) {
+///     assert!((offset - expected).abs() < 1e-4);
+/// }
+/// ```
 pub fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
     let curve = |offset: usize, side: usize| {
         let offset = (offset as f64 - (side as f64 - 1.0)) / (side.max(2) - 1) as f64 * 8.0;

@@ -48,6 +48,25 @@ impl WindowAttention {
 
     /// # Shapes
     /// - x, output: `[batch, rows * columns, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, s};
+    /// use vitrine_models::attention::{AttentionSpec, WindowAttention};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let spec = AttentionSpec::of_stage(&preset::find("swin_pico_patch2_window4_32").expect("listed"), 0);
+    /// let layer = WindowAttention::new(&spec, [4, 4], 2, 0, &device);
+    /// let x = Tensor::<3>::random([1, 16, 32], Distribution::Normal(0.0, 1.0), &device);
+    /// // Changing token 0 changes its window, tokens 0, 1, 4 and 5, and no other.
+    /// let other = x.clone().slice_fill(s![.., 0, ..], 9.0);
+    /// let change = (layer.forward(other) - layer.forward(x)).abs().sum_dim(2);
+    /// for (token, change) in change.into_data().iter::<f32>().enumerate() {
+    ///     assert_eq!(change > 1e-6, [0, 1, 4, 5].contains(&token));
+    /// }
+    /// ```
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let (windows, context) = self.split(x);
         self.merge(self.inner.forward(windows, &context))

@@ -14,6 +14,19 @@ pub use choice::{
 ///
 /// Unknown keys are refused; what is left out has the default of the first paper. `depth` and `num_heads` are one
 /// number for a plain model; lists make stages, each with half the rows and columns and twice the width of the last.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::{ModelConfig, Position};
+///
+/// let text = "image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3";
+/// let config: ModelConfig = toml::from_str(text)?;
+/// assert_eq!((config.grid(), config.num_tokens(), config.mlp_dim(0)), ([8, 8], 65, 192));
+/// assert_eq!((config.channels, config.position), (3, Position::Learned)); // the defaults
+/// assert!(toml::from_str::<ModelConfig>(&format!("{text}\nheads = 3")).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {

@@ -25,6 +25,21 @@ impl ModelConfig {
     ///
     /// # Errors
     /// Names the keys that do not fit, with their values and the way out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let config = preset::find("vit_pico_patch4_32").expect("listed");
+    /// assert_eq!(config.validate(), Ok(()));
+    ///
+    /// let error = ModelConfig { patch_size: 5, ..config }.validate().expect_err("32 is not divisible by 5");
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "`image_size` 32x32 is not divisible by `patch_size` 5: patches of 1, 2, 4, 8, 16, 32 would fit"
+    /// );
+    /// ```
     pub fn validate(&self) -> Checked {
         bounds::check(self)?;
         self.check_sizes()?;

@@ -18,6 +18,26 @@ impl VisionTransformer {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
     /// - loss: from the logits, `[batch, num_classes]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::optim::GradientsParams;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default().autodiff();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?; // four blocks
+    /// let images = Tensor::<4>::ones([2, 3, 32, 32], &device);
+    /// let loss = |logits: Tensor<2>| logits.powf_scalar(2.0).mean();
+    /// let mut found = Vec::new();
+    /// let part = |grads| found.push(GradientsParams::from_grads(grads, &model).len());
+    /// model.checkpointed_gradients(images.clone(), 0, loss, part);
+    /// assert_eq!(found.len(), 1 + 4 + 1); // the head, each block, the tokenizer
+    /// let whole = GradientsParams::from_grads(loss(model.forward(images)).backward(), &model);
+    /// assert_eq!(found.iter().sum::<usize>(), whole.len());
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
     pub fn checkpointed_gradients(
         &self,
         images: Tensor<4>,

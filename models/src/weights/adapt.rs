@@ -19,6 +19,24 @@ pub struct Adaptation {
 ///
 /// Positions are resampled as timm does (bicubic, antialiased), tables of relative positions by the same filter (timm's plain form
 /// of it; its default for them is a geometric one), channels averaged or repeated so that a gray image gives the same tokens.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+/// use vitrine_models::{ImageSize, ModelConfig, preset, weights};
+///
+/// let device = Device::default();
+/// let from = ModelConfig { depth: 1.into(), ..preset::find("vit_tiny_patch4_32").expect("listed") };
+/// let to = ModelConfig { image_size: ImageSize::square(48), ..from.clone() }.with_num_classes(3);
+/// let adapted = weights::adapt(weights::to_timm(&from.init(&device)?), &from, &to, false);
+/// assert_eq!(adapted.changes, ["positions resampled from [8, 8] to [12, 12] patches"]);
+/// // Only the head of the new classes is missing.
+/// let error = weights::check(&to.init(&device)?, &adapted.tensors).expect_err("the head is left out");
+/// assert_eq!(error.missing, ["head.weight", "head.bias"]);
+/// assert!(adapted.new_head && error.unexpected.is_empty() && error.mismatched.is_empty());
+/// # Ok::<(), vitrine_models::ConfigError>(())
+/// ```
 pub fn adapt(tensors: Vec<NamedTensor>, from: &ModelConfig, to: &ModelConfig, keep_head: bool) -> Adaptation {
     let mut changes = Vec::new();
     if from.channels != to.channels {

@@ -39,6 +39,24 @@ type Read<T> = Result<T, UnknownArchitecture>;
 /// # Errors
 /// When a part that every model has is missing, a shape is impossible, something that shapes cannot tell was not said, or something
 /// that was said is not what they tell; the message names the key and the way out.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+/// use vitrine_models::weights::{Facts, Layout, read_architecture, to_timm};
+/// use vitrine_models::{ModelConfig, preset};
+///
+/// let config = ModelConfig { depth: 2.into(), ..preset::find("vit_tiny_patch4_32").expect("listed") };
+/// let tensors = to_timm(&config.init(&Device::default())?);
+/// let reading = read_architecture(&tensors, Layout::Timm, &Facts::default())?;
+/// assert_eq!((reading.config, reading.has_head), (config, true));
+/// // Shapes do not tell the number of heads.
+/// assert_eq!(reading.guesses.len(), 1);
+/// let stated = Facts { num_heads: Some(3.into()), ..Facts::default() };
+/// assert!(read_architecture(&tensors, Layout::Timm, &stated)?.guesses.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts) -> Read<Reading> {
     let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
     let mut reader = Reader { shapes, layout, facts, guesses: Vec::new(), notes: Vec::new() };

@@ -78,6 +78,23 @@ const READ_ONLY: [(&str, &str); 24] = [
 ];
 
 /// The tensors under timm's names, with queries, keys and values joined. Names that are not Hugging Face's stay as they are.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::weights::{NamedTensor, hugging_face};
+///
+/// let theirs = [("query", 1.0), ("key", 2.0), ("value", 3.0)].map(|(part, value)| NamedTensor {
+///     name: format!("vit.encoder.layer.0.attention.attention.{part}.bias"),
+///     shape: vec![1],
+///     values: vec![value],
+/// });
+/// let timms = hugging_face::to_timm_names(theirs.to_vec());
+/// assert_eq!((timms.len(), timms[0].name.as_str()), (1, "blocks.0.attn.qkv.bias"));
+/// assert_eq!(timms[0].values, [1.0, 2.0, 3.0]);
+/// let back = hugging_face::from_timm_names(timms, hugging_face::Family::Vit);
+/// assert_eq!(back, theirs);
+/// ```
 pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let is_swin = tensors.iter().any(|tensor| is_swin_key(&tensor.name));
     let renamed = tensors.into_iter().flat_map(|tensor| {

@@ -31,6 +31,16 @@ impl Layout {
     }
 
     /// The layout of a file with these keys, told from the name of its patch embedding; none where that is missing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_models::weights::Layout;
+    ///
+    /// assert_eq!(Layout::recognize(["cls_token", "patch_embed.proj.weight"]), Some(Layout::Timm));
+    /// assert_eq!(Layout::recognize(["class_token", "conv_proj.weight"]), Some(Layout::Torchvision));
+    /// assert_eq!(Layout::recognize(["conv1.weight"]), None);
+    /// ```
     pub fn recognize<'a>(keys: impl IntoIterator<Item = &'a str> + Clone) -> Option<Self> {
         let any = |test: &dyn Fn(&str) -> bool| keys.clone().into_iter().any(test);
         if any(&|key| key == "conv_proj.weight" || key == "features.0.0.weight") {
@@ -46,6 +56,18 @@ impl Layout {
     }
 
     /// The tensors under the names and in the form of today's timm. What is unknown keeps its name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_models::weights::{Layout, NamedTensor};
+    ///
+    /// let name = "encoder.layers.encoder_layer_3.ln_1.bias".to_owned();
+    /// let theirs = NamedTensor { name, shape: vec![2], values: vec![0.5, -0.5] };
+    /// let timms = Layout::Torchvision.to_timm(vec![theirs]);
+    /// assert_eq!(timms[0].name, "blocks.3.norm1.bias");
+    /// assert_eq!(timms[0].values, [0.5, -0.5]);
+    /// ```
     pub fn to_timm(self, tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         let tensors = match self {
             Self::Timm => tensors,
@@ -58,6 +80,15 @@ impl Layout {
 }
 
 /// Why a key holds nothing that a model computes with, where that is known.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::weights::unused;
+///
+/// assert_eq!(unused("mask_token"), Some("used in pre-training alone"));
+/// assert_eq!(unused("blocks.0.attn.qkv.weight"), None);
+/// ```
 pub fn unused(key: &str) -> Option<&'static str> {
     let reasons: [(&str, &[&str]); 5] = [
         (

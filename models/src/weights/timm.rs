@@ -11,6 +11,21 @@ use crate::{ModelConfig, Tokenizer, VisionTransformer};
 
 /// All parameters under timm's keys, in the model's order. A linear weight is stored `[output, input]`, the patch
 /// embedding as the convolution `[dim, channels, patch_size, patch_size]`. What timm does not have keeps our own names.
+///
+/// # Examples
+///
+/// ```
+/// use burn::{module::Module, tensor::Device};
+/// use vitrine_models::{preset, weights};
+///
+/// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&Device::default())?;
+/// let tensors = weights::to_timm(&model);
+/// let find = |name: &str| tensors.iter().find(|tensor| tensor.name == name).expect("the key is timm's");
+/// assert_eq!(find("patch_embed.proj.weight").shape, [96, 3, 4, 4]);
+/// assert_eq!(find("blocks.3.attn.qkv.weight").shape, [3 * 96, 96]);
+/// assert_eq!(tensors.iter().map(|tensor| tensor.values.len()).sum::<usize>(), model.num_params());
+/// # Ok::<(), vitrine_models::ConfigError>(())
+/// ```
 pub fn to_timm(model: &VisionTransformer) -> Vec<NamedTensor> {
     stored(model, true)
 }
@@ -19,6 +34,24 @@ pub fn to_timm(model: &VisionTransformer) -> Vec<NamedTensor> {
 ///
 /// # Errors
 /// Lists every key that is missing, unexpected or of another shape; the model is then unchanged and lost.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_models::{preset, weights};
+///
+/// let device = Device::default();
+/// let config = preset::find("vit_pico_patch4_32").expect("listed");
+/// let model = config.init(&device)?;
+/// let copy = weights::from_timm(config.init(&device)?, weights::to_timm(&model))?;
+/// let images = Tensor::<4>::ones([1, 3, 32, 32], &device);
+/// assert_eq!(copy.forward(images.clone()).into_data(), model.forward(images).into_data());
+///
+/// let error = weights::from_timm(copy, Vec::new()).expect_err("nothing is stored");
+/// assert!(error.missing.contains(&"head.weight".to_owned()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn from_timm(
     model: VisionTransformer,
     tensors: Vec<NamedTensor>,
@@ -44,6 +77,15 @@ fn stored(model: &VisionTransformer, with_values: bool) -> Vec<NamedTensor> {
 }
 
 /// Whether a timm key is of the classifier.
+///
+/// # Examples
+///
+/// ```
+/// use vitrine_models::weights::is_head;
+///
+/// assert!(is_head("head.weight") && is_head("head_dist.bias"));
+/// assert!(!is_head("norm.weight"));
+/// ```
 pub fn is_head(name: &str) -> bool {
     name.starts_with("head.") || name.starts_with("head_dist.")
 }
@@ -52,6 +94,25 @@ pub fn is_head(name: &str) -> bool {
 ///
 /// # Errors
 /// Lists every key that is missing, unexpected or of another shape.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+/// use vitrine_models::{preset, weights};
+///
+/// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&Device::default())?;
+/// let mut tensors = weights::to_timm(&model);
+/// assert_eq!(weights::check(&model, &tensors), Ok(()));
+///
+/// let last = tensors.last_mut().expect("there are parameters");
+/// assert_eq!(last.name, "head.bias");
+/// last.name = "head.offset".to_owned();
+/// let error = weights::check(&model, &tensors).expect_err("a name has changed");
+/// assert_eq!(error.missing, ["head.bias"]);
+/// assert_eq!(error.unexpected, ["head.offset"]);
+/// # Ok::<(), vitrine_models::ConfigError>(())
+/// ```
 pub fn check<'a>(
     model: &VisionTransformer,
     tensors: impl IntoIterator<Item = &'a NamedTensor>,

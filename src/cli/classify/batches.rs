@@ -85,7 +85,7 @@ fn next_path(reader: &mut impl BufRead, separator: u8) -> Option<Result<PathBuf,
         if bytes.last() == Some(&separator) {
             bytes.pop();
         } else if bytes.len() as u64 == LONGEST_PATH {
-            return Some(Err(format!("no list of paths: one is longer than {LONGEST_PATH} bytes")));
+            return Some(Err(format!("not a list of paths: one is longer than {LONGEST_PATH} bytes")));
         }
         if separator == b'\n' && bytes.last() == Some(&b'\r') {
             bytes.pop();
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(paths(b"a\nb.png\0\0c\r\0", 0), ["a\nb.png", "c\r"]);
         let endless = vec![b'x'; 1 << 20];
         let paths = paths(&endless, b'\n');
-        assert!(paths.len() == 1 && paths[0].contains("no list of paths"), "{paths:?}");
+        assert!(paths.len() == 1 && paths[0].contains("not a list of paths"), "{paths:?}");
     }
 
     #[cfg(unix)]

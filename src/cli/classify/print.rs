@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::classifier::{Prediction, rank};
 use crate::output::{self, note};
 use crate::text::printable;
 
@@ -32,16 +33,9 @@ pub(super) struct Selection {
 }
 
 #[derive(Serialize)]
-struct Prediction<'a> {
-    label: &'a str,
-    index: usize,
-    probability: f64,
-}
-
-#[derive(Serialize)]
 struct Line<'a> {
     path: &'a str,
-    predictions: &'a [Prediction<'a>],
+    predictions: &'a [Prediction],
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<&'a [f32]>,
 }
@@ -80,7 +74,7 @@ impl<'a> Printer<'a> {
             Format::Text => {
                 let named: Vec<String> = predictions
                     .iter()
-                    .map(|p| format!("{} {:.1}%", printable(p.label), 100.0 * p.probability))
+                    .map(|p| format!("{} {:.1}%", printable(&p.label), 100.0 * p.probability))
                     .collect();
                 writeln!(out, "{}: {}", printable(path), named.join(", "))?;
             }
@@ -95,7 +89,7 @@ impl<'a> Printer<'a> {
                     writer.serialize((
                         printable(path),
                         rank + 1,
-                        printable(p.label),
+                        printable(&p.label),
                         p.index,
                         p.probability,
                     ))?;
@@ -128,39 +122,18 @@ impl<'a> Printer<'a> {
     }
 
     /// The best classes; below the threshold the first one is called unknown.
-    fn predictions(&self, logits: &[f32]) -> Vec<Prediction<'a>> {
-        let probabilities = softmax(logits);
-        let mut order: Vec<usize> = (0..logits.len()).collect();
-        order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
+    fn predictions(&self, logits: &[f32]) -> Vec<Prediction> {
+        let mut ranked = rank(self.classes, logits);
+        ranked.truncate(self.selection.top);
         // Certain is what reaches the threshold: nothing else, whatever the probability is, gets a name.
-        let is_unsure = |p: f64| {
-            self.selection
-                .threshold
-                .is_some_and(|threshold| !matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge()))
-        };
-        order
-            .into_iter()
-            .take(self.selection.top)
-            .enumerate()
-            .map(|(rank, index)| Prediction {
-                label: if rank == 0 && is_unsure(probabilities[index]) {
-                    "unknown"
-                } else {
-                    &self.classes[index]
-                },
-                index,
-                probability: probabilities[index],
-            })
-            .collect()
+        let reaches = |p: f64, threshold| matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge());
+        if let (Some(first), Some(threshold)) = (ranked.first_mut(), self.selection.threshold)
+            && !reaches(first.probability, threshold)
+        {
+            first.label = "unknown".to_owned();
+        }
+        ranked
     }
-}
-
-/// Probabilities of finite logits, computed so that large ones do not overflow.
-fn softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let powers: Vec<f64> = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).collect();
-    let sum: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| power / sum).collect()
 }
 
 #[cfg(test)]

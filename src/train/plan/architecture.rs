@@ -45,18 +45,24 @@ fn by_default(
     let side = evidence.survey.sizes.width.median.min(evidence.survey.sizes.height.median) as usize;
     let (image, patch, why) = match (overrides.image_size, side) {
         (Some(size), _) => (size, patch_for(size), format!("patch {} divides it", patch_for(size))),
-        (None, ..=40) => (side.next_multiple_of(4).max(16), 4, format!("the images have {side} pixels")),
-        (None, ..=96) => (64, 8, format!("the images have about {side} pixels")),
-        (None, _) => {
-            (96, 8, format!("the images have about {side} pixels, and training from scratch needs few"))
-        }
+        (None, ..=40) => (
+            side.next_multiple_of(4).max(16),
+            4,
+            format!("the images are {side} pixels on their shorter side"),
+        ),
+        (None, ..=96) => (64, 8, format!("the images are about {side} pixels on their shorter side")),
+        (None, _) => (
+            96,
+            8,
+            format!("the images are about {side} pixels, and training from scratch works best on small ones"),
+        ),
     };
     let large = evidence.train >= 100_000 && !evidence.survey.gray;
     let name = if large { "vit_nano_patch4_32" } else { "vit_pico_patch4_32" };
     let size_why = match (large, evidence.survey.gray) {
-        (true, _) => format!("{} color images fill it", evidence.train),
-        (false, true) => "gray images need no more".to_owned(),
-        (false, false) => format!("{} images; a larger one wants 100,000 or many hours", evidence.train),
+        (true, _) => format!("{} color images are enough for it", evidence.train),
+        (false, true) => "enough for gray images".to_owned(),
+        (false, false) => format!("{} images; a larger model needs 100,000 or many hours", evidence.train),
     };
     let base = preset::find(name).expect("a preset of this program");
     let config = ModelConfig {
@@ -144,7 +150,7 @@ fn classes_of(model: &ModelConfig, overrides: &Overrides, evidence: &Evidence<'_
     };
     if model.num_classes != classes && model.num_classes != ModelConfig::DEFAULT_CLASSES {
         bail!(
-            "{}: `num_classes` is {}, and the data set has {classes} classes: leave it out",
+            "{}: `num_classes` is {}, but the data set has {classes} classes: leave it out",
             stated.display(),
             model.num_classes
         );

@@ -27,7 +27,7 @@ pub struct Overrides {
     /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE", aliases = aliases::MODEL)]
     pub model: Option<String>,
-    /// Side of the input in pixels.
+    /// Height and width of the input in pixels.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
     pub image_size: Option<usize>,
     /// Recipe: plain, short, long, fine-tune or a TOML file; by default chosen from the data.
@@ -52,7 +52,7 @@ pub struct Plan {
     pub preprocessing: Preprocessing,
     /// How it is trained.
     pub recipe: Recipe,
-    /// What was chosen and why, a line each.
+    /// What was chosen and why, one choice per line.
     pub reasons: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
     match (overrides.options.patience, recipe.epochs) {
         (Some(patience), Some(epochs)) if patience >= epochs => {
             usage!(
-                "--patience {patience} has no effect, as the run ends after epoch {epochs}: give fewer, or leave it out"
+                "--patience {patience} has no effect, because the run ends after epoch {epochs}: give fewer epochs, or leave it out"
             )
         }
         _ => Ok(()),
@@ -134,14 +134,14 @@ fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -
     let blocks = model.depth.sum() + model.class_depth;
     match recipe.freeze {
         Some(_) if evidence.pretrained.is_none() => {
-            usage!("`freeze` without --pretrained would keep what is random as it is: leave it out")
+            usage!("`freeze` needs --pretrained: otherwise it would freeze random weights")
         }
         Some(Freeze::Blocks(count)) if count > blocks => {
-            usage!("--freeze {count}: the model has {blocks} blocks")
+            usage!("--freeze {count}: the model has only {blocks} blocks")
         }
         Some(Freeze::Blocks(count)) if recipe.gradient_checkpointing && count >= model.depth.sum() => {
             usage!(
-                "--gradient-checkpointing saves nothing with --freeze {count}, as nothing of frozen blocks is kept: leave it out"
+                "--gradient-checkpointing saves nothing with --freeze {count}, because frozen blocks store no activations; leave it out"
             )
         }
         _ => Ok(()),
@@ -155,7 +155,9 @@ fn preprocessing(model: &ModelConfig, evidence: &Evidence<'_>, reasons: &mut Vec
     let resize =
         if evidence.has_squares() { ResizeRule::Squash } else { ResizeRule::ShorterSide { crop: 1.0 } };
     if !evidence.has_squares() {
-        reasons.push("images are scaled on their shorter side and cropped: their shapes differ".to_owned());
+        reasons.push(
+            "images are scaled by their shorter side and cropped, because their shapes differ".to_owned(),
+        );
     }
     Preprocessing {
         image_size: [model.image_size.height, model.image_size.width],

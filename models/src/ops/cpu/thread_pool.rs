@@ -12,6 +12,7 @@
 //! waits until all that took it are done
 //! ```
 
+use crossbeam_utils::CachePadded;
 use std::any::Any;
 use std::hint::spin_loop;
 use std::mem;
@@ -40,17 +41,12 @@ pub(in crate::ops) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     POOL.run(tasks, rayon::current_num_threads(), task);
 }
 
-/// What is written often has a pair of cache lines, which are fetched together, to itself.
-#[repr(align(128))]
-#[derive(Default)]
-struct Apart<T>(T);
-
 /// The tasks of one call.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     /// Each thread that takes part begins with one of its own: with enough tasks the same part of the rows in every operation, whose
     /// data may still lie in its cache.
-    shares: Vec<Apart<Share>>,
+    shares: Vec<CachePadded<Share>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -63,8 +59,9 @@ struct Share {
 impl<'a> Job<'a> {
     fn new(tasks: usize, threads: usize, task: &'a (dyn Fn(usize) + Sync)) -> Self {
         let start = |thread: usize| thread * tasks / threads;
-        let shares = (0..threads)
-            .map(|thread| Apart(Share { next: AtomicUsize::new(start(thread)), end: start(thread + 1) }));
+        let shares = (0..threads).map(|thread| {
+            CachePadded::new(Share { next: AtomicUsize::new(start(thread)), end: start(thread + 1) })
+        });
         Self { task, shares: shares.collect(), panic: Mutex::default() }
     }
 
@@ -72,7 +69,7 @@ impl<'a> Job<'a> {
     fn work(&self, thread: usize) {
         let all = || {
             let (before, own) = self.shares.split_at(thread);
-            for Apart(share) in own.iter().chain(before) {
+            for share in own.iter().chain(before) {
                 while share.next.load(Ordering::Relaxed) < share.end {
                     let index = share.next.fetch_add(1, Ordering::Relaxed);
                     if index < share.end {
@@ -93,8 +90,8 @@ struct Pool {
     /// Whether the helpers work for a caller.
     taken: AtomicBool,
     /// How many helpers have done with the job.
-    done: Apart<AtomicUsize>,
-    helpers: Vec<Apart<Helper>>,
+    done: CachePadded<AtomicUsize>,
+    helpers: Vec<CachePadded<Helper>>,
 }
 
 /// A thread next to the caller.
@@ -111,8 +108,8 @@ impl Pool {
     fn start(helpers: usize) -> &'static Self {
         let pool: &Self = Box::leak(Box::new(Self {
             taken: AtomicBool::default(),
-            done: Apart::default(),
-            helpers: (0..helpers).map(|_| Apart::default()).collect(),
+            done: CachePadded::default(),
+            helpers: (0..helpers).map(|_| CachePadded::default()).collect(),
         }));
         for index in 0..helpers {
             let builder = thread::Builder::new().name(format!("operations {index}"));
@@ -130,8 +127,8 @@ impl Pool {
         }
         let helpers = &self.helpers[..threads - 1];
         let job = Job::new(tasks, threads, task);
-        self.done.0.store(0, Ordering::Relaxed);
-        for Apart(helper) in helpers {
+        self.done.store(0, Ordering::Relaxed);
+        for helper in helpers {
             helper.job.store((&raw const job).cast_mut().cast(), Ordering::SeqCst);
             if helper.asleep.load(Ordering::SeqCst)
                 && let Some(thread) = helper.thread.get()
@@ -141,9 +138,9 @@ impl Pool {
         }
         job.work(0);
         let took = |helper: &Helper| helper.job.swap(ptr::null_mut(), Ordering::Acquire).is_null();
-        let working = helpers.iter().filter(|Apart(helper)| took(helper)).count();
+        let working = helpers.iter().filter(|helper| took(helper)).count();
         // From here on no helper can find the job any more, and those that did are waited for.
-        wait(|| self.done.0.load(Ordering::Acquire) == working, None);
+        wait(|| self.done.load(Ordering::Acquire) == working, None);
         self.taken.store(false, Ordering::Release);
         if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
             resume_unwind(panic);
@@ -152,7 +149,7 @@ impl Pool {
 
     /// Takes part in all jobs.
     fn serve(&self, index: usize) {
-        let Apart(helper) = &self.helpers[index];
+        let helper = &self.helpers[index];
         helper.thread.get_or_init(thread::current);
         let came = || !helper.job.load(Ordering::SeqCst).is_null();
         loop {
@@ -168,7 +165,7 @@ impl Pool {
             // SAFETY: `run` keeps the job until every helper that took its address away is done.
             if let Some(job) = unsafe { job.as_ref() } {
                 job.work(index + 1);
-                self.done.0.fetch_add(1, Ordering::Release);
+                self.done.fetch_add(1, Ordering::Release);
             }
         }
     }
@@ -228,7 +225,7 @@ mod tests {
                 let all = || begun.load(Ordering::Relaxed) == 3;
                 assert!(wait(all, Some(LONG)), "the tasks did not run at the same time");
             });
-            let asleep = || pool.helpers.iter().all(|Apart(helper)| helper.asleep.load(Ordering::SeqCst));
+            let asleep = || pool.helpers.iter().all(|helper| helper.asleep.load(Ordering::SeqCst));
             assert!(wait(asleep, Some(LONG)), "the helpers stayed awake");
         }
     }
