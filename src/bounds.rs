@@ -63,7 +63,7 @@ impl<T: PartialOrd + Copy + FromStr + fmt::Display> Bounds<T> {
             .parse()
             .ok()
             .filter(|value| self.contain(*value))
-            .ok_or_else(|| format!("it must be a number {self}"))
+            .ok_or_else(|| format!("it must be a number that is {self}"))
     }
 }
 
@@ -101,12 +101,18 @@ mod tests {
 
     #[test]
     fn what_is_allowed_is_said() {
-        assert_eq!(LEARNING_RATE.read("-1"), Err("it must be a number above 0 and at most 1".to_owned()));
+        assert_eq!(
+            LEARNING_RATE.read("-1"),
+            Err("it must be a number that is above 0 and at most 1".to_owned())
+        );
         assert_eq!(
             NOT_NEGATIVE.read("x"),
-            Err("it must be a number at least 0 and at most 1000000".to_owned())
+            Err("it must be a number that is at least 0 and at most 1000000".to_owned())
         );
-        assert_eq!(BATCH_SIZE.read("0"), Err("it must be a number at least 1 and at most 65536".to_owned()));
+        assert_eq!(
+            BATCH_SIZE.read("0"),
+            Err("it must be a number that is at least 1 and at most 65536".to_owned())
+        );
         assert_eq!(BATCH_SIZE.read(" 8 "), Ok(8));
         assert_eq!(EPOCHS.read("-1").unwrap_err(), EPOCHS.read("1.5").unwrap_err());
     }

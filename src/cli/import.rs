@@ -183,14 +183,14 @@ fn above_zero_f64(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|number: &f64| number.is_finite() && *number > 0.0)
-        .ok_or_else(|| "it must be a number above 0".to_owned())
+        .ok_or_else(|| "it must be a number that is above 0".to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {
     above_zero_f64(text)
         .ok()
         .filter(|share| *share <= 1.0)
-        .ok_or_else(|| "it must be a number above 0 and at most 1".to_owned())
+        .ok_or_else(|| "it must be a number that is above 0 and at most 1".to_owned())
 }
 
 /// Whether two paths lead to one file that is there.

@@ -28,3 +28,62 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
     };
     Ok(HashMap::from([(EXPORTED_KEY.to_owned(), serde_json::to_string(&card)?)]))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use vitrine_models::{ModelConfig, Pool, preset};
+
+    use super::*;
+    use crate::export::testing::{card, job, swin, swin_v2, vit};
+
+    /// The card in the header of a file for the library of the layout.
+    fn written(card: &ModelCard, layout: Layout) -> ModelCard {
+        let header = metadata(&job(card, layout, Path::new("model.safetensors"))).unwrap();
+        serde_json::from_str(&header[EXPORTED_KEY]).unwrap()
+    }
+
+    #[test]
+    fn fixed_positions_are_learned_ones_of_the_patches() {
+        let pico = preset::find("vit_pico_patch4_32").unwrap();
+        let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..pico.clone() };
+        let cases = [
+            (vit(), vit()),
+            (pico.clone(), ModelConfig { position: Position::Learned, ..pico }),
+            (
+                ModelConfig { position: Position::Sinusoidal, ..with_class.clone() },
+                ModelConfig { position: Position::Learned, prefix_position: false, ..with_class },
+            ),
+        ];
+        for (model, expected) in cases {
+            assert_eq!(written(&card(model), Layout::Timm).model, expected);
+        }
+    }
+
+    #[test]
+    fn torchvision_has_a_bias_everywhere() {
+        for model in [vit(), swin(), swin_v2()] {
+            let model = ModelConfig { qkv_bias: false, ..model };
+            for (layout, qkv_bias) in
+                [(Layout::Timm, false), (Layout::HuggingFace, false), (Layout::Torchvision, true)]
+            {
+                let expected = ModelConfig { qkv_bias, ..model.clone() };
+                assert_eq!(written(&card(model.clone()), layout).model, expected, "{layout:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn how_a_model_was_trained_is_left_out() {
+        let plain = ModelCard { program: "vitrine 0.0.1".to_owned(), ..card(vit()) };
+        let trained = ModelCard {
+            pretrained: Some("weights.pth".to_owned()),
+            data: Some("birds/".to_owned()),
+            recipe: Some(crate::recipe::Recipe::default()),
+            ..plain.clone()
+        };
+        assert_eq!(written(&trained, Layout::Timm), plain);
+    }
+}

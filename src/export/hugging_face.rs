@@ -132,3 +132,141 @@ fn hugging_face_preprocessor(card: &ModelCard) -> Value {
         "image_std": preprocessing.std,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use burn::tensor::Device;
+    use vitrine_models::weights::{Layout, to_timm};
+    use vitrine_models::{ImageSize, ModelConfig};
+
+    use super::*;
+    use crate::export::testing::{card, job, swin, swin_v2, vit};
+
+    #[test]
+    fn a_configuration_states_the_architecture_by_its_own_keys() {
+        let plain = hugging_face_config(&card(vit()), "ViTForImageClassification", "vit");
+        for (key, value) in [
+            ("architectures", json!(["ViTForImageClassification"])),
+            ("model_type", json!("vit")),
+            ("image_size", json!(32)),
+            ("patch_size", json!(4)),
+            ("hidden_size", json!(96)),
+            ("num_hidden_layers", json!(4)),
+            ("num_attention_heads", json!(3)),
+            ("intermediate_size", json!(384)),
+            ("layer_norm_eps", json!(1e-6)),
+            ("qkv_bias", json!(true)),
+        ] {
+            assert_eq!(plain[key], value, "{key}");
+        }
+        assert_eq!((&plain["id2label"]["9"], &plain["label2id"]["kind 9"]), (&json!("kind 9"), &json!(9)));
+        let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..vit() };
+        assert_eq!(hugging_face_config(&card(wide), "", "")["image_size"], json!([32, 48]));
+        let staged = hugging_face_config(&card(swin()), "SwinForImageClassification", "swin");
+        for (key, value) in [
+            ("embed_dim", json!(32)),
+            ("depths", json!([2, 2, 2])),
+            ("num_heads", json!([1, 2, 4])),
+            ("window_size", json!(4)),
+            ("mlp_ratio", json!(4.0)),
+            ("hidden_size", json!(128)),
+            ("intermediate_size", Value::Null),
+        ] {
+            assert_eq!(staged[key], value, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_processor_does_what_we_do_to_an_image() {
+        for (resize, interpolation, size, crops, kind, filter) in [
+            (
+                ResizeRule::Squash,
+                Interpolation::Bilinear,
+                json!({ "height": 32, "width": 32 }),
+                false,
+                "ViTImageProcessor",
+                2,
+            ),
+            (
+                ResizeRule::SquashCrop { crop: 0.8 },
+                Interpolation::Bicubic,
+                json!({ "height": 40, "width": 40 }),
+                true,
+                "DeiTImageProcessor",
+                3,
+            ),
+            (
+                ResizeRule::ShorterSide { crop: 0.8 },
+                Interpolation::Lanczos,
+                json!({ "shortest_edge": 40 }),
+                true,
+                "DeiTImageProcessor",
+                1,
+            ),
+        ] {
+            let mut card = card(vit());
+            (card.preprocessing.resize, card.preprocessing.interpolation) = (resize, interpolation);
+            let value = hugging_face_preprocessor(&card);
+            assert_eq!((&value["size"], &value["resample"]), (&size, &json!(filter)), "{resize:?}");
+            assert_eq!(
+                (&value["do_center_crop"], &value["image_processor_type"]),
+                (&json!(crops), &json!(kind))
+            );
+            assert_eq!(value["crop_size"], json!({ "height": 32, "width": 32 }));
+            assert_eq!(
+                (&value["image_mean"], &value["image_std"]),
+                (&json!([0.5, 0.5, 0.5]), &json!([0.25, 0.25, 0.25]))
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_is_written_for_the_class_that_opens_it() {
+        for (model, class) in [
+            (vit(), "ViTForImageClassification"),
+            (ModelConfig { registers: 1, ..vit() }, "DeiTForImageClassification"),
+            (ModelConfig { distillation_token: true, ..vit() }, "DeiTForImageClassificationWithTeacher"),
+            (swin(), "SwinForImageClassification"),
+            (swin_v2(), "Swinv2ForImageClassification"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let output = folder.path().join("model");
+            let tensors = to_timm(&model.init(&Device::default()).unwrap());
+            let exported = write(&job(&card(model), Layout::HuggingFace, &output), tensors).unwrap();
+            assert!(exported.usage.contains(&format!("transformers.{class}.")), "{}", exported.usage);
+            let config = std::fs::read(output.join("config.json")).unwrap();
+            let config: Value = serde_json::from_slice(&config).unwrap();
+            assert_eq!(config["architectures"], json!([class]));
+            assert_eq!(exported.files.len(), 3);
+        }
+    }
+
+    #[test]
+    fn a_file_and_a_crop_that_no_processor_makes_are_refused() {
+        let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..vit() };
+        for (model, output, part) in [(vit(), "model.safetensors", "--output"), (wide, "model", "32x48")] {
+            let card = card(model);
+            let written = write(&job(&card, Layout::HuggingFace, Path::new(output)), Vec::new());
+            let error = written.err().unwrap().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_crop_that_is_rounded_otherwise_is_noted() {
+        let half_to_even = CropRounding::HalfToEven;
+        for (resize, rounding, is_noted) in [
+            (ResizeRule::ShorterSide { crop: 0.8 }, half_to_even, true),
+            (ResizeRule::SquashCrop { crop: 0.8 }, half_to_even, true),
+            (ResizeRule::Squash, half_to_even, false),
+            (ResizeRule::ShorterSide { crop: 0.8 }, CropRounding::Down, false),
+        ] {
+            let mut card = card(vit());
+            (card.preprocessing.resize, card.preprocessing.crop_rounding) = (resize, rounding);
+            assert_eq!(crop_note(&card).is_some(), is_noted, "{resize:?} {rounding:?}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
 mod card;
 mod family;
 mod hugging_face;
+#[cfg(test)]
+mod testing;
 mod timm;
 mod torchvision;
 
@@ -124,5 +126,63 @@ impl<'a> Folder<'a> {
         let path = self.0.join(name);
         write_atomically(&path, serde_json::to_string_pretty(value)?.as_bytes())?;
         Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn sines_and_cosines_are_written_as_the_positions_that_they_are() {
+        for &position in Position::ALL {
+            let config = ModelConfig { position, ..testing::vit() };
+            let values = match position {
+                Position::Sinusoidal => position::sinusoidal(64, 96),
+                Position::Sinusoidal2d => position::sinusoidal_2d(8, 8, 96),
+                Position::None | Position::Learned | Position::Rotary => {
+                    assert_eq!(fixed_positions(&config), None, "{position:?}");
+                    continue;
+                }
+            };
+            let expected = NamedTensor { name: "pos_embed".to_owned(), shape: vec![1, 64, 96], values };
+            assert_eq!(fixed_positions(&config), Some(expected), "{position:?}");
+        }
+    }
+
+    #[test]
+    fn epsilons_are_compared_as_they_are_printed() {
+        for (epsilon, usual, is_usual) in
+            [(1e-5, 1e-5, true), (f64::from(1e-5f32), 1e-5, true), (1e-6, 1e-5, false), (2e-6, 1e-6, false)]
+        {
+            let config = ModelConfig { norm_epsilon: epsilon, ..testing::vit() };
+            assert_eq!(is_epsilon(&config, usual), is_usual, "{epsilon} {usual}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_made_where_nothing_is_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "in the way").unwrap();
+        for (name, fits) in [("new/model", true), ("new/model", true), ("file", false), ("", false)] {
+            let output = path(name);
+            let made = Folder::new(&output);
+            assert_eq!(made.is_ok(), fits, "{name}");
+            if let Err(error) = made {
+                assert!(error.to_string().contains("--output"), "{error}");
+            }
+        }
+        assert!(path("new/model").is_dir());
+    }
+
+    #[test]
+    fn nothing_is_written_as_microsoft_writes_it() {
+        let card = testing::card(testing::swin());
+        let model = card.model.init(&burn::tensor::Device::default()).unwrap();
+        let exported =
+            export(&card, &model, Layout::Microsoft, Path::new("model.safetensors"), Precision::F32);
+        assert!(exported.err().unwrap().to_string().contains("--layout microsoft"));
     }
 }

@@ -106,7 +106,7 @@ fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) 
         add("class_token", json!(config.class_token));
         add("reg_tokens", json!(config.registers));
         add("no_embed_class", json!(!config.prefix_position || config.position != Position::Learned));
-        add("init_values", json!(config.layer_scale));
+        add("init_values", json!(config.layer_scale.map(init_value)));
         add("qk_norm", json!(config.attention.qk_norm));
         add(
             "global_pool",
@@ -126,7 +126,7 @@ fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) 
     };
     if family == Family::Cait {
         add("depth_token_only", json!(config.class_depth));
-        add("init_values", json!(config.layer_scale));
+        add("init_values", json!(config.layer_scale.map(init_value)));
     }
     (architecture, arguments)
 }
@@ -150,5 +150,112 @@ fn interpolation(kind: Interpolation) -> &'static str {
         Interpolation::Bilinear => "bilinear",
         Interpolation::Bicubic => "bicubic",
         Interpolation::Lanczos => "lanczos",
+    }
+}
+
+/// LayerScale's start value, which weights replace; timm takes 0 for none of it.
+fn init_value(layer_scale: f64) -> f64 {
+    if layer_scale == 0.0 { 1e-5 } else { layer_scale }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use vitrine_models::weights::Layout;
+    use vitrine_models::{ModelConfig, preset};
+
+    use super::*;
+    use crate::export::testing::{cait, card, job, swin, swin_v2, vit};
+
+    /// timm's function for a model, and its arguments.
+    fn named(model: ModelConfig) -> (&'static str, Value) {
+        let card = card(model);
+        timm_architecture(&card, Family::of(&card.model, Layout::Timm).unwrap())
+    }
+
+    #[test]
+    fn every_family_has_its_function_and_arguments() {
+        let pico = preset::find("vit_pico_patch4_32").unwrap();
+        let (vit_name, deit, swin_name) =
+            ("vit_base_patch16_224", "deit_base_distilled_patch16_224", "swin_tiny_patch4_window7_224");
+        let map = ModelConfig { pool: Pool::Attention, ..vit() };
+        let bare = ModelConfig { prefix_position: false, registers: 2, layer_scale: Some(0.5), ..vit() };
+        let distilled = ModelConfig { distillation_token: true, ..vit() };
+        for (model, name, arguments) in [
+            (
+                vit(),
+                vit_name,
+                json!({ "class_token": true, "no_embed_class": false, "global_pool": "token" }),
+            ),
+            // Sines and cosines are learned positions of the patches.
+            (pico, vit_name, json!({ "class_token": false, "no_embed_class": true, "global_pool": "avg" })),
+            (map, vit_name, json!({ "global_pool": "map", "reg_tokens": 0, "init_values": null })),
+            (bare, vit_name, json!({ "no_embed_class": true, "reg_tokens": 2, "init_values": 0.5 })),
+            (distilled, deit, json!({ "embed_dim": 96, "depth": 4, "num_heads": 3, "num_classes": 10 })),
+            (cait(), "cait_xxs24_224", json!({ "depth": 4, "depth_token_only": 1, "init_values": 0.1 })),
+            (swin(), swin_name, json!({ "depths": [2, 2, 2], "num_heads": [1, 2, 4], "window_size": 4 })),
+            (
+                swin_v2(),
+                "swinv2_tiny_window8_256",
+                json!({ "img_size": [32, 32], "patch_size": 2, "in_chans": 3 }),
+            ),
+        ] {
+            let (found, all) = named(model);
+            assert_eq!(found, name);
+            for (key, value) in arguments.as_object().unwrap() {
+                assert_eq!(all.get(key), Some(value), "{name}: {key}");
+            }
+        }
+        // What a function does not take is not given to it.
+        for (model, key) in [(cait(), "class_token"), (swin(), "depth"), (vit(), "depth_token_only")] {
+            assert_eq!(named(model).1.get(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_written_as_python_writes_them() {
+        let arguments = json!({ "a": true, "b": false, "c": null, "d": [2, 2], "e": "token", "f": 0.5 });
+        assert_eq!(python_arguments(&arguments), r#"a=True, b=False, c=None, d=[2,2], e="token", f=0.5"#);
+    }
+
+    #[test]
+    fn a_folder_states_how_images_are_prepared_and_where_the_head_is() {
+        let distilled = ModelConfig { distillation_token: true, ..vit() };
+        for (model, resize, mode, crop, classifier) in [
+            (vit(), ResizeRule::ShorterSide { crop: 0.8 }, "center", 0.8, json!("head")),
+            (swin(), ResizeRule::SquashCrop { crop: 0.8 }, "squash", 0.8, json!("head.fc")),
+            (distilled, ResizeRule::Squash, "squash", 1.0, json!(["head", "head_dist"])),
+        ] {
+            let mut card = card(model);
+            card.preprocessing.resize = resize;
+            let folder = tempfile::tempdir().unwrap();
+            let output = folder.path().join("model");
+            let tensor = NamedTensor { name: "norm.bias".to_owned(), shape: vec![1], values: vec![0.5] };
+            let exported = write(&job(&card, Layout::Timm, &output), &[tensor]).unwrap();
+            assert_eq!(exported.files, ["model.safetensors", "config.json"].map(|name| output.join(name)));
+            let config: Value = serde_json::from_slice(&std::fs::read(&exported.files[1]).unwrap()).unwrap();
+            let pipeline = &config["pretrained_cfg"];
+            assert_eq!((&pipeline["crop_mode"], &pipeline["crop_pct"]), (&json!(mode), &json!(crop)));
+            assert_eq!(pipeline["interpolation"], "bicubic");
+            assert_eq!(pipeline["input_size"], json!([3, 32, 32]));
+            assert_eq!(pipeline["classifier"], classifier);
+            assert_eq!(config["label_names"][9], "kind 9");
+        }
+    }
+
+    #[test]
+    fn a_crop_that_is_rounded_otherwise_is_noted() {
+        for (resize, rounding, is_noted) in [
+            (ResizeRule::ShorterSide { crop: 0.8 }, CropRounding::Down, true),
+            (ResizeRule::Squash, CropRounding::Down, false),
+            (ResizeRule::ShorterSide { crop: 0.8 }, CropRounding::HalfToEven, false),
+        ] {
+            let mut card = card(vit());
+            (card.preprocessing.resize, card.preprocessing.crop_rounding) = (resize, rounding);
+            let noted = crop_note(&job(&card, Layout::Timm, Path::new("model"))).is_some();
+            assert_eq!(noted, is_noted, "{resize:?} {rounding:?}");
+        }
     }
 }

@@ -88,3 +88,68 @@ fn with_biases(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     }
     completed
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use burn::tensor::Device;
+    use vitrine_models::weights::{Layout, to_timm};
+
+    use super::*;
+    use crate::export::testing::{card, job, swin, swin_v2, vit};
+
+    fn tensor(name: &str, shape: &[usize]) -> NamedTensor {
+        let values = vec![1.0; shape.iter().product()];
+        NamedTensor { name: name.to_owned(), shape: shape.to_vec(), values }
+    }
+
+    #[test]
+    fn queries_keys_and_values_without_a_bias_get_zeros() {
+        let weight = || tensor("blocks.0.attn.qkv.weight", &[6, 2]);
+        let bias = || tensor("blocks.0.attn.qkv.bias", &[6]);
+        let scale = || tensor("blocks.0.attn.logit_scale", &[1, 1, 1]);
+        let [q, v] = ["q", "v"].map(|part| tensor(&format!("blocks.0.attn.{part}_bias"), &[2]));
+        let zero = |tensor: NamedTensor| NamedTensor { values: vec![0.0; tensor.values.len()], ..tensor };
+        for (given, expected) in [
+            (vec![weight()], vec![weight(), zero(bias())]),
+            (vec![weight(), bias()], vec![weight(), bias()]),
+            // Swin v2 has one of queries and one of values.
+            (vec![scale(), weight()], vec![scale(), weight(), zero(q.clone()), zero(v.clone())]),
+            (vec![scale(), weight(), q.clone(), v.clone()], vec![scale(), weight(), q, v]),
+            (
+                vec![tensor("blocks.0.attn.proj.weight", &[2, 2])],
+                vec![tensor("blocks.0.attn.proj.weight", &[2, 2])],
+            ),
+        ] {
+            assert_eq!(with_biases(given), expected);
+        }
+    }
+
+    #[test]
+    fn the_line_of_python_builds_the_family() {
+        for (model, parts, other) in [
+            (
+                vit(),
+                &["torchvision.models.VisionTransformer(32, 4, 4, 3, 96, 384, num_classes=10"][..],
+                "BlockV2",
+            ),
+            (swin(), &["s.SwinTransformer([2, 2], 32, [2,2,2], [1,2,4], [4, 4], mlp_ratio=4"], "BlockV2"),
+            (swin_v2(), &["SwinTransformerBlockV2", "PatchMergingV2"], "VisionTransformer"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let output = folder.path().join("model.safetensors");
+            let tensors = to_timm(&model.init(&Device::default()).unwrap());
+            let usage = write(&job(&card(model), Layout::Torchvision, &output), tensors).unwrap().usage;
+            assert!(parts.iter().all(|part| usage.contains(part)) && !usage.contains(other), "{usage}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_refused() {
+        let card = card(vit());
+        let written = write(&job(&card, Layout::Torchvision, Path::new("model")), Vec::new());
+        assert!(written.err().unwrap().to_string().contains("--output model"));
+    }
+}

@@ -122,3 +122,107 @@ fn interpolation(name: &str) -> Result<Interpolation> {
 pub(super) fn read_preprocessor(path: &Path, description: &mut Description) -> Result<()> {
     processor::read(path, &json(path)?, description)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn classes_are_those_of_either_library_but_for_names_that_it_makes_up() {
+        let names = |names: [&str; 2]| Some(names.map(str::to_owned).to_vec());
+        for (file, expected) in [
+            (json!({ "label_names": ["cat", "dog"] }), names(["cat", "dog"])),
+            (json!({ "pretrained_cfg": { "label_names": ["cat", "dog"] } }), names(["cat", "dog"])),
+            (json!({ "id2label": { "1": "dog", "0": "cat" } }), names(["cat", "dog"])),
+            (json!({ "id2label": { "0": "LABEL_0", "1": "dog" } }), names(["LABEL_0", "dog"])),
+            (json!({ "id2label": { "0": "LABEL_0", "1": "LABEL_1" } }), None),
+            (json!({ "id2label": { "1": "cat", "2": "dog" } }), None),
+            (json!({ "label_names": ["cat", 2] }), None),
+            (json!({ "num_classes": 2 }), None),
+        ] {
+            assert_eq!(class_names(&file), expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn timms_pipeline_becomes_ours() {
+        for (pipeline, resize) in [
+            (json!({ "crop_pct": 0.9 }), Some(ResizeRule::ShorterSide { crop: 0.9 })),
+            (json!({ "crop_pct": 1.0, "crop_mode": "center" }), Some(ResizeRule::ShorterSide { crop: 1.0 })),
+            (json!({ "crop_pct": 0.9, "crop_mode": "squash" }), Some(ResizeRule::SquashCrop { crop: 0.9 })),
+            (json!({ "crop_pct": 1.0, "crop_mode": "squash" }), Some(ResizeRule::Squash)),
+            (json!({ "crop_pct": null, "crop_mode": null }), None),
+        ] {
+            let mut description = Description::default();
+            timm_pipeline(&pipeline, &mut description).unwrap();
+            assert_eq!(description.resize, resize, "{pipeline}");
+        }
+        let pipeline = json!({
+            "input_size": [3, 32, 48], "mean": [0.25, 0.5, 0.75], "std": [0.5, 0.5, 0.5], "interpolation": "lanczos",
+        });
+        let mut description = Description::default();
+        timm_pipeline(&pipeline, &mut description).unwrap();
+        assert_eq!((description.image_size, description.resize), (Some([32, 48]), None));
+        assert_eq!((description.mean, description.std), (Some(vec![0.25, 0.5, 0.75]), Some(vec![0.5; 3])));
+        assert_eq!(description.interpolation, Some(Interpolation::Lanczos));
+        for (key, value) in [
+            ("crop_mode", json!("border")),
+            ("crop_mode", json!(1)),
+            ("interpolation", json!("nearest")),
+            ("interpolation", json!(3)),
+            ("crop_pct", json!("most")),
+            ("input_size", json!("large")),
+        ] {
+            let mut pipeline = json!({});
+            pipeline[key] = value;
+            let error = format!("{:#}", timm_pipeline(&pipeline, &mut Description::default()).unwrap_err());
+            assert!(error.contains(&format!("`pretrained_cfg.{key}`")), "{pipeline}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_file_is_told_by_its_keys() {
+        for (file, layout, name, dim) in [
+            (json!({ "model_type": "vit" }), Some(Layout::HuggingFace), None, Some(768)),
+            (
+                json!({ "architecture": "vit_tiny_patch16_224" }),
+                None,
+                Some("vit_tiny_patch16_224"),
+                Some(192),
+            ),
+            (json!({ "model": "VisionTransformer", "embed_dim": 96 }), None, None, Some(96)),
+            (json!({ "embed_dim": 96 }), None, None, Some(96)),
+        ] {
+            let description = describe(file.as_object().unwrap()).unwrap();
+            assert_eq!(description.layout, layout, "{file}");
+            assert_eq!(description.name.as_deref(), name, "{file}");
+            assert_eq!(description.facts.embed_dim, dim, "{file}");
+        }
+        let error = format!("{:#}", describe(json!({ "model": "Eva" }).as_object().unwrap()).unwrap_err());
+        assert!(error.contains("`model`") && error.contains("Eva"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_read_past_its_byte_order_mark_and_named_where_it_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let read_text = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read(&path)
+        };
+        let text = "\u{feff}{\"architecture\": \"vit_tiny_patch16_224\", \"label_names\": [\"cat\", \"dog\"],
+            \"pretrained_cfg\": {\"input_size\": [3, 32, 32]}}";
+        let description = read_text(text).unwrap();
+        assert_eq!(
+            (description.classes.map(|names| names.len()), description.image_size),
+            (Some(2), Some([32, 32]))
+        );
+        for text in ["[1, 2]", "no JSON", "", "{\"surprise\": 1}"] {
+            let error = format!("{:#}", read_text(text).unwrap_err());
+            assert!(error.contains("config.json"), "{text}: {error}");
+        }
+    }
+}

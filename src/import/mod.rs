@@ -11,6 +11,8 @@ mod hugging_face_config;
 mod preprocessing;
 mod processor;
 mod stated;
+#[cfg(test)]
+mod tests;
 mod timm_config;
 mod timm_names;
 mod values;

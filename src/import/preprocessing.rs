@@ -120,3 +120,101 @@ fn torchvision_crop(config: &ModelConfig) -> f64 {
     };
     (side / scaled).min(1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vitrine_models::{ImageSize, preset};
+
+    use super::*;
+
+    fn named(name: &str) -> ModelConfig {
+        preset::find(name).unwrap()
+    }
+
+    fn vit() -> ModelConfig {
+        named("vit_tiny_patch16_224")
+    }
+
+    #[test]
+    fn what_nothing_states_is_what_the_library_does_for_such_a_model() {
+        use Interpolation::{Bicubic, Bilinear};
+        use Layout::{HuggingFace, Microsoft, Timm, Torchvision};
+        let swin = || named("swin_tiny_patch4_window7_224");
+        let distilled = || named("deit_tiny_distilled_patch16_224");
+        let dino = || ModelConfig { patch_size: 14, layer_scale: Some(1e-5), ..vit() };
+        let large = ModelConfig { image_size: ImageSize::square(384), ..vit() };
+        let siglip = ModelConfig { pool: Pool::Attention, ..vit() };
+        let deit = ModelConfig { registers: 1, ..vit() };
+        let shorter = |crop| ResizeRule::ShorterSide { crop };
+        let squashed = ResizeRule::SquashCrop { crop: 0.875 };
+        for (layout, config, name, resize, interpolation, (mean, _)) in [
+            (Torchvision, vit(), None, shorter(0.875), Bilinear, IMAGENET),
+            (Torchvision, large, None, shorter(1.0), Bicubic, IMAGENET),
+            (Torchvision, swin(), None, shorter(224.0 / 232.0), Bicubic, IMAGENET),
+            (HuggingFace, vit(), None, ResizeRule::Squash, Bilinear, HALF),
+            (HuggingFace, swin(), None, ResizeRule::Squash, Bicubic, IMAGENET),
+            (HuggingFace, dino(), None, shorter(0.875), Bicubic, IMAGENET),
+            (HuggingFace, siglip, None, ResizeRule::Squash, Bicubic, HALF),
+            (HuggingFace, distilled(), None, squashed, Bicubic, IMAGENET),
+            (HuggingFace, deit, None, squashed, Bicubic, IMAGENET),
+            (Microsoft, swin(), None, shorter(0.875), Bicubic, IMAGENET),
+            (Timm, vit(), None, shorter(0.9), Bicubic, HALF),
+            (Timm, vit(), Some("deit_tiny_patch16_224"), shorter(0.9), Bicubic, IMAGENET),
+            (Timm, distilled(), None, shorter(0.9), Bicubic, IMAGENET),
+            (Timm, swin(), None, shorter(0.9), Bicubic, IMAGENET),
+            (Timm, dino(), None, shorter(1.0), Bicubic, IMAGENET),
+            (Timm, named("cait_xxs24_224"), None, shorter(1.0), Bicubic, IMAGENET),
+        ] {
+            let description = Description { name: name.map(str::to_owned), ..Description::default() };
+            let mut notes = Vec::new();
+            let chosen = choose(&description, layout, &config, &mut notes);
+            let case = format!("{layout:?} {name:?} {}", config.patch_size);
+            assert_eq!((chosen.resize, chosen.interpolation), (resize, interpolation), "{case}");
+            assert_eq!(chosen.mean, mean, "{case}");
+            let rounding = if layout == HuggingFace { CropRounding::Down } else { CropRounding::HalfToEven };
+            assert_eq!(chosen.crop_rounding, rounding, "{case}");
+            assert!(notes.len() == 1 && notes[0].contains("--mean"), "{case}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn torchvisions_crops_are_those_of_its_first_weights() {
+        let v2 = || named("swinv2_tiny_window8_256");
+        for (config, scaled) in [
+            (named("vit_base_patch16_224"), 256.0),
+            (named("vit_large_patch16_224"), 242.0),
+            (named("swin_tiny_patch4_window7_224"), 232.0),
+            (named("swin_small_patch4_window7_224"), 246.0),
+            (named("swin_base_patch4_window7_224"), 238.0),
+            (v2(), 260.0),
+            (ModelConfig { embed_dim: 128, ..v2() }, 272.0),
+        ] {
+            let side = config.image_size.height as f64;
+            assert_eq!(torchvision_crop(&config), side / scaled, "{scaled}");
+        }
+    }
+
+    #[test]
+    fn what_is_stated_is_taken_as_it_is() {
+        let stated = Description {
+            image_size: Some([224; 2]),
+            resize: Some(ResizeRule::Squash),
+            interpolation: Some(Interpolation::Lanczos),
+            mean: Some(vec![0.25, 0.5, 0.75]),
+            std: Some(vec![0.125; 3]),
+            ..Description::default()
+        };
+        let mut notes = Vec::new();
+        let chosen = choose(&stated, Layout::Timm, &vit(), &mut notes);
+        assert_eq!((chosen.resize, chosen.interpolation), (ResizeRule::Squash, Interpolation::Lanczos));
+        assert_eq!((chosen.mean, chosen.std), (vec![0.25, 0.5, 0.75], vec![0.125; 3]));
+        assert_eq!((chosen.image_size, chosen.channels), ([224; 2], 3));
+        assert_eq!(notes, Vec::<String>::new());
+        // A model takes its own size, and a gray one the mean of the channels.
+        let gray = ModelConfig { image_size: ImageSize::square(32), channels: 1, ..vit() };
+        let chosen = choose(&stated, Layout::Timm, &gray, &mut notes);
+        assert_eq!((chosen.image_size, chosen.mean, chosen.std), ([32; 2], vec![0.5], vec![0.125]));
+        assert!(notes.len() == 1 && notes[0].contains("[224, 224]"), "{notes:?}");
+    }
+}

@@ -149,3 +149,138 @@ pub(super) fn add_crop(
     };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use vitrine_datasets::{CropRounding, Interpolation};
+    use vitrine_models::Pool;
+
+    use super::*;
+    use crate::usage::UsageError;
+
+    fn files(weights: &str) -> Files {
+        Files { weights: vec![PathBuf::from(weights)], config: None, preprocessor: None }
+    }
+
+    #[test]
+    fn a_configuration_is_a_preset_a_name_of_timms_or_a_file() {
+        let preset = of_config("vit_tiny_patch16_224").unwrap();
+        assert_eq!((preset.facts.embed_dim, preset.facts.image_size), (Some(192), None));
+        assert_eq!(preset.name.as_deref(), Some("vit_tiny_patch16_224"));
+        let swin = of_config("swin_tiny_patch4_window7_224").unwrap().facts;
+        assert_eq!((swin.window, swin.image_size), (Some(7), Some(ImageSize::square(224))));
+        let timms = of_config("vit_base_patch16_siglip_224").unwrap().facts;
+        assert_eq!((timms.pool, timms.image_size), (Some(Pool::Attention), None));
+        let error = format!("{:#}", of_config("nowhere.json").unwrap_err());
+        assert!(error.contains("--config nowhere.json"), "{error}");
+    }
+
+    #[test]
+    fn files_are_taken_for_what_they_are_called_by_timm_and_microsoft() {
+        for (weights, layout, expected) in [
+            ("vit_tiny_patch16_224-1a2b.safetensors", Layout::Timm, Some("vit_tiny_patch16_224")),
+            ("deit-tiny-distilled-patch16-224.pth", Layout::Timm, Some("deit_tiny_distilled_patch16_224")),
+            ("vit_tiny_patch16_224-1a2b.safetensors", Layout::HuggingFace, None),
+            ("model.safetensors", Layout::Timm, None),
+        ] {
+            let mut notes = Vec::new();
+            let description = of_file_name(&files(weights), layout, &mut notes).unwrap();
+            assert_eq!(description.name.as_deref(), expected, "{weights}");
+            assert_eq!(notes.len(), usize::from(expected.is_some()), "{notes:?}");
+        }
+        for (weights, part) in [
+            ("swinv2_base_patch4_window12to16_192to256_22kto1k_ft.pth", "window12to16"),
+            ("vit_small_patch16_rope_224.safetensors", "rotary positions"),
+        ] {
+            let found = of_file_name(&files(weights), Layout::Microsoft, &mut Vec::new());
+            let error = format!("{:#}", found.unwrap_err());
+            assert!(error.contains(part), "{weights}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_of_another_library_than_the_names_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.json");
+        std::fs::write(&config, r#"{"model_type": "vit"}"#).unwrap();
+        let files = Files { config: Some(config), ..files("model.safetensors") };
+        let describe = |layout| describe(&files, layout, &Options::default(), &mut Vec::new());
+        assert_eq!(describe(Layout::HuggingFace).unwrap().facts.embed_dim, Some(768));
+        let error = describe(Layout::Timm).unwrap_err().to_string();
+        assert!(error.contains("hugging-face") && error.contains("timm"), "{error}");
+    }
+
+    #[test]
+    fn what_the_user_states_fills_up_what_files_say_and_does_not_overrule_them() {
+        let none = Options::default;
+        for (options, name) in [
+            (Options { heads: Some(vec![3]), ..none() }, "--heads"),
+            (Options { image_size: Some([32, 48]), ..none() }, "--image-size"),
+            (Options { mean: Some(vec![0.5; 3]), ..none() }, "--mean"),
+            (Options { std: Some(vec![0.5; 3]), ..none() }, "--std"),
+        ] {
+            let mut description = Description::default();
+            add_options(&options, &mut description).unwrap();
+            // Twice the same is no contradiction.
+            add_options(&options, &mut description).unwrap();
+            let (heads, size) = (&description.facts.num_heads, &description.facts.image_size);
+            let stated =
+                [heads.is_some(), size.is_some(), description.mean.is_some(), description.std.is_some()];
+            assert_eq!(stated.iter().filter(|stated| **stated).count(), 1, "{name}");
+            let mut other = Description {
+                facts: Facts {
+                    num_heads: Some(4.into()),
+                    image_size: Some(ImageSize::square(32)),
+                    ..Facts::default()
+                },
+                mean: Some(vec![0.25; 3]),
+                std: Some(vec![0.25; 3]),
+                ..Description::default()
+            };
+            let error = add_options(&options, &mut other).unwrap_err().to_string();
+            assert!(error.contains(name), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_crop_is_put_into_the_pipeline_unless_a_file_states_another() {
+        let pipeline = |resize| Preprocessing {
+            image_size: [32; 2],
+            channels: 3,
+            resize,
+            interpolation: Interpolation::Bicubic,
+            mean: vec![0.5; 3],
+            std: vec![0.5; 3],
+            crop_rounding: CropRounding::HalfToEven,
+        };
+        let add = |crop, stated, resize| -> Result<ResizeRule> {
+            let options = Options { crop, ..Options::default() };
+            let description = Description { resize: stated, ..Description::default() };
+            let mut pipeline = pipeline(resize);
+            add_crop(&options, &description, &mut pipeline).map(|()| pipeline.resize)
+        };
+        let shorter = |crop| ResizeRule::ShorterSide { crop };
+        let squash = |crop| ResizeRule::SquashCrop { crop };
+        for (crop, before, after) in [
+            (None, shorter(0.9), shorter(0.9)),
+            (Some(0.8), shorter(0.9), shorter(0.8)),
+            (Some(0.8), squash(0.9), squash(0.8)),
+            (Some(0.8), ResizeRule::Squash, squash(0.8)),
+            (Some(1.0), squash(0.9), ResizeRule::Squash),
+        ] {
+            assert_eq!(add(crop, None, before).unwrap(), after, "{crop:?} of {before:?}");
+        }
+        assert_eq!(add(Some(0.9), Some(shorter(0.9)), shorter(0.9)).unwrap(), shorter(0.9));
+        for stated in [shorter(0.9), squash(0.9), ResizeRule::Squash] {
+            let error = add(Some(0.8), Some(stated), stated).unwrap_err().to_string();
+            assert!(error.contains("--crop 0.8"), "{error}");
+        }
+        // One value of a mean for each channel: clap does not know how many there are.
+        let options = Options { mean: Some(vec![0.5]), ..Options::default() };
+        let error = add_crop(&options, &Description::default(), &mut pipeline(shorter(0.9))).unwrap_err();
+        assert!(UsageError::is_cause_of(&error) && error.to_string().contains("--mean"), "{error}");
+    }
+}

@@ -198,3 +198,90 @@ fn check_keys(part: &Map<String, Value>, known: &[&str]) -> Result<()> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vitrine_models::{ImageSize, Pool};
+
+    use super::*;
+
+    const TINY: &str = "vit_tiny_patch16_224";
+
+    fn stated(file: Value) -> Result<Facts> {
+        read(file.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_name_stands_for_what_the_file_leaves_out() {
+        let facts = stated(json!({ "architecture": format!("{TINY}.augreg_in21k") })).unwrap();
+        assert_eq!(
+            (facts.embed_dim, facts.num_heads, facts.depth),
+            (Some(192), Some(3.into()), Some(12.into()))
+        );
+        assert_eq!((facts.image_size, facts.patch_size), (Some(ImageSize::square(224)), Some(16)));
+        assert_eq!((facts.pool, facts.layer_scale), (Some(Pool::ClassToken), Some(false)));
+        // Arguments come before the name, the file's classes before those of its weights, and null says nothing.
+        let facts = stated(json!({
+            "architecture": TINY,
+            "num_classes": 5,
+            "model_args": { "embed_dim": 96, "depth": null },
+            "pretrained_cfg": { "input_size": [1, 96, 64], "num_classes": 1000, "tag": null, "label_offset": 0 },
+        }))
+        .unwrap();
+        assert_eq!((facts.embed_dim, facts.depth), (Some(96), Some(12.into())));
+        assert_eq!((facts.channels, facts.num_classes), (Some(1), Some(5)));
+        assert_eq!(facts.image_size, Some(ImageSize { height: 96, width: 64 }));
+    }
+
+    #[test]
+    fn early_files_have_the_keys_of_the_weights_at_the_top() {
+        let file =
+            json!({ "architecture": TINY, "input_size": [3, 384, 384], "num_classes": 7, "crop_pct": 1.0 });
+        let facts = stated(file).unwrap();
+        assert_eq!((facts.image_size, facts.num_classes), (Some(ImageSize::square(384)), Some(7)));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_under_its_name() {
+        let with = |key: &str, value: Value| {
+            let mut file = json!({ "architecture": TINY });
+            file[key] = value;
+            file
+        };
+        let resampled = json!({
+            "architecture": TINY, "model_args": { "img_size": 32 }, "pretrained_cfg": { "input_size": [3, 64, 64] },
+        });
+        let distilled = json!({
+            "architecture": "deit_base_distilled_patch16_224", "model_args": { "no_embed_class": true },
+        });
+        let other_pool = json!({ "architecture": TINY, "global_pool": "avg", "pretrained_cfg": {} });
+        for (file, name) in [
+            (json!({ "num_classes": 3 }), "`architecture`"),
+            (with("architecture", json!("resnet50")), "resnet50"),
+            (with("architecture", json!("vit_small_patch16_rope_224")), "rotary positions"),
+            (with("surprise", json!(1)), "`surprise`"),
+            (with("model_args", json!({ "surprise": 1 })), "`surprise`"),
+            (with("pretrained_cfg", json!({ "surprise": 1 })), "`surprise`"),
+            (with("pretrained_cfg", json!({ "label_offset": 1 })), "label_offset"),
+            (with("pretrained_cfg", json!({ "input_size": [224, 224] })), "input_size"),
+            (other_pool, "`global_pool`"),
+            (resampled, "img_size"),
+            (distilled, "`no_embed_class`"),
+        ] {
+            let error = format!("{:#}", stated(file.clone()).unwrap_err());
+            assert!(error.contains(name), "{file}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_alone_tells_the_image_size_only_where_shapes_do_not() {
+        let plain = of_name(TINY).unwrap();
+        assert_eq!((plain.image_size, plain.channels, plain.num_classes), (None, None, None));
+        let swin = of_name("swinv2_tiny_window8_256").unwrap();
+        assert_eq!((swin.image_size, swin.window), (Some(ImageSize::square(256)), Some(8)));
+        let error = format!("{:#}", of_name("swinv2_base_window12to16_192to256").unwrap_err());
+        assert!(error.contains("`pretrained_window_sizes`"), "{error}");
+        assert!(of_name("vit_huge_patch1_1").is_err());
+    }
+}

@@ -83,4 +83,35 @@ mod tests {
         assert!(find("vit_small_patch16_rope_224").is_none() && find("resnet50").is_none());
         assert!(foreign_part("vit_small_patch16_rope_ape_224").unwrap().contains("rotary"));
     }
+
+    #[test]
+    fn the_longest_name_counts_and_parts_of_names_are_whole_words() {
+        let longest = begin("vit-base-patch16-224-miil-1a2b").unwrap();
+        assert_eq!(longest.name, "vit_base_patch16_224_miil");
+        assert!(begin("my_vit_tiny_patch16_224").is_none());
+        assert_eq!(find("cait_xxs24_224").unwrap().class, "Cait");
+        for (name, is_enlarged) in [
+            ("swinv2_base_window12to16_192to256", true),
+            ("swinv2_base_patch4_window12to24_192to384_22kto1k_ft", true),
+            ("swinv2_tiny_window8_256", false),
+            ("swin_tiny_patch4_window7_224_22kto1k", false),
+        ] {
+            assert_eq!(has_enlarged_windows(name), is_enlarged, "{name}");
+        }
+        for (name, part) in [
+            ("beitv2_base_patch16_224", Some("BEiT")),
+            ("eva02_tiny_patch14_224", Some("EVA")),
+            ("swinv2_cr_tiny_224", Some("Swin v2")),
+            ("vit_tiny_patch16_224", None),
+            // It holds `cr` and is no word.
+            ("vit_crop_224", None),
+        ] {
+            let found = foreign_part(name);
+            assert!(found.is_some() == part.is_some(), "{name}: {found:?}");
+            assert!(
+                part.is_none_or(|part| found.is_some_and(|found| found.contains(part))),
+                "{name}: {found:?}"
+            );
+        }
+    }
 }

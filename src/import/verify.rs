@@ -92,3 +92,39 @@ pub fn compare(classifier: &Classifier, expected: Vec<Expected>) -> Result<Vec<D
     });
     compared.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn logits_are_expected_of_one_image_or_of_several_next_to_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logits.json");
+        let read_text = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read(&path, 2)
+        };
+        let one = r#"{"image": "a.png", "logits": [1, -0.5]}"#;
+        for (text, count) in [(one.to_owned(), 1), (format!("[{one}, {one}]"), 2)] {
+            let expected = read_text(&text).unwrap();
+            assert_eq!(expected.len(), count);
+            assert_eq!(
+                (&expected[0].image, &expected[0].logits),
+                (&folder.path().join("a.png"), &vec![1.0, -0.5])
+            );
+        }
+        for text in [
+            "[]",
+            "no JSON",
+            r#"{"image": 3, "logits": [1, 2]}"#,
+            r#"{"image": "a.png", "logits": [1, 2], "surprise": 1}"#,
+            r#"{"image": "a.png", "logits": [1]}"#,
+            r#"{"image": "a.png", "logits": [1, 2, 3]}"#,
+        ] {
+            let error = format!("{:#}", read_text(text).unwrap_err());
+            assert!(error.contains("--verify") && error.contains("logits.json"), "{text}: {error}");
+        }
+    }
+}

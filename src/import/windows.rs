@@ -58,3 +58,72 @@ fn window_of_table(entry: &Entry) -> Option<usize> {
     };
     (1..=1024).contains(&side).then_some(side)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::HashMap;
+
+    use vitrine_models::weights::{IndexTable, NamedTensor};
+
+    use super::*;
+    use crate::weights_file::{self, Precision};
+
+    /// What is told of windows by a file with these tables.
+    fn told(indices: &[(&str, &[usize])], offsets: &[(&str, usize, Vec<f32>)]) -> Result<Windows> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let tables: Vec<IndexTable> = indices
+            .iter()
+            .map(|(name, shape)| IndexTable {
+                name: (*name).to_owned(),
+                shape: shape.to_vec(),
+                values: vec![0; shape.iter().product()],
+            })
+            .collect();
+        let tensors: Vec<NamedTensor> = offsets
+            .iter()
+            .map(|(name, side, values)| NamedTensor {
+                name: (*name).to_owned(),
+                shape: vec![1, 2 * side - 1, 2 * side - 1, 2],
+                values: values.clone(),
+            })
+            .collect();
+        weights_file::save(&path, &tensors, &tables, Precision::F32, HashMap::new()).unwrap();
+        Windows::of_tables(&weights_file::open(&path).unwrap().entries)
+    }
+
+    #[test]
+    fn the_shape_of_a_table_tells_the_window() {
+        type Case<'a> = (&'a [(&'a str, &'a [usize])], Option<usize>, Option<usize>);
+        let cases: [Case; 4] = [
+            (&[("layers.0.blocks.0.attn.relative_position_index", &[16, 16])], Some(4), Some(4)),
+            // torchvision's are flat.
+            (&[("features.1.0.attn.relative_position_index", &[256])], Some(4), Some(4)),
+            (&[("layers.0.blocks.1.attn_mask", &[4, 16, 16])], None, None),
+            // A window is no larger than the last stage's grid.
+            (
+                &[
+                    ("layers.0.blocks.0.attn.relative_position_index", &[49, 49]),
+                    ("layers.1.blocks.0.attn.relative_position_index", &[16, 16]),
+                ],
+                Some(7),
+                Some(4),
+            ),
+        ];
+        for (indices, largest, last) in cases {
+            let windows = told(indices, &[]).unwrap();
+            assert_eq!((windows.largest, windows.last), (largest, last), "{indices:?}");
+        }
+    }
+
+    #[test]
+    fn offsets_of_windows_that_were_enlarged_are_refused_by_name() {
+        let name = "layers.0.blocks.0.attn.relative_coords_table";
+        let windows = told(&[], &[(name, 4, log_offsets([4; 2]))]).unwrap();
+        assert_eq!((windows.largest, windows.last), (Some(4), Some(4)));
+        let scaled = log_offsets([4; 2]).iter().map(|offset| offset * 1.2).collect();
+        let error = told(&[], &[(name, 4, scaled)]).err().unwrap().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}

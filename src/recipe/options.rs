@@ -101,7 +101,7 @@ impl LengthArgs {
 fn time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
-            Err(format!("it must be a number of seconds {}", bounds::SECONDS))
+            Err(format!("it must be a number of seconds that is {}", bounds::SECONDS))
         }
         Ok(time) => Ok(time),
         Err(error) => Err(format!("{error}; write 90s, 30m or 2h")),

@@ -6,7 +6,7 @@ use vitrine_models::VisionTransformer;
 
 /// `average * decay + model * (1 - decay)`, parameter by parameter; the average lives on the plain device.
 ///
-/// The decay rises from 0.1 to `decay` with the number of updates, so that the start is forgotten soon.
+/// The decay rises to `decay` with the number of updates, from 2/11 at the first, so that the start is forgotten soon.
 pub fn update(
     average: VisionTransformer,
     model: &VisionTransformer,

@@ -1,0 +1,318 @@
+//! What decays and what is spared; means and clipping in numbers.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::module::ModuleMapper;
+use vitrine_models::linear::Linear;
+use vitrine_models::{
+    AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, Pool, Position, RelativePosition, Score,
+    VisionTransformer, preset,
+};
+
+use super::*;
+
+/// Sets every parameter to one, so that decay shows in it.
+struct Ones;
+
+impl ModuleMapper for Ones {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let shape: [usize; D] = param.val().dims();
+        let ones = Tensor::<D>::ones(shape, &param.lazy_device());
+        Param::initialized(param.id, ones.require_grad())
+    }
+}
+
+/// A gradient of zeros for every parameter.
+struct Zeros(GradientsParams);
+
+impl ModuleVisitor for Zeros {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.register(param.id, param.val().inner().zeros_like());
+    }
+}
+
+/// The first value of every parameter, by its path.
+#[derive(Default)]
+struct Values {
+    path: Vec<String>,
+    by_path: BTreeMap<String, f32>,
+}
+
+impl ModuleVisitor for Values {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let values = param.val().into_data().try_into_vec_as::<f32>().unwrap();
+        self.by_path.insert(self.path.join("."), values[0]);
+    }
+}
+
+/// What one update by `optimizer` leaves of a model of ones without gradients: 0.75 of what decays.
+fn decayed(config: &ModelConfig, optimizer: fn(&Recipe) -> ModuleOptimizer) -> BTreeMap<String, f32> {
+    let model: VisionTransformer = config.init(&Device::default().autodiff()).unwrap().map(&mut Ones);
+    let mut zeros = Zeros(GradientsParams::new());
+    model.visit(&mut zeros);
+    let recipe = Recipe { weight_decay: 0.5, ..Recipe::default() };
+    let model = optimizer(&recipe).step(0.5, model, zeros.0);
+    let mut values = Values::default();
+    model.visit(&mut values);
+    values.by_path
+}
+
+/// One block on four patches.
+fn plain() -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize::square(8),
+        embed_dim: 8,
+        depth: 1.into(),
+        num_heads: 2.into(),
+        ..preset::find("vit_tiny_patch4_32").unwrap()
+    }
+}
+
+/// Two stages of one block each.
+fn staged(block: BlockStyle, score: Score, relative_position: RelativePosition) -> ModelConfig {
+    ModelConfig {
+        image_size: ImageSize::square(16),
+        embed_dim: 8,
+        depth: [1, 1].into(),
+        num_heads: [2, 2].into(),
+        mixers: vec![Mixer::Window(4)],
+        block,
+        attention: AttentionOptions {
+            score,
+            relative_position: Some(relative_position),
+            ..AttentionOptions::default()
+        },
+        ..preset::find("swin_pico_patch2_window4_32").unwrap()
+    }
+}
+
+/// Checks which parameters are spared next to biases and the weights of norms, and which decay next to the patch embedding, the first
+/// block's MLP and the head. Paths inside of the first block begin there.
+fn assert_spared(config: &ModelConfig, spared: &[&str], decaying: &[&str]) {
+    let common = ["patch_embed.tokenizer.Patch.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"];
+    let (mut found_spared, mut found_decaying) = (BTreeSet::new(), BTreeSet::new());
+    for (path, value) in decayed(config, adamw) {
+        let path = path.strip_prefix("stages.0.blocks.0.").unwrap_or(&path).to_owned();
+        if path.ends_with("bias") || path.ends_with("norm.weight") {
+            assert_eq!(value, 1.0, "{path}");
+        } else if value == 1.0 {
+            found_spared.insert(path);
+        } else {
+            assert!((value - 0.75).abs() < 1e-6, "{path}: {value}");
+            found_decaying.insert(path);
+        }
+    }
+    let set = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<BTreeSet<String>>();
+    assert_eq!(found_spared, set(spared), "{config:?}");
+    let decaying = [decaying, &common, &["head.output.weight"]].concat();
+    assert_eq!(found_decaying, set(&decaying), "{config:?}");
+}
+
+const ATTENTION: [&str; 2] = ["mixer.MultiHead.qkv.weight", "mixer.MultiHead.proj.weight"];
+
+#[test]
+fn decay_spares_tokens_positions_and_scales() {
+    let config = ModelConfig {
+        distillation_token: true,
+        registers: 1,
+        layer_scale: Some(0.1),
+        attention: AttentionOptions { qk_norm: true, ..AttentionOptions::default() },
+        ..plain()
+    };
+    assert_spared(
+        &config,
+        &[
+            "class_token",
+            "distillation_token",
+            "registers",
+            "position.learned",
+            "mixer_scale.gamma",
+            "mlp_scale.gamma",
+        ],
+        &[&ATTENTION[..], &["distillation_head.output.weight"]].concat(),
+    );
+    let cait = ModelConfig {
+        class_depth: 1,
+        layer_scale: Some(0.1),
+        attention: AttentionOptions { talking_heads: true, ..AttentionOptions::default() },
+        ..plain()
+    };
+    assert_spared(
+        &cait,
+        &[
+            "class_token",
+            "position.learned",
+            "mixer_scale.gamma",
+            "mlp_scale.gamma",
+            "class_blocks.0.mixer_scale.gamma",
+            "class_blocks.0.mlp_scale.gamma",
+        ],
+        &[
+            &ATTENTION[..],
+            &[
+                "mixer.MultiHead.talking_heads.scores.weight",
+                "mixer.MultiHead.talking_heads.weights.weight",
+                "class_blocks.0.mixer.q.weight",
+                "class_blocks.0.mixer.k.weight",
+                "class_blocks.0.mixer.v.weight",
+                "class_blocks.0.mixer.proj.weight",
+                "class_blocks.0.mlp.fc1.weight",
+                "class_blocks.0.mlp.fc2.weight",
+            ],
+        ]
+        .concat(),
+    );
+}
+
+#[test]
+fn decay_spares_the_query_of_pooling_and_no_matrix_of_it() {
+    let attention = ModelConfig { class_token: false, pool: Pool::Attention, ..plain() };
+    assert_spared(
+        &attention,
+        &["position.learned", "pooling.Attention.latent"],
+        &[
+            &ATTENTION[..],
+            &[
+                "pooling.Attention.attention.q.weight",
+                "pooling.Attention.attention.k.weight",
+                "pooling.Attention.attention.v.weight",
+                "pooling.Attention.attention.proj.weight",
+                "pooling.Attention.mlp.fc1.weight",
+                "pooling.Attention.mlp.fc2.weight",
+            ],
+        ]
+        .concat(),
+    );
+    let sequence = ModelConfig { pool: Pool::Sequence, position: Position::None, ..attention };
+    assert_spared(&sequence, &[], &[&ATTENTION[..], &["pooling.Sequence.sequence.weight"]].concat());
+}
+
+#[test]
+fn decay_spares_the_factors_of_scores_and_no_matrix_of_them() {
+    for &score in Score::ALL {
+        let (spared, decaying): (&[&str], &[&str]) = match score {
+            Score::ScaledDot | Score::Dot => (&[], &[]),
+            Score::Bilinear => (&[], &["mixer.MultiHead.score.Bilinear.bilinear"]),
+            Score::Additive => (
+                &[],
+                &[
+                    "mixer.MultiHead.score.Additive.query",
+                    "mixer.MultiHead.score.Additive.key",
+                    "mixer.MultiHead.score.Additive.vector",
+                ],
+            ),
+            Score::Cosine => (&["mixer.MultiHead.score.Cosine.logit_scale"], &[]),
+            Score::Locality => (&["mixer.MultiHead.score.Locality.temperature"], &[]),
+        };
+        let attention = AttentionOptions { score, ..AttentionOptions::default() };
+        assert_spared(
+            &ModelConfig { attention, ..plain() },
+            &[&["class_token", "position.learned"], spared].concat(),
+            &[&ATTENTION[..], decaying].concat(),
+        );
+    }
+    let mixers = vec![Mixer::CrossCovariance];
+    assert_spared(
+        &ModelConfig { mixers, ..plain() },
+        &["class_token", "position.learned", "mixer.CrossCovariance.temperature"],
+        &["mixer.CrossCovariance.qkv.weight", "mixer.CrossCovariance.proj.weight"],
+    );
+}
+
+/// What both stages of a Swin decay.
+const STAGED: [&str; 7] = [
+    "mixer.Window.inner.qkv.weight",
+    "mixer.Window.inner.proj.weight",
+    "stages.1.downsample.reduction.weight",
+    "stages.1.blocks.0.mixer.Window.inner.qkv.weight",
+    "stages.1.blocks.0.mixer.Window.inner.proj.weight",
+    "stages.1.blocks.0.mlp.fc1.weight",
+    "stages.1.blocks.0.mlp.fc2.weight",
+];
+
+#[test]
+fn decay_spares_relative_positions() {
+    assert_spared(
+        &staged(BlockStyle::PreNorm, Score::ScaledDot, RelativePosition::Table),
+        &[
+            "mixer.Window.relative_position.offsets.Table.table",
+            "stages.1.blocks.0.mixer.Window.relative_position.offsets.Table.table",
+        ],
+        &STAGED,
+    );
+    assert_spared(
+        &staged(BlockStyle::ResidualPostNorm, Score::Cosine, RelativePosition::Continuous),
+        &[
+            "mixer.Window.inner.score.Cosine.logit_scale",
+            "mixer.Window.relative_position.offsets.Continuous.hidden.weight",
+            "mixer.Window.relative_position.offsets.Continuous.output.weight",
+            "stages.1.blocks.0.mixer.Window.inner.score.Cosine.logit_scale",
+            "stages.1.blocks.0.mixer.Window.relative_position.offsets.Continuous.hidden.weight",
+            "stages.1.blocks.0.mixer.Window.relative_position.offsets.Continuous.output.weight",
+        ],
+        &STAGED,
+    );
+}
+
+#[test]
+fn the_uniform_optimizer_decays_everything() {
+    for (path, value) in decayed(&plain(), uniform) {
+        assert!((value - 0.75).abs() < 1e-6, "{path}: {value}");
+    }
+}
+
+/// A layer of two parameters, and gradients of them whose norm together is 10.
+fn layer() -> (Linear, GradientsParams) {
+    let device = Device::default();
+    let layer = Linear::new(2, 2, true, &device);
+    let mut grads = GradientsParams::new();
+    grads.register(layer.weight.id, Tensor::<2>::from_floats([[6.0, 0.0], [0.0, 0.0]], &device));
+    grads.register(layer.bias.as_ref().unwrap().id, Tensor::<1>::from_floats([0.0, -8.0], &device));
+    (layer, grads)
+}
+
+#[test]
+fn gradients_become_a_mean_and_are_clipped_together() {
+    for (samples, max_norm, expected) in [
+        (1, 0.0, [6.0, -8.0]),
+        (2, 0.0, [3.0, -4.0]),
+        // A norm of 10, and of 5 where they are of two samples.
+        (1, 5.0, [3.0, -4.0]),
+        (2, 5.0, [3.0, -4.0]),
+        (2, 1.0, [0.6, -0.8]),
+        (4, 100.0, [1.5, -2.0]),
+    ] {
+        let (layer, grads) = layer();
+        let clipped = mean_clipped(&layer, grads, samples, max_norm);
+        let weight = clipped.get::<2>(layer.weight.id).unwrap();
+        let bias = clipped.get::<1>(layer.bias.as_ref().unwrap().id).unwrap();
+        let weight = weight.into_data().try_into_vec_as::<f32>().unwrap();
+        let bias = bias.into_data().try_into_vec_as::<f32>().unwrap();
+        let found = [weight[0], weight[1], weight[2], weight[3], bias[0], bias[1]];
+        for (found, expected) in found.into_iter().zip([expected[0], 0.0, 0.0, 0.0, 0.0, expected[1]]) {
+            assert!((found - expected).abs() < 1e-5, "{found} for {expected}: {samples}, {max_norm}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_gradient_takes_no_part_in_clipping() {
+    let (layer, mut grads) = layer();
+    let bias = layer.bias.as_ref().unwrap().id;
+    grads.remove::<1>(bias).unwrap();
+    let clipped = clip_global_norm(&layer, grads, 3.0);
+    assert!(clipped.get::<1>(bias).is_none());
+    let weight = clipped.get::<2>(layer.weight.id).unwrap();
+    assert!((weight.max().into_scalar::<f32>() - 3.0).abs() < 1e-5);
+    assert!(clip_global_norm(&layer, GradientsParams::new(), 3.0).is_empty());
+}
