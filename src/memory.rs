@@ -55,7 +55,9 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             let average = if recipe.ema_decay > 0.0 { memory.parameters } else { 0 };
             let sums = if recipe.accumulate > 1 { memory.parameters } else { 0 };
             let batches = BATCHES * batch as u64 * image;
-            PROGRAM + memory.training(batch, recipe.gradient_checkpointing) + average + sums + batches
+            let moments = recipe.optimizer.moments();
+            let step = memory.training(batch, recipe.gradient_checkpointing, moments);
+            PROGRAM + step + average + sums + batches
         }
         Work::Inference(batch) => PROGRAM + memory.inference(batch) + 2 * batch as u64 * image,
     }

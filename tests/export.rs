@@ -5,12 +5,11 @@
 use std::path::Path;
 
 use burn::tensor::{Device, Distribution, Tensor, Tolerance};
-use vitrine::export::{Exported, export};
+use vitrine::export::{Exported, Library, export};
 use vitrine::import::{self, Options};
 use vitrine::model_file::ModelCard;
 use vitrine::weights_file::{self, Precision};
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
-use vitrine_models::weights::Layout;
 use vitrine_models::{AttentionOptions, ImageSize, Mixer, ModelConfig, RelativePosition, Score, preset};
 
 fn plain() -> ModelConfig {
@@ -56,9 +55,9 @@ fn card(model: &ModelConfig) -> ModelCard {
     ModelCard::new(model.clone(), classes, preprocessing)
 }
 
-fn write(card: &ModelCard, layout: Layout, output: &Path) -> anyhow::Result<Exported> {
+fn write(card: &ModelCard, library: Library, output: &Path) -> anyhow::Result<Exported> {
     let model = card.model.init(&Device::default()).unwrap();
-    export(card, &model, layout, output, Precision::F32)
+    export(card, &model, library, output, Precision::F32)
 }
 
 /// The file again without what vitrine wrote in its header.
@@ -78,13 +77,13 @@ fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
     let device = Device::default();
     let epsilon = ModelConfig { norm_epsilon: 1e-3, ..plain() };
     let no_bias = |config: ModelConfig| ModelConfig { qkv_bias: false, ..config };
-    let all = [Layout::Timm, Layout::HuggingFace, Layout::Torchvision];
-    let cases: [(&str, ModelConfig, &[Layout]); 5] = [
+    let all = [Library::Timm, Library::HuggingFace, Library::Torchvision];
+    let cases: [(&str, ModelConfig, &[Library]); 5] = [
         ("epsilon", epsilon, &all),
         (
             "DeiT without a teacher",
             ModelConfig { registers: 1, ..plain() },
-            &[Layout::Timm, Layout::HuggingFace],
+            &[Library::Timm, Library::HuggingFace],
         ),
         ("ViT without bias", no_bias(plain()), &all),
         ("Swin without bias", no_bias(swin()), &all),
@@ -95,17 +94,17 @@ fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
         let model = config.init(&device).unwrap();
         let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
         let expected = model.forward(images.clone()).into_data();
-        for &layout in layouts {
+        for &library in layouts {
             let folder = tempfile::tempdir().unwrap();
-            let is_file = layout != Layout::HuggingFace;
+            let is_file = library != Library::HuggingFace;
             let output = folder.path().join(if is_file { "model.safetensors" } else { "model" });
-            export(&card, &model, layout, &output, Precision::F32).unwrap();
+            export(&card, &model, library, &output, Precision::F32).unwrap();
             let back = import::load(&output, &Options::default()).unwrap_or_else(|e| panic!("{case}: {e:#}"));
-            assert_eq!(back.card.classes, card.classes, "{case} {layout:?}");
-            assert_eq!(back.card.preprocessing, card.preprocessing, "{case} {layout:?}");
-            assert_eq!(back.card.model.norm_epsilon, config.norm_epsilon, "{case} {layout:?}");
+            assert_eq!(back.card.classes, card.classes, "{case} {library:?}");
+            assert_eq!(back.card.preprocessing, card.preprocessing, "{case} {library:?}");
+            assert_eq!(back.card.model.norm_epsilon, config.norm_epsilon, "{case} {library:?}");
             logits(back, &images).assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
-            if layout == Layout::HuggingFace {
+            if library == Library::HuggingFace {
                 // By the library's own files.
                 without_header(&output.join("model.safetensors"));
                 let back =
@@ -128,22 +127,22 @@ fn what_a_library_would_compute_otherwise_is_refused_by_name() {
     let v2 = staged("swinv2_tiny_window8_256");
     let nowhere = AttentionOptions { relative_position: Some(RelativePosition::None), ..v2.attention };
     let cases = [
-        (ModelConfig { attention: dot, ..plain() }, Layout::Timm, "attention.score"),
-        (ModelConfig { attention: dot, ..swin() }, Layout::HuggingFace, "attention.score"),
-        (ModelConfig { attention: dot, ..plain() }, Layout::Torchvision, "attention.score"),
-        (ModelConfig { attention: nowhere, ..v2 }, Layout::Timm, "attention.relative_position"),
-        (swin_v1.clone(), Layout::Torchvision, "smaller than one"),
-        (swin_v1, Layout::HuggingFace, "smaller than a window"),
-        (swin_v2, Layout::Torchvision, "smaller than one"),
-        (wide, Layout::HuggingFace, "32x48"),
-        (epsilon(plain()), Layout::Timm, "`norm_epsilon` is 1e-3"),
-        (epsilon(swin()), Layout::HuggingFace, "`norm_epsilon` of 1e-5"),
+        (ModelConfig { attention: dot, ..plain() }, Library::Timm, "attention.score"),
+        (ModelConfig { attention: dot, ..swin() }, Library::HuggingFace, "attention.score"),
+        (ModelConfig { attention: dot, ..plain() }, Library::Torchvision, "attention.score"),
+        (ModelConfig { attention: nowhere, ..v2 }, Library::Timm, "attention.relative_position"),
+        (swin_v1.clone(), Library::Torchvision, "smaller than one"),
+        (swin_v1, Library::HuggingFace, "smaller than a window"),
+        (swin_v2, Library::Torchvision, "smaller than one"),
+        (wide, Library::HuggingFace, "32x48"),
+        (epsilon(plain()), Library::Timm, "`norm_epsilon` is 1e-3"),
+        (epsilon(swin()), Library::HuggingFace, "`norm_epsilon` of 1e-5"),
     ];
-    for (config, layout, part) in cases {
+    for (config, library, part) in cases {
         let folder = tempfile::tempdir().unwrap();
-        let name = if layout == Layout::Torchvision { "model.safetensors" } else { "model" };
+        let name = if library == Library::Torchvision { "model.safetensors" } else { "model" };
         let output = folder.path().join(name);
-        let error = write(&card(&config), layout, &output).err().unwrap().to_string();
+        let error = write(&card(&config), library, &output).err().unwrap().to_string();
         assert!(error.contains(part), "{part} is not in: {error}");
         assert!(!output.exists(), "{part}");
     }
@@ -154,10 +153,10 @@ fn the_line_of_python_states_an_epsilon_that_is_not_the_librarys() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("model.safetensors");
     let config = ModelConfig { norm_epsilon: 1e-3, ..swin() };
-    for layout in [Layout::Timm, Layout::Torchvision] {
-        let exported = write(&card(&config), layout, &output).unwrap();
+    for library in [Library::Timm, Library::Torchvision] {
+        let exported = write(&card(&config), library, &output).unwrap();
         assert!(exported.usage.contains("eps=1e-3"), "{}", exported.usage);
     }
-    let exported = write(&card(&swin()), Layout::Timm, &output).unwrap();
+    let exported = write(&card(&swin()), Library::Timm, &output).unwrap();
     assert!(!exported.usage.contains("norm_layer"), "{}", exported.usage);
 }

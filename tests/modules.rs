@@ -47,6 +47,10 @@ impl Crate {
         let mut reader = Reader { contents: Contents::default(), named: Vec::new(), inline: 0 };
         reader.visit_file(&file);
         self.named.extend(reader.named.into_iter().map(|path| (module.clone(), path)));
+        // Folders whose modules are declared further up.
+        for length in 0..module.len() {
+            self.modules.entry(module[..length].to_vec()).or_default();
+        }
         self.modules.insert(module, reader.contents);
     }
 

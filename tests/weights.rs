@@ -10,7 +10,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use burn::tensor::Device;
 use reference::fixture;
-use vitrine::export::export;
+use vitrine::export::{Library, export};
 use vitrine::import::{self, Options};
 use vitrine::weights_file::Precision;
 use vitrine_models::weights::{Layout, NamedTensor, from_timm, to_timm};
@@ -32,40 +32,40 @@ fn sorted(mut tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
 
 #[test]
 fn what_goes_out_comes_back_the_same() {
-    let cases: [(&str, &[Layout]); 6] = [
-        ("timm_vit", &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision]),
-        ("timm_vit_avgpool_reg_layerscale", &[Layout::Timm]),
-        ("timm_vit_map_qknorm", &[Layout::Timm]),
-        ("timm_deit_distilled", &[Layout::Timm, Layout::HuggingFace]),
-        ("timm_swin", &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision]),
-        ("timm_swinv2", &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision]),
+    let cases: [(&str, &[Library]); 6] = [
+        ("timm_vit", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
+        ("timm_vit_avgpool_reg_layerscale", &[Library::Timm]),
+        ("timm_vit_map_qknorm", &[Library::Timm]),
+        ("timm_deit_distilled", &[Library::Timm, Library::HuggingFace]),
+        ("timm_swin", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
+        ("timm_swinv2", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
     ];
     for (case, layouts) in cases {
-        for &layout in layouts {
+        for &library in layouts {
             let first = load(&fixture(case).join("weights.safetensors"));
             let (card, tensors) = (first.card.clone(), first.tensors.clone());
             let model = first.model(&Device::default()).unwrap();
             let folder = tempfile::tempdir().unwrap();
-            let output = match layout {
-                Layout::Torchvision => folder.path().join("model.safetensors"),
+            let output = match library {
+                Library::Torchvision => folder.path().join("model.safetensors"),
                 _ => folder.path().join("model"),
             };
-            export(&card, &model, layout, &output, Precision::F32).unwrap();
+            export(&card, &model, library, &output, Precision::F32).unwrap();
             let options = Options {
                 // What a torchvision file does not say.
-                config: (layout == Layout::Torchvision)
+                config: (library == Library::Torchvision)
                     .then(|| fixture(case).join("config.json").display().to_string()),
                 ..Options::default()
             };
             let second = import::load(&output, &options).unwrap_or_else(|error| panic!("{case}: {error:#}"));
-            assert_eq!(second.account.layout, layout, "{case}");
-            assert_eq!(second.card.model, card.model, "{case} {layout:?}");
-            assert_eq!(sorted(second.tensors), sorted(tensors), "{case} {layout:?}");
+            assert_eq!(second.account.layout, Layout::from(library), "{case}");
+            assert_eq!(second.card.model, card.model, "{case} {library:?}");
+            assert_eq!(sorted(second.tensors), sorted(tensors), "{case} {library:?}");
             // With what the header says, and nothing stated.
             let again = load(&output).card;
-            assert_eq!(again.model, card.model, "{case} {layout:?}");
-            assert_eq!(again.preprocessing, card.preprocessing, "{case} {layout:?}");
-            assert_eq!(again.classes, card.classes, "{case} {layout:?}");
+            assert_eq!(again.model, card.model, "{case} {library:?}");
+            assert_eq!(again.preprocessing, card.preprocessing, "{case} {library:?}");
+            assert_eq!(again.classes, card.classes, "{case} {library:?}");
         }
     }
 }
@@ -88,7 +88,7 @@ fn a_model_of_ours_with_fixed_positions_is_one_of_timms() {
     let card = vitrine::model_file::ModelCard::new(config.clone(), classes, preprocessing);
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("timm");
-    export(&card, &model, Layout::Timm, &output, Precision::F32).unwrap();
+    export(&card, &model, Library::Timm, &output, Precision::F32).unwrap();
     let back = load(&output);
     assert_eq!((&back.card.classes, &back.card.preprocessing), (&card.classes, &card.preprocessing));
     let images =
@@ -106,7 +106,8 @@ fn a_model_of_ours_with_fixed_positions_is_one_of_timms() {
     };
     let model = gated.init(&device).unwrap();
     let card = vitrine::model_file::ModelCard { model: gated, ..card };
-    let error = export(&card, &model, Layout::Timm, &folder.path().join("no"), Precision::F32).err().unwrap();
+    let error =
+        export(&card, &model, Library::Timm, &folder.path().join("no"), Precision::F32).err().unwrap();
     assert!(error.to_string().contains("channel_attention"), "{error}");
 }
 

@@ -18,6 +18,9 @@
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod listed;
+
 pub mod attention;
 pub mod block;
 pub mod complexity;

@@ -1,7 +1,7 @@
 //! How much memory a step takes on the CPU, from formulas fitted to what was measured (`vitrine bench`'s peak, see the tests).
 //!
 //! Of each token a block keeps for the backward pass about eight times its width (norms, queries, keys, values, what is mixed, sums) and
-//! four times the MLP's. Parameters are there with their gradients and both moments of AdamW.
+//! four times the MLP's. Parameters are there with their gradients and the optimizer's moments.
 
 use crate::validate::parameters;
 use crate::{ModelConfig, Normalizer};
@@ -28,11 +28,12 @@ impl StepMemory {
     /// use vitrine_models::{StepMemory, preset};
     ///
     /// let memory = StepMemory::of(&preset::find("vit_tiny_patch16_224").expect("listed"));
+    /// let moments = 2; // AdamW's
     /// // Parameters, gradients and both moments, and for each image what the backward pass needs.
-    /// assert_eq!(memory.training(64, false), 4 * memory.parameters + 64 * memory.kept);
+    /// assert_eq!(memory.training(64, false, moments), 4 * memory.parameters + 64 * memory.kept);
     /// let millions = memory.parameters as f64 / 4e6; // timm counts 5.72
     /// assert!((5.72..6.3).contains(&millions), "{millions}");
-    /// assert!(memory.training(64, true) < memory.training(64, false) / 3);
+    /// assert!(memory.training(64, true, moments) < memory.training(64, false, moments) / 3);
     /// ```
     pub fn of(config: &ModelConfig) -> Self {
         let size = config.image_size;
@@ -46,10 +47,10 @@ impl StepMemory {
         }
     }
 
-    /// Bytes of training on batches of so many images.
-    pub fn training(&self, batch: usize, gradient_checkpointing: bool) -> u64 {
+    /// Bytes of training on batches of so many images with an optimizer that keeps so many averages of each parameter.
+    pub fn training(&self, batch: usize, gradient_checkpointing: bool, moments: u64) -> u64 {
         let image = if gradient_checkpointing { self.kept_with_checkpointing } else { self.kept };
-        4 * self.parameters + image.saturating_mul(batch as u64)
+        (2 + moments) * self.parameters + image.saturating_mul(batch as u64)
     }
 
     /// Bytes of forward passes of so many images.

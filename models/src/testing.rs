@@ -61,10 +61,12 @@ pub fn variants() -> Vec<ModelConfig> {
         all.push(ModelConfig { patch_size: 2, mixers, attention, ..base() });
     }
     // Padded windows with every way to compute them.
-    for (score, attention_dropout) in [(Score::Cosine, 0.0), (Score::ScaledDot, 0.1), (Score::Additive, 0.0)]
-    {
+    let ways = Score::ALL.iter().map(|&score| (score, 0.0)).chain([(Score::ScaledDot, 0.1)]);
+    for (score, attention_dropout) in ways {
         let attention = AttentionOptions { score, ..AttentionOptions::default() };
-        all.push(ModelConfig { attention, attention_dropout, ..stages() });
+        let config = ModelConfig { attention, attention_dropout, ..stages() };
+        // A score that hides a token from itself leaves small windows nothing to see.
+        all.extend(config.validate().is_ok().then_some(config));
     }
     for &block in BlockStyle::ALL {
         for &mlp in MlpKind::ALL {

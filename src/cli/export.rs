@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use burn::tensor::Device;
-use clap::{Args, ValueEnum};
-use vitrine_models::weights::Layout;
+use clap::Args;
 
 use super::Status;
 use super::import::same_file;
 use crate::aliases;
+use crate::export::{self, Library};
 use crate::output::{note, outln};
-use crate::{export, model_file, weights_file::Precision};
+use crate::{model_file, weights_file::Precision};
 
 /// Write a model for timm, Hugging Face, or torchvision, which load it with strict keys.
 ///
@@ -37,34 +37,13 @@ pub(super) struct Export {
     dtype: Precision,
 }
 
-/// The libraries that models are written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Library {
-    /// timm.
-    Timm,
-    /// Hugging Face's transformers.
-    HuggingFace,
-    /// torchvision.
-    Torchvision,
-}
-
-impl From<Library> for Layout {
-    fn from(library: Library) -> Self {
-        match library {
-            Library::Timm => Self::Timm,
-            Library::HuggingFace => Self::HuggingFace,
-            Library::Torchvision => Self::Torchvision,
-        }
-    }
-}
-
 impl Export {
     pub(super) fn run(&self) -> Result<Status> {
         if same_file(&self.output, &model_file::locate(&self.model)?) {
             bail!("--output {}: this is the model itself", self.output.display());
         }
         let (card, model) = model_file::load(&self.model, &Device::default())?;
-        let exported = export::export(&card, &model, self.layout.into(), &self.output, self.dtype)?;
+        let exported = export::export(&card, &model, self.layout, &self.output, self.dtype)?;
         for file in &exported.files {
             outln!("wrote {}", file.display())?;
         }

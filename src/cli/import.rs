@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use burn::tensor::Device;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vitrine_models::weights::Layout;
 
 use super::Status;
@@ -37,8 +38,8 @@ pub(super) struct Import {
     #[arg(long, value_name = "MODEL", aliases = aliases::OUTPUT)]
     output: PathBuf,
     /// Naming scheme of the tensors; by default inferred from the names.
-    #[arg(long, value_enum, value_name = "LAYOUT")]
-    layout: Option<LayoutName>,
+    #[arg(long, value_name = "LAYOUT", value_parser = layout())]
+    layout: Option<Layout>,
     /// The model's configuration as its library writes it, a preset, or timm's name for the architecture; by default config.json next
     /// to the weights.
     #[arg(long, value_name = "FILE|PRESET")]
@@ -76,30 +77,6 @@ pub(super) struct Import {
     offline: bool,
 }
 
-/// How [`Layout`] is typed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LayoutName {
-    /// timm, and what derives from it.
-    Timm,
-    /// Hugging Face's transformers.
-    HuggingFace,
-    /// torchvision.
-    Torchvision,
-    /// Microsoft's Swin, and old versions of timm's.
-    Microsoft,
-}
-
-impl From<LayoutName> for Layout {
-    fn from(name: LayoutName) -> Self {
-        match name {
-            LayoutName::Timm => Self::Timm,
-            LayoutName::HuggingFace => Self::HuggingFace,
-            LayoutName::Torchvision => Self::Torchvision,
-            LayoutName::Microsoft => Self::Microsoft,
-        }
-    }
-}
-
 impl Import {
     /// Whether the model gives the expected logits; each image's difference is printed.
     fn agrees(&self, classifier: &Classifier, expected: Vec<verify::Expected>) -> Result<bool> {
@@ -125,7 +102,7 @@ impl Import {
         }
         let (weights, _) = hub::locate(&self.weights, self.offline)?;
         let options = Options {
-            layout: self.layout.map(Layout::from),
+            layout: self.layout,
             config: self.config.clone(),
             classes: self.classes.clone(),
             heads: self.heads.clone(),
@@ -164,6 +141,14 @@ impl Import {
         outln!("model: {}", self.output.display())?;
         Ok(Status::Done)
     }
+}
+
+/// A layout by its name.
+fn layout() -> impl TypedValueParser<Value = Layout> {
+    let values = Layout::ALL.iter().map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        Layout::ALL.iter().copied().find(|layout| layout.name() == name).ok_or("there is no such layout")
+    })
 }
 
 /// Numbers of an option, in the range that each can be meant in.

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 use vitrine_models::Position;
-use vitrine_models::weights::Layout;
 
-use super::{Family, Job};
+use super::{Family, Job, Library};
 use crate::model_file::{EXPORTED_KEY, ModelCard};
 
 /// The header's entry, for the model as the file holds it.
@@ -17,7 +16,8 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
         model.prefix_position = model.num_prefix_tokens() == 0;
     }
     // torchvision has a bias everywhere, which is zero then.
-    if job.layout == Layout::Torchvision && matches!(job.family, Family::Vit | Family::Swin | Family::SwinV2)
+    if job.library == Library::Torchvision
+        && matches!(job.family, Family::Vit | Family::Swin | Family::SwinV2)
     {
         model.qkv_bias = true;
     }
@@ -39,9 +39,9 @@ mod tests {
     use super::*;
     use crate::export::testing::{card, job, swin, swin_v2, vit};
 
-    /// The card in the header of a file for the library of the layout.
-    fn written(card: &ModelCard, layout: Layout) -> ModelCard {
-        let header = metadata(&job(card, layout, Path::new("model.safetensors"))).unwrap();
+    /// The card in the header of a file for the library.
+    fn written(card: &ModelCard, library: Library) -> ModelCard {
+        let header = metadata(&job(card, library, Path::new("model.safetensors"))).unwrap();
         serde_json::from_str(&header[EXPORTED_KEY]).unwrap()
     }
 
@@ -58,7 +58,7 @@ mod tests {
             ),
         ];
         for (model, expected) in cases {
-            assert_eq!(written(&card(model), Layout::Timm).model, expected);
+            assert_eq!(written(&card(model), Library::Timm).model, expected);
         }
     }
 
@@ -66,11 +66,11 @@ mod tests {
     fn torchvision_has_a_bias_everywhere() {
         for model in [vit(), swin(), swin_v2()] {
             let model = ModelConfig { qkv_bias: false, ..model };
-            for (layout, qkv_bias) in
-                [(Layout::Timm, false), (Layout::HuggingFace, false), (Layout::Torchvision, true)]
+            for (library, qkv_bias) in
+                [(Library::Timm, false), (Library::HuggingFace, false), (Library::Torchvision, true)]
             {
                 let expected = ModelConfig { qkv_bias, ..model.clone() };
-                assert_eq!(written(&card(model.clone()), layout).model, expected, "{layout:?}");
+                assert_eq!(written(&card(model.clone()), library).model, expected, "{library:?}");
             }
         }
     }
@@ -84,6 +84,6 @@ mod tests {
             recipe: Some(crate::recipe::Recipe::default()),
             ..plain.clone()
         };
-        assert_eq!(written(&trained, Layout::Timm), plain);
+        assert_eq!(written(&trained, Library::Timm), plain);
     }
 }

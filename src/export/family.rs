@@ -10,7 +10,7 @@ use vitrine_models::{
     RelativePosition, Score, Tokenizer,
 };
 
-use super::is_epsilon;
+use super::{Library, is_epsilon};
 
 /// The architectures that other libraries have too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,27 +22,27 @@ pub(super) enum Family {
     SwinV2,
 }
 
-/// A key of a configuration, and whether others compute what it says. Choices are matched without a wildcard: whoever adds one decides
-/// here.
+/// A key of a configuration, and whether others compute what it says. Choices are matched without a wildcard, but for scores: whoever
+/// adds one decides here.
 type Part = (&'static str, bool);
 
 impl Family {
-    /// The family of a model that the library of the layout computes as we do.
+    /// The family of a model that the library computes as we do.
     ///
     /// # Errors
     /// When the library has no such architecture; the message names the keys.
-    pub(super) fn of(config: &ModelConfig, layout: Layout) -> Result<Self> {
+    pub(super) fn of(config: &ModelConfig, library: Library) -> Result<Self> {
         let family = Self::nearest(config);
         let ours = family.only_ours(config);
         if !ours.is_empty() {
             bail!("no other library has this architecture, because of its {}", ours.join(", "));
         }
-        let missing = family.missing(config, layout);
+        let missing = family.missing(config, library);
         if !missing.is_empty() {
             bail!(
                 "--layout {}: it has {}, but this model differs in {}",
-                layout.name(),
-                offer(layout),
+                Layout::from(library).name(),
+                offer(library),
                 missing.join(", ")
             );
         }
@@ -155,7 +155,8 @@ impl Family {
                 match score {
                     Score::ScaledDot => !is_v2,
                     Score::Cosine => is_v2,
-                    Score::Dot | Score::Bilinear | Score::Additive | Score::Locality => false,
+                    // What is not listed here no other library computes: a new score is refused until someone says otherwise.
+                    _ => false,
                 },
             ),
             (
@@ -179,18 +180,18 @@ impl Family {
         ]
     }
 
-    /// The keys of what the library of the layout lacks, of all that others have.
-    fn missing(self, config: &ModelConfig, layout: Layout) -> Vec<&'static str> {
+    /// The keys of what the library lacks, of all that others have.
+    fn missing(self, config: &ModelConfig, library: Library) -> Vec<&'static str> {
         let is_square = config.image_size.height == config.image_size.width;
         let (fill, shrink) = (windows_fill_grids(config), windows_shrink(config));
-        refused(match layout {
-            Layout::Timm | Layout::Microsoft => match self {
+        refused(match library {
+            Library::Timm => match self {
                 Self::Vit => vec![("position", is_added(config.position))],
                 Self::Distilled => original(config, 0),
                 Self::Cait => vec![("position", is_learned(config.position))],
                 Self::Swin | Self::SwinV2 => Vec::new(),
             },
-            Layout::HuggingFace => match self {
+            Library::HuggingFace => match self {
                 // One register that no head sees is DeiT's distillation token.
                 Self::Vit => original(config, 1),
                 Self::Distilled => original(config, 0),
@@ -201,7 +202,7 @@ impl Family {
                     ("norm_epsilon", is_epsilon(config, 1e-5)),
                 ],
             },
-            Layout::Torchvision => {
+            Library::Torchvision => {
                 let mut parts = match self {
                     Self::Vit => original(config, 0),
                     Self::Distilled => vec![("distillation_token", false)],
@@ -265,17 +266,15 @@ fn is_added(position: Position) -> bool {
     }
 }
 
-/// What the library of a layout has.
-fn offer(layout: Layout) -> &'static str {
-    match layout {
-        Layout::Timm | Layout::Microsoft => {
-            "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2"
-        }
-        Layout::HuggingFace => {
+/// What a library has.
+fn offer(library: Library) -> &'static str {
+    match library {
+        Library::Timm => "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2",
+        Library::HuggingFace => {
             "ViT with a class token and at most one register, learned positions and no LayerScale; distilled DeiT; Swin and Swin v2 with a \
              `norm_epsilon` of 1e-5, of square images whose grids are whole numbers of windows, none of them smaller than a window of Swin"
         }
-        Layout::Torchvision => {
+        Library::Torchvision => {
             "ViT with only a class token, learned positions and neither LayerScale nor registers; Swin and Swin v2 whose grids are \
              whole numbers of windows and none of them smaller than one; all of them for square color images"
         }

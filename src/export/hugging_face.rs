@@ -139,10 +139,11 @@ mod tests {
     use std::path::Path;
 
     use burn::tensor::Device;
-    use vitrine_models::weights::{Layout, to_timm};
+    use vitrine_models::weights::to_timm;
     use vitrine_models::{ImageSize, ModelConfig};
 
     use super::*;
+    use crate::export::Library;
     use crate::export::testing::{card, job, swin, swin_v2, vit};
 
     #[test]
@@ -235,7 +236,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let output = folder.path().join("model");
             let tensors = to_timm(&model.init(&Device::default()).unwrap());
-            let exported = write(&job(&card(model), Layout::HuggingFace, &output), tensors).unwrap();
+            let exported = write(&job(&card(model), Library::HuggingFace, &output), tensors).unwrap();
             assert!(exported.usage.contains(&format!("transformers.{class}.")), "{}", exported.usage);
             let config = std::fs::read(output.join("config.json")).unwrap();
             let config: Value = serde_json::from_slice(&config).unwrap();
@@ -249,7 +250,7 @@ mod tests {
         let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..vit() };
         for (model, output, part) in [(vit(), "model.safetensors", "--output"), (wide, "model", "32x48")] {
             let card = card(model);
-            let written = write(&job(&card, Layout::HuggingFace, Path::new(output)), Vec::new());
+            let written = write(&job(&card, Library::HuggingFace, Path::new(output)), Vec::new());
             let error = written.err().unwrap().to_string();
             assert!(error.contains(part), "{error}");
         }

@@ -20,6 +20,27 @@ use crate::model_file::ModelCard;
 use crate::weights_file::{self, Precision};
 use family::Family;
 
+/// The libraries that models are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Library {
+    /// timm.
+    Timm,
+    /// Hugging Face's transformers.
+    HuggingFace,
+    /// torchvision.
+    Torchvision,
+}
+
+impl From<Library> for Layout {
+    fn from(library: Library) -> Self {
+        match library {
+            Library::Timm => Self::Timm,
+            Library::HuggingFace => Self::HuggingFace,
+            Library::Torchvision => Self::Torchvision,
+        }
+    }
+}
+
 /// What was written, and how the library opens it.
 pub struct Exported {
     /// Every file.
@@ -38,21 +59,18 @@ pub struct Exported {
 pub fn export(
     card: &ModelCard,
     model: &VisionTransformer,
-    layout: Layout,
+    library: Library,
     output: &Path,
     precision: Precision,
 ) -> Result<Exported> {
-    let family = Family::of(&card.model, layout)?;
+    let family = Family::of(&card.model, library)?;
     let mut tensors = weights::to_timm(model);
     tensors.extend(fixed_positions(&card.model));
-    let job = Job { card, family, layout, output, precision };
-    match layout {
-        Layout::Timm => timm::write(&job, &tensors),
-        Layout::HuggingFace => hugging_face::write(&job, tensors),
-        Layout::Torchvision => torchvision::write(&job, tensors),
-        Layout::Microsoft => {
-            bail!("--layout microsoft: nothing is written in that layout; timm reads and writes its own")
-        }
+    let job = Job { card, family, library, output, precision };
+    match library {
+        Library::Timm => timm::write(&job, &tensors),
+        Library::HuggingFace => hugging_face::write(&job, tensors),
+        Library::Torchvision => torchvision::write(&job, tensors),
     }
 }
 
@@ -61,7 +79,7 @@ pub fn export(
 struct Job<'a> {
     card: &'a ModelCard,
     family: Family,
-    layout: Layout,
+    library: Library,
     output: &'a Path,
     precision: Precision,
 }
@@ -178,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_as_microsoft_writes_it() {
-        let card = testing::card(testing::swin());
-        let model = card.model.init(&burn::tensor::Device::default()).unwrap();
-        let exported =
-            export(&card, &model, Layout::Microsoft, Path::new("model.safetensors"), Precision::F32);
-        assert!(exported.err().unwrap().to_string().contains("--layout microsoft"));
+    fn a_library_is_called_as_its_layout() {
+        use clap::ValueEnum;
+        for library in Library::value_variants() {
+            let value = library.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), Layout::from(*library).name());
+        }
     }
 }

@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
-use vitrine_models::weights::Layout;
 use vitrine_models::{
     AttentionOptions, BlockStyle, ModelConfig, Pool, Position, RelativePosition, Score, preset,
 };
 
-use super::{Family, Job};
+use super::{Family, Job, Library};
 use crate::model_file::ModelCard;
 use crate::weights_file::Precision;
 
@@ -59,7 +58,7 @@ pub(super) fn card(model: ModelConfig) -> ModelCard {
 }
 
 /// The export of a card.
-pub(super) fn job<'a>(card: &'a ModelCard, layout: Layout, output: &'a Path) -> Job<'a> {
-    let family = Family::of(&card.model, layout).expect("the library has it");
-    Job { card, family, layout, output, precision: Precision::F32 }
+pub(super) fn job<'a>(card: &'a ModelCard, library: Library, output: &'a Path) -> Job<'a> {
+    let family = Family::of(&card.model, library).expect("the library has it");
+    Job { card, family, library, output, precision: Precision::F32 }
 }

@@ -163,16 +163,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use vitrine_models::weights::Layout;
     use vitrine_models::{ModelConfig, preset};
 
     use super::*;
+    use crate::export::Library;
     use crate::export::testing::{cait, card, job, swin, swin_v2, vit};
 
     /// timm's function for a model, and its arguments.
     fn named(model: ModelConfig) -> (&'static str, Value) {
         let card = card(model);
-        timm_architecture(&card, Family::of(&card.model, Layout::Timm).unwrap())
+        timm_architecture(&card, Family::of(&card.model, Library::Timm).unwrap())
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let output = folder.path().join("model");
             let tensor = NamedTensor { name: "norm.bias".to_owned(), shape: vec![1], values: vec![0.5] };
-            let exported = write(&job(&card, Layout::Timm, &output), &[tensor]).unwrap();
+            let exported = write(&job(&card, Library::Timm, &output), &[tensor]).unwrap();
             assert_eq!(exported.files, ["model.safetensors", "config.json"].map(|name| output.join(name)));
             let config: Value = serde_json::from_slice(&std::fs::read(&exported.files[1]).unwrap()).unwrap();
             let pipeline = &config["pretrained_cfg"];
@@ -254,7 +254,7 @@ mod tests {
         ] {
             let mut card = card(vit());
             (card.preprocessing.resize, card.preprocessing.crop_rounding) = (resize, rounding);
-            let noted = crop_note(&job(&card, Layout::Timm, Path::new("model"))).is_some();
+            let noted = crop_note(&job(&card, Library::Timm, Path::new("model"))).is_some();
             assert_eq!(noted, is_noted, "{resize:?} {rounding:?}");
         }
     }

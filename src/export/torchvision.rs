@@ -95,9 +95,10 @@ mod tests {
     use std::path::Path;
 
     use burn::tensor::Device;
-    use vitrine_models::weights::{Layout, to_timm};
+    use vitrine_models::weights::to_timm;
 
     use super::*;
+    use crate::export::Library;
     use crate::export::testing::{card, job, swin, swin_v2, vit};
 
     fn tensor(name: &str, shape: &[usize]) -> NamedTensor {
@@ -141,7 +142,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let output = folder.path().join("model.safetensors");
             let tensors = to_timm(&model.init(&Device::default()).unwrap());
-            let usage = write(&job(&card(model), Layout::Torchvision, &output), tensors).unwrap().usage;
+            let usage = write(&job(&card(model), Library::Torchvision, &output), tensors).unwrap().usage;
             assert!(parts.iter().all(|part| usage.contains(part)) && !usage.contains(other), "{usage}");
         }
     }
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_folder_is_refused() {
         let card = card(vit());
-        let written = write(&job(&card, Layout::Torchvision, Path::new("model")), Vec::new());
+        let written = write(&job(&card, Library::Torchvision, Path::new("model")), Vec::new());
         assert!(written.err().unwrap().to_string().contains("--output model"));
     }
 }

@@ -214,7 +214,7 @@ fn recognize(entries: &[Entry], wanted: Option<Layout>) -> Result<Layout> {
             bail!(
                 "no known layout has these keys ({}, ...); {} are known, for Vision Transformers and Swin; --layout chooses one",
                 first.join(", "),
-                Layout::ALL.map(Layout::name).join(", ")
+                Layout::ALL.iter().map(|layout| layout.name()).collect::<Vec<_>>().join(", ")
             )
         }
     }

@@ -69,7 +69,7 @@ fn of_config(named: &str) -> Result<Description> {
 /// What the name of a file says that is called as timm and Microsoft call its architecture.
 fn of_file_name(files: &Files, layout: Layout, notes: &mut Vec<String>) -> Result<Description> {
     let stem = files.weights.first().and_then(|path| path.file_stem()).unwrap_or_default().to_string_lossy();
-    if !matches!(layout, Layout::Timm | Layout::Microsoft) {
+    if !layout.has_timms_file_names() {
         return Ok(Description::default());
     }
     if timm_names::has_enlarged_windows(&stem) {

@@ -10,10 +10,12 @@ use crate::files::read_text;
 
 mod freeze;
 mod named;
+mod optimizer;
 mod options;
 
 pub use freeze::Freeze;
 pub use named::NamedRecipe;
+pub use optimizer::Optimizer;
 pub use options::{LengthArgs, RecipeArgs};
 
 /// Optimization and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
@@ -39,7 +41,10 @@ pub struct Recipe {
     pub final_learning_rate: f64,
     /// Share of the run in which the learning rate rises linearly from 0.
     pub warmup: f64,
-    /// AdamW's decoupled decay (Loshchilov & Hutter 2019); not on norms, biases, positions and tokens.
+    /// How gradients become updates.
+    #[serde(skip_serializing_if = "Optimizer::is_usual")]
+    pub optimizer: Optimizer,
+    /// Decoupled decay (Loshchilov & Hutter 2019); not on norms, biases, positions and tokens.
     pub weight_decay: f64,
     /// AdamW's averaging of gradients and of their squares.
     pub betas: [f64; 2],
@@ -76,6 +81,7 @@ impl Default for Recipe {
             learning_rate: 1e-3,
             final_learning_rate: 0.01,
             warmup: 0.05,
+            optimizer: Optimizer::default(),
             weight_decay: 0.05,
             betas: [0.9, 0.999],
             epsilon: 1e-8,
@@ -149,6 +155,7 @@ impl Recipe {
                 "`gradient_checkpointing` (--gradient-checkpointing) saves nothing if the backbone is frozen, because frozen blocks store no activations: leave it out"
             );
         }
+        self.optimizer.check(self)?;
         self.augmentation.validate().context("`augmentation`")?;
         Ok(())
     }

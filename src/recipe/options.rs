@@ -1,7 +1,9 @@
 //! The options of the command line that say something else than the recipe: each with its help, its bounds and its place in the
 //! recipe, here and nowhere else.
 //!
-//! To add one, give [`RecipeArgs`] a field and [`RecipeArgs::apply`] its line; `--resume` refuses all of them.
+//! To add one, give [`RecipeArgs`] a field and [`RecipeArgs::apply`] its line; `--resume` refuses all of them. A choice such as the
+//! recipe's `optimizer` becomes a flag once it has a second value: a field whose value parser knows the names of `Optimizer::ALL`, and
+//! an arm with a name other than the default's in the test below.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ impl Learner {
     /// A model on an autodiff device, with the optimizer and the average that the recipe asks for.
     pub fn new(model: VisionTransformer, recipe: &Recipe) -> Self {
         let average = (recipe.ema_decay > 0.0).then(|| model.valid());
-        Self::restored(model, average, optimizer::adamw(recipe))
+        Self::restored(model, average, optimizer::new(recipe))
     }
 
     /// What was saved of one, between two updates.

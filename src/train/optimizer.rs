@@ -1,38 +1,65 @@
-//! AdamW as Vision Transformers are trained: no decay where it does not belong, gradients clipped together.
+//! Optimizers as Vision Transformers are trained with them: no decay where it does not belong, gradients clipped together.
+//!
+//! To add one, give [`Optimizer`] a variant, and its rule an arm in `with_spared`.
 
 #[cfg(test)]
 mod tests;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
-use burn::optim::{
-    AdamWState, AdaptiveMomentumState, GradientsParams, LearningRate, ModuleOptimizer, Optimizer,
-};
+use burn::optim::{AdamWState, AdaptiveMomentumState, GradientsParams, LearningRate, ModuleOptimizer};
 use burn::tensor::{Device, Tensor};
 use vitrine_models::ops;
 
-use crate::recipe::Recipe;
+use crate::recipe::{Optimizer, Recipe};
 
 /// Paths of parameters that weight decay would only harm: norms, biases, scales, positions and tokens.
-const NO_DECAY: [&str; 4] = [
+const NO_DECAY: [&str; 5] = [
     r"(^|\.|_)bias$",
     r"norm\.weight$",
     r"\.(gamma|logit_scale|temperature|latent)$|\.relative_position\.",
+    // The factors of a score, by name.
+    r"\.score\.[\w.]*(scale|factor|temperature)$",
     r"^(class_token|distillation_token|registers|position\.learned)$",
 ];
 
-/// AdamW (Loshchilov & Hutter 2019) with the recipe's numbers, as `torch.optim.AdamW` computes it.
-pub fn adamw(recipe: &Recipe) -> ModuleOptimizer {
-    let spared =
-        ParamGroup::from_any_regexes(NO_DECAY.to_vec()).expect("the patterns of this file are valid");
-    uniform(recipe).with_group(spared, AdamW { weight_decay: 0.0, ..AdamW::new(recipe) }, None)
+/// The recipe's optimizer with its numbers; weight decay spares what it would only harm.
+pub fn new(recipe: &Recipe) -> ModuleOptimizer {
+    with_spared(recipe, Some(spared()))
 }
 
-/// [`adamw`] with the same decay for every parameter.
+/// [`new`] with the same decay for every parameter.
 pub fn uniform(recipe: &Recipe) -> ModuleOptimizer {
-    ModuleOptimizer::from(AdamW::new(recipe))
+    with_spared(recipe, None)
 }
 
-/// AdamW in one pass over each parameter; its state is that of burn's AdamW.
+/// The parameters without decay.
+fn spared() -> ParamGroup {
+    ParamGroup::from_any_regexes(NO_DECAY.to_vec()).expect("the patterns of this file are valid")
+}
+
+fn with_spared(recipe: &Recipe, spared: Option<ParamGroup>) -> ModuleOptimizer {
+    match recipe.optimizer {
+        Optimizer::AdamW => one_rule(AdamW::new, recipe, spared),
+    }
+}
+
+/// One rule for all parameters, which does not decay those of `spared`.
+fn one_rule<O: burn::optim::Optimizer>(
+    rule: fn(&Recipe) -> O,
+    recipe: &Recipe,
+    spared: Option<ParamGroup>,
+) -> ModuleOptimizer {
+    let all = ModuleOptimizer::from(rule(recipe));
+    match spared {
+        Some(spared) => {
+            let without_decay = Recipe { weight_decay: 0.0, ..recipe.clone() };
+            all.with_group(spared, rule(&without_decay), None)
+        }
+        None => all,
+    }
+}
+
+/// AdamW (Loshchilov & Hutter 2019) as `torch.optim.AdamW` computes it, in one pass over each parameter; its state is that of burn's.
 #[derive(Clone, Debug)]
 struct AdamW {
     betas: [f32; 2],
@@ -50,7 +77,7 @@ impl AdamW {
     }
 }
 
-impl Optimizer for AdamW {
+impl burn::optim::Optimizer for AdamW {
     type State<const D: usize> = AdamWState<D>;
 
     fn step<const D: usize>(

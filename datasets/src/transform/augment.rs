@@ -133,60 +133,58 @@ impl Augmentation {
         let check = |fine: bool, key, value: &dyn std::fmt::Debug, allowed| {
             if fine { Ok(()) } else { Err(InvalidAugmentation { key, value: format!("{value:?}"), allowed }) }
         };
-        if let Crop::Resized { scale, ratio } = self.crop {
+        // A field that is missing here is an error of the compiler.
+        let &Self {
+            crop,
+            horizontal_flip,
+            rotation,
+            brightness,
+            contrast,
+            saturation,
+            hue,
+            rand_augment,
+            random_erasing,
+            mixup,
+            cutmix,
+            mix_probability,
+        } = self;
+        if let Crop::Resized { scale, ratio } = crop {
             let rising = |[low, high]: [f64; 2]| low > 0.0 && low <= high && high.is_finite();
             let allowed = "a rising pair of numbers above 0 and at most 1";
             check(rising(scale) && scale[1] <= 1.0, "crop.resized.scale", &scale, allowed)?;
             let allowed = "a rising pair of finite numbers above 0";
             check(rising(ratio), "crop.resized.ratio", &ratio, allowed)?;
         }
-        if let Crop::Pad { pixels } = self.crop {
+        if let Crop::Pad { pixels } = crop {
             check(pixels <= 4096, "crop.pad.pixels", &pixels, "a whole number from 0 to 4096")?;
         }
         let within = |key, value: f64, highest: f64, allowed| {
             check((0.0..=highest).contains(&value) && value.is_finite(), key, &value, allowed)
         };
-        within("horizontal_flip", self.horizontal_flip, 1.0, SHARE)?;
-        within("rotation", self.rotation, 180.0, "a number of degrees from 0 to 180")?;
-        within("brightness", self.brightness, 10.0, STRENGTH)?;
-        within("contrast", self.contrast, 10.0, STRENGTH)?;
-        within("saturation", self.saturation, 10.0, STRENGTH)?;
-        within("hue", self.hue, 0.5, "a number from 0 to 0.5")?;
-        if let Some(ours) = self.rand_augment {
+        within("horizontal_flip", horizontal_flip, 1.0, SHARE)?;
+        within("rotation", rotation, 180.0, "a number of degrees from 0 to 180")?;
+        within("brightness", brightness, 10.0, STRENGTH)?;
+        within("contrast", contrast, 10.0, STRENGTH)?;
+        within("saturation", saturation, 10.0, STRENGTH)?;
+        within("hue", hue, 0.5, "a number from 0 to 0.5")?;
+        if let Some(ours) = rand_augment {
             let allowed = "a whole number from 0 to 16";
             check(ours.layers <= 16, "rand_augment.layers", &ours.layers, allowed)?;
             within("rand_augment.magnitude", ours.magnitude, 10.0, "a number from 0 to 10")?;
             within("rand_augment.magnitude_std", ours.magnitude_std, 10.0, "a number from 0 to 10")?;
         }
-        within("random_erasing", self.random_erasing, 1.0, SHARE)?;
-        within("mixup", self.mixup, 10.0, STRENGTH)?;
-        within("cutmix", self.cutmix, 10.0, STRENGTH)?;
-        within("mix_probability", self.mix_probability, 1.0, SHARE)?;
-        let mixes = self.mixup > 0.0 || self.cutmix > 0.0;
-        let fine = if mixes { self.mix_probability > 0.0 } else { self.mix_probability == 1.0 };
+        within("random_erasing", random_erasing, 1.0, SHARE)?;
+        within("mixup", mixup, 10.0, STRENGTH)?;
+        within("cutmix", cutmix, 10.0, STRENGTH)?;
+        within("mix_probability", mix_probability, 1.0, SHARE)?;
+        let mixes = mixup > 0.0 || cutmix > 0.0;
+        let fine = if mixes { mix_probability > 0.0 } else { mix_probability == 1.0 };
         let allowed = if mixes {
             "a number above 0, because `mixup` and `cutmix` have no effect otherwise,"
         } else {
             "`mixup` or `cutmix` above 0, because it has no effect without them,"
         };
-        check(fine, "mix_probability", &self.mix_probability, allowed)
-    }
-
-    /// Whether nothing is ever changed.
-    pub fn is_identity(&self) -> bool {
-        let values = [
-            self.horizontal_flip,
-            self.rotation,
-            self.brightness,
-            self.contrast,
-            self.saturation,
-            self.hue,
-            self.random_erasing,
-            self.mixup.max(self.cutmix) * self.mix_probability,
-        ];
-        matches!(self.crop, Crop::None | Crop::Pad { pixels: 0 })
-            && values.iter().all(|&value| value == 0.0)
-            && self.rand_augment.is_none_or(|ours| ours.layers == 0)
+        check(fine, "mix_probability", &mix_probability, allowed)
     }
 
     /// The image as training sees it this time, in `[height, width]` and before it is normalized.
@@ -278,15 +276,42 @@ mod tests {
     #[test]
     fn nothing_is_changed_at_strength_zero() {
         let none = Augmentation::none();
-        assert!(none.is_identity() && none.clone().with_jitter(0.0).is_identity());
         assert_eq!(none, Augmentation::default());
-        assert!(!Augmentation { mixup: 0.1, ..none.clone() }.is_identity());
-        assert!(Augmentation { mixup: 0.1, mix_probability: 0.0, ..none.clone() }.is_identity());
-        assert!(!none.clone().strong().is_identity());
         for image in [test_image(20, 16, 3), test_image(20, 16, 1)] {
             assert_eq!(run(&none, &image, [16, 20], 1), image);
             let tiny = Augmentation { rotation: 1e-9, ..none.clone() }.with_jitter(1e-9);
             assert_eq!(run(&tiny, &image, [16, 20], 1), image);
+        }
+    }
+
+    /// A key that does nothing, or takes anything, would be found here; one that is not listed, too.
+    #[test]
+    fn every_key_has_an_effect_and_a_range() {
+        let strong = serde_json::json!({
+            "crop": { "pad": { "pixels": 3 } }, "horizontal_flip": 1.0, "rotation": 90.0, "brightness": 0.5, "contrast": 0.5,
+            "saturation": 0.5, "hue": 0.5, "rand_augment": { "layers": 4, "magnitude": 9.0, "magnitude_std": 0.0 },
+            "random_erasing": 1.0, "mixup": 1.0, "cutmix": 1.0, "mix_probability": 0.5,
+        });
+        let plain = serde_json::to_value(Augmentation::none()).unwrap();
+        let read = |value: serde_json::Value| serde_json::from_value::<Augmentation>(value);
+        for key in plain.as_object().unwrap().keys() {
+            let mut with = plain.clone();
+            with[key] = strong[key].clone();
+            if key == "mix_probability" {
+                with["mixup"] = serde_json::json!(1.0);
+            }
+            let augmentation = read(with.clone()).unwrap();
+            augmentation.validate().unwrap();
+            let image = test_image(24, 16, 3);
+            let is_of_batches =
+                ["random_erasing", "mixup", "cutmix", "mix_probability"].contains(&key.as_str());
+            let changed = (0..20).any(|seed| run(&augmentation, &image, [16, 24], seed) != image);
+            assert_eq!(changed, !is_of_batches, "{key}");
+            if with[key].is_number() {
+                with[key] = serde_json::json!(1e9);
+                let error = read(with).unwrap().validate().unwrap_err().to_string();
+                assert!(error.contains(key.as_str()), "{error}");
+            }
         }
     }
 

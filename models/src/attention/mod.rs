@@ -24,7 +24,7 @@ pub use mask::{additive_mask, adjacency, neighborhood};
 pub use multi_head::MultiHeadAttention;
 pub use normalizer::normalize;
 pub use relative_position::{ContinuousBias, OffsetBias, RelativePositionBias, TableBias, log_offsets};
-pub use score::{AdditiveScore, BilinearScore, CosineScore, DotScore, LocalityScore, ScoreFunction};
+pub use score::{AdditiveScore, BilinearScore, CosineScore, DotScore, LocalityScore, ScoreFunction, Scored};
 pub use window::WindowAttention;
 
 use burn::module::Module;

@@ -5,7 +5,7 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
 use super::normalizer::normalize;
-use super::score::{DotScore, ScoreFunction};
+use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, Context, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
@@ -247,11 +247,13 @@ impl MultiHeadAttention {
 
     /// The values mixed, by the fused operation where the settings allow it.
     fn mix(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> Tensor<4> {
-        if !self.is_fusible(&q.device()) || !self.score.is_dot_product() {
-            return self.mix_with_weights(q, k, v, bias).0;
+        let is_fusible = self.is_fusible(&q.device());
+        match self.score.score(q, k) {
+            Scored::Product(DotScore { q, k, scale, bias: own }) if is_fusible => {
+                ops::attention(q, k, v, scale, add(own, bias))
+            }
+            scored => self.weigh(scored.values(), v, bias).0,
         }
-        let DotScore { q, k, scale, bias: own } = self.score.as_dot(q, k);
-        ops::attention(q, k, v, scale, add(own, bias))
     }
 
     /// The values mixed and the weights that mixed them, step by step.
@@ -262,7 +264,11 @@ impl MultiHeadAttention {
         v: Tensor<4>,
         bias: Option<Tensor<4>>,
     ) -> (Tensor<4>, Tensor<4>) {
-        let scores = self.score.forward(q, k);
+        self.weigh(self.score.forward(q, k), v, bias)
+    }
+
+    /// The values mixed by the weights that scores make, and the weights.
+    fn weigh(&self, scores: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> (Tensor<4>, Tensor<4>) {
         let scores = match &self.talking_heads {
             Some(talking) => between_heads(&talking.scores, scores),
             None => scores,
@@ -334,9 +340,6 @@ mod tests {
     use crate::AttentionOptions;
     use burn::tensor::{Bool, Distribution, TensorData, Tolerance};
 
-    const SCORES: [Score; 6] =
-        [Score::ScaledDot, Score::Dot, Score::Bilinear, Score::Additive, Score::Cosine, Score::Locality];
-
     fn layer(options: AttentionOptions, device: &Device) -> (MultiHeadAttention, Tensor<3>) {
         let spec = AttentionSpec {
             dim: 24,
@@ -353,8 +356,8 @@ mod tests {
 
     fn every_option() -> Vec<AttentionOptions> {
         let mut all = Vec::new();
-        for score in SCORES {
-            for normalizer in [Normalizer::Softmax, Normalizer::Relu, Normalizer::Hard] {
+        for &score in Score::ALL {
+            for &normalizer in Normalizer::ALL {
                 all.push(AttentionOptions { score, normalizer, ..Default::default() });
             }
             all.push(AttentionOptions { score, talking_heads: true, ..Default::default() });

@@ -2,19 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Choices without numbers of their own, with the list of all of them, which tests and help texts go through.
-macro_rules! listed {
-    ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)+ }) => {
-        $(#[$attribute])*
-        pub enum $name { $($(#[$doc])* $variant,)+ }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-        }
-    };
-}
-
 /// A number for every stage: in a file one number for a model of one stage, else a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "PerStageText", into = "PerStageText")]

@@ -82,11 +82,12 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
             layout.name()
         ));
     }
-    if layout == Layout::Torchvision && windows_shrink(&config) {
+    if layout.pads_small_grids() && windows_shrink(&config) {
         return fail(format!(
-            "an image of {} has grids smaller than a window, which torchvision pads, and we make the window smaller as timm does: choose \
+            "an image of {} has grids smaller than a window, which {} pads, and we make the window smaller as timm does: choose \
              a larger image size (--image-size)",
-            config.image_size
+            config.image_size,
+            layout.name()
         ));
     }
     Ok(Reading { config, has_head: head.is_some(), guesses: reader.guesses, notes: reader.notes })
@@ -284,7 +285,7 @@ impl Reader<'_> {
         }
         // DINOv2 has LayerScale there, SigLIP attention pooling; both have timm's epsilon.
         let is_theirs = !self.has("blocks.0.ls1.gamma") && !self.has("attn_pool.latent");
-        if self.layout == Layout::HuggingFace && usual < 1e-5 && is_theirs {
+        if self.layout.has_tiny_epsilon() && usual < 1e-5 && is_theirs {
             self.guesses.push(
                 "an epsilon of 1e-12 in all norms is guessed, as Hugging Face's ViT has: state it in a configuration file (--config)"
                     .to_owned(),

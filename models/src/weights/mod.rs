@@ -3,16 +3,13 @@
 mod adapt;
 mod architecture;
 mod facts;
-pub mod hugging_face;
 mod layout;
-mod names;
 mod timm;
-pub mod torchvision;
 
 pub use adapt::{Adaptation, adapt};
 pub use architecture::{Reading, UnknownArchitecture, read_architecture, windows_fill_grids, windows_shrink};
 pub use facts::Facts;
-pub use layout::{Layout, unused};
+pub use layout::{Layout, hugging_face, torchvision, unused};
 pub use timm::{check, from_timm, is_head, to_timm};
 
 /// One parameter under its stored name.

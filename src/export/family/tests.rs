@@ -7,11 +7,11 @@ use vitrine_models::{ChannelAttention, ChannelGate, GatePlace, ImageSize, preset
 use super::*;
 use crate::export::testing::{cait, swin, swin_v2, vit};
 
-const ALL: &[Layout] = &[Layout::Timm, Layout::HuggingFace, Layout::Torchvision];
-const TIMM_AND_HUGGING_FACE: &[Layout] = &[Layout::Timm, Layout::HuggingFace];
-const TIMM_AND_TORCHVISION: &[Layout] = &[Layout::Timm, Layout::Torchvision];
-const TIMM: &[Layout] = &[Layout::Timm];
-const NONE: &[Layout] = &[];
+const ALL: &[Library] = &[Library::Timm, Library::HuggingFace, Library::Torchvision];
+const TIMM_AND_HUGGING_FACE: &[Library] = &[Library::Timm, Library::HuggingFace];
+const TIMM_AND_TORCHVISION: &[Library] = &[Library::Timm, Library::Torchvision];
+const TIMM: &[Library] = &[Library::Timm];
+const NONE: &[Library] = &[];
 
 fn windows(config: ModelConfig, side: usize) -> ModelConfig {
     ModelConfig { mixers: vec![Mixer::Window(side), Mixer::ShiftedWindow(side)], ..config }
@@ -23,20 +23,20 @@ fn with_attention(mut config: ModelConfig, change: impl FnOnce(&mut AttentionOpt
 }
 
 /// Checks which libraries take a model, and that the part is named for which the others refuse it.
-fn assert_taken(config: &ModelConfig, by: &[Layout], part: &str) {
+fn assert_taken(config: &ModelConfig, by: &[Library], part: &str) {
     assert_eq!(config.validate(), Ok(()), "{part}");
     let family = Family::nearest(config);
-    for &layout in ALL {
-        match Family::of(config, layout) {
+    for &library in ALL {
+        match Family::of(config, library) {
             Ok(found) => {
-                assert!(by.contains(&layout), "{layout:?} takes it in spite of {part}: {config:?}");
+                assert!(by.contains(&library), "{library:?} takes it in spite of {part}: {config:?}");
                 assert_eq!(found, family);
             }
             Err(error) => {
-                assert!(!by.contains(&layout), "{layout:?}: {error}");
-                let parts = [family.only_ours(config), family.missing(config, layout)].concat();
-                assert!(parts.contains(&part), "{layout:?}: {part} is not in {parts:?}");
-                assert!(error.to_string().contains(part), "{layout:?}: {part} is not in: {error}");
+                assert!(!by.contains(&library), "{library:?}: {error}");
+                let parts = [family.only_ours(config), family.missing(config, library)].concat();
+                assert!(parts.contains(&part), "{library:?}: {part} is not in {parts:?}");
+                assert!(error.to_string().contains(part), "{library:?}: {part} is not in: {error}");
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use burn::module::ModuleMapper;
+use burn::module::{ModuleMapper, ParamId};
 use vitrine_models::linear::Linear;
 use vitrine_models::{
     AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, Pool, Position, RelativePosition, Score,
@@ -55,13 +55,17 @@ impl ModuleVisitor for Values {
     }
 }
 
-/// What one update by `optimizer` leaves of a model of ones without gradients: 0.75 of what decays.
-fn decayed(config: &ModelConfig, optimizer: fn(&Recipe) -> ModuleOptimizer) -> BTreeMap<String, f32> {
+/// What one update by an optimizer leaves of a model of ones without gradients: 0.75 of what decays.
+fn decayed(
+    config: &ModelConfig,
+    optimizer: Optimizer,
+    new: fn(&Recipe) -> ModuleOptimizer,
+) -> BTreeMap<String, f32> {
     let model: VisionTransformer = config.init(&Device::default().autodiff()).unwrap().map(&mut Ones);
     let mut zeros = Zeros(GradientsParams::new());
     model.visit(&mut zeros);
-    let recipe = Recipe { weight_decay: 0.5, ..Recipe::default() };
-    let model = optimizer(&recipe).step(0.5, model, zeros.0);
+    let recipe = Recipe { optimizer, weight_decay: 0.5, ..Recipe::default() };
+    let model = new(&recipe).step(0.5, model, zeros.0);
     let mut values = Values::default();
     model.visit(&mut values);
     values.by_path
@@ -96,12 +100,18 @@ fn staged(block: BlockStyle, score: Score, relative_position: RelativePosition) 
     }
 }
 
-/// Checks which parameters are spared next to biases and the weights of norms, and which decay next to the patch embedding, the first
+/// Checks which parameters each optimizer spares next to biases and the weights of norms, and which decay next to the patch embedding, the first
 /// block's MLP and the head. Paths inside of the first block begin there.
 fn assert_spared(config: &ModelConfig, spared: &[&str], decaying: &[&str]) {
+    for &optimizer in Optimizer::ALL {
+        assert_spared_by(optimizer, config, spared, decaying);
+    }
+}
+
+fn assert_spared_by(optimizer: Optimizer, config: &ModelConfig, spared: &[&str], decaying: &[&str]) {
     let common = ["patch_embed.tokenizer.Patch.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"];
     let (mut found_spared, mut found_decaying) = (BTreeSet::new(), BTreeSet::new());
-    for (path, value) in decayed(config, adamw) {
+    for (path, value) in decayed(config, optimizer, new) {
         let path = path.strip_prefix("stages.0.blocks.0.").unwrap_or(&path).to_owned();
         if path.ends_with("bias") || path.ends_with("norm.weight") {
             assert_eq!(value, 1.0, "{path}");
@@ -113,9 +123,9 @@ fn assert_spared(config: &ModelConfig, spared: &[&str], decaying: &[&str]) {
         }
     }
     let set = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<BTreeSet<String>>();
-    assert_eq!(found_spared, set(spared), "{config:?}");
+    assert_eq!(found_spared, set(spared), "{optimizer:?}, {config:?}");
     let decaying = [decaying, &common, &["head.output.weight"]].concat();
-    assert_eq!(found_decaying, set(&decaying), "{config:?}");
+    assert_eq!(found_decaying, set(&decaying), "{optimizer:?}, {config:?}");
 }
 
 const ATTENTION: [&str; 2] = ["mixer.MultiHead.qkv.weight", "mixer.MultiHead.proj.weight"];
@@ -265,9 +275,24 @@ fn decay_spares_relative_positions() {
 }
 
 #[test]
+fn a_score_names_its_factors() {
+    let (group, id) = (spared(), ParamId::new());
+    let is_spared =
+        |name: &str| group.matches(&id, Some(&format!("stages.0.blocks.0.mixer.MultiHead.{name}")));
+    for name in ["score.New.scale", "score.New.key_scale", "score.New.inner.factor", "score.temperature"] {
+        assert!(is_spared(name), "{name}");
+    }
+    for name in ["score.New.matrix", "score.New.scale.weight", "talking_heads.scores.weight", "qkv.weight"] {
+        assert!(!is_spared(name), "{name}");
+    }
+}
+
+#[test]
 fn the_uniform_optimizer_decays_everything() {
-    for (path, value) in decayed(&plain(), uniform) {
-        assert!((value - 0.75).abs() < 1e-6, "{path}: {value}");
+    for &optimizer in Optimizer::ALL {
+        for (path, value) in decayed(&plain(), optimizer, uniform) {
+            assert!((value - 0.75).abs() < 1e-6, "{optimizer:?}, {path}: {value}");
+        }
     }
 }
 

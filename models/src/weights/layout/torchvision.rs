@@ -1,8 +1,8 @@
 //! torchvision's names (`torchvision/models/vision_transformer.py`, `swin_transformer.py`) and timm's.
 
 use super::names::exchange;
-use super::{IndexTable, NamedTensor};
 use crate::attention::relative_position::{log_offsets, table_rows};
+use crate::weights::{IndexTable, NamedTensor};
 
 const VIT: [(&str, &str); 8] = [
     (".class_token.", ".cls_token."),

@@ -1,25 +1,28 @@
 //! Whose names a file's keys are, and the way from there to timm's.
 
-use super::names::merge_of_next_stage;
-use super::{NamedTensor, hugging_face, torchvision};
+pub mod hugging_face;
+mod names;
+pub mod torchvision;
 
-/// A library's names for the parameters of a Vision Transformer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// timm, and what derives from it.
-    Timm,
-    /// Hugging Face's transformers.
-    HuggingFace,
-    /// torchvision.
-    Torchvision,
-    /// Microsoft's Swin and Swin v2, and timm's of old: merging counts to the stage before.
-    Microsoft,
+use super::NamedTensor;
+use names::merge_of_next_stage;
+
+listed! {
+    /// A library's names for the parameters of a Vision Transformer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Layout {
+        /// timm, and what derives from it.
+        Timm,
+        /// Hugging Face's transformers.
+        HuggingFace,
+        /// torchvision.
+        Torchvision,
+        /// Microsoft's Swin and Swin v2, and timm's of old: merging counts to the stage before.
+        Microsoft,
+    }
 }
 
 impl Layout {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Timm, Self::HuggingFace, Self::Torchvision, Self::Microsoft];
-
     /// What users call it.
     pub fn name(self) -> &'static str {
         match self {
@@ -27,6 +30,40 @@ impl Layout {
             Self::HuggingFace => "hugging-face",
             Self::Torchvision => "torchvision",
             Self::Microsoft => "microsoft",
+        }
+    }
+
+    /// Whose files have it, in a few words.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Timm => "timm, and what derives from it",
+            Self::HuggingFace => "Hugging Face's transformers",
+            Self::Torchvision => "torchvision",
+            Self::Microsoft => "Microsoft's Swin, and old versions of timm's",
+        }
+    }
+
+    /// Whether a file is called as timm calls its architecture.
+    pub fn has_timms_file_names(self) -> bool {
+        match self {
+            Self::Timm | Self::Microsoft => true,
+            Self::HuggingFace | Self::Torchvision => false,
+        }
+    }
+
+    /// Whether the norms of its first ViT have an epsilon of 1e-12, where timm has 1e-6.
+    pub(super) fn has_tiny_epsilon(self) -> bool {
+        match self {
+            Self::HuggingFace => true,
+            Self::Timm | Self::Torchvision | Self::Microsoft => false,
+        }
+    }
+
+    /// Whether a grid that is smaller than a window is padded, where timm makes the window smaller.
+    pub(super) fn pads_small_grids(self) -> bool {
+        match self {
+            Self::Torchvision => true,
+            Self::Timm | Self::HuggingFace | Self::Microsoft => false,
         }
     }
 
@@ -172,7 +209,7 @@ fn add_class_position(tensors: &mut [NamedTensor]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::merge_of_previous_stage;
+    use super::names::merge_of_previous_stage;
     use super::*;
 
     fn tensor(name: &str, shape: &[usize]) -> NamedTensor {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::NamedTensor;
 use super::names::{exchange, merge_of_next_stage, merge_of_previous_stage};
+use crate::weights::NamedTensor;
 
 /// How the key of the patch embedding ends in one of their files.
 pub(super) const PATCH_EMBEDDINGS: [&str; 2] =

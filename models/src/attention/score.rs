@@ -1,0 +1,265 @@
+//! From queries and keys to scores: the list of score functions, and each of them.
+//!
+//! To add one, write its module here, with a variant in [`ScoreFunction`] and in [`Score`]; the compiler then lists the lines of this file
+//! that it still needs.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+
+use super::mask::HIDDEN;
+use super::{AttentionSpec, product};
+use crate::linear::{constant, uniform};
+use crate::{Score, ops};
+
+/// One of the scores of [`Score`], with its parameters for each head.
+#[derive(Module, Debug)]
+pub enum ScoreFunction {
+    /// `scale * q · k`.
+    Dot(f64),
+    /// A matrix between query and key.
+    Bilinear(BilinearScore),
+    /// A small MLP of both.
+    Additive(AdditiveScore),
+    /// The cosine.
+    Cosine(CosineScore),
+    /// A learned factor, and no token sees itself.
+    Locality(LocalityScore),
+}
+
+/// A score as a dot product: `scale * q · k + bias`.
+#[derive(Debug)]
+pub struct DotScore {
+    /// `[batch, heads, queries, head_dim]`.
+    pub q: Tensor<4>,
+    /// `[batch, heads, keys, head_dim]`.
+    pub k: Tensor<4>,
+    /// The factor.
+    pub scale: f64,
+    /// `[1, 1, queries, keys]`; of batch 1, as what windows add to it has a batch of its own.
+    pub bias: Option<Tensor<4>>,
+}
+
+/// What a score function gives.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // taken apart at once
+pub enum Scored {
+    /// A dot product, which the fused attention computes.
+    Product(DotScore),
+    /// The scores: `[batch, heads, queries, keys]`.
+    Values(Tensor<4>),
+}
+
+impl ScoreFunction {
+    /// Fresh parameters, if the score has any.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::attention::{AttentionSpec, ScoreFunction};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let config = preset::find("vit_pico_patch4_32").expect("listed");
+    /// let score = ScoreFunction::new(&AttentionSpec::of_stage(&config, 0), &device); // scaled_dot, heads of width 32
+    /// let [q, k] = [2.0, 3.0].map(|value| Tensor::<4>::full([1, 3, 1, 32], value, &device));
+    /// let scores = score.forward(q, k).into_data().try_into_vec_as::<f32>()?;
+    /// assert!(scores.iter().all(|score| (score - 6.0 * 32f32.sqrt()).abs() < 1e-4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(spec: &AttentionSpec, device: &Device) -> Self {
+        let heads = [spec.num_heads, spec.head_dim()];
+        match spec.options.score {
+            Score::ScaledDot => Self::Dot((spec.head_dim() as f64).powf(-0.5)),
+            Score::Dot => Self::Dot(1.0),
+            Score::Bilinear => Self::Bilinear(BilinearScore::new(heads, device)),
+            Score::Additive => Self::Additive(AdditiveScore::new(heads, device)),
+            Score::Cosine => Self::Cosine(CosineScore::new(heads, device)),
+            Score::Locality => Self::Locality(LocalityScore::new(heads, device)),
+        }
+    }
+
+    /// The factor of a score that is a dot product of queries and keys as they are.
+    pub fn plain_scale(&self) -> Option<f64> {
+        match self {
+            Self::Dot(scale) => Some(*scale),
+            Self::Bilinear(_) | Self::Additive(_) | Self::Cosine(_) | Self::Locality(_) => None,
+        }
+    }
+
+    /// The scores, or what they are a dot product of.
+    ///
+    /// # Shapes
+    /// - q: `[batch, heads, queries, head_dim]`; k: `[batch, heads, keys, head_dim]`
+    ///
+    /// # Panics
+    /// For the locality score, if there are not as many keys as queries.
+    pub fn score(&self, q: Tensor<4>, k: Tensor<4>) -> Scored {
+        match self {
+            Self::Dot(scale) => Scored::Product(DotScore { q, k, scale: *scale, bias: None }),
+            Self::Bilinear(score) => Scored::Product(score.product(q, k)),
+            Self::Additive(score) => Scored::Values(score.values(q, k)),
+            Self::Cosine(score) => Scored::Product(score.product(q, k)),
+            Self::Locality(score) => Scored::Product(score.product(q, k)),
+        }
+    }
+
+    /// The scores themselves.
+    ///
+    /// # Shapes
+    /// - q: `[batch, heads, queries, head_dim]`; k: `[batch, heads, keys, head_dim]`
+    /// - output: `[batch, heads, queries, keys]`
+    pub fn forward(&self, q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
+        self.score(q, k).values()
+    }
+}
+
+impl Scored {
+    /// `[batch, heads, queries, keys]`.
+    pub fn values(self) -> Tensor<4> {
+        match self {
+            Self::Values(values) => values,
+            Self::Product(DotScore { q, k, scale, bias }) => {
+                let scores = ops::matmul(q, k.swap_dims(2, 3)).mul_scalar(scale);
+                match bias {
+                    Some(bias) => scores + bias,
+                    None => scores,
+                }
+            }
+        }
+    }
+}
+
+impl Score {
+    /// Multiply-adds of the scores of `tokens` queries with `area` keys each.
+    pub(super) fn cost(self, spec: &AttentionSpec, [tokens, area]: [usize; 2]) -> u64 {
+        let dot = product([tokens, area, spec.dim]);
+        let matrix = product([tokens, spec.dim, spec.head_dim()]);
+        match self {
+            Self::ScaledDot | Self::Dot | Self::Cosine | Self::Locality => dot,
+            Self::Bilinear => dot + matrix,
+            Self::Additive => dot + 2 * matrix,
+        }
+    }
+
+    /// Whether training keeps the scores of all pairs, for want of a fused form.
+    pub(crate) fn keeps_scores(self) -> bool {
+        match self {
+            Self::Additive => true,
+            Self::ScaledDot | Self::Dot | Self::Bilinear | Self::Cosine | Self::Locality => false,
+        }
+    }
+
+    /// Whether no token sees itself.
+    pub(crate) fn hides_own_token(self) -> bool {
+        match self {
+            Self::Locality => true,
+            Self::ScaledDot | Self::Dot | Self::Bilinear | Self::Additive | Self::Cosine => false,
+        }
+    }
+
+    /// Whether queries and keys are of length 1 already.
+    pub(crate) fn normalizes(self) -> bool {
+        match self {
+            Self::Cosine => true,
+            Self::ScaledDot | Self::Dot | Self::Bilinear | Self::Additive | Self::Locality => false,
+        }
+    }
+}
+
+/// `q · matrix · k` ('general' in Luong et al. 2015, section 3.1).
+#[derive(Module, Debug)]
+pub struct BilinearScore {
+    /// The matrix between query and key: `[heads, head_dim, head_dim]`.
+    pub bilinear: Param<Tensor<3>>,
+}
+
+impl BilinearScore {
+    fn new([heads, dim]: [usize; 2], device: &Device) -> Self {
+        Self { bilinear: uniform([heads, dim, dim], 1.0 / (dim as f64).sqrt(), device) }
+    }
+
+    fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
+        DotScore { q: ops::matmul(q, self.bilinear.val().unsqueeze()), k, scale: 1.0, bias: None }
+    }
+}
+
+/// `vector · tanh(query * q + key * k)` (Bahdanau et al. 2015, appendix A.1.2).
+#[derive(Module, Debug)]
+pub struct AdditiveScore {
+    /// `[heads, head_dim, head_dim]`, the query from the left.
+    pub query: Param<Tensor<3>>,
+    /// `[heads, head_dim, head_dim]`, the key from the left.
+    pub key: Param<Tensor<3>>,
+    /// `[heads, head_dim, 1]`.
+    pub vector: Param<Tensor<3>>,
+}
+
+impl AdditiveScore {
+    fn new([heads, dim]: [usize; 2], device: &Device) -> Self {
+        let bound = 1.0 / (dim as f64).sqrt();
+        Self {
+            query: uniform([heads, dim, dim], bound, device),
+            key: uniform([heads, dim, dim], bound, device),
+            vector: uniform([heads, dim, 1], bound, device),
+        }
+    }
+
+    /// # Shapes
+    /// - q: `[batch, heads, queries, head_dim]`; k: `[batch, heads, keys, head_dim]`
+    /// - output: `[batch, heads, queries, keys]`
+    fn values(&self, q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
+        let [batch, heads, queries, dim] = q.dims();
+        let keys = k.dims()[2];
+        let q = ops::matmul(q, self.query.val().unsqueeze()).reshape([batch, heads, queries, 1, dim]);
+        let k = ops::matmul(k, self.key.val().unsqueeze()).reshape([batch, heads, 1, keys, dim]);
+        let hidden = (q + k).tanh().reshape([batch, heads, queries * keys, dim]);
+        ops::matmul(hidden, self.vector.val().unsqueeze()).reshape([batch, heads, queries, keys])
+    }
+}
+
+/// The cosine of the angle between query and key times a factor of at most 100 (Liu et al. 2022, Swin v2, section 3.2).
+#[derive(Module, Debug)]
+pub struct CosineScore {
+    /// The logarithm of the factor: `[heads, 1, 1]`.
+    pub logit_scale: Param<Tensor<3>>,
+}
+
+impl CosineScore {
+    fn new([heads, _]: [usize; 2], device: &Device) -> Self {
+        Self { logit_scale: constant([heads, 1, 1], 10f64.ln(), device) }
+    }
+
+    fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
+        let factor = self.logit_scale.val().unsqueeze::<4>().clamp_max(100f64.ln()).exp();
+        DotScore { q: l2_normalize(q) * factor, k: l2_normalize(k), scale: 1.0, bias: None }
+    }
+}
+
+/// Every vector of the last dimension at length 1; PyTorch's `normalize`.
+pub(super) fn l2_normalize(x: Tensor<4>) -> Tensor<4> {
+    // Bounded before the root, whose gradient at 0 is infinite.
+    let length = x.clone().powi_scalar(2).sum_dim(3).clamp_min(1e-24).sqrt();
+    x / length
+}
+
+/// `q · k` times a learned factor; no token sees itself (Lee et al. 2021, section 3.2).
+#[derive(Module, Debug)]
+pub struct LocalityScore {
+    /// The factor: `[heads, 1, 1]`.
+    pub temperature: Param<Tensor<3>>,
+}
+
+impl LocalityScore {
+    fn new([heads, dim]: [usize; 2], device: &Device) -> Self {
+        Self { temperature: constant([heads, 1, 1], 1.0 / (dim as f64).sqrt(), device) }
+    }
+
+    /// # Panics
+    /// If there are not as many keys as queries.
+    fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
+        assert_eq!(q.dims()[2], k.dims()[2], "locality is of a sequence with itself");
+        let bias = Tensor::<2>::eye(q.dims()[2], &q.device()).mul_scalar(HIDDEN).unsqueeze();
+        DotScore { q: q * self.temperature.val().unsqueeze(), k, scale: 1.0, bias: Some(bias) }
+    }
+}
