@@ -137,7 +137,7 @@ impl Run {
         let images = data.dataset().train.len();
         memory::check(&config.model, Work::Training(&config.recipe, images), device)?;
         if asked != AskedLength::default() {
-            folder.write_config(&config)?;
+            folder.write_length(&config.recipe)?;
         }
         let bad_files = BadFiles::default();
         Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files })))

@@ -19,7 +19,7 @@ use crate::output::{note, outln};
 use crate::usage::usage;
 use crate::weights_file::Precision;
 
-/// Make a model file from weights of timm, Hugging Face, torchvision, or Microsoft.
+/// Make a model file from another library's weights; `--layout` names the libraries.
 ///
 /// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json as Hugging
 /// Face and timm write it. The architecture is inferred from the shapes, the layout from the names, and the rest from config.json

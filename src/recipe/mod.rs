@@ -42,7 +42,6 @@ pub struct Recipe {
     /// Share of the run in which the learning rate rises linearly from 0.
     pub warmup: f64,
     /// How gradients become updates.
-    #[serde(skip_serializing_if = "Optimizer::is_usual")]
     pub optimizer: Optimizer,
     /// Decoupled decay (Loshchilov & Hutter 2019); not on norms, biases, positions and tokens.
     pub weight_decay: f64,

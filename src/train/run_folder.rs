@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use vitrine_datasets::{DecodeLimits, Preprocessing, Split};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
-use super::checkpoint::{self, FOLDER, checksum};
+use super::checkpoint::{self, AskedLength, FOLDER, checksum};
 use super::file_names::{CONFIG, IMAGES, METRICS, REPORT, RESULTS, TRAINED_ON};
 use super::history::EpochRow;
 use super::leftovers::{is_unsaved_run, remove_begun, remove_temporary};
@@ -260,12 +260,32 @@ impl RunFolder {
         self.path.join(REPORT)
     }
 
-    /// Replaces `config.toml`.
+    fn write_config(&self, config: &RunConfig) -> Result<()> {
+        write_atomically(&self.path.join(CONFIG), toml::to_string(config)?.as_bytes())
+    }
+
+    /// Replaces the length of the run in `config.toml`, and nothing else: keys that came after the run was begun stay out of it, as
+    /// they are not in its checksum.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn write_config(&self, config: &RunConfig) -> Result<()> {
-        write_atomically(&self.path.join(CONFIG), toml::to_string(config)?.as_bytes())
+    /// When it cannot be read or written.
+    pub fn write_length(&self, recipe: &Recipe) -> Result<()> {
+        let path = self.path.join(CONFIG);
+        let mut config: toml::Table = toml::from_str(&read_text(&path)?)?;
+        let stated =
+            config.get_mut("recipe").and_then(toml::Value::as_table_mut).context("it has no recipe")?;
+        let length = AskedLength::from(recipe);
+        let numbers = [
+            ("epochs", length.epochs.map(toml::Value::try_from).transpose()?),
+            ("time_seconds", length.seconds.map(toml::Value::from)),
+        ];
+        for (key, value) in numbers {
+            match value {
+                Some(value) => _ = stated.insert(key.to_owned(), value),
+                None => _ = stated.remove(key),
+            }
+        }
+        write_atomically(&path, toml::to_string(&config)?.as_bytes())
     }
 
     /// Replaces `metrics.csv` with one row per epoch.
@@ -316,5 +336,32 @@ impl RunFolder {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::recipe::Recipe;
+
+    #[test]
+    fn a_new_length_changes_nothing_else_of_what_an_earlier_version_wrote() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        fs::create_dir_all(&path).unwrap();
+        // Without keys that came later, and with the order of its own.
+        let written =
+            "seed = 7\n[recipe]\nlearning_rate = 0.002\nepochs = 3\n[recipe.augmentation]\nrotation = 5.0\n";
+        fs::write(path.join(CONFIG), written).unwrap();
+        let folder = RunFolder::locked(&path).unwrap();
+        let before = folder.fixed().unwrap();
+        folder.write_length(&Recipe { time_seconds: Some(90.0), ..Recipe::default() }).unwrap();
+        let config: toml::Table = toml::from_str(&fs::read_to_string(path.join(CONFIG)).unwrap()).unwrap();
+        let recipe = config["recipe"].as_table().unwrap();
+        assert_eq!(recipe["time_seconds"].as_float(), Some(90.0));
+        assert!(!recipe.contains_key("epochs") && !recipe.contains_key("optimizer"), "{recipe:?}");
+        assert_eq!(folder.fixed().unwrap(), before);
+        folder.check_fixed(&before).unwrap();
     }
 }

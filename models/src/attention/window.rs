@@ -191,8 +191,7 @@ pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<
     }
     if shifted && size < 4 && config.attention.score.hides_own_token() {
         return fail(
-            "with `score = \"locality\"` no token sees itself, and a shifted window of less than 4 leaves some nothing else \
-             to see"
+            "with a `score` by which no token sees itself, as `locality`, a shifted window of less than 4 leaves some nothing to see"
                 .into(),
         );
     }

@@ -218,7 +218,7 @@ impl ModelConfig {
         let options = &self.attention;
         refuse(
             options.qk_norm && options.score.normalizes(),
-            "`qk_norm` with `score = \"cosine\"`: the cosine normalizes queries and keys already",
+            "`qk_norm` with a `score` that normalizes queries and keys already, as `cosine` does: leave one of them out",
         )?;
         refuse(
             options.normalizer != Normalizer::Softmax && options.talking_heads,
@@ -226,7 +226,7 @@ impl ModelConfig {
         )?;
         refuse(
             options.score.hides_own_token() && options.talking_heads,
-            "`talking_heads` would mix what `score = \"locality\"` hides: choose one of them",
+            "`talking_heads` would mix what the `score` hides, as `locality` does: choose one of them",
         )?;
         refuse(
             options.talking_heads && self.mixers.iter().any(|mixer| mixer.masks_tokens()),
