@@ -23,17 +23,13 @@ pub struct Prediction {
     pub probability: f64,
 }
 
-/// The classes from the most to the least probable, by finite logits in the order of `classes`.
-pub fn rank(classes: &[String], logits: &[f32]) -> Vec<Prediction> {
-    let probabilities = softmax(logits);
-    let name = |(index, (label, probability)): (usize, (&String, f64))| Prediction {
-        label: label.clone(),
-        index,
-        probability,
-    };
-    let mut ranked: Vec<Prediction> = classes.iter().zip(probabilities).enumerate().map(name).collect();
-    ranked.sort_by(|a, b| b.probability.total_cmp(&a.probability));
-    ranked
+/// The `top` most probable classes, best first, by finite logits in the order of `classes`.
+pub fn rank(classes: &[String], logits: &[f32], top: usize) -> Vec<Prediction> {
+    let mut ranked: Vec<(usize, f64)> = softmax(logits).into_iter().enumerate().collect();
+    ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let named =
+        |(index, probability): (usize, f64)| Prediction { label: classes[index].clone(), index, probability };
+    ranked.into_iter().take(top).map(named).collect()
 }
 
 /// Probabilities of finite logits, computed so that large ones do not overflow.
@@ -109,7 +105,7 @@ impl Classifier {
     pub fn predict(&self, image: &Path) -> Result<Vec<Prediction>> {
         let logits =
             self.classify(&[ImageSource::File(image.to_owned())]).pop().unwrap_or_else(|| Ok(Vec::new()))?;
-        Ok(rank(&self.card.classes, &logits))
+        Ok(rank(&self.card.classes, &logits, logits.len()))
     }
 
     fn logits(&self, values: Vec<f32>, count: usize) -> Vec<Vec<f32>> {

@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use vitrine_datasets::{DecodeLimits, OpenOptions};
+use anyhow::{Context, Result, ensure};
+use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 
 use crate::device::{self, FoundDevice};
 use crate::evaluate::{Evaluation, EvaluationSettings, Part};
+use crate::output::note;
 use crate::run::{FinishedRun, NewRun, Run, VAL_FRACTION};
 use crate::train::Overrides;
-use crate::{pretrained, threads};
+use crate::{bounds, pretrained, threads};
 
 /// What a training is asked for; the default leaves everything open.
 #[derive(Clone, Debug)]
@@ -84,7 +85,9 @@ impl Default for TrainOptions {
 /// # }
 /// ```
 pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
-    let open = OpenOptions::default();
+    let threads = options.threads.unwrap_or_else(threads::by_default);
+    ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
+    threads::check()?;
     let device = chosen(options.device.as_deref())?;
     let weights = |source: &String| -> Result<_> {
         let weights = pretrained::open(source, false).with_context(|| format!("pretrained {source}"))?;
@@ -92,8 +95,8 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
     };
     let new = NewRun {
         data,
-        dataset: vitrine_datasets::open(data, &open)?,
-        data_dir: open.data_dir,
+        dataset: opened(data)?,
+        data_dir: OpenOptions::default().data_dir,
         max_file_size: None,
         overrides: &options.overrides,
         pretrained: options.pretrained.as_ref().map(weights).transpose()?,
@@ -101,7 +104,6 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
         seed: options.seed,
         output: options.output.as_deref(),
     };
-    let threads = options.threads.unwrap_or_else(threads::by_default);
     Run::begin(new, &device)?.train(&device, threads)
 }
 
@@ -120,16 +122,36 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
 /// # Ok::<(), anyhow::Error>(())
 /// ```
 pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluation> {
-    let dataset = vitrine_datasets::open(data, &OpenOptions::default())?;
+    threads::check()?;
+    let device = chosen(None)?;
     let settings = EvaluationSettings {
         part,
         batch_size: 64,
         threads: threads::by_default(),
         limits: DecodeLimits::default(),
     };
-    Evaluation::new(model, dataset, data, &settings, &chosen(None)?)
+    Evaluation::new(model, data, || opened(data), &settings, &device)
 }
 
+/// The device of this name, or the best one; says so where it may surprise.
 fn chosen(name: Option<&str>) -> Result<FoundDevice> {
-    Ok(device::select(name)?.0)
+    let (device, message) = device::select(name)?;
+    if let Some(message) = message {
+        note!("{message}");
+    }
+    Ok(device)
+}
+
+/// A data set, with what the user should know of it on standard error.
+fn opened(data: &str) -> Result<Dataset> {
+    let dataset = vitrine_datasets::open(data, &OpenOptions::default())?;
+    warn(&dataset);
+    Ok(dataset)
+}
+
+/// Says what was found next to the images or is odd about them.
+pub(crate) fn warn(dataset: &Dataset) {
+    for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
+        note!("warning: {warning}");
+    }
 }

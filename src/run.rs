@@ -161,6 +161,9 @@ impl Run {
         let progress = trainer.progress().clone();
         let bad_files = trainer.bad_files();
         drop(trainer);
+        if outcome == Outcome::StoppedEarly {
+            note!("stopped early: no better validation result for {} epochs", config.recipe.patience);
+        }
         let report = match outcome {
             Outcome::Interrupted => None,
             Outcome::Finished | Outcome::StoppedEarly => Some(

@@ -74,9 +74,7 @@ impl DataArgs {
             max_file_bytes: self.file_size.limits().max_file_bytes,
         };
         let dataset = vitrine_datasets::open(data, &options)?;
-        for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
-            note!("warning: {warning}");
-        }
+        crate::library::warn(&dataset);
         Ok(dataset)
     }
 }

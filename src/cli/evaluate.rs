@@ -50,8 +50,10 @@ impl Evaluate {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
         let found = self.device.select()?;
-        self.data_args.check(&self.data, false)?;
-        let dataset = self.data_args.open(&self.data)?;
+        let open = || {
+            self.data_args.check(&self.data, false)?;
+            self.data_args.open(&self.data)
+        };
         let settings = EvaluationSettings {
             part: self.split,
             batch_size: self.batch_size,
@@ -59,7 +61,7 @@ impl Evaluate {
             limits: self.data_args.file_size.limits(),
         };
         let Evaluation { metrics, selection, bad } =
-            Evaluation::new(&self.model, dataset, &self.data, &settings, &found)?;
+            Evaluation::new(&self.model, &self.data, open, &settings, &found)?;
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection))?)?;
         } else {

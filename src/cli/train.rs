@@ -14,7 +14,7 @@ use crate::hub;
 use crate::output::{note, outln};
 use crate::pretrained;
 use crate::run::{FinishedRun, NewRun, Resumed, Run, VAL_FRACTION};
-use crate::train::{AskedLength, Outcome, Overrides, Progress, RunConfig, clock, interrupt};
+use crate::train::{AskedLength, Overrides, Progress, RunConfig, clock, interrupt};
 
 /// Train a classifier on a data set.
 ///
@@ -46,7 +46,7 @@ pub(super) struct Train {
     output: Option<PathBuf>,
     /// Continue an interrupted run. --epochs or --time (for the whole run) makes it longer, even if it is finished.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "data", "model", "pretrained", "recipe", "image_size", "RecipeArgs", "max_file_size", "val_fraction", "seed", "output",
+        "data", "model", "pretrained", "recipe", "image_size", "max_file_size", "val_fraction", "seed", "output",
     ])]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -110,9 +110,6 @@ impl Train {
 
 /// Prints how a run ended.
 fn conclude(run: &FinishedRun) -> Result<Status> {
-    if run.outcome == Outcome::StoppedEarly {
-        note!("stopped early: no better validation result for {} epochs", run.config.recipe.patience);
-    }
     let Some(report) = &run.report else {
         note!("stopped and saved; resume with: vitrine train --resume {}", run.folder.path().display());
         return Ok(Status::Partial);

@@ -36,19 +36,20 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Measures the model of a file or run folder on `dataset`, which messages call `data`. Remarks go to standard error.
+    /// Measures the model of a file or run folder on the data set that `open` opens once the model is there, and that messages call
+    /// `data`. Remarks go to standard error.
     ///
     /// # Errors
     /// When there is no model, it does not know the classes, nothing is left to measure, or its logits are not finite.
     pub fn new(
         model: &Path,
-        dataset: Dataset,
         data: &str,
+        open: impl FnOnce() -> Result<Dataset>,
         settings: &EvaluationSettings,
         device: &FoundDevice,
     ) -> Result<Self> {
         let (card, model) = model_file::load(model, &device.device)?;
-        let selection = Selection::new(dataset, data, settings.part, &card)?;
+        let selection = Selection::new(open()?, data, settings.part, &card)?;
         for remark in &selection.remarks {
             note!("{remark}");
         }

@@ -1,7 +1,7 @@
 //! The options of the command line that say something else than the recipe: each with its help, its bounds and its place in the
 //! recipe, here and nowhere else.
 //!
-//! To add one, give [`RecipeArgs`] a field and [`RecipeArgs::apply`] its line; `--resume` refuses all of them. A choice such as the
+//! To add one, give [`RecipeArgs`] a field, which conflicts with `--resume`, and [`RecipeArgs::apply`] its line. A choice such as the
 //! recipe's `optimizer` becomes a flag once it has a second value: a field whose value parser knows the names of `Optimizer::ALL`, and
 //! an arm with a name other than the default's in the test below.
 
@@ -17,29 +17,29 @@ use crate::bounds::{self, within};
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct RecipeArgs {
     /// Freeze part of the pretrained model: backbone (everything but the head: a linear probe), or the first N blocks.
-    #[arg(long, value_name = "backbone|N", requires = "pretrained")]
+    #[arg(long, conflicts_with = "resume", value_name = "backbone|N", requires = "pretrained")]
     pub freeze: Option<Freeze>,
     /// Multiply the learning rate by this for each block from the head toward the input.
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::FACTOR))]
+    #[arg(long, conflicts_with = "resume", value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::FACTOR))]
     pub layer_decay: Option<f64>,
     /// Images per step.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    #[arg(long, conflicts_with = "resume", value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     pub batch_size: Option<usize>,
     /// Peak learning rate.
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
+    #[arg(long, conflicts_with = "resume", value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
     pub learning_rate: Option<f64>,
     /// Weight decay.
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
+    #[arg(long, conflicts_with = "resume", value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
     pub weight_decay: Option<f64>,
     /// Stop after this many epochs without a better validation result.
-    #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
+    #[arg(long, conflicts_with = "resume", value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     pub patience: Option<usize>,
     /// Fail if more than this share of a split's images is unreadable; a few are always tolerated, unless this is 0.
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
+    #[arg(long, conflicts_with = "resume", value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     pub bad_file_limit: Option<f64>,
     /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third more
     /// computation.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub gradient_checkpointing: bool,
 }
 
@@ -120,6 +120,8 @@ mod tests {
     struct Program {
         #[arg(long)]
         pretrained: Option<String>,
+        #[arg(long)]
+        resume: Option<String>,
         #[command(flatten)]
         options: RecipeArgs,
         #[command(flatten)]
@@ -130,6 +132,7 @@ mod tests {
         let matches = Program::command().try_get_matches_from([&["program"], arguments].concat()).unwrap();
         let program = Program::from_arg_matches(&matches).unwrap();
         assert!(program.pretrained.is_none() || arguments.contains(&"--pretrained"));
+        assert!(program.resume.is_none());
         let mut recipe = Recipe { epochs: Some(9), ..Recipe::default() };
         program.options.apply(&mut recipe);
         program.length.apply(&mut recipe);
@@ -141,7 +144,7 @@ mod tests {
         let usual = serde_json::to_value(applied(&[])).unwrap();
         for option in Program::command().get_arguments().map(|argument| argument.get_long().unwrap()) {
             let arguments: &[&str] = match option {
-                "pretrained" => continue,
+                "pretrained" | "resume" => continue,
                 "freeze" => &["--freeze", "3", "--pretrained", "weights"],
                 "layer-decay" => &["--layer-decay", "0.5"],
                 "gradient-checkpointing" => &["--gradient-checkpointing"],
@@ -156,6 +159,9 @@ mod tests {
             // What a recipe may leave out is not there, rather than nothing.
             changed.as_object_mut().unwrap().retain(|_, value| !value.is_null());
             assert_eq!(changed, usual, "{option}");
+            let resumed = [&["program", "--resume", "run"], arguments].concat();
+            let is_taken = Program::command().try_get_matches_from(resumed).is_ok();
+            assert_eq!(is_taken, ["epochs", "time"].contains(&option), "{option} with --resume");
         }
     }
 

@@ -123,8 +123,7 @@ impl<'a> Printer<'a> {
 
     /// The best classes; below the threshold the first one is called unknown.
     fn predictions(&self, logits: &[f32]) -> Vec<Prediction> {
-        let mut ranked = rank(self.classes, logits);
-        ranked.truncate(self.selection.top);
+        let mut ranked = rank(self.classes, logits, self.selection.top);
         // Certain is what reaches the threshold: nothing else, whatever the probability is, gets a name.
         let reaches = |p: f64, threshold| matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge());
         if let (Some(first), Some(threshold)) = (ranked.first_mut(), self.selection.threshold)

@@ -74,6 +74,11 @@ impl Plan {
     /// # Errors
     /// When a preset, recipe or file is not there or not valid, or overrides do not fit together.
     pub fn new(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<Self> {
+        if let (Some(model), Some(_)) = (&overrides.model, evidence.pretrained) {
+            usage!(
+                "--model {model} has no effect with --pretrained, which says the architecture: leave one of them out"
+            );
+        }
         let mut reasons = Vec::new();
         let (model_name, model) = architecture::choose(overrides, evidence, &mut reasons)?;
         match (model.validate(), overrides.image_size) {
