@@ -18,7 +18,7 @@ fn main() -> Result<()> {
 
     let classifier = Classifier::load(&model, &Device::default())?;
     println!(
-        "{} classes, images of {:?} pixels",
+        "{} classes, images of {} pixels",
         classifier.card().classes.len(),
         classifier.card().model.image_size
     );
