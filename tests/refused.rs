@@ -8,17 +8,9 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use support::{Images, TINY, vitrine};
 
-fn prepared() -> Images {
-    let images = Images::new();
-    images.fill("data/red", [200, 30, 30], 12);
-    images.fill("data/blue", [30, 30, 200], 12);
-    images.write("tiny.toml", TINY);
-    images
-}
-
 #[test]
 fn a_model_for_another_number_of_classes_is_refused() {
-    let images = prepared();
+    let images = Images::prepared();
     let train = |classes: &str, output: &str| {
         images.write("model.toml", &format!("{TINY}num_classes = {classes}\n"));
         vitrine(&images)
@@ -34,7 +26,7 @@ fn a_model_for_another_number_of_classes_is_refused() {
 
 #[test]
 fn numbers_beyond_what_can_be_meant_are_wrong_usage() {
-    let images = prepared();
+    let images = Images::prepared();
     for (option, value, allowed) in [
         ("--seed", "-1", "invalid digit"),
         ("--threads", "-1", "at least 1 and at most 1024"),
@@ -71,7 +63,7 @@ fn numbers_beyond_what_can_be_meant_are_wrong_usage() {
 
 #[test]
 fn a_variable_that_asks_for_too_many_threads_is_named() {
-    let images = prepared();
+    let images = Images::prepared();
     for command in [&["train", "data"][..], &["inspect", "data"], &["bench", "--steps", "1"]] {
         vitrine(&images)
             .args(command)
@@ -84,7 +76,7 @@ fn a_variable_that_asks_for_too_many_threads_is_named() {
 
 #[test]
 fn options_of_downloads_have_no_effect_on_a_folder_that_is_called_like_a_data_set() {
-    let images = prepared();
+    let images = Images::prepared();
     std::fs::rename(images.path("data"), images.path("mnist")).unwrap();
     vitrine(&images)
         .args(["inspect", "mnist", "--offline"])
@@ -96,7 +88,7 @@ fn options_of_downloads_have_no_effect_on_a_folder_that_is_called_like_a_data_se
 
 #[test]
 fn what_is_stated_of_channels_must_be_possible() {
-    let images = prepared();
+    let images = Images::prepared();
     let weights = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/timm_vit/weights.safetensors");
     for (option, value, part) in [
         ("--mean", "5,5,5", "at least 0 and at most 1"),
@@ -116,7 +108,7 @@ fn what_is_stated_of_channels_must_be_possible() {
 
 #[test]
 fn weights_of_no_bytes_are_called_empty() {
-    let images = prepared();
+    let images = Images::prepared();
     for name in ["empty.pth", "empty.safetensors"] {
         images.write(name, "");
         for command in [&["import", name, "--output", "m.safetensors"][..], &["classify", name, "data"]] {

@@ -11,15 +11,7 @@ use std::process::{Child, Command as Process, Stdio};
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
-
-fn prepared() -> Images {
-    let images = Images::new();
-    images.fill("data/red", [200, 30, 30], 12);
-    images.fill("data/blue", [30, 30, 200], 12);
-    images.write("tiny.toml", TINY);
-    images
-}
+use support::{Images, vitrine};
 
 const TRAIN: [&str; 8] = ["train", "data", "--model", "tiny.toml", "--batch-size", "8", "--threads", "1"];
 
@@ -56,7 +48,7 @@ fn metrics(images: &Images, run: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn a_finished_run_says_so_and_is_not_touched() {
-    let images = prepared();
+    let images = Images::prepared();
     train(&images, &["--epochs", "3", "--output", "run"]);
     let before = contents(&images.path("run"));
     let finished = || {
@@ -73,7 +65,7 @@ fn a_finished_run_says_so_and_is_not_touched() {
 
 #[test]
 fn a_lengthened_run_has_the_bits_of_one_that_was_stopped_in_between() {
-    let images = prepared();
+    let images = Images::prepared();
     for run in ["whole", "crashed"] {
         train(&images, &["--epochs", "3", "--output", run]);
     }
@@ -97,7 +89,7 @@ fn a_lengthened_run_has_the_bits_of_one_that_was_stopped_in_between() {
 
 #[test]
 fn a_finished_run_without_its_report_is_given_one() {
-    let images = prepared();
+    let images = Images::prepared();
     train(&images, &["--epochs", "2", "--output", "run"]);
     fs::remove_file(images.path("run/report.html")).unwrap();
     resume(&images, "run", &[]).success().stdout(contains("report.html"));
@@ -107,7 +99,7 @@ fn a_finished_run_without_its_report_is_given_one() {
 
 #[test]
 fn a_run_by_the_clock_is_lengthened_by_the_clock_and_by_epochs() {
-    let images = prepared();
+    let images = Images::prepared();
     train(&images, &["--time", "1s", "--output", "run"]);
     let epochs = metrics(&images, "run").len() - 1;
     resume(&images, "run", &[]).success().stderr(contains("is finished"));
@@ -125,7 +117,7 @@ fn a_run_by_the_clock_is_lengthened_by_the_clock_and_by_epochs() {
 
 #[test]
 fn a_run_is_resumed_from_any_folder_and_where_its_data_went() {
-    let images = prepared();
+    let images = Images::prepared();
     // An image that cannot be read is the same one wherever the folder is.
     #[cfg(unix)]
     std::os::unix::fs::symlink("nowhere", images.path("data/red/broken.png")).unwrap();
@@ -146,7 +138,7 @@ fn a_run_is_resumed_from_any_folder_and_where_its_data_went() {
 
 #[test]
 fn weights_that_are_no_numbers_any_more_are_never_the_best() {
-    let images = prepared();
+    let images = Images::prepared();
     let assert = vitrine(&images)
         .args([
             "train",
@@ -168,7 +160,7 @@ fn weights_that_are_no_numbers_any_more_are_never_the_best() {
 
 #[test]
 fn what_was_damaged_is_named_and_not_trained_on() {
-    let images = prepared();
+    let images = Images::prepared();
     train(&images, &["--epochs", "1", "--output", "run"]);
     let last = fs::read_to_string(images.path("run/last/current")).unwrap();
     for (name, part) in
@@ -196,7 +188,7 @@ fn what_was_damaged_is_named_and_not_trained_on() {
 
 #[test]
 fn a_run_folder_in_the_data_set_is_refused_before_anything_is_made() {
-    let images = prepared();
+    let images = Images::prepared();
     let data = images.path("data");
     for more in [&[][..], &["--output", "run"], &["--output", "../data/red/run"]] {
         vitrine(&images)
@@ -213,7 +205,7 @@ fn a_run_folder_in_the_data_set_is_refused_before_anything_is_made() {
 
 #[test]
 fn programs_that_start_at_once_get_a_folder_each() {
-    let images = prepared();
+    let images = Images::prepared();
     let start = |_| -> Child {
         Process::new(assert_cmd::cargo::cargo_bin!("vitrine"))
             .current_dir(images.path(""))
@@ -235,7 +227,7 @@ fn programs_that_start_at_once_get_a_folder_each() {
 
 #[test]
 fn a_run_that_another_program_trains_is_refused() {
-    let images = prepared();
+    let images = Images::prepared();
     train(&images, &["--epochs", "1", "--output", "run"]);
     let lock = File::options().write(true).open(images.path("run/last/lock")).unwrap();
     lock.try_lock().unwrap();

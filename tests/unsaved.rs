@@ -9,22 +9,14 @@ use std::path::Path;
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
-
-fn prepared() -> Images {
-    let images = Images::new();
-    images.fill("data/red", [200, 30, 30], 12);
-    images.fill("data/blue", [30, 30, 200], 12);
-    images.write("tiny.toml", TINY);
-    images
-}
+use support::{Images, vitrine};
 
 const TRAIN: [&str; 10] =
     ["train", "data", "--model", "tiny.toml", "--batch-size", "8", "--threads", "1", "--output", "run"];
 
 /// A run of two epochs.
 fn trained() -> Images {
-    let images = prepared();
+    let images = Images::prepared();
     vitrine(&images).args(TRAIN).args(["--epochs", "2"]).assert().success();
     images
 }
@@ -124,7 +116,7 @@ fn a_folder_in_the_place_of_a_file_is_named_before_training() {
 #[test]
 fn a_file_larger_than_the_system_allows_is_an_error_and_what_was_begun_is_taken_back() {
     use std::process::Command;
-    let images = prepared();
+    let images = Images::prepared();
     let limited = |arguments: &str| {
         let program = assert_cmd::cargo::cargo_bin("vitrine");
         let script = format!("ulimit -f 16; exec '{}' {arguments}", program.display());

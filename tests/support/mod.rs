@@ -20,6 +20,15 @@ impl Images {
         Self(TempDir::new().unwrap())
     }
 
+    /// A data set `data` of two classes, and an architecture `tiny.toml` for it.
+    pub fn prepared() -> Self {
+        let images = Self::new();
+        images.fill("data/red", [200, 30, 30], 12);
+        images.fill("data/blue", [30, 30, 200], 12);
+        images.write("tiny.toml", TINY);
+        images
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
