@@ -18,7 +18,11 @@ fn by_threads(c: &mut Criterion) {
         std: vec![0.25; 3],
         crop_rounding: Default::default(),
     };
-    let light = Augmentation { crop: Crop::Pad { pixels: 4 }, horizontal_flip: 0.5, ..Augmentation::none() };
+    let light = Augmentation {
+        crop: Crop::Pad { pixels: 4, reflect: false },
+        horizontal_flip: 0.5,
+        ..Augmentation::none()
+    };
     let mut group = c.benchmark_group("input");
     group.sample_size(10).throughput(Throughput::Elements(IMAGES as u64));
     for (name, augmentation) in [("light", light.clone()), ("strong", light.with_jitter(0.2).strong())] {

@@ -7,10 +7,12 @@ use std::hint::black_box;
 
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
-use vitrine_models::ops;
+use vitrine_models::ops::{self, DotProduct};
 
 const BATCH: usize = 64;
-const TOKENS: usize = 65;
+/// Of the grid of patches.
+const SIDE: usize = 8;
+const TOKENS: usize = SIDE * SIDE + 1;
 const DIM: usize = 192;
 const HEADS: usize = 3;
 const CLASSES: usize = 1000;
@@ -72,8 +74,38 @@ fn cases() -> Vec<Case> {
         case!("self_attention", [3 * ALL], self_attention / self_attention_composed, |leaves, run| run(
             tokens(&leaves[0], 3 * DIM),
             HEADS,
-            0.125,
+            DotProduct::scaled(0.125),
             None
+        )),
+        case!(
+            "self_attention, rotary",
+            [3 * ALL, TOKENS * DIM / HEADS],
+            self_attention / self_attention_composed,
+            |leaves, run| run(
+                tokens(&leaves[0], 3 * DIM),
+                HEADS,
+                DotProduct {
+                    rotation: Some(leaves[1].clone().reshape([2, TOKENS, DIM / HEADS / 2]).detach()),
+                    ..DotProduct::scaled(0.125)
+                },
+                None
+            )
+        ),
+        case!(
+            "self_attention, cosine",
+            [3 * ALL, HEADS],
+            self_attention / self_attention_composed,
+            |leaves, run| run(
+                tokens(&leaves[0], 3 * DIM),
+                HEADS,
+                DotProduct { factors: Some(leaves[1].clone()), normalize: true, ..DotProduct::scaled(1.0) },
+                None
+            )
+        ),
+        case!("sequence_pool", [ALL, DIM, 1], sequence_pool / sequence_pool_composed, |leaves, run| run(
+            tokens(&leaves[0], DIM),
+            rows(&leaves[1], DIM),
+            Some(leaves[2].clone())
         )),
         case!("layer_norm", [ALL, DIM, DIM], layer_norm / layer_norm_composed, |leaves, run| run(
             tokens(&leaves[0], DIM),
@@ -87,6 +119,21 @@ fn cases() -> Vec<Case> {
             tokens(&leaves[1], DIM),
             Some(leaves[2].clone()),
             None
+        )),
+        case!(
+            "depthwise_convolution",
+            [BATCH * SIDE * SIDE * 4 * DIM, 9 * 4 * DIM, 4 * DIM],
+            depthwise_convolution / depthwise_convolution_composed,
+            |leaves, run| run(
+                leaves[0].clone().reshape([BATCH, SIDE, SIDE, 4 * DIM]),
+                rows(&leaves[1], 9),
+                Some(leaves[2].clone())
+            )
+        ),
+        // After the first layer of a convolutional tokenizer.
+        case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
+            leaves[0].clone().reshape([BATCH, 32, 32, 64]),
+            ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 }
         )),
         case!(
             "cross_entropy",

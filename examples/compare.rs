@@ -12,9 +12,11 @@ use burn::module::Module;
 use clap::Parser;
 use vitrine::evaluate::{Metrics, predict};
 use vitrine::recipe::LengthArgs;
-use vitrine::train::{Evidence, Overrides, Plan, RunConfig, RunData, RunFolder, Start, Trainer};
+use vitrine::train::{
+    Evidence, HoldOut, Origin, Overrides, Plan, RunConfig, RunData, RunFolder, Start, Trainer,
+};
 use vitrine::{device, model_file};
-use vitrine_datasets::{DecodeLimits, Loader, LoaderConfig, OpenOptions};
+use vitrine_datasets::{ClassSizes, DecodeLimits, Loader, LoaderConfig, OpenOptions};
 use vitrine_models::{
     ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
 };
@@ -85,12 +87,23 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     const SEED: u64 = 0;
     const VAL_FRACTION: f64 = 0.2;
     let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
-    let data = RunData::choose(dataset, &arguments.data, (VAL_FRACTION, SEED), None)?;
+    let data = RunData::choose(
+        dataset,
+        &arguments.data,
+        HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None },
+        None,
+    )?;
     let dataset = data.dataset();
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
     let length = LengthArgs { epochs: Some(arguments.epochs), time: None };
-    let evidence =
-        Evidence { info: &dataset.info, survey: &survey, train: dataset.train.len(), pretrained: None };
+    let evidence = Evidence {
+        info: &dataset.info,
+        survey: &survey,
+        train: dataset.train.len(),
+        class_sizes: &ClassSizes::of(&dataset.train, dataset.info.classes.len()),
+        pretrained: None,
+        budget: None,
+    };
     let plan = Plan::new(&Overrides { length, ..Overrides::default() }, &evidence)?;
     let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model }
         .with_num_classes(dataset.info.classes.len());
@@ -102,20 +115,25 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         data_dir: OpenOptions::default().data_dir,
         val_fraction: VAL_FRACTION,
         seed: SEED,
+        split_seed: None,
+        fold: None,
         model_name: name.to_owned(),
         pretrained: None,
+        pretrained_path: None,
+        lengthened: false,
         max_file_size: None,
         classes: dataset.info.classes.clone(),
         model: model.clone(),
         preprocessing: plan.preprocessing,
         recipe: plan.recipe,
+        origin: Origin::default(),
     };
     let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name)?;
     let (found, _) = device::select(None)?;
     let threads = std::thread::available_parallelism()?.get();
     let start = Instant::now();
     let mut trainer = Trainer::new(config, run.clone(), &data, &found.device, threads, Start::Fresh)?;
-    trainer.run()?;
+    trainer.run(&|| Ok(Start::Fresh))?;
     let seconds = start.elapsed().as_secs_f64();
     let seen = (arguments.epochs * dataset.train.len()) as f64;
     let tested = if dataset.test.is_empty() { dataset.val } else { dataset.test };

@@ -38,6 +38,8 @@ pub const CHANNEL_DEVIATION: Bounds<f32> = Bounds { low_is_in: false, ..CHANNEL_
 pub const THREADS: Bounds<usize> = Bounds::closed(1, 1024);
 /// Pixels of a side.
 pub const IMAGE_SIZE: Bounds<usize> = Bounds::closed(1, 16_384);
+/// Runs of a series.
+pub const RUNS: Bounds<usize> = Bounds::closed(2, 1000);
 /// Classes that are named.
 pub const TOP: Bounds<usize> = Bounds::closed(1, 1_000_000);
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use vitrine_datasets::{DatasetError, DecodeLimits, ImageSource};
 use vitrine_models::VisionTransformer;
 
-use crate::evaluate::NOT_FINITE;
+use crate::evaluate::{NOT_FINITE, Views};
 use crate::model_file::{self, ModelCard};
 
 /// A class that an image may be of.
@@ -46,12 +46,13 @@ pub struct Classifier {
     model: VisionTransformer,
     device: Device,
     limits: DecodeLimits,
+    views: Views,
 }
 
 impl Classifier {
     /// A model on the device where its parameters are.
     pub fn new(card: ModelCard, model: VisionTransformer, device: &Device) -> Self {
-        Self { card, model, device: device.clone(), limits: DecodeLimits::default() }
+        Self { card, model, device: device.clone(), limits: DecodeLimits::default(), views: Views::One }
     }
 
     /// Reads a model file or the best model of a run folder.
@@ -60,12 +61,21 @@ impl Classifier {
     /// When `path` holds no model of this program.
     pub fn load(path: &Path, device: &Device) -> Result<Self> {
         let (card, model) = model_file::load(path, device)?;
-        Ok(Self { card, model, device: device.clone(), limits: DecodeLimits::default() })
+        Ok(Self::new(card, model, device))
     }
 
     /// The same with other limits to what an image may cost.
     pub fn with_limits(self, limits: DecodeLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same with other views of each image, such as test-time augmentation.
+    ///
+    /// # Errors
+    /// When the model was trained without them.
+    pub fn with_views(self, views: Views) -> Result<Self> {
+        views.check(&self.card)?;
+        Ok(Self { views, ..self })
     }
 
     /// What the file says about itself.
@@ -115,7 +125,8 @@ impl Classifier {
         let preprocessing = &self.card.preprocessing;
         let [height, width] = preprocessing.image_size;
         let data = TensorData::new(values, [count, preprocessing.channels, height, width]);
-        let logits = self.model.forward(Tensor::from_data(data, &self.device)).into_data();
+        let images = Tensor::from_data(data, &self.device);
+        let logits = self.views.logits(&self.model, images).into_data();
         let logits: Vec<f32> = logits.iter::<f32>().collect();
         logits.chunks_exact(self.card.classes.len()).map(<[f32]>::to_vec).collect()
     }

@@ -44,6 +44,7 @@ pub mod recipe;
 pub mod report;
 pub mod run;
 pub mod seed;
+pub mod series;
 mod text;
 mod threads;
 pub mod train;

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 
 use crate::device::{self, FoundDevice};
-use crate::evaluate::{Evaluation, EvaluationSettings, Part};
+use crate::evaluate::{Evaluation, EvaluationSettings, Part, Views};
 use crate::output::note;
-use crate::run::{FinishedRun, NewRun, Run, VAL_FRACTION};
+use crate::run::{FinishedRun, NewRun, PlannedRun, Run, VAL_FRACTION};
 use crate::train::Overrides;
 use crate::{bounds, pretrained, threads};
 
@@ -102,9 +102,11 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
         pretrained: options.pretrained.as_ref().map(weights).transpose()?,
         val_fraction: options.val_fraction,
         seed: options.seed,
-        output: options.output.as_deref(),
+        fold: None,
+        threads,
     };
-    Run::begin(new, &device)?.train(&device, threads)
+    let planned = PlannedRun::new(new, &device)?;
+    Run::begin(planned, options.output.as_deref(), &device)?.train(&device, threads)
 }
 
 /// Measures a model file or the best model of a run on a data set: on its test split if there is one, else on its validation split,
@@ -126,6 +128,7 @@ pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluati
     let device = chosen(None)?;
     let settings = EvaluationSettings {
         part,
+        views: Views::One,
         batch_size: 64,
         threads: threads::by_default(),
         limits: DecodeLimits::default(),

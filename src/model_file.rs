@@ -65,6 +65,12 @@ pub struct Validation {
     pub loss: f64,
     /// Share of images whose best class is right.
     pub top1: f64,
+    /// Mean F1 of the classes that occur; not measured by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macro_f1: Option<f64>,
+    /// Mean recall of the classes that have images; not measured by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balanced_accuracy: Option<f64>,
 }
 
 impl ModelCard {

@@ -2,18 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use vitrine_datasets::{Dataset, DecodeLimits, Split, probe, survey};
+use anyhow::{Context, Result, bail};
+use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, Split, probe, survey};
+use vitrine_models::weights::NamedTensor;
 
 use crate::device::FoundDevice;
 use crate::memory::{self, Work};
 use crate::output::note;
-use crate::pretrained::Pretrained;
+use crate::pretrained::{self, Pretrained};
+use crate::recipe::Recipe;
 use crate::report::{self, RunReport};
 use crate::train::{
-    AskedLength, BadFiles, Evidence, Outcome, Overrides, Plan, Progress, Resumption, RunConfig, RunData,
-    RunFolder, Start, Trainer, data_path, resume,
+    AskedLength, BadFiles, Budget, Evidence, HoldOut, Origin, Outcome, Overrides, Plan, Progress, Purpose,
+    Resumption, RunConfig, RunData, RunFolder, Start, Trainer, data_path, resume, weights_checksum,
 };
+
+mod repeat;
+
+pub use repeat::{Earlier, Repetition};
+
+/// What writes runs.
+const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"));
 
 /// Images that are looked at for their sizes and colors.
 const SURVEYED: usize = 512;
@@ -39,8 +48,19 @@ pub struct NewRun<'a> {
     pub val_fraction: f64,
     /// From which everything random comes.
     pub seed: u64,
-    /// The run folder to make; the first free one in `runs` if left out.
-    pub output: Option<&'a Path>,
+    /// The part of the training images that becomes the validation split instead, where the run is one of several on parts in turn.
+    pub fold: Option<Fold>,
+    /// Threads that will compute.
+    pub threads: usize,
+}
+
+/// A run of which everything is decided, before its folder is made.
+pub struct PlannedRun {
+    config: RunConfig,
+    data: RunData,
+    start: Start,
+    /// What was chosen and why, one choice per line.
+    reasons: Vec<String>,
 }
 
 /// A run that is ready to train: everything is decided, and its folder is there.
@@ -74,47 +94,90 @@ pub enum Resumed {
     Ready(Box<Run>),
 }
 
-impl Run {
-    /// Decides everything that was left open, checks that it can be done, and makes the run folder.
+impl PlannedRun {
+    /// Decides everything that was left open.
     ///
     /// # Errors
-    /// When something asked for is not there or does not fit, too many images cannot be read, the memory does not suffice, or the
-    /// folder cannot be made.
-    pub fn begin(new: NewRun<'_>, device: &FoundDevice) -> Result<Self> {
+    /// When something asked for is not there or does not fit.
+    pub fn new(new: NewRun<'_>, device: &FoundDevice) -> Result<Self> {
         let (source, pretrained) = new.pretrained.unzip();
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
-        let data = RunData::choose(new.dataset, new.data, (new.val_fraction, new.seed), earlier)?;
+        let hold_out = HoldOut { fraction: new.val_fraction, seed: new.seed, fold: new.fold };
+        let data = RunData::choose(new.dataset, new.data, hold_out, earlier)?;
         let dataset = data.dataset();
         let limits = DecodeLimits::default().with_max_file_bytes(new.max_file_size);
         let survey = survey(&dataset.train, SURVEYED, &limits)?;
+        // The size and the recipe depend on it; what is stated needs no measuring.
+        let Overrides { model, image_size, recipe, .. } = new.overrides;
+        let sizes = model.is_none() && image_size.is_none();
+        let is_open = pretrained.is_none() && (sizes || recipe.is_none());
+        let seconds = new.overrides.length.seconds().filter(|_| is_open);
+        let budget = seconds.map(|seconds| Budget::measure(seconds, &device.device)).transpose()?;
         let evidence = Evidence {
             info: &dataset.info,
             survey: &survey,
             train: dataset.train.len(),
+            class_sizes: &ClassSizes::of(&dataset.train, dataset.info.classes.len()),
             pretrained: pretrained.as_ref().map(|weights| (weights.name.as_str(), &weights.card)),
+            budget,
         };
         let plan = Plan::new(new.overrides, &evidence)?;
-        let config = RunConfig {
-            program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
+        let mut config = RunConfig {
+            program: PROGRAM.to_owned(),
             data: new.data.to_owned(),
             data_path: data_path(new.data),
             data_dir: std::path::absolute(new.data_dir)?,
             val_fraction: new.val_fraction,
             seed: new.seed,
+            split_seed: None,
+            fold: new.fold,
             model_name: plan.model_name,
+            pretrained_path: source.as_deref().and_then(data_path),
             pretrained: source,
+            lengthened: false,
             max_file_size: new.max_file_size,
             classes: dataset.info.classes.clone(),
             model: plan.model,
             preprocessing: plan.preprocessing,
             recipe: plan.recipe,
+            origin: Origin {
+                threads: Some(new.threads),
+                device: Some(device.name.clone()),
+                weights: None,
+                images: data.trained_on.splits.clone(),
+            },
         };
         let start = pretrained.map_or(Ok(Start::Fresh), |weights| begin_with(weights, &config))?;
+        if let Start::Pretrained(tensors) = &start {
+            config.origin.weights = Some(weights_checksum(tensors));
+        }
+        Ok(Self { config, data, start, reasons: plan.reasons })
+    }
+
+    /// What was decided.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// What the data set is called.
+    pub fn data_name(&self) -> String {
+        self.data.dataset().info.name
+    }
+}
+
+impl Run {
+    /// Checks that what was planned can be done, and makes the run folder `output`, or the first free one in `runs`.
+    ///
+    /// # Errors
+    /// When too many images cannot be read, the memory does not suffice, or the folder cannot be made.
+    pub fn begin(planned: PlannedRun, output: Option<&Path>, device: &FoundDevice) -> Result<Self> {
+        let PlannedRun { config, data, start, reasons } = planned;
+        let dataset = data.dataset();
         memory::check(&config.model, Work::Training(&config.recipe, dataset.train.len()), device)?;
         let bad_files = judge_files(&dataset, &config)?;
-        let folder = RunFolder::create(new.output, &config, &dataset.info.name)?;
+        let folder = RunFolder::create(output, &config, &dataset.info.name)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
-        announce(&dataset, &plan.reasons, &config, &folder);
+        announce(&dataset, &reasons, &config, &folder);
         Ok(Self { config, folder, data, start, bad_files })
     }
 
@@ -131,9 +194,9 @@ impl Run {
     ) -> Result<Resumed> {
         let (folder, config) = match resume(run, asked)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
-            Resumption::Finished(progress) => return Ok(Resumed::Finished(Box::new(progress))),
+            Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
         };
-        let data = RunData::reopen(open(&config)?, &config, &folder)?;
+        let data = RunData::reopen(open(&config)?, &config, folder.path(), Purpose::Resume)?;
         let images = data.dataset().train.len();
         memory::check(&config.model, Work::Training(&config.recipe, images), device)?;
         if asked != AskedLength::default() {
@@ -155,14 +218,15 @@ impl Run {
         let trained = Trainer::new(config.clone(), folder.clone(), &data, &device.device, threads, start)
             .and_then(|mut trainer| {
                 trainer.set_bad_files(bad_files);
-                Ok((trainer.run()?, trainer))
+                Ok((trainer.run(&|| start_of(&config))?, trainer))
             });
         let (outcome, trainer) = trained.inspect_err(|_| folder.discard_unsaved())?;
         let progress = trainer.progress().clone();
         let bad_files = trainer.bad_files();
         drop(trainer);
         if outcome == Outcome::StoppedEarly {
-            note!("stopped early: no better validation result for {} epochs", config.recipe.patience);
+            let Recipe { metric, patience, .. } = &config.recipe;
+            note!("stopped early: no better validation {metric} for {patience} epochs");
         }
         let report = match outcome {
             Outcome::Interrupted => None,
@@ -212,6 +276,26 @@ fn judge_files(dataset: &Dataset, config: &RunConfig) -> Result<BadFiles> {
         bad_files.judge(config.recipe.bad_file_limit, split, &bad, total)?;
     }
     Ok(bad_files)
+}
+
+/// The start of a run once more, without a word.
+fn start_of(config: &RunConfig) -> Result<Start> {
+    let Some(source) = config.pretrained_now() else { return Ok(Start::Fresh) };
+    // They are here since the run began.
+    let weights = pretrained::open(&source, true).with_context(|| format!("--pretrained {source}"))?;
+    let adaptation = weights.adapted(&config.model, &config.classes)?;
+    check_weights(config, &source, &adaptation.tensors)?;
+    Ok(Start::Pretrained(adaptation.tensors))
+}
+
+/// Refuses weights that are not those that the run of `config` began with, if it is known which ones these were.
+fn check_weights(config: &RunConfig, source: &str, tensors: &[NamedTensor]) -> Result<()> {
+    if config.origin.weights.as_ref().is_some_and(|checksum| *checksum != weights_checksum(tensors)) {
+        bail!(
+            "{source}: these are not the weights any more that the run began with; put them back as they were"
+        );
+    }
+    Ok(())
 }
 
 /// Pretrained weights for a run, and on standard error what was done to them.

@@ -44,7 +44,7 @@ fn train_then_evaluate_classify_inspect_and_resume() {
     }
     let metrics = std::fs::read_to_string(images.path("run/metrics.csv")).unwrap();
     assert!(metrics.starts_with(
-        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy\n"
     ));
     assert_eq!(metrics.lines().count(), 13);
     let results = std::fs::read(images.path("run/metrics.json")).unwrap();
@@ -323,6 +323,7 @@ fn wrong_inputs_name_their_cause() {
     images.write("recipe.toml", "learning_rat = 0.1");
     images.write("bad_recipe.toml", "warmup = 2.0");
     images.write("mix.toml", "[augmentation]\nmix_probability = 0.5");
+    images.write("both.toml", "[augmentation]\ntrivial_augment = true\nauto_augment = \"cifar10\"");
     images.write("full/file", "in the way");
     images.write("text.safetensors", "this is no model");
     let train = ["train", "good", "--model", "tiny.toml"];
@@ -339,6 +340,7 @@ fn wrong_inputs_name_their_cause() {
         (vec!["train", "good", "--model", "unknown_key.toml"], 1, &["unknown_key.toml", "heads"]),
         (with(&["--recipe", "recipe.toml"]), 1, &["recipe.toml", "learning_rat"]),
         (with(&["--recipe", "bad_recipe.toml"]), 1, &["warmup", "at least 0 and below 1"]),
+        (with(&["--recipe", "both.toml"]), 1, &["both.toml", "auto_augment", "only one of"]),
         (with(&["--recipe", "secret"]), 2, &["secret", "short"]),
         (with(&["--image-size", "15"]), 2, &["image_size", "patch_size"]),
         (with(&["--output", "full"]), 1, &["full", "not empty"]),
@@ -348,6 +350,7 @@ fn wrong_inputs_name_their_cause() {
         (with(&["--lr", "nan"]), 2, &["--learning-rate", "nan"]),
         (with(&["--weight-decay", "-0.1"]), 2, &["--weight-decay", "at least 0"]),
         (with(&["--layer-decay", "0"]), 2, &["--layer-decay", "above 0"]),
+        (with(&["--optimizer", "sgd"]), 2, &["--optimizer", "adamw", "muon"]),
         (with(&["--bad-file-limit", "1.1"]), 2, &["--bad-file-limit", "at most 1"]),
         (with(&["--patience", "0"]), 2, &["--patience", "at least 1"]),
         (with(&["--image-size", "1000000000"]), 2, &["--image-size", "at most"]),
@@ -665,7 +668,8 @@ fn every_command_shows_an_example() {
         .arg("presets")
         .assert()
         .success()
-        .stdout(contains("vit_tiny_patch16_224").and(contains("5717416")));
+        .stdout(contains("vit_tiny_patch16_224").and(contains("5717416")))
+        .stdout(contains("swin-small-data").and(contains("source: Lee")).and(contains("expected: 94.53%")));
     vitrine(&images).arg("devices").assert().success().stdout(contains("flex").and(contains("(default)")));
 }
 

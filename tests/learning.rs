@@ -11,41 +11,54 @@ use std::process::{Command as Process, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use burn::tensor::{Distribution, Tensor, TensorData};
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use support::{Images, TINY, vitrine};
 use vitrine::device;
-use vitrine::recipe::Recipe;
+use vitrine::recipe::{Optimizer, Recipe};
 use vitrine::train::Learner;
-use vitrine_models::ImageSize;
+use vitrine_models::{ImageSize, ModelConfig};
 
 #[test]
 fn every_mixer_gate_position_and_pooling_learns_32_images_by_heart() {
     let name = std::env::var("VITRINE_DEVICE").ok();
     let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
-    let tracked = found.device.clone().autodiff();
     // Backends without the fused operations take minutes for all, and share the modules: every third one there.
     let step = if found.name == "flex" { 1 } else { 3 };
     for config in variants::variants().into_iter().step_by(step) {
-        found.device.seed(7);
-        let model = config.init(&tracked).unwrap();
-        model.initialize();
-        let ImageSize { height, width } = config.image_size;
-        let images = Tensor::<4>::random([32, 2, height, width], Distribution::Normal(0.0, 1.0), &tracked);
-        let targets: Vec<f32> =
-            (0..32).flat_map(|image| (0..5).map(move |class| f32::from(image % 5 == class))).collect();
-        let targets = Tensor::<2>::from_data(TensorData::new(targets, [32, 5]), &tracked);
-        let recipe = Recipe { weight_decay: 0.0, clip_norm: 0.0, ..Recipe::default() };
-        let mut learner = Learner::new(model, &recipe);
-        let mut last = f32::INFINITY;
-        for number in 1..=600 {
-            last = learner.backward(&recipe, images.clone(), targets.clone(), 7).loss.into_scalar::<f32>();
-            if last < 0.05 {
-                break;
-            }
-            learner.update(&recipe, 3e-3, number);
-        }
-        assert!(last < 0.05, "the loss is still {last}: {config:?}");
+        assert_learns(&config, Optimizer::default(), &found.device);
     }
+}
+
+#[test]
+fn every_optimizer_learns_32_images_by_heart() {
+    let name = std::env::var("VITRINE_DEVICE").ok();
+    let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
+    for &optimizer in Optimizer::ALL {
+        assert_learns(&variants::base(), optimizer, &found.device);
+    }
+}
+
+fn assert_learns(config: &ModelConfig, optimizer: Optimizer, device: &Device) {
+    let tracked = device.clone().autodiff();
+    device.seed(7);
+    let model = config.init(&tracked).unwrap();
+    model.initialize();
+    let ImageSize { height, width } = config.image_size;
+    let images = Tensor::<4>::random([32, 2, height, width], Distribution::Normal(0.0, 1.0), &tracked);
+    let targets: Vec<f32> =
+        (0..32).flat_map(|image| (0..5).map(move |class| f32::from(image % 5 == class))).collect();
+    let targets = Tensor::<2>::from_data(TensorData::new(targets, [32, 5]), &tracked);
+    let recipe = Recipe { optimizer, weight_decay: 0.0, clip_norm: 0.0, ..Recipe::default() };
+    let mut learner = Learner::new(model, &recipe);
+    let mut last = f32::INFINITY;
+    for number in 1..=600 {
+        last = learner.backward(&recipe, images.clone(), targets.clone(), 7).loss.into_scalar::<f32>();
+        if last < 0.05 {
+            break;
+        }
+        learner.update(&recipe, 3e-3, number);
+    }
+    assert!(last < 0.05, "the loss is still {last}: {optimizer:?}, {config:?}");
 }
 
 /// A small data set, and arguments that train on it for a while with everything random turned on.
@@ -53,13 +66,14 @@ fn prepared() -> Images {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 40);
     images.fill("data/blue", [30, 30, 200], 40);
-    images.fill("data/green", [30, 200, 30], 40);
+    images.fill("data/green", [30, 200, 30], 15);
     let tiny = TINY.replace("depth = 1", "depth = 2");
     images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
     images.write(
         "recipe.toml",
-        "epochs = 40\nbatch_size = 8\naccumulate = 2\nema_decay = 0.99\n[augmentation]\nhorizontal_flip = 0.5\n\
-         mixup = 0.8\ncutmix = 1.0\nrandom_erasing = 0.2\n",
+        "epochs = 40\nbatch_size = 8\naccumulate = 2\nema_decay = 0.99\nbalanced_sampling = true\n[augmentation]\nhorizontal_flip = 0.5\n\
+         alternate_flips = true\nrepeats = 3\nauto_augment = \"cifar10\"\nmixup = 0.8\ncutmix = 1.0\nmix_mode = \"elem\"\n\
+         mix_until = 0.8\nrandom_erasing = 0.2\n",
     );
     images
 }

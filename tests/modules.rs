@@ -216,7 +216,8 @@ impl<'a> Visit<'a> for Reader {
 
 fn is_test(attribute: &syn::Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
-    list.path.is_ident("cfg") && list.tokens.to_string() == "test"
+    let condition = list.tokens.to_string().replace(' ', "");
+    list.path.is_ident("cfg") && (condition == "test" || condition.starts_with("all(test,"))
 }
 
 #[test]
@@ -245,7 +246,7 @@ fn a_circle_is_found_through_names_that_are_handed_on() {
     tree.add(module(""), "mod a; mod b; pub use b::Thing;");
     tree.add(module("a"), "use crate::Thing; pub fn f(thing: Thing) {}");
     tree.add(module("b"), "mod c; pub use c::Thing;");
-    tree.add(module("b/c"), "pub struct Thing; #[cfg(test)] mod tests { use crate::a::f; }");
+    tree.add(module("b/c"), "pub struct Thing; #[cfg(all(test, x))] mod tests { use crate::a::f; }");
     assert_eq!(tree.circle(usize::MAX), None);
     tree.add(module("b/c"), "pub struct Thing; fn g() { crate::a::f(Thing) }");
     assert_eq!(tree.circle(usize::MAX), Some(vec!["a".to_owned(), "b::c".to_owned()]));

@@ -8,13 +8,14 @@
 #[path = "support/reference.rs"]
 mod reference;
 
-use burn::module::{ModuleMapper, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
-use reference::{Arrays, arrays, assert_close, fixture, tensor, tested_device, values};
+use reference::{Arrays, arrays, assert_close, fixture, param, tensor, tested_device, values};
 use vitrine::import::{self, Imported, Options};
-use vitrine::recipe::Recipe;
+use vitrine::recipe::{Optimizer, Recipe};
 use vitrine::train::optimizer;
+use vitrine_models::linear::Linear;
 use vitrine_models::weights::{NamedTensor, to_timm};
 use vitrine_models::{VisionTransformer, ops};
 
@@ -194,4 +195,93 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
         beyond as f32 <= tolerance * total as f32,
         "{beyond} of {total} parameters are off by more than {tolerance}"
     );
+}
+
+/// Parameters at paths by which the optimizer knows what they are.
+#[derive(Module, Debug)]
+struct Network {
+    stages: Vec<Stage>,
+    head: Linear,
+}
+
+/// Matrices of all kinds.
+#[derive(Module, Debug)]
+struct Stage {
+    qkv: Linear,
+    tall: Linear,
+    wide: Linear,
+    square: Linear,
+    kernel: Param<Tensor<4>>,
+    stack: Param<Tensor<3>>,
+}
+
+impl Network {
+    fn read(io: &Arrays, device: &Device) -> Self {
+        let linear = |path: &str| Linear {
+            weight: param(&io[&format!("before.{path}.weight")], device),
+            bias: io.get(&format!("before.{path}.bias")).map(|bias| param(bias, device)),
+        };
+        let stage = Stage {
+            qkv: linear("stages.0.qkv"),
+            tall: linear("stages.0.tall"),
+            wide: linear("stages.0.wide"),
+            square: linear("stages.0.square"),
+            kernel: param(&io["before.stages.0.kernel"], device),
+            stack: param(&io["before.stages.0.stack"], device),
+        };
+        Self { stages: vec![stage], head: linear("head") }
+    }
+}
+
+/// Reads gradients by their paths, or compares values.
+struct ByPath<'a> {
+    io: &'a Arrays,
+    path: Vec<String>,
+    what: String,
+    visit: Visit,
+}
+
+enum Visit {
+    Read(GradientsParams),
+    Compare(f32),
+}
+
+impl ModuleVisitor for ByPath<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let name = format!("{}.{}", self.what, self.path.join("."));
+        let array = &self.io[&name];
+        match &mut self.visit {
+            Visit::Read(gradients) => {
+                gradients.register(param.id, tensor::<D>(array, &param.lazy_device().inner()))
+            }
+            Visit::Compare(tolerance) => {
+                assert_close(&name, &values(param.val()), &array.values, *tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn three_steps_of_muon_with_adamw_for_the_rest() {
+    let (device, tolerance) = tested_device();
+    let io = &arrays("muon", "io.safetensors");
+    let mut network = Network::read(io, &device.autodiff());
+    let recipe = Recipe { optimizer: Optimizer::Muon, weight_decay: 0.1, ..Recipe::default() };
+    let mut optimizer = optimizer::new(&recipe);
+    let visitor = |what: String, visit: Visit| ByPath { io, path: Vec::new(), what, visit };
+    for step in 0..3 {
+        let mut read = visitor(format!("gradients.{step}"), Visit::Read(GradientsParams::new()));
+        network.visit(&mut read);
+        let Visit::Read(gradients) = read.visit else { unreachable!("it reads") };
+        network = optimizer.step(0.2, network, gradients);
+    }
+    network.visit(&mut visitor("after".to_owned(), Visit::Compare(tolerance)));
 }

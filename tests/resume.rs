@@ -12,6 +12,7 @@ use std::process::{Child, Command as Process, Stdio};
 use predicates::prelude::*;
 use predicates::str::contains;
 use support::{Images, vitrine};
+use vitrine::recipe::Optimizer;
 
 const TRAIN: [&str; 8] = ["train", "data", "--model", "tiny.toml", "--batch-size", "8", "--threads", "1"];
 
@@ -85,6 +86,22 @@ fn a_lengthened_run_has_the_bits_of_one_that_was_stopped_in_between() {
     let model = |run: &str| fs::read(images.path(run).join("model.safetensors")).unwrap();
     assert!(model("whole") == model("crashed"));
     assert!(images.path("crashed/report.html").is_file());
+}
+
+#[test]
+fn every_optimizer_continues_where_it_was() {
+    let images = Images::prepared();
+    // A rate that does not depend on the run's length: a run of one epoch is the beginning of a run of three.
+    images.write("even.toml", "warmup = 0.0\nfinal_learning_rate = 1.0\n");
+    for optimizer in Optimizer::ALL.iter().map(|optimizer| optimizer.name()) {
+        let [whole, stopped] = ["whole", "stopped"].map(|run| format!("{optimizer}-{run}"));
+        for (run, epochs) in [(&whole, "3"), (&stopped, "1")] {
+            let arguments = ["--recipe", "even.toml", "--optimizer", optimizer, "--epochs", epochs];
+            train(&images, &[&arguments[..], &["--output", run]].concat());
+        }
+        resume(&images, &stopped, &["--epochs", "3"]).success().stderr(contains("epoch 3/3"));
+        assert_eq!(metrics(&images, &whole), metrics(&images, &stopped), "{optimizer}");
+    }
 }
 
 #[test]

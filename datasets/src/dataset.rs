@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LeftOut, Sample, Split};
+use crate::{Fold, LeftOut, Sample, Split};
 
 /// What kind of place a data set was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,6 +51,13 @@ pub enum ValidationOrigin {
         /// The share asked for; that of a class deviates by chance.
         fraction: f64,
         /// The seed that chose.
+        seed: u64,
+    },
+    /// One of several equal parts of the training samples, class by class, by their content and a seed.
+    Fold {
+        /// Which one.
+        fold: Fold,
+        /// The seed that dealt them out.
         seed: u64,
     },
 }

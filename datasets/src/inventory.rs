@@ -1,13 +1,14 @@
 //! Every image of a data set with its content's key: what splits, leaks and changes are told by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::content::hash;
+use crate::folds::folds;
 use crate::held_out::held_out;
 use crate::{
-    ContentKey, Dataset, DatasetError, DatasetInfo, KeySet, LeftOut, Sample, Split, ValidationOrigin,
+    ContentKey, Dataset, DatasetError, DatasetInfo, Fold, KeySet, LeftOut, Sample, Split, ValidationOrigin,
 };
 
 #[cfg(test)]
@@ -115,6 +116,41 @@ impl Inventory {
         }
         self.info.validation = ValidationOrigin::SplitOff { fraction, seed };
         Ok(())
+    }
+
+    /// Makes one fold of the training images the validation split, where there is none: see [`Fold`]. The same images and `seed` give
+    /// folds that have no image in common.
+    ///
+    /// Names the classes of which some folds have no image.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such fold.
+    pub fn hold_out_fold(&mut self, fold: Fold, seed: u64) -> Vec<String> {
+        assert!((1..=fold.of).contains(&fold.number), "there is no fold {} of {}", fold.number, fold.of);
+        if self.of_split(Split::Val).next().is_some() {
+            return Vec::new();
+        }
+        let images: Vec<(ContentKey, usize)> =
+            self.of_split(Split::Train).map(|image| (image.key, image.sample.label)).collect();
+        let folds = folds(&images, self.info.classes.len(), fold.of, seed);
+        let mut of_class: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.info.classes.len()];
+        for ((_, label), found) in images.iter().zip(&folds) {
+            of_class[*label].insert(*found);
+        }
+        let train = self.images.iter_mut().filter(|image| image.split == Some(Split::Train));
+        for (image, found) in train.zip(folds) {
+            if found == fold.number {
+                image.split = Some(Split::Val);
+            }
+        }
+        self.info.validation = ValidationOrigin::Fold { fold, seed };
+        let is_in_all = |found: &BTreeSet<usize>| (1..=fold.of).all(|number| found.contains(&number));
+        let classes = self.info.classes.iter().zip(of_class);
+        classes
+            .filter(|(_, found)| !found.is_empty() && !is_in_all(found))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Leaves the images of `known` out of the validation and test splits; their splits and names.

@@ -13,6 +13,7 @@
 //! ```
 
 mod catalog;
+mod class_sizes;
 mod content;
 mod dataset;
 mod decode;
@@ -20,6 +21,7 @@ mod download;
 mod drawing;
 mod error;
 mod files;
+mod folds;
 mod held_out;
 mod inspect;
 mod inventory;
@@ -38,6 +40,7 @@ mod training;
 mod transform;
 
 pub use catalog::{OpenOptions, names, open, published_names};
+pub use class_sizes::ClassSizes;
 pub use content::ContentKey;
 pub use dataset::{Dataset, DatasetInfo, SourceKind, ValidationOrigin, duplicate_name};
 pub use decode::Decoded;
@@ -47,6 +50,7 @@ pub use files::{
     BadFile, Entry, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular,
     read_regular,
 };
+pub use folds::Fold;
 pub use inspect::{CorruptImage, Duplicate, DuplicateGroup, Inspection, SplitCounts, inspect};
 pub use inventory::{Fingerprint, Inventory, ListedImage};
 pub use key_set::KeySet;
@@ -54,10 +58,10 @@ pub use limits::DecodeLimits;
 pub use loader::{Batch, Batches, Loader, LoaderConfig};
 pub use pixels::Image;
 pub use sample::{ImageSource, Sample};
-pub use sampler::epoch_order;
+pub use sampler::{balanced_order, epoch_order};
 pub use split::{Split, UnknownSplit};
-pub use survey::{Extent, SizeRange, Survey, probe, survey};
+pub use survey::{AspectRatios, Extent, SizeRange, Survey, probe, survey};
 pub use transform::{
-    Augmentation, Crop, CropRounding, Interpolation, InvalidAugmentation, InvalidPreprocessing,
-    Preprocessing, RandAugment, ResizeRule,
+    Augmentation, AutoAugment, Crop, CropRounding, Interpolation, InvalidAugmentation, InvalidPreprocessing,
+    MixMode, Preprocessing, RandAugment, ResizeRule,
 };

@@ -39,11 +39,32 @@ impl Extent {
     }
 }
 
+/// How far images are from squares: their longer side over their shorter one, 1 for a square.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AspectRatios {
+    /// The one in the middle; the upper of two.
+    pub median: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl AspectRatios {
+    fn of(sizes: impl Iterator<Item = (u32, u32)>) -> Option<Self> {
+        let mut ratios: Vec<f64> = sizes
+            .map(|(width, height)| f64::from(width.max(height)) / f64::from(width.min(height).max(1)))
+            .collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        Some(Self { median: *ratios.get(ratios.len() / 2)?, max: *ratios.last()? })
+    }
+}
+
 /// What a look at some images found: enough to choose an image size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Survey {
     /// Sizes of the images that could be decoded.
     pub sizes: SizeRange,
+    /// Their shapes.
+    pub aspect_ratios: AspectRatios,
     /// Whether none of them has color.
     pub gray: bool,
     /// How many could be decoded.
@@ -67,9 +88,11 @@ pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Resu
         })
         .collect();
     let images = || decoded.iter().flatten();
-    match SizeRange::of(images().map(|&(width, height, _)| (width, height))) {
-        Some(sizes) => Ok(Survey {
+    let sizes = || images().map(|&(width, height, _)| (width, height));
+    match SizeRange::of(sizes()).zip(AspectRatios::of(sizes())) {
+        Some((sizes, aspect_ratios)) => Ok(Survey {
             sizes,
+            aspect_ratios,
             gray: images().all(|&(.., channels)| channels == 1),
             decoded: images().count(),
             failed: decoded.iter().filter(|result| result.is_err()).count(),
@@ -112,6 +135,15 @@ mod tests {
         let survey = survey(&dataset.train, 3, &DecodeLimits::default()).unwrap();
         assert_eq!(survey.sizes.width, Extent { min: 8, median: 16, max: 24 });
         assert_eq!((survey.gray, survey.decoded, survey.failed), (true, 3, 0));
+    }
+
+    #[test]
+    fn shapes_are_judged_image_by_image() {
+        let of = |sizes: &[(u32, u32)]| AspectRatios::of(sizes.iter().copied());
+        assert_eq!(of(&[(8, 8), (640, 640)]), Some(AspectRatios { median: 1.0, max: 1.0 }));
+        // Upright and lying photos: the extents alone would look like those of squares.
+        assert_eq!(of(&[(30, 20), (20, 30), (90, 30)]), Some(AspectRatios { median: 1.5, max: 3.0 }));
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

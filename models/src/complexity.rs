@@ -5,6 +5,7 @@
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
 use crate::attention::product;
+use crate::embed::{ConvolutionEmbed, ResidualEmbed};
 use crate::{ChannelGate, MlpKind, ModelConfig, Tokenizer};
 
 /// Multiply-adds of one image through a model.
@@ -153,11 +154,21 @@ fn tokenizer(config: &ModelConfig) -> u64 {
             let mut inputs = config.channels;
             (0..layers)
                 .map(|layer| {
-                    let outputs = crate::embed::ConvolutionEmbed::width(config, layers, layer + 1);
+                    let outputs = ConvolutionEmbed::width(config, layers, layer + 1);
                     let places = (size.height >> layer) * (size.width >> layer);
                     let cost = product([places, inputs, kernel_size.pow(2), outputs]);
                     inputs = outputs;
                     cost
+                })
+                .sum()
+        }
+        Tokenizer::Residual { width } => {
+            let area = config.image_size.height * config.image_size.width;
+            let width = |after| ResidualEmbed::width(config, width, after);
+            (0..ResidualEmbed::stages(config))
+                .map(|stage| {
+                    let (places, inputs, outputs) = (area >> (2 * stage), width(stage), width(stage + 1));
+                    product([places, 9 * inputs, outputs]) + product([places / 4, 9 * outputs, outputs])
                 })
                 .sum()
         }

@@ -1,12 +1,17 @@
 //! Images to tokens.
 
-use burn::module::{Module, Param};
-use burn::tensor::ops::MaxPoolOptions;
-use burn::tensor::{Device, Tensor, activation, module};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
 
-use crate::linear::{Linear, normal, uniform};
+use crate::linear::{Linear, uniform};
 use crate::norm::LayerNorm;
-use crate::{ModelConfig, Tokenizer as Kind, ops};
+use crate::{ModelConfig, Tokenizer as Kind};
+
+mod convolution;
+mod residual;
+
+pub use convolution::{Convolution, ConvolutionEmbed};
+pub use residual::{ResidualEmbed, ResidualStage};
 
 /// The tokenizer that the configuration chooses, and the norm after it, if any.
 #[derive(Module, Debug)]
@@ -23,6 +28,8 @@ pub enum Tokenizer {
     Patch(PatchEmbed),
     /// Convolutions.
     Convolution(ConvolutionEmbed),
+    /// Residual stages of convolutions.
+    Residual(ResidualEmbed),
 }
 
 impl TokenEmbed {
@@ -33,6 +40,7 @@ impl TokenEmbed {
             Kind::Convolution { layers, kernel_size } => {
                 Tokenizer::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
             }
+            Kind::Residual { width } => Tokenizer::Residual(ResidualEmbed::new(config, width, device)),
         };
         let norm = config.embed_norm.then(|| LayerNorm::new(config.embed_dim, config.norm_epsilon, device));
         Self { tokenizer, norm }
@@ -59,6 +67,7 @@ impl TokenEmbed {
         let tokens = match &self.tokenizer {
             Tokenizer::Patch(patches) => patches.forward(images),
             Tokenizer::Convolution(convolution) => convolution.forward(images),
+            Tokenizer::Residual(residual) => residual.forward(images),
         };
         match &self.norm {
             Some(norm) => norm.forward(tokens),
@@ -185,74 +194,6 @@ pub fn with_diagonal_shifts(map: Tensor<4>, shift: usize) -> Tensor<4> {
         copies.push(padded.clone().narrow(2, top, rows).narrow(3, left, columns));
     }
     Tensor::cat(copies, 1)
-}
-
-/// The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3).
-#[derive(Module, Debug)]
-pub struct ConvolutionEmbed {
-    /// Kernels without bias: `[out, in, kernel, kernel]`.
-    pub layers: Vec<Convolution>,
-}
-
-/// One convolution.
-#[derive(Module, Debug)]
-pub struct Convolution {
-    /// `[out, in, kernel, kernel]`.
-    pub weight: Param<Tensor<4>>,
-}
-
-impl ConvolutionEmbed {
-    /// Channels between two convolutions.
-    const HIDDEN: usize = 64;
-
-    /// Channels after so many of the layers.
-    pub(crate) fn width(config: &ModelConfig, layers: usize, after: usize) -> usize {
-        match after {
-            0 => config.channels,
-            last if last == layers => config.embed_dim,
-            _ => Self::HIDDEN,
-        }
-    }
-
-    /// Fresh kernels, drawn as He et al. 2015 propose for ReLU.
-    pub fn new(config: &ModelConfig, layers: usize, kernel: usize, device: &Device) -> Self {
-        let layer = |index: usize| {
-            let shape =
-                [Self::width(config, layers, index + 1), Self::width(config, layers, index), kernel, kernel];
-            let deviation = (2.0 / (shape[1] * kernel * kernel) as f64).sqrt();
-            Convolution { weight: normal(shape, deviation, device) }
-        };
-        Self { layers: (0..layers).map(layer).collect() }
-    }
-
-    /// # Shapes
-    /// - images: `[batch, channels, height, width]`
-    /// - output: `[batch, height * width / 4^layers, dim]`
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use burn::tensor::{Device, Distribution, Tensor};
-    /// use vitrine_models::{embed::ConvolutionEmbed, preset};
-    ///
-    /// let device = Device::default();
-    /// let config = preset::find("cct_2_3x2").expect("listed");
-    /// let embed = ConvolutionEmbed::new(&config, 2, 3, &device);
-    /// let images = Tensor::<4>::random([1, 3, 32, 32], Distribution::Default, &device);
-    /// let tokens = embed.forward(images.clone());
-    /// assert_eq!(tokens.dims(), [1, 8 * 8, 128]);
-    /// // There is no bias: an image twice as bright gives tokens twice as large.
-    /// assert_eq!(embed.forward(images * 2.0).into_data(), (tokens * 2.0).into_data());
-    /// ```
-    pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        let map = self.layers.iter().fold(images, |map, layer| {
-            let map = activation::relu(ops::same_conv2d(map, layer.weight.val(), None));
-            let pool = MaxPoolOptions { stride: [2, 2], padding: [(1, 1); 2], ..MaxPoolOptions::new([3, 3]) };
-            module::max_pool2d(map, pool)
-        });
-        let [batch, dim, rows, columns] = map.dims();
-        map.reshape([batch, dim, rows * columns]).swap_dims(1, 2)
-    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! Of each token a block keeps for the backward pass about eight times its width (norms, queries, keys, values, what is mixed, sums) and
 //! four times the MLP's. Parameters are there with their gradients and the optimizer's moments.
 
+use crate::embed::ResidualEmbed;
 use crate::validate::parameters;
-use crate::{ModelConfig, Normalizer};
+use crate::{ModelConfig, Normalizer, Tokenizer};
 
 /// What a step of a model holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +39,12 @@ impl StepMemory {
     pub fn of(config: &ModelConfig) -> Self {
         let size = config.image_size;
         let image = (config.channels * size.height * size.width) as u64;
-        let blocks = Blocks::of(config);
+        let (maps, blocks) = (maps(config), Blocks::of(config));
         Self {
             parameters: 4 * parameters(config) as u64,
-            kept: 4 * (3 * image + blocks.kept),
-            kept_with_checkpointing: 4 * (3 * image + 2 * blocks.inputs + blocks.largest),
-            forward: 4 * (2 * image + blocks.largest / 2),
+            kept: 4 * (3 * image + maps + blocks.kept),
+            kept_with_checkpointing: 4 * (3 * image + maps + 2 * blocks.inputs + blocks.largest),
+            forward: 4 * (2 * image + maps / 2 + blocks.largest / 2),
         }
     }
 
@@ -57,6 +58,16 @@ impl StepMemory {
     pub fn inference(&self, batch: usize) -> u64 {
         self.parameters + self.forward.saturating_mul(batch as u64)
     }
+}
+
+/// Numbers of one image that a tokenizer of residual stages keeps: four maps of each stage's size, where the pool took each of its values, and
+/// for a while the map before the pool with its gradient.
+fn maps(config: &ModelConfig) -> u64 {
+    let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
+    let area = config.image_size.height * config.image_size.width;
+    let before_pool = |stage| (area >> (2 * stage)) * ResidualEmbed::width(config, width, stage + 1);
+    let kept: usize = (0..ResidualEmbed::stages(config)).map(|stage| before_pool(stage) * 17 / 16).sum();
+    (kept + 2 * before_pool(0)) as u64
 }
 
 /// Numbers of one image.

@@ -145,9 +145,10 @@ impl DepthwiseChannel {
     /// `x + gelu(convolution(x))` of the patches.
     fn among_neighbors(&self, x: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
         let [batch, patches, hidden] = x.dims();
-        let map = x.clone().swap_dims(1, 2).reshape([batch, hidden, rows, columns]);
-        let map = ops::same_conv2d(map, self.conv.val(), Some(self.conv_bias.val()));
-        x + ops::gelu(map.reshape([batch, hidden, patches]).swap_dims(1, 2))
+        let map = x.clone().reshape([batch, rows, columns, hidden]);
+        let weight = self.conv.val().reshape([hidden, 3 * 3]).transpose();
+        let map = ops::depthwise_convolution(map, weight, Some(self.conv_bias.val()));
+        x + ops::gelu(map.reshape([batch, patches, hidden]))
     }
 }
 
@@ -162,6 +163,24 @@ impl PrefixGate {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use burn::tensor::Distribution;
+
+    #[test]
+    fn patches_are_mixed_with_their_neighbors_in_each_channel() {
+        let device = Device::default();
+        let ([rows, columns], hidden) = ([3, 4], 5);
+        let layer = DepthwiseChannel {
+            conv_bias: uniform([hidden], 1.0, &device),
+            ..DepthwiseChannel::new([2, hidden], false, &device)
+        };
+        let x = Tensor::<3>::random([2, rows * columns, hidden], Distribution::Default, &device);
+        // As the weights are stored: channels before rows and columns.
+        let map = x.clone().swap_dims(1, 2).reshape([2, hidden, rows, columns]);
+        let map = ops::same_conv2d(map, layer.conv.val(), Some(layer.conv_bias.val()));
+        let expected = x.clone() + ops::gelu(map.flatten::<3>(2, 3).swap_dims(1, 2));
+        let difference = (layer.among_neighbors(x, [rows, columns]) - expected).abs();
+        assert!(difference.max().into_scalar::<f32>() < 1e-6);
+    }
 
     #[test]
     fn the_tanh_form_of_gelu_is_pytorchs() {

@@ -1,6 +1,6 @@
-//! Layer norm (Ba et al. 2016).
+//! Layer norm (Ba et al. 2016) and batch norm (Ioffe & Szegedy 2015).
 
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};
 
 use crate::{linear::constant, ops};
@@ -40,5 +40,108 @@ impl LayerNorm {
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         ops::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
+    }
+}
+
+/// Normalizes each channel over the batch where it learns, else by running averages, then scales and shifts it.
+#[derive(Module, Debug)]
+pub struct BatchNorm {
+    /// Scale `[channels]`, ones at the start.
+    pub weight: Param<Tensor<1>>,
+    /// Shift `[channels]`, zeros at the start.
+    pub bias: Param<Tensor<1>>,
+    /// `[channels]`
+    running_mean: RunningState<Tensor<1>>,
+    /// `[channels]`, not biased.
+    running_var: RunningState<Tensor<1>>,
+    /// `[1]`: batches that the averages are of.
+    num_batches_tracked: RunningState<Tensor<1>>,
+    epsilon: f64,
+}
+
+impl BatchNorm {
+    /// Share of a batch in the running averages, as in PyTorch; of the first ones, which are all there is, as much as each other's.
+    const MOMENTUM: f64 = 0.1;
+
+    /// A norm of `channels`; `epsilon` is added to their variance.
+    pub fn new(channels: usize, epsilon: f64, device: &Device) -> Self {
+        Self {
+            weight: constant([channels], 1.0, device),
+            bias: constant([channels], 0.0, device),
+            running_mean: RunningState::new(Tensor::zeros([channels], device)),
+            running_var: RunningState::new(Tensor::ones([channels], device)),
+            num_batches_tracked: RunningState::new(Tensor::zeros([1], device)),
+            epsilon,
+        }
+    }
+
+    /// The norm, followed by GELU.
+    ///
+    /// While its parameters learn, that is on a device with autodiff and not frozen, the batch's own moments are used, and the running
+    /// averages move toward them; else the running averages are.
+    ///
+    /// # Shapes
+    /// - map, output: `[..., channels]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Module;
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::norm::BatchNorm;
+    ///
+    /// let norm = BatchNorm::new(2, 1e-5, &Device::default().autodiff());
+    /// let map = Tensor::<2>::random([50, 2], Distribution::Normal(7.0, 3.0), &Device::default());
+    /// let learning = norm.forward_gelu(Tensor::from_inner(map.clone())).inner();
+    /// // The running averages are those of all batches so far, of one here.
+    /// let apart: f32 = (norm.valid().forward_gelu(map) - learning).abs().max().into_scalar();
+    /// assert!(apart < 0.05, "{apart}");
+    /// ```
+    pub fn forward_gelu<const D: usize>(&self, map: Tensor<D>) -> Tensor<D> {
+        let (weight, bias) = (self.weight.val(), self.bias.val());
+        let learns = weight.is_require_grad();
+        let moments = if learns {
+            let moments = ops::moments(map.clone());
+            self.follow(&moments, map.shape().num_elements() / weight.dims()[0].max(1));
+            moments
+        } else {
+            let [mean, variance] = [&self.running_mean, &self.running_var].map(|state| {
+                let value = state.value_sync();
+                if value.device().is_autodiff() { value.inner() } else { value }
+            });
+            ops::Moments { mean, variance }
+        };
+        ops::batch_norm(
+            map,
+            weight,
+            bias,
+            moments,
+            self.epsilon,
+            ops::BatchNorm { of_batch: learns, gelu: true },
+        )
+    }
+
+    /// Moves the running averages toward the moments of a batch with so many values in each channel.
+    fn follow(&self, moments: &ops::Moments, count: usize) {
+        if count < 2 {
+            return; // one value has no variance
+        }
+        let unbiased = moments.variance.clone() * (count as f64 / (count - 1) as f64);
+        let batches = self.num_batches_tracked.value_sync() + 1.0;
+        let share = batches.clone().recip().clamp_min(Self::MOMENTUM);
+        let toward = |state: &RunningState<Tensor<1>>, found: Tensor<1>| {
+            let before = state.value_sync();
+            let found = if before.device().is_autodiff() { Tensor::from_inner(found) } else { found };
+            before.clone() + (found - before) * share.clone()
+        };
+        let mean = toward(&self.running_mean, moments.mean.clone());
+        let variance = toward(&self.running_var, unbiased);
+        for (state, value) in
+            [(&self.running_mean, mean), (&self.running_var, variance), (&self.num_batches_tracked, batches)]
+        {
+            state.update(value);
+            // What is saved is the value, not an update that waits.
+            state.value_sync();
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! From all tokens to the one vector that the head sees.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, activation};
+use burn::tensor::{Device, Tensor};
 
 use crate::attention::{CrossAttention, product};
 use crate::linear::{Linear, normal};
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
-use crate::{BlockStyle, MlpKind, ModelConfig, Pool};
+use crate::{BlockStyle, MlpKind, ModelConfig, Pool, ops};
 
 /// The pooling that the configuration chooses.
 #[derive(Module, Debug)]
@@ -127,9 +127,8 @@ impl SequencePooling {
     }
 
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let patches = patches(tokens, self.prefix);
-        let scores = self.sequence.forward(patches.clone());
-        (patches * activation::softmax(scores, 1)).sum_dim(1).squeeze_dim(1)
+        let Linear { weight, bias } = &self.sequence;
+        ops::sequence_pool(patches(tokens, self.prefix), weight.val(), bias.as_ref().map(Param::val))
     }
 }
 

@@ -3,14 +3,14 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
+use crate::ops;
+
 /// Rotates pairs of values of queries and keys by angles that grow with the row (first half of a head) and the column (second
 /// half), so that a score depends on the offset between two patches alone. Prefix tokens are not rotated.
 #[derive(Module, Debug)]
 pub struct Rotary {
-    /// `[1, 1, tokens, 2, 1, head_dim / 4]`.
-    cos: Tensor<6>,
-    /// The same shape.
-    sin: Tensor<6>,
+    /// Cosines, then sines: `[2, tokens, head_dim / 2]`.
+    rotation: Tensor<3>,
 }
 
 impl Rotary {
@@ -28,11 +28,16 @@ impl Rotary {
                     .extend((0..pairs).map(|pair| place as f64 * 100f64.powf(-(pair as f64) / pairs as f64)));
             }
         }
-        let table = |function: fn(f64) -> f64| {
-            let values: Vec<f32> = angles.iter().map(|&angle| function(angle) as f32).collect();
-            Tensor::from_data(TensorData::new(values, [1, 1, tokens, 2, 1, pairs]), device)
-        };
-        Self { cos: table(f64::cos), sin: table(f64::sin) }
+        let values: Vec<f32> = [f64::cos, f64::sin]
+            .iter()
+            .flat_map(|function| angles.iter().map(|&angle| function(angle) as f32))
+            .collect();
+        Self { rotation: Tensor::from_data(TensorData::new(values, [2, tokens, 2 * pairs]), device) }
+    }
+
+    /// The cosines and sines of all tokens' angles, for [`DotProduct::rotation`](ops::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
+    pub fn rotation(&self) -> Tensor<3> {
+        self.rotation.clone()
     }
 
     /// # Shapes
@@ -58,13 +63,7 @@ impl Rotary {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let shape = x.dims();
-        let [batch, heads, tokens, head_dim] = shape;
-        let x: Tensor<6> = x.reshape([batch, heads, tokens, 2, 2, head_dim / 4]);
-        let (a, b) = (x.clone().narrow(4, 0, 1), x.narrow(4, 1, 1));
-        let (cos, sin) = (self.cos.clone(), self.sin.clone());
-        let rotated = vec![a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
-        Tensor::cat(rotated, 4).reshape(shape)
+        ops::rotate(x, self.rotation())
     }
 }
 

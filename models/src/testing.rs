@@ -84,7 +84,11 @@ pub fn variants() -> Vec<ModelConfig> {
     }
     all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..token.clone() });
     all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..stages() });
-    all.push(ModelConfig { tokenizer: Tokenizer::Convolution { layers: 2, kernel_size: 3 }, ..token });
+    all.push(ModelConfig {
+        tokenizer: Tokenizer::Convolution { layers: 2, kernel_size: 3 },
+        ..token.clone()
+    });
+    all.push(ModelConfig { tokenizer: Tokenizer::Residual { width: 6 }, ..token });
     let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..base() };
     all.push(ModelConfig { distillation_token: true, ..with_class.clone() });
     all.push(ModelConfig { class_depth: 2, layer_scale: Some(0.1), ..with_class });

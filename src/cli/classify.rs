@@ -18,6 +18,7 @@ use super::{DeviceArgs, Status, ThreadArgs};
 use crate::Classifier;
 use crate::aliases;
 use crate::bounds::{self, within};
+use crate::evaluate::Views;
 use crate::memory::{self, Work};
 use crate::usage::usage;
 
@@ -49,6 +50,9 @@ pub(super) struct Classify {
     /// Add the logits of all classes (with --format jsonl).
     #[arg(long)]
     logits: bool,
+    /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.
+    #[arg(long)]
+    tta: bool,
     /// Paths on standard input are separated by zero bytes, as `find -print0` writes them.
     #[arg(short = '0', long)]
     null: bool,
@@ -68,7 +72,9 @@ impl Classify {
         self.check()?;
         self.threads.apply()?;
         let device = self.device.select()?;
-        let classifier = Classifier::load(&self.model, &device.device)?.with_limits(self.file_size.limits());
+        let classifier = Classifier::load(&self.model, &device.device)?
+            .with_limits(self.file_size.limits())
+            .with_views(if self.tta { Views::Mirrored } else { Views::One })?;
         let selection = Selection { top: self.top, threshold: self.threshold, logits: self.logits };
         let mut printer = Printer::new(self.format, selection, &classifier.card().classes);
         let mut status = Status::Done;

@@ -97,6 +97,21 @@ pub(super) fn check_val_fraction(stated: Option<f64>, info: &DatasetInfo) -> Res
     Ok(())
 }
 
+/// Checks that folds that were asked for can be made.
+///
+/// # Errors
+/// When the data set has a validation split of its own.
+pub(super) fn check_folds(folds: Option<usize>, info: &DatasetInfo) -> Result<()> {
+    if let (Some(folds), ValidationOrigin::Given) = (folds, info.validation) {
+        usage!(
+            "--folds {folds}: {name} has a validation split of its own, and folds would not use it; leave --folds out, or name the training \
+             images alone, such as the folder train",
+            name = info.name
+        );
+    }
+    Ok(())
+}
+
 fn announce(progress: &DownloadProgress<'_>) {
     if progress.received == 0 {
         note!("downloading {}", progress.url);

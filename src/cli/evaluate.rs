@@ -11,7 +11,7 @@ use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::aliases;
 use crate::bounds::{self, within};
-use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, table};
+use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, Views, table};
 use crate::output::{note, outln};
 use crate::text::printable;
 
@@ -19,7 +19,7 @@ use crate::text::printable;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine evaluate runs/mnist-vit_pico_patch4_28-1 mnist --split test\n  \
-    vitrine evaluate runs/photos-vit_pico_patch8_96-1 other-photos/"
+    vitrine evaluate runs/photos-hybrid_patch8_64-1 other-photos/"
 )]
 pub(super) struct Evaluate {
     /// Model file or run folder.
@@ -35,6 +35,9 @@ pub(super) struct Evaluate {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.
+    #[arg(long)]
+    tta: bool,
     /// Images per forward pass.
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
@@ -56,6 +59,7 @@ impl Evaluate {
         };
         let settings = EvaluationSettings {
             part: self.split,
+            views: if self.tta { Views::Mirrored } else { Views::One },
             batch_size: self.batch_size,
             threads,
             limits: self.data_args.file_size.limits(),
@@ -63,9 +67,10 @@ impl Evaluate {
         let Evaluation { metrics, selection, bad } =
             Evaluation::new(&self.model, &self.data, open, &settings, &found)?;
         if self.json {
-            outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection))?)?;
+            outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, self.tta))?)?;
         } else {
-            outln!("{}\n", printable(&selection.title))?;
+            let views = if self.tta { ", each with its mirror image" } else { "" };
+            outln!("{}{views}\n", printable(&selection.title))?;
             outln!("{}", table(&metrics))?;
         }
         for bad in &bad {
@@ -86,11 +91,14 @@ struct Measured<'a> {
     left_out: usize,
     /// Images measured that the model was trained on; null where the model file does not say.
     trained_on: Option<usize>,
+    /// Whether the logits are those of `--tta`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    tta: bool,
 }
 
 impl<'a> Measured<'a> {
-    fn new(metrics: &'a Metrics, selection: &Selection) -> Self {
+    fn new(metrics: &'a Metrics, selection: &Selection, tta: bool) -> Self {
         let Selection { part, left_out, trained_on, .. } = selection;
-        Self { metrics, split: part.to_string(), left_out: *left_out, trained_on: *trained_on }
+        Self { metrics, split: part.to_string(), left_out: *left_out, trained_on: *trained_on, tta }
     }
 }

@@ -19,7 +19,7 @@ use crate::{model_file, weights_file::Precision};
 /// .safetensors file; for timm, either one.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  vitrine export runs/photos-vit_pico_patch8_96-1 --layout timm --output photos.safetensors\n  \
+    after_help = "Examples:\n  vitrine export runs/photos-hybrid_patch8_64-1 --layout timm --output photos.safetensors\n  \
     vitrine export model.safetensors --layout hugging-face --output photos-vit/"
 )]
 pub(super) struct Export {

@@ -15,7 +15,7 @@ mod train;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::aliases;
 use crate::bounds::{self, within};
@@ -28,7 +28,7 @@ use crate::usage::UsageError;
 #[derive(Parser)]
 #[command(name = "vitrine", version, max_term_width = 110)]
 #[command(
-    after_help = "Example:\n  vitrine train photos/\n  vitrine classify runs/photos-vit_pico_patch8_96-1 cat.jpg"
+    after_help = "Example:\n  vitrine train photos/\n  vitrine classify runs/photos-hybrid_patch8_64-1 cat.jpg"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -104,7 +104,8 @@ const WRONG_USAGE: u8 = 2;
 
 /// Runs the program on its arguments: 0 done, 1 failed, 2 wrong usage.
 pub fn main() -> ExitCode {
-    match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
         Ok(cli) => ended(run(cli.command)),
         Err(usage) if usage.use_stderr() => {
             // As with `note!`: it is told by the status too.
@@ -115,6 +116,11 @@ pub fn main() -> ExitCode {
             ended(help.print().map(|()| Status::Done).map_err(|error| OutputError::from(error).into()))
         }
     }
+}
+
+/// The command line, with the rules that concern all options of a command.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommand("train", train::with_conflicts)
 }
 
 fn run(command: Command) -> Result<Status> {

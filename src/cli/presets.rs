@@ -45,8 +45,12 @@ impl Presets {
             )?;
         }
         outln!("\n{:32} about", "recipe")?;
-        for NamedRecipe { name, purpose, .. } in NamedRecipe::all() {
+        for NamedRecipe { name, purpose, source, expected, .. } in NamedRecipe::all() {
             outln!("{name:32} {purpose}")?;
+            outln!("{:32}   source: {source}", "")?;
+            if let Some(expected) = expected {
+                outln!("{:32}   expected: {expected}", "")?;
+            }
         }
         outln!("\n{:32} choices in an architecture file", "key")?;
         for (key, names) in choices()? {

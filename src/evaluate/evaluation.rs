@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Dataset, DecodeLimits, Loader, LoaderConfig};
 
-use super::{Metrics, NOT_FINITE, Part, Selection, predict};
+use super::predict::predict_by;
+use super::{Metrics, NOT_FINITE, Part, Selection, Views};
 use crate::device::FoundDevice;
 use crate::memory::{self, Work};
 use crate::model_file;
@@ -16,6 +17,8 @@ use crate::output::note;
 pub struct EvaluationSettings {
     /// The part of the data set; see [`Selection::new`] for what is taken by default.
     pub part: Option<Part>,
+    /// What of each image is classified.
+    pub views: Views,
     /// Images per forward pass.
     pub batch_size: usize,
     /// Threads that decode.
@@ -40,7 +43,7 @@ impl Evaluation {
     /// `data`. Remarks go to standard error.
     ///
     /// # Errors
-    /// When there is no model, it does not know the classes, nothing is left to measure, or its logits are not finite.
+    /// When there is no model, it was trained without the views, it does not know the classes, nothing is left to measure, or its logits are not finite.
     pub fn new(
         model: &Path,
         data: &str,
@@ -49,6 +52,7 @@ impl Evaluation {
         device: &FoundDevice,
     ) -> Result<Self> {
         let (card, model) = model_file::load(model, &device.device)?;
+        settings.views.check(&card)?;
         let selection = Selection::new(open()?, data, settings.part, &card)?;
         for remark in &selection.remarks {
             note!("{remark}");
@@ -62,7 +66,8 @@ impl Evaluation {
             ..LoaderConfig::evaluation(&card.preprocessing, card.classes.len())
         };
         let loader = Loader::new(selection.samples.clone().into(), loader)?;
-        let predicted = predict(&model, &loader, &card.preprocessing, card.classes.len(), &device.device)?;
+        let logits = |images| settings.views.logits(&model, images);
+        let predicted = predict_by(logits, &loader, &card.preprocessing, card.classes.len(), &device.device)?;
         let broken = predicted.predictions.not_finite();
         if let Some(&first) = broken.first() {
             bail!(

@@ -108,6 +108,13 @@ impl Metrics {
         }
     }
 
+    /// Unweighted mean of the recalls of the classes that have samples (scikit-learn's `balanced_accuracy_score`); NaN without samples.
+    pub fn balanced_accuracy(&self) -> f64 {
+        let recalls: Vec<f64> =
+            self.per_class.iter().filter(|class| class.support > 0).map(|class| class.recall).collect();
+        recalls.iter().sum::<f64>() / recalls.len() as f64
+    }
+
     /// The `count` most frequent confusions, the most frequent first, then in class order.
     pub fn most_confused(&self, count: usize) -> Vec<ConfusedPair> {
         let mut pairs: Vec<_> = self
@@ -216,6 +223,11 @@ mod tests {
         assert_close(metrics.top1, 0.525);
         assert_close(metrics.top5, 0.975);
         assert_close(metrics.macro_f1, 0.466_980_64);
+        // The mean of the recalls of the six classes with samples, as balanced_accuracy_score has it.
+        assert_close(
+            metrics.balanced_accuracy(),
+            (2.0 / 7.0 + 5.0 / 6.0 + 2.0 / 3.0 + 3.0 / 7.0 + 2.0 / 7.0 + 5.0 / 7.0) / 6.0,
+        );
         let scores = [
             (2.0 / 3.0, 0.285_714_29, 0.4, 7),
             (0.714_285_71, 0.833_333_33, 0.769_230_77, 6),

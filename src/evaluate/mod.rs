@@ -10,6 +10,7 @@ mod predict;
 mod predictions;
 mod selection;
 mod table;
+mod views;
 
 pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_error, reliability};
 pub use evaluation::{Evaluation, EvaluationSettings};
@@ -18,6 +19,7 @@ pub use predict::{Predicted, predict};
 pub use predictions::{ConfidentMistake, Predictions};
 pub use selection::{Part, Selection};
 pub use table::table;
+pub use views::Views;
 
 pub(crate) use metrics::wilson_interval;
 pub(crate) use predict::images;

@@ -18,12 +18,26 @@ pub struct Predicted {
     pub bad: Vec<BadFile>,
 }
 
-/// Classifies every image of `loader`.
+/// Classifies every image of `loader` once, as it is.
 ///
 /// # Errors
 /// When no image can be read, or loading fails as a whole.
 pub fn predict(
     model: &VisionTransformer,
+    loader: &Loader,
+    preprocessing: &Preprocessing,
+    classes: usize,
+    device: &Device,
+) -> Result<Predicted> {
+    predict_by(|images| model.forward(images), loader, preprocessing, classes, device)
+}
+
+/// Classifies every image of `loader` by a function from `[batch, channels, height, width]` to logits, `[batch, classes]`.
+///
+/// # Errors
+/// As [`predict`].
+pub(super) fn predict_by(
+    logits: impl Fn(Tensor<4>) -> Tensor<2>,
     loader: &Loader,
     preprocessing: &Preprocessing,
     classes: usize,
@@ -37,7 +51,7 @@ pub fn predict(
         if batch.size == 0 {
             continue;
         }
-        let logits = model.forward(images(&mut batch, preprocessing, device));
+        let logits = logits(images(&mut batch, preprocessing, device));
         let logits = logits.into_data().convert::<f32>();
         let values: Vec<f32> = logits.iter::<f32>().collect();
         predicted.predictions.push(&batch.labels, &values);

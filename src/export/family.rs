@@ -80,7 +80,9 @@ impl Family {
                 "tokenizer",
                 match config.tokenizer {
                     Tokenizer::Patch => true,
-                    Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } => false,
+                    Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } | Tokenizer::Residual { .. } => {
+                        false
+                    }
                 },
             ),
             ("embed_norm", config.embed_norm == is_staged),

@@ -14,14 +14,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     if job.names_a_file() {
         bail!("--output {}: --layout hugging-face needs a folder", output.display());
     }
-    let preprocessing = &card.preprocessing;
-    let [height, width] = preprocessing.image_size;
-    if matches!(preprocessing.resize, ResizeRule::ShorterSide { .. }) && height != width {
-        bail!(
-            "--layout hugging-face: its processors cannot scale and crop images to {height}x{width} as this model's preprocessing does; \
-             --layout timm can"
-        );
-    }
+    let processor = hugging_face_preprocessor(card)?;
     let (family, class, kind) = match family {
         // The distillation token without a head is a register that no head sees.
         Family::Vit if card.model.registers == 1 => {
@@ -40,7 +33,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     let files = vec![
         folder.weights(job, &tensors)?,
         folder.json("config.json", &hugging_face_config(card, class, kind))?,
-        folder.json("preprocessor_config.json", &hugging_face_preprocessor(card))?,
+        folder.json("preprocessor_config.json", &processor)?,
     ];
     let usage = format!("transformers.{class}.from_pretrained(\"{}\")", output.display());
     Ok(Exported { files, usage, notes: crop_note(card).into_iter().collect() })
@@ -49,8 +42,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
 /// Where their processors cut out another center.
 fn crop_note(card: &ModelCard) -> Option<String> {
     let preprocessing = &card.preprocessing;
-    let crops = preprocessing.resize != ResizeRule::Squash;
-    (crops && preprocessing.crop_rounding == CropRounding::HalfToEven).then(|| {
+    (preprocessing.resize.crops() && preprocessing.crop_rounding == CropRounding::HalfToEven).then(|| {
         "preprocessing: when an odd number of pixels is cut off, Hugging Face's processor may place the center crop one pixel further up \
          or left"
             .to_owned()
@@ -102,7 +94,7 @@ fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {
     value
 }
 
-fn hugging_face_preprocessor(card: &ModelCard) -> Value {
+fn hugging_face_preprocessor(card: &ModelCard) -> Result<Value> {
     let preprocessing = &card.preprocessing;
     let [height, width] = preprocessing.image_size;
     let larger = |side: usize, crop: f64| (side as f64 / crop + 1e-6).floor() as usize;
@@ -110,11 +102,19 @@ fn hugging_face_preprocessor(card: &ModelCard) -> Value {
     let (size, crops) = match preprocessing.resize {
         ResizeRule::Squash => (square(1.0), false),
         ResizeRule::SquashCrop { crop } => (square(crop), true),
+        ResizeRule::ShorterSide { .. } if height != width => bail!(
+            "--layout hugging-face: its processors cannot scale and crop images to {height}x{width} as this model's preprocessing does; \
+             --layout timm can"
+        ),
         ResizeRule::ShorterSide { crop } => {
             (json!({ "shortest_edge": larger(height.min(width), crop) }), true)
         }
+        ResizeRule::Letterbox => bail!(
+            "--layout hugging-face: its processors cannot pad images with the mean color as this model's preprocessing does \
+             (`resize` is letterbox); --layout timm can"
+        ),
     };
-    json!({
+    Ok(json!({
         "image_processor_type": if crops { "DeiTImageProcessor" } else { "ViTImageProcessor" },
         "do_resize": true,
         "size": size,
@@ -130,7 +130,7 @@ fn hugging_face_preprocessor(card: &ModelCard) -> Value {
         "do_normalize": true,
         "image_mean": preprocessing.mean,
         "image_std": preprocessing.std,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
         ] {
             let mut card = card(vit());
             (card.preprocessing.resize, card.preprocessing.interpolation) = (resize, interpolation);
-            let value = hugging_face_preprocessor(&card);
+            let value = hugging_face_preprocessor(&card).unwrap();
             assert_eq!((&value["size"], &value["resample"]), (&size, &json!(filter)), "{resize:?}");
             assert_eq!(
                 (&value["do_center_crop"], &value["image_processor_type"]),
@@ -254,6 +254,10 @@ mod tests {
             let error = written.err().unwrap().to_string();
             assert!(error.contains(part), "{error}");
         }
+        let mut padded = card(vit());
+        padded.preprocessing.resize = ResizeRule::Letterbox;
+        let error = hugging_face_preprocessor(&padded).unwrap_err().to_string();
+        assert!(error.contains("letterbox") && error.contains("--layout timm"), "{error}");
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> 
         ResizeRule::Squash => (1.0, "squash"),
         ResizeRule::SquashCrop { crop } => (crop, "squash"),
         ResizeRule::ShorterSide { crop } => (crop, "center"),
+        ResizeRule::Letterbox => (1.0, "border"),
     };
     let config = json!({
         "architecture": architecture,
@@ -73,8 +74,7 @@ pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> 
 /// Where timm's transform cuts out another center.
 fn crop_note(job: &Job<'_>) -> Option<String> {
     let preprocessing = &job.card.preprocessing;
-    let crops = preprocessing.resize != ResizeRule::Squash;
-    (crops && preprocessing.crop_rounding == CropRounding::Down).then(|| {
+    (preprocessing.resize.crops() && preprocessing.crop_rounding == CropRounding::Down).then(|| {
         "preprocessing: when an odd number of pixels is cut off, timm's transform may place the center crop one pixel further down or right"
             .to_owned()
     })
@@ -224,6 +224,7 @@ mod tests {
     fn a_folder_states_how_images_are_prepared_and_where_the_head_is() {
         let distilled = ModelConfig { distillation_token: true, ..vit() };
         for (model, resize, mode, crop, classifier) in [
+            (vit(), ResizeRule::Letterbox, "border", 1.0, json!("head")),
             (vit(), ResizeRule::ShorterSide { crop: 0.8 }, "center", 0.8, json!("head")),
             (swin(), ResizeRule::SquashCrop { crop: 0.8 }, "squash", 0.8, json!("head.fc")),
             (distilled, ResizeRule::Squash, "squash", 1.0, json!(["head", "head_dist"])),
@@ -250,6 +251,7 @@ mod tests {
         for (resize, rounding, is_noted) in [
             (ResizeRule::ShorterSide { crop: 0.8 }, CropRounding::Down, true),
             (ResizeRule::Squash, CropRounding::Down, false),
+            (ResizeRule::Letterbox, CropRounding::Down, false),
             (ResizeRule::ShorterSide { crop: 0.8 }, CropRounding::HalfToEven, false),
         ] {
             let mut card = card(vit());

@@ -86,15 +86,19 @@ fn timm_pipeline(pipeline: &Value, description: &mut Description) -> Result<()> 
             .transpose()
     };
     description.interpolation = text("interpolation")?.map(interpolation).transpose()?;
-    let mode = text("crop_mode")?.unwrap_or("center");
-    if !["center", "squash"].contains(&mode) {
-        bail!("`pretrained_cfg.crop_mode` is {mode}: only center and squash are supported");
-    }
-    if let Some(crop) = pipeline.get("crop_pct").filter(|crop| !crop.is_null()) {
-        let crop = crop.as_f64().context("`pretrained_cfg.crop_pct`: a number is needed")?;
-        description.resize =
-            Some(if mode == "squash" { squash(crop) } else { ResizeRule::ShorterSide { crop } });
-    }
+    let crop = pipeline.get("crop_pct").filter(|crop| !crop.is_null());
+    let crop = crop
+        .map(|crop| crop.as_f64().context("`pretrained_cfg.crop_pct`: a number is needed"))
+        .transpose()?;
+    description.resize = match text("crop_mode")?.unwrap_or("center") {
+        "center" => crop.map(|crop| ResizeRule::ShorterSide { crop }),
+        "squash" => crop.map(squash),
+        "border" if crop.is_some_and(|crop| crop >= 1.0) => Some(ResizeRule::Letterbox),
+        "border" => {
+            bail!("`pretrained_cfg.crop_mode` is border: that is only supported with a `crop_pct` of 1")
+        }
+        mode => bail!("`pretrained_cfg.crop_mode` is {mode}: only center, squash and border are supported"),
+    };
     Ok(())
 }
 
@@ -154,6 +158,7 @@ mod tests {
             (json!({ "crop_pct": 1.0, "crop_mode": "center" }), Some(ResizeRule::ShorterSide { crop: 1.0 })),
             (json!({ "crop_pct": 0.9, "crop_mode": "squash" }), Some(ResizeRule::SquashCrop { crop: 0.9 })),
             (json!({ "crop_pct": 1.0, "crop_mode": "squash" }), Some(ResizeRule::Squash)),
+            (json!({ "crop_pct": 1.0, "crop_mode": "border" }), Some(ResizeRule::Letterbox)),
             (json!({ "crop_pct": null, "crop_mode": null }), None),
         ] {
             let mut description = Description::default();

@@ -137,7 +137,7 @@ pub(super) fn add_crop(
     }
     let Some(crop) = options.crop else { return Ok(()) };
     let share = |rule: ResizeRule| match rule {
-        ResizeRule::Squash => 1.0,
+        ResizeRule::Squash | ResizeRule::Letterbox => 1.0,
         ResizeRule::SquashCrop { crop } | ResizeRule::ShorterSide { crop } => crop,
     };
     if let Some(stated) = description.resize.map(share).filter(|stated| (stated - crop).abs() > 1e-4) {
@@ -146,6 +146,8 @@ pub(super) fn add_crop(
     pipeline.resize = match pipeline.resize {
         ResizeRule::ShorterSide { .. } => ResizeRule::ShorterSide { crop },
         ResizeRule::Squash | ResizeRule::SquashCrop { .. } => description::squash(crop),
+        // Only a file says so, and with it that nothing is cut off.
+        ResizeRule::Letterbox => ResizeRule::Letterbox,
     };
     Ok(())
 }
@@ -274,7 +276,7 @@ mod tests {
             assert_eq!(add(crop, None, before).unwrap(), after, "{crop:?} of {before:?}");
         }
         assert_eq!(add(Some(0.9), Some(shorter(0.9)), shorter(0.9)).unwrap(), shorter(0.9));
-        for stated in [shorter(0.9), squash(0.9), ResizeRule::Squash] {
+        for stated in [shorter(0.9), squash(0.9), ResizeRule::Squash, ResizeRule::Letterbox] {
             let error = add(Some(0.8), Some(stated), stated).unwrap_err().to_string();
             assert!(error.contains("--crop 0.8"), "{error}");
         }

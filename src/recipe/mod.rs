@@ -9,11 +9,13 @@ use crate::bounds;
 use crate::files::read_text;
 
 mod freeze;
+mod metric;
 mod named;
 mod optimizer;
 mod options;
 
 pub use freeze::Freeze;
+pub use metric::Metric;
 pub use named::NamedRecipe;
 pub use optimizer::Optimizer;
 pub use options::{LengthArgs, RecipeArgs};
@@ -49,10 +51,16 @@ pub struct Recipe {
     pub betas: [f64; 2],
     /// AdamW's term against division by zero.
     pub epsilon: f64,
+    /// How much of its sum of gradients Muon keeps.
+    pub momentum: f64,
     /// Gradients are scaled down to this norm over all parameters together; 0 turns clipping off.
     pub clip_norm: f64,
     /// Share of the target spread over all classes (Szegedy et al. 2016, section 7).
     pub label_smoothing: f64,
+    /// The loss of an image is multiplied by `images / (classes * images of its class)`, so that all classes weigh the same together.
+    pub class_weights: bool,
+    /// Every epoch draws as many images as there are, from all classes equally often.
+    pub balanced_sampling: bool,
     /// Decay of the running average of weights that is evaluated and saved; 0 turns averaging off.
     pub ema_decay: f64,
     /// The part of a pretrained model that does not learn.
@@ -61,6 +69,8 @@ pub struct Recipe {
     /// By which factor the learning rate falls with every block from the head toward the input (Bao et al. 2022, BEiT,
     /// appendix H); 1 is the same for all.
     pub layer_decay: f64,
+    /// What chooses the best epoch, whose model is kept, by its validation.
+    pub metric: Metric,
     /// Epochs without a better validation result after which the run stops; 0 never stops early.
     pub patience: usize,
     /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
@@ -84,11 +94,15 @@ impl Default for Recipe {
             weight_decay: 0.05,
             betas: [0.9, 0.999],
             epsilon: 1e-8,
+            momentum: 0.95,
             clip_norm: 1.0,
             label_smoothing: 0.1,
+            class_weights: false,
+            balanced_sampling: false,
             ema_decay: 0.0,
             freeze: None,
             layer_decay: 1.0,
+            metric: Metric::default(),
             patience: 0,
             bad_file_limit: 0.01,
             augmentation: Augmentation::default(),
@@ -133,6 +147,7 @@ impl Recipe {
             ("betas[0]", self.betas[0], bounds::SHARE_BELOW_ONE),
             ("betas[1]", self.betas[1], bounds::SHARE_BELOW_ONE),
             ("epsilon", self.epsilon, bounds::PART),
+            ("momentum", self.momentum, bounds::SHARE_BELOW_ONE),
             ("clip_norm", self.clip_norm, bounds::NOT_NEGATIVE),
             ("label_smoothing", self.label_smoothing, bounds::SHARE_BELOW_ONE),
             ("ema_decay", self.ema_decay, bounds::SHARE_BELOW_ONE),
@@ -152,6 +167,12 @@ impl Recipe {
         if self.freeze == Some(Freeze::Backbone) && self.gradient_checkpointing {
             bail!(
                 "`gradient_checkpointing` (--gradient-checkpointing) saves nothing if the backbone is frozen, because frozen blocks store no activations: leave it out"
+            );
+        }
+        if self.class_weights && self.balanced_sampling {
+            bail!(
+                "`class_weights` (--class-weights) and `balanced_sampling` (--balanced-sampling) do not go together: where classes come up \
+                 equally often, weights would favor the rare ones twice; leave one of them out"
             );
         }
         self.optimizer.check(self)?;

@@ -11,17 +11,25 @@ pub struct NamedRecipe {
     pub name: &'static str,
     /// What it does, and for what.
     pub purpose: String,
+    /// Where it is from: a paper and its code, or what it was measured with.
+    pub source: String,
+    /// The accuracy of a model trained with it, and on what, where it is published or measured.
+    pub expected: Option<String>,
     /// The recipe, for color images whose mirror image has the same class; what suits other data is up to the
     /// [plan](crate::train::Plan).
     pub recipe: Recipe,
 }
 
 /// The names, with their files.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 8] = [
     ("plain", include_str!("named/plain.toml")),
     ("short", include_str!("named/short.toml")),
     ("long", include_str!("named/long.toml")),
     ("fine-tune", include_str!("named/fine-tune.toml")),
+    ("cct", include_str!("named/cct.toml")),
+    ("vit-lite", include_str!("named/cct.toml")),
+    ("sl-vit", include_str!("named/sl-vit.toml")),
+    ("swin-small-data", include_str!("named/sl-vit.toml")),
 ];
 
 /// What one of the files holds.
@@ -29,6 +37,8 @@ const FILES: [(&str, &str); 4] = [
 #[serde(deny_unknown_fields)]
 struct File {
     purpose: String,
+    source: String,
+    expected: Option<String>,
     recipe: Recipe,
 }
 
@@ -36,9 +46,16 @@ impl NamedRecipe {
     /// All of them, from the plainest to the most special.
     pub fn all() -> impl Iterator<Item = Self> {
         FILES.into_iter().map(|(name, text)| {
-            let File { purpose, recipe } = toml::from_str(text).expect("the program's own files are valid");
-            Self { name, purpose, recipe }
+            let File { purpose, source, expected, recipe } =
+                toml::from_str(text).expect("the program's own files are valid");
+            Self { name, purpose, source, expected, recipe }
         })
+    }
+
+    /// Whether it keeps its own length, batch size, learning rate and crop whatever the data: a published recipe, whose result
+    /// belongs to them. Those that state no number of epochs adapt them.
+    pub fn is_whole(&self) -> bool {
+        self.recipe.epochs.is_some()
     }
 
     /// The one of this name.
@@ -50,17 +67,41 @@ impl NamedRecipe {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use vitrine_datasets::AutoAugment;
+
     use super::*;
 
     #[test]
+    fn published_recipes_are_those_of_their_papers() {
+        let recipe = |name| NamedRecipe::find(name).unwrap().recipe;
+        let cct = recipe("cct");
+        assert_eq!((cct.batch_size, cct.learning_rate, cct.weight_decay), (128, 5.5e-4, 0.06));
+        let last = cct.learning_rate * cct.final_learning_rate;
+        let epochs = cct.epochs.unwrap() as f64;
+        let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.01, "{a} {b}");
+        close(last, 1e-5);
+        close(cct.warmup * epochs, 10.0);
+        close(cct.augmentation.mix_until * epochs, 175.0);
+        let small = recipe("sl-vit");
+        assert_eq!((small.epochs, small.batch_size, small.warmup), (Some(300), 128, 0.1));
+        assert_eq!(small.augmentation.auto_augment, Some(AutoAugment::Cifar10));
+    }
+
+    #[test]
     fn every_file_is_a_valid_recipe_and_every_file_is_listed() {
-        for NamedRecipe { name, purpose, recipe } in NamedRecipe::all() {
+        for named in NamedRecipe::all() {
+            let NamedRecipe { name, purpose, source, expected, recipe } = &named;
             recipe.validate().unwrap();
-            assert!(purpose.len() > 20, "{name}: {purpose}");
-            assert_eq!(NamedRecipe::find(name).unwrap().recipe, recipe);
+            assert!(purpose.len() > 20 && source.len() > 10, "{name}: {purpose}; {source}");
+            assert_eq!(&NamedRecipe::find(name).unwrap().recipe, recipe);
+            // A published recipe without its result could not be checked.
+            assert!(expected.is_some() || !named.is_whole(), "{name}");
         }
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/recipe/named");
-        assert_eq!(std::fs::read_dir(folder).unwrap().count(), FILES.len());
+        let listed: BTreeSet<&str> = FILES.into_iter().map(|(_, text)| text).collect();
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), listed.len());
         assert!(NamedRecipe::find("nothing").is_none());
     }
 }

@@ -5,7 +5,7 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::Recipe;
+use super::{Freeze, Recipe};
 
 /// The rule of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,23 +15,27 @@ pub enum Optimizer {
     #[default]
     #[serde(rename = "adamw")]
     AdamW,
+    /// Orthogonalized momentum for the matrices of hidden layers (Jordan et al. 2024), AdamW for the rest.
+    Muon,
 }
 
 impl Optimizer {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::AdamW];
+    pub const ALL: &[Self] = &[Self::AdamW, Self::Muon];
 
-    /// What files call it.
+    /// What files and the command line call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::AdamW => "adamw",
+            Self::Muon => "muon",
         }
     }
 
-    /// Averages that it keeps of each parameter, each as large as the parameter.
+    /// The most averages that it keeps of a parameter, each as large as the parameter.
     pub fn moments(self) -> u64 {
         match self {
-            Self::AdamW => 2,
+            // Muon keeps one of a matrix, and AdamW two of the rest.
+            Self::AdamW | Self::Muon => 2,
         }
     }
 
@@ -39,6 +43,7 @@ impl Optimizer {
     fn keys(self) -> &'static [&'static str] {
         match self {
             Self::AdamW => &["betas", "epsilon"],
+            Self::Muon => &["betas", "epsilon", "momentum"],
         }
     }
 
@@ -48,11 +53,23 @@ impl Optimizer {
     /// Names the key and the optimizer.
     pub(super) fn check(self, recipe: &Recipe) -> Result<()> {
         let usual = Recipe::default();
-        let stated = [("betas", recipe.betas != usual.betas), ("epsilon", recipe.epsilon != usual.epsilon)];
+        let stated = [
+            ("betas", recipe.betas != usual.betas),
+            ("epsilon", recipe.epsilon != usual.epsilon),
+            ("momentum", recipe.momentum != usual.momentum),
+        ];
         for (key, is_stated) in stated {
             if is_stated && !self.keys().contains(&key) {
-                bail!("`{key}` has no effect with `optimizer = \"{}\"`: leave it out", self.name());
+                bail!(
+                    "`{key}` has no effect with `optimizer = \"{}\"` (--optimizer): leave it out",
+                    self.name()
+                );
             }
+        }
+        if self == Self::Muon && recipe.freeze == Some(Freeze::Backbone) {
+            bail!(
+                "`optimizer = \"muon\"` (--optimizer) has no effect if the backbone is frozen, because the head learns by AdamW in any case: leave it out"
+            );
         }
         Ok(())
     }
@@ -84,6 +101,7 @@ mod tests {
         let others = [
             ("betas", Recipe { betas: [0.5, 0.5], ..Recipe::default() }),
             ("epsilon", Recipe { epsilon: 1e-3, ..Recipe::default() }),
+            ("momentum", Recipe { momentum: 0.9, ..Recipe::default() }),
         ];
         for &optimizer in Optimizer::ALL {
             for (key, recipe) in &others {
@@ -91,5 +109,12 @@ mod tests {
                 assert_eq!(recipe.validate().is_ok(), optimizer.keys().contains(key), "{optimizer:?}: {key}");
             }
         }
+    }
+    #[test]
+    fn muon_needs_a_block_that_learns() {
+        let recipe = |freeze| Recipe { optimizer: Optimizer::Muon, freeze, ..Recipe::default() };
+        recipe(Some(Freeze::Blocks(1))).validate().unwrap();
+        let error = recipe(Some(Freeze::Backbone)).validate().unwrap_err().to_string();
+        assert!(error.contains("muon") && error.contains("frozen"), "{error}");
     }
 }

@@ -2,14 +2,15 @@
 //! recipe, here and nowhere else.
 //!
 //! To add one, give [`RecipeArgs`] a field, which conflicts with `--resume`, and [`RecipeArgs::apply`] its line. A choice such as the
-//! recipe's `optimizer` becomes a flag once it has a second value: a field whose value parser knows the names of `Optimizer::ALL`, and
-//! an arm with a name other than the default's in the test below.
+//! recipe's `optimizer` is a field whose value parser knows the names of `Optimizer::ALL`, with an arm in the test below that has
+//! another name than the default's.
 
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{Freeze, Recipe};
+use super::{Freeze, Metric, Optimizer, Recipe};
 use crate::aliases;
 use crate::bounds::{self, within};
 
@@ -28,9 +29,15 @@ pub struct RecipeArgs {
     /// Peak learning rate.
     #[arg(long, conflicts_with = "resume", value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
     pub learning_rate: Option<f64>,
+    /// How gradients become updates: adamw, or muon for the matrices of hidden layers and adamw for the rest.
+    #[arg(long, conflicts_with = "resume", value_name = "NAME", value_parser = optimizer())]
+    pub optimizer: Option<Optimizer>,
     /// Weight decay.
     #[arg(long, conflicts_with = "resume", value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
     pub weight_decay: Option<f64>,
+    /// Validation result that chooses the best epoch and that --patience waits for; by default accuracy.
+    #[arg(long, conflicts_with = "resume", value_name = "METRIC", value_enum)]
+    pub metric: Option<Metric>,
     /// Stop after this many epochs without a better validation result.
     #[arg(long, conflicts_with = "resume", value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     pub patience: Option<usize>,
@@ -41,6 +48,12 @@ pub struct RecipeArgs {
     /// computation.
     #[arg(long, conflicts_with = "resume")]
     pub gradient_checkpointing: bool,
+    /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same together.
+    #[arg(long, conflicts_with_all = ["resume", "balanced_sampling"])]
+    pub class_weights: bool,
+    /// Draw from all classes equally often, however many images they have.
+    #[arg(long, conflicts_with = "resume")]
+    pub balanced_sampling: bool,
 }
 
 impl RecipeArgs {
@@ -57,20 +70,39 @@ impl RecipeArgs {
             layer_decay,
             batch_size,
             learning_rate,
+            optimizer,
             weight_decay,
+            metric,
             patience,
             bad_file_limit,
             gradient_checkpointing,
+            class_weights,
+            balanced_sampling,
         } = self;
         recipe.freeze = freeze.or(recipe.freeze);
         set(&mut recipe.layer_decay, layer_decay);
         set(&mut recipe.batch_size, batch_size);
         set(&mut recipe.learning_rate, learning_rate);
+        set(&mut recipe.optimizer, optimizer);
         set(&mut recipe.weight_decay, weight_decay);
+        set(&mut recipe.metric, metric);
         set(&mut recipe.patience, patience);
         set(&mut recipe.bad_file_limit, bad_file_limit);
         recipe.gradient_checkpointing |= gradient_checkpointing;
+        recipe.class_weights |= class_weights;
+        recipe.balanced_sampling |= balanced_sampling;
     }
+}
+
+/// An optimizer by its name.
+fn optimizer() -> impl TypedValueParser<Value = Optimizer> {
+    PossibleValuesParser::new(Optimizer::ALL.iter().map(|optimizer| optimizer.name())).try_map(|name| {
+        Optimizer::ALL
+            .iter()
+            .copied()
+            .find(|optimizer| optimizer.name() == name)
+            .ok_or("there is no such optimizer")
+    })
 }
 
 /// How long a run is: the one thing that may be stated of a run that is resumed, too.
@@ -79,8 +111,8 @@ pub struct LengthArgs {
     /// Passes over the training images.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
     pub epochs: Option<usize>,
-    /// Length of the run, such as 90s, 30m or 2h; the learning rate follows the clock. Such a run cannot be
-    /// repeated bit for bit.
+    /// Length of the run (of each with --seeds or --folds), such as 90s, 30m or 2h; the learning rate follows the clock. Such a run
+    /// cannot be repeated bit for bit.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,
 }
@@ -146,8 +178,10 @@ mod tests {
             let arguments: &[&str] = match option {
                 "pretrained" | "resume" => continue,
                 "freeze" => &["--freeze", "3", "--pretrained", "weights"],
+                "optimizer" => &["--optimizer", "muon"],
+                "metric" => &["--metric", "macro-f1"],
                 "layer-decay" => &["--layer-decay", "0.5"],
-                "gradient-checkpointing" => &["--gradient-checkpointing"],
+                "gradient-checkpointing" | "class-weights" | "balanced-sampling" => &[&format!("--{option}")],
                 "time" => &["--time", "90s", "--epochs", "9"],
                 "learning-rate" | "weight-decay" | "bad-file-limit" => &[&format!("--{option}"), "0.125"],
                 _ => &[&format!("--{option}"), "7"],

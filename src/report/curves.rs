@@ -35,6 +35,7 @@ pub(super) fn section(history: &[EpochRow], best_epoch: Option<usize>) -> String
                 Series::new("validation", values(|row| row.val_top1)),
             ],
         ),
+        chart("Macro F1", Unit::Percent, vec![Series::new("validation", values(|row| row.val_macro_f1))]),
         chart(
             "Learning rate",
             Unit::FromZero,

@@ -10,6 +10,7 @@ use super::{Mistake, Report, Thumbnail, Verdict, render};
 use crate::device::FoundDevice;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::model_file;
+use crate::recipe::Metric;
 use crate::train::{BadFiles, Progress, RunConfig, RunFolder, clock};
 
 /// How many mistakes are shown as images,
@@ -87,8 +88,12 @@ pub fn of_run(
     for (split, Measured { samples, predicted, .. }) in &measured {
         bad_files.judge(config.recipe.bad_file_limit, *split, &predicted.bad, samples.len())?;
     }
+    let by = match config.recipe.metric {
+        Metric::Accuracy => String::new(),
+        metric => format!(" by {metric}"),
+    };
     let line = format!(
-        "top-1 {} on {split_name} (95% interval {}, {} images), best epoch {}",
+        "top-1 {} on {split_name} (95% interval {}, {} images), best epoch {}{by}",
         percent(result.metrics.top1),
         interval(result.metrics.top1_interval),
         result.metrics.samples,
@@ -107,17 +112,20 @@ fn summary(
 ) -> Vec<(String, String)> {
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
-    vec![
+    let mut facts = vec![
         fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
         fact("Images", format!("{train} training, {val} validation, and {test} test images")),
         fact("Model", format!("{}, {parameters} parameters", config.model_name)),
         fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
         fact("Device", format!("{} ({})", device.name, device.hardware())),
         fact("Epochs", progress.epoch.to_string()),
+        fact("Best epoch by", config.recipe.metric.to_string()),
         fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
         fact("Seed", config.seed.to_string()),
         fact("Program", config.program.clone()),
-    ]
+    ];
+    facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
+    facts
 }
 
 /// The surest mistakes, as images.

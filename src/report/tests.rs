@@ -68,6 +68,8 @@ fn row(epoch: usize) -> EpochRow {
         val_loss: Some(1.5 / epoch as f64),
         val_top1: Some(0.4),
         images_per_second: 100.0,
+        val_macro_f1: Some(0.3),
+        val_balanced_accuracy: Some(0.35),
     }
 }
 
@@ -119,7 +121,7 @@ fn a_full_page_has_every_part() {
     let places: Vec<_> =
         headings.iter().map(|name| page.find(&format!("<h2>{name}</h2>")).unwrap()).collect();
     assert!(places.is_sorted());
-    assert_eq!(page.matches("<polyline").count(), 5);
+    assert_eq!(page.matches("<polyline").count(), 6);
     assert_eq!(page.matches("data:image/png;base64,").count(), run.mistakes.len());
     assert!(page.contains(&format!("<p class=\"hero\">{}</p>", percent(run.metrics.top1))));
     assert!(page.contains("best: epoch 1<"));
@@ -181,7 +183,7 @@ fn any_number_of_classes_and_epochs() {
 fn a_run_without_validation() {
     let mut run = Run::new(4, &names(3));
     for row in &mut run.history {
-        (row.val_loss, row.val_top1) = (None, None);
+        (row.val_loss, row.val_top1, row.val_macro_f1) = (None, None, None);
     }
     let page = checked(&Report { best_epoch: None, ..run.report() });
     assert!(page.contains("line train") && !page.contains("line validation"));
@@ -238,7 +240,7 @@ fn epochs_survive_csv() {
     rows.iter().for_each(|row| writer.serialize(row).unwrap());
     let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
     assert!(text.starts_with(
-        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second\n"
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy\n"
     ));
     let read: Vec<EpochRow> =
         csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>().unwrap();

@@ -155,6 +155,8 @@ mod tests {
             val_loss: Some(val_loss),
             val_top1: Some(val_top1),
             images_per_second: 1.0,
+            val_macro_f1: None,
+            val_balanced_accuracy: None,
         };
         rows.iter().enumerate().map(row).collect()
     }

@@ -18,6 +18,8 @@ use sha2::{Digest, Sha256};
 use vitrine_datasets::BadFile;
 use vitrine_models::VisionTransformer;
 
+use super::at_chance::ChanceWatch;
+use super::attempt::GivenUp;
 use super::history::EpochRow;
 use super::learner::Learner;
 use crate::files::{sync_folder, write_atomically};
@@ -43,8 +45,11 @@ pub struct Progress {
     pub seconds: f64,
     /// Sums over the epoch that has begun.
     pub running: Running,
-    /// The best validation so far.
+    /// The validation of the model that is kept so far.
     pub best: Option<Validation>,
+    /// The highest score of any validation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest: Option<f64>,
     /// Epochs since then.
     pub stale_epochs: usize,
     /// One row per epoch.
@@ -59,6 +64,12 @@ pub struct Progress {
     /// What the run was begun with and keeps: see [`RunFolder::fixed`](super::RunFolder::fixed).
     #[serde(default)]
     pub fixed: BTreeMap<String, String>,
+    /// What the present attempt has shown.
+    #[serde(default)]
+    pub watch: ChanceWatch,
+    /// The attempts before.
+    #[serde(default)]
+    pub given_up: Vec<GivenUp>,
 }
 
 /// How long a recipe wants a run to be.
@@ -83,6 +94,11 @@ impl From<LengthArgs> for AskedLength {
 }
 
 impl Progress {
+    /// Updates of the present attempt.
+    pub(super) fn attempt_updates(&self) -> usize {
+        self.updates - self.given_up.last().map_or(0, |before| before.updates)
+    }
+
     /// Takes note of the length that the run is to have now: another one than before reopens a run that had ended, and waits for
     /// a better epoch anew.
     pub(super) fn set_length(&mut self, recipe: &Recipe) {
@@ -222,7 +238,7 @@ pub fn locate(run: &Path) -> Result<PathBuf> {
 }
 
 /// Whether a state of the run was saved.
-pub(super) fn is_saved(run: &Path) -> bool {
+pub fn is_saved(run: &Path) -> bool {
     run.join(FOLDER).join(CURRENT).is_file()
 }
 
@@ -289,6 +305,8 @@ mod tests {
             val_loss: Some(a + b),
             val_top1: Some(a / 3.0),
             images_per_second: b / 7.0,
+            val_macro_f1: Some(a / 9.0),
+            val_balanced_accuracy: None,
         };
         let history = (0..1000).map(|epoch| row(epoch, float(), float())).collect();
         let bad = vec![BadFile { name: "a\"b".to_owned(), message: "c\nd".to_owned() }];

@@ -14,33 +14,55 @@ pub fn update(
     updates: usize,
 ) -> VisionTransformer {
     let warm = (1.0 + updates as f64) / (10.0 + updates as f64);
-    let mut live = Collect(TensorContainer::new());
+    let mut live = Live::default();
     model.visit(&mut live);
-    average.map(&mut Blend { live: live.0, decay: decay.min(warm) })
+    average.map(&mut Blend { live, decay: decay.min(warm) })
 }
 
-struct Collect(TensorContainer<ParamId>);
+/// What a model in training has.
+#[derive(Default)]
+struct Live {
+    path: Vec<String>,
+    /// Parameters that learn. What is frozen stays as it is, to the last bit.
+    learning: TensorContainer<ParamId>,
+    /// The running averages of batch norms, which are averages already.
+    running: TensorContainer<ParamId>,
+}
 
-impl ModuleVisitor for Collect {
+impl ModuleVisitor for Live {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        // What is frozen stays as it is, to the last bit.
         if param.val().is_require_grad() {
-            self.0.register(param.id, param.val().inner());
+            self.learning.register(param.id, param.val().inner());
+        } else if self
+            .path
+            .last()
+            .is_some_and(|name| name.starts_with("running_") || name == "num_batches_tracked")
+        {
+            self.running.register(param.id, param.val().inner());
         }
     }
 }
 
 struct Blend {
-    live: TensorContainer<ParamId>,
+    live: Live,
     decay: f64,
 }
 
 impl ModuleMapper for Blend {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        match self.live.remove::<Tensor<D>>(&param.id) {
-            Some(live) => {
-                param.map(|average| average.mul_scalar(self.decay) + live.mul_scalar(1.0 - self.decay))
-            }
+        if let Some(live) = self.live.learning.remove::<Tensor<D>>(&param.id) {
+            return param.map(|average| average.mul_scalar(self.decay) + live.mul_scalar(1.0 - self.decay));
+        }
+        match self.live.running.remove::<Tensor<D>>(&param.id) {
+            Some(live) => param.map(|_| live),
             None => param,
         }
     }
@@ -137,6 +159,30 @@ mod tests {
         for ((before, after), learns) in before.iter().zip(&after).zip(learn) {
             assert_eq!(bits(before) != bits(after), learns);
         }
+    }
+
+    #[test]
+    fn the_running_averages_of_batch_norms_are_those_of_the_model() {
+        let config = ModelConfig { depth: 1.into(), ..preset::find("hybrid_pico_patch4_32").unwrap() };
+        let model = config.init(&Device::default().autodiff()).unwrap();
+        model.initialize();
+        let average = model.valid();
+        let before = found(&average);
+        let images = Tensor::<4>::random(
+            [4, 3, 32, 32],
+            burn::tensor::Distribution::Default,
+            &Device::default().autodiff(),
+        );
+        let _ = model.forward(images);
+        let (live, after) = (found(&model), found(&update(average, &model, 0.9, 5)));
+        let mut moved = 0;
+        for (index, learns) in live.learn.iter().enumerate() {
+            if !learns && before.values[index] != live.values[index] {
+                moved += 1;
+                assert_eq!(after.values[index], live.values[index]);
+            }
+        }
+        assert_eq!(moved, 12, "two stages of two norms, each with a mean, a variance and a count");
     }
 
     #[test]

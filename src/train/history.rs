@@ -25,4 +25,8 @@ pub struct EpochRow {
     pub val_top1: Option<f64>,
     /// Training images per second in this epoch, without validation.
     pub images_per_second: f64,
+    /// Mean F1 of the classes on the validation images.
+    pub val_macro_f1: Option<f64>,
+    /// Mean recall of the classes on the validation images.
+    pub val_balanced_accuracy: Option<f64>,
 }

@@ -57,7 +57,7 @@ impl Learner {
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on the device of the model
-    /// - targets: `[batch, classes]`, each row sums to 1
+    /// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image
     pub fn backward(
         &mut self,
         recipe: &Recipe,

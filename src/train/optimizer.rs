@@ -2,6 +2,7 @@
 //!
 //! To add one, give [`Optimizer`] a variant, and its rule an arm in `with_spared`.
 
+mod muon;
 #[cfg(test)]
 mod tests;
 
@@ -10,21 +11,33 @@ use burn::optim::{AdamWState, AdaptiveMomentumState, GradientsParams, LearningRa
 use burn::tensor::{Device, Tensor};
 use vitrine_models::ops;
 
+use self::muon::Muon;
 use crate::recipe::{Optimizer, Recipe};
 
 /// Paths of parameters that weight decay would only harm: norms, biases, scales, positions and tokens.
 const NO_DECAY: [&str; 5] = [
     r"(^|\.|_)bias$",
-    r"norm\.weight$",
+    r"norm[12]?\.weight$",
     r"\.(gamma|logit_scale|temperature|latent)$|\.relative_position\.",
     // The factors of a score, by name.
     r"\.score\.[\w.]*(scale|factor|temperature)$",
     r"^(class_token|distillation_token|registers|position\.learned)$",
 ];
 
+/// Paths of what Muon updates: all of the blocks that [`NO_DECAY`] does not name, and convolutions after the first.
+const HIDDEN: [&str; 4] = [
+    r"^(stages|class_blocks)\.",
+    r"^patch_embed\.tokenizer\.Convolution\.layers\.[1-9][0-9]*\.weight$",
+    r"^patch_embed\.tokenizer\.Residual\.stages\.[1-9][0-9]*\.conv[12]\.weight$",
+    r"^patch_embed\.tokenizer\.Residual\.stages\.0\.conv2\.weight$",
+];
+
+/// Of these, queries, keys and values in one matrix.
+const FUSED: [&str; 1] = [r"^(stages|class_blocks)\..*\.qkv\.weight$"];
+
 /// The recipe's optimizer with its numbers; weight decay spares what it would only harm.
 pub fn new(recipe: &Recipe) -> ModuleOptimizer {
-    with_spared(recipe, Some(spared()))
+    with_spared(recipe, Some(group(NO_DECAY)))
 }
 
 /// [`new`] with the same decay for every parameter.
@@ -32,14 +45,18 @@ pub fn uniform(recipe: &Recipe) -> ModuleOptimizer {
     with_spared(recipe, None)
 }
 
-/// The parameters without decay.
-fn spared() -> ParamGroup {
-    ParamGroup::from_any_regexes(NO_DECAY.to_vec()).expect("the patterns of this file are valid")
+/// The parameters at paths that a pattern matches.
+fn group<const N: usize>(patterns: [&str; N]) -> ParamGroup {
+    ParamGroup::from_any_regexes(patterns.to_vec()).expect("the patterns of this file are valid")
 }
 
 fn with_spared(recipe: &Recipe, spared: Option<ParamGroup>) -> ModuleOptimizer {
     match recipe.optimizer {
         Optimizer::AdamW => one_rule(AdamW::new, recipe, spared),
+        // Vectors, tokens, and what is next to the images or the classes learn by AdamW. The last group that matches counts.
+        Optimizer::Muon => one_rule(AdamW::new, recipe, spared)
+            .with_group(group(HIDDEN).exclude(group(NO_DECAY)), Muon::new(recipe, 1), None)
+            .with_group(group(FUSED), Muon::new(recipe, 3), None),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Where runs and their data lie.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf, absolute};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Refuses a run folder inside the data set: its files would become part of the data.
 ///
@@ -20,6 +22,27 @@ pub fn outside(data: &str, run: &Path) -> Result<()> {
         run.display()
     );
     Ok(())
+}
+
+/// Makes the first folder `STEM-N` that nobody else has, not even a program that looks for one at the same moment.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn first_free(stem: &Path) -> Result<PathBuf> {
+    if let Some(parent) = stem.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("{}: cannot be created", parent.display()))?;
+    }
+    for number in 1.. {
+        let path = PathBuf::from(format!("{}-{number}", stem.display()));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("{}: cannot be created", path.display()));
+            }
+        }
+    }
+    bail!("{}-N: every number is taken; choose a folder with --output", stem.display())
 }
 
 /// The path from the root on, links followed as far as it is there.

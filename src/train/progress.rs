@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::best::Verdict;
 use super::history::EpochRow;
+use crate::recipe::{Metric, Recipe};
 
 /// The bar of one epoch. It draws on standard error, and only where that is a terminal.
 pub struct EpochBar {
@@ -75,19 +77,35 @@ fn of_all(epoch: usize, epochs: Option<usize>) -> String {
     epochs.map_or_else(|| epoch.to_string(), |epochs| format!("{epoch}/{epochs}"))
 }
 
-/// The line that an epoch leaves behind.
-pub fn epoch_line(row: &EpochRow, epochs: Option<usize>, is_best: bool) -> String {
+/// The line that an epoch of a run of this recipe leaves behind.
+pub(super) fn epoch_line(row: &EpochRow, recipe: &Recipe, verdict: Verdict) -> String {
+    let mark = match verdict {
+        Verdict { is_highest: true, .. } => " (best)",
+        Verdict { is_kept: true, .. } => " (kept)",
+        Verdict { .. } => "",
+    };
     format!(
-        "epoch {}  train loss {:.4}  top-1 {:.2}%  |  val loss {:.4}  top-1 {:.2}%{}  |  {:.0} images/s  {}",
-        of_all(row.epoch, epochs),
+        "epoch {}  train loss {:.4}  top-1 {:.2}%  |  val loss {:.4}  top-1 {:.2}%{}{}  |  {:.0} images/s  {}",
+        of_all(row.epoch, recipe.epochs),
         row.train_loss,
         100.0 * row.train_top1.unwrap_or(f64::NAN),
         row.val_loss.unwrap_or(f64::NAN),
         100.0 * row.val_top1.unwrap_or(f64::NAN),
-        if is_best { " (best)" } else { "" },
+        score(row, recipe.metric),
+        mark,
         row.images_per_second,
         clock(row.seconds),
     )
+}
+
+/// What chooses the best epoch, where it is not shown anyway.
+fn score(row: &EpochRow, metric: Metric) -> String {
+    let value = match metric {
+        Metric::Accuracy | Metric::Loss => return String::new(),
+        Metric::MacroF1 => row.val_macro_f1,
+        Metric::BalancedAccuracy => row.val_balanced_accuracy,
+    };
+    format!("  {metric} {:.2}%", 100.0 * value.unwrap_or(f64::NAN))
 }
 
 /// Seconds as `1:02:03`, `2:03` or `3 s`.

@@ -5,13 +5,15 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::checkpoint::{self, AskedLength, Progress};
+use super::fixed::check_fixed;
 use super::progress::clock;
-use super::run_folder::{RunConfig, RunFolder};
+use super::run_config::RunConfig;
+use super::run_folder::RunFolder;
 
 /// A run that was begun earlier.
 pub enum Resumption {
     /// It has ended, and its report is made: there is nothing to do.
-    Finished(Progress),
+    Finished(Box<Progress>),
     /// It goes on, as long as its configuration now says.
     Unfinished(RunFolder, Box<RunConfig>),
 }
@@ -24,14 +26,14 @@ pub enum Resumption {
 pub fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     let (folder, mut config) = RunFolder::open(run)?;
     let progress = checkpoint::progress(run)?;
-    folder.check_fixed(&progress.fixed)?;
+    check_fixed(folder.path(), &progress.fixed)?;
     if asked != AskedLength::default() {
         check(asked, &progress, AskedLength::from(&config.recipe))?;
         (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);
     }
     let is_whole = progress.finished && progress.length == AskedLength::from(&config.recipe);
     if is_whole && folder.report().is_file() {
-        return Ok(Resumption::Finished(progress));
+        return Ok(Resumption::Finished(Box::new(progress)));
     }
     Ok(Resumption::Unfinished(folder, Box::new(config)))
 }

@@ -7,8 +7,11 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{ContentKey, Dataset, Inventory, ListedImage, Sample, Split, ValidationOrigin};
 
+use super::duplicates;
 use super::file_names::{IMAGES, TRAINED_ON};
-use super::run_folder::{RunConfig, RunFolder};
+use super::hold_out::HoldOut;
+use super::run_config::RunConfig;
+use super::run_folder::RunFolder;
 use crate::files::write_atomically;
 use crate::names::first_few;
 use crate::trained_on::TrainedOn;
@@ -33,6 +36,15 @@ struct Row {
     key: ContentKey,
 }
 
+/// What the images that a run lists are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The run goes on.
+    Resume,
+    /// It is done once more, from its beginning.
+    Repeat,
+}
+
 impl RunData {
     /// Chooses the images of a new run on `dataset`, which messages call `data`; where it has no validation split,
     /// a share of the training images becomes one. Images that the weights learn from, now or in `earlier` training,
@@ -43,13 +55,16 @@ impl RunData {
     pub fn choose(
         dataset: Dataset,
         data: &str,
-        (val_fraction, seed): (f64, u64),
+        HoldOut { fraction, seed, fold }: HoldOut,
         earlier: Option<&TrainedOn>,
     ) -> Result<Self> {
         dataset.check_for_training(data)?;
         let mut images = Inventory::of(dataset);
         let splits = images.fingerprints();
-        images.hold_out(val_fraction, seed)?;
+        let lacking = match fold {
+            Some(fold) => images.hold_out_fold(fold, seed),
+            None => images.hold_out(fraction, seed).map(|()| Vec::new())?,
+        };
         if images.of_split(Split::Val).next().is_none() {
             bail!(
                 "{data}: has one image per class, so none can be kept for validation: add images or a val split"
@@ -60,27 +75,26 @@ impl RunData {
         if images.of_split(Split::Val).next().is_none() {
             let way_out = match images.info.validation {
                 ValidationOrigin::SplitOff { .. } => "use the --seed and --val-fraction of the earlier run",
+                ValidationOrigin::Fold { .. } => "start from weights that were not trained on these images",
                 ValidationOrigin::Given | ValidationOrigin::Absent => "put other images there",
             };
             bail!("{data}: every image of the validation split is also trained on: {way_out}");
         }
-        Ok(Self { images, trained_on, remarks: shared(&left_out).into_iter().collect() })
+        let remarks = duplicates::remarks(&images, &left_out).into_iter().chain(uneven(&lacking)).collect();
+        Ok(Self { images, trained_on, remarks })
     }
 
-    /// The images of the run in `folder`, found again in `dataset`: by their content, wherever they are now.
+    /// The images of the run in the folder `run`, found again in `dataset`: by their content, wherever they are now.
     ///
     /// # Errors
     /// When images of the run are gone or have changed, or the folder does not say which they were.
-    pub fn reopen(dataset: Dataset, config: &RunConfig, folder: &RunFolder) -> Result<Self> {
-        let rows = read(folder)?;
-        let trained_on = folder.path().join(TRAINED_ON);
+    pub fn reopen(dataset: Dataset, config: &RunConfig, run: &Path, purpose: Purpose) -> Result<Self> {
+        let rows = read(run, purpose)?;
+        let trained_on = run.join(TRAINED_ON);
         let trained_on: TrainedOn = std::fs::read(&trained_on)
             .map_err(anyhow::Error::from)
             .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
-            .with_context(|| {
-                let run = folder.path().display();
-                format!("{}: cannot be read; start a new run with --pretrained {run}", trained_on.display())
-            })?;
+            .with_context(|| format!("{}: cannot be read; {}", trained_on.display(), purpose.way_out(run)))?;
         let total = rows.len();
         let (mut images, mut found) = by_content(dataset, config);
         let mut missing = Vec::new();
@@ -93,13 +107,14 @@ impl RunData {
         }
         let new = found.rest();
         if !missing.is_empty() {
-            bail!(gone(folder.path(), &missing, &new, total));
+            bail!(gone((run, purpose), &missing, &new, total));
         }
         let remark = format!(
-            "warning: {} images of {} are new since the run began and are not used: {}; a new run would use them",
+            "warning: {} images of {} are new since the run began and are not used: {}; a new run would use them{}",
             new.len(),
             config.data,
-            first_few(&new)
+            first_few(&new),
+            if purpose == Purpose::Repeat { ", one without --config" } else { "" }
         );
         let remarks = if new.is_empty() { Vec::new() } else { vec![remark] };
         Ok(Self { images, trained_on, remarks })
@@ -129,38 +144,53 @@ impl RunData {
     }
 }
 
-/// What is said of images that are trained on and were to be measured, too.
-fn shared(left_out: &[(Split, String)]) -> Option<String> {
-    let count = |split| left_out.iter().filter(|(of, _)| *of == split).count();
-    let names = left_out.iter().map(|(_, name)| name);
-    (!left_out.is_empty()).then(|| {
+impl Purpose {
+    /// The option that asks for it.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Resume => "--resume",
+            Self::Repeat => "--config",
+        }
+    }
+
+    /// What else can be done.
+    fn way_out(self, run: &Path) -> String {
+        match self {
+            Self::Resume => {
+                format!("start a new run with --pretrained {} to keep what it has learned", run.display())
+            }
+            Self::Repeat => "start a new run without --config".to_owned(),
+        }
+    }
+}
+
+/// What is said of classes with fewer different images than there are folds.
+fn uneven(lacking: &[String]) -> Option<String> {
+    (!lacking.is_empty()).then(|| {
         format!(
-            "warning: {} validation and {} test images are also trained on and do not count: {}",
-            count(Split::Val),
-            count(Split::Test),
-            first_few(names)
+            "warning: {} classes have fewer different images than there are folds, so some folds measure none of theirs: {}",
+            lacking.len(),
+            first_few(lacking)
         )
     })
 }
 
-fn read(folder: &RunFolder) -> Result<Vec<Row>> {
-    let file = folder.path().join(IMAGES);
+fn read(run: &Path, purpose: Purpose) -> Result<Vec<Row>> {
+    let file = run.join(IMAGES);
     if !file.is_file() {
-        let run = folder.path().display();
         bail!(
-            "--resume {run}: the folder holds no file {IMAGES}: it was removed, or an earlier version started the run. Which images \
-             were held out is not known: start a new run with --pretrained {run} to keep what it has learned"
+            "{} {}: the folder holds no file {IMAGES}: it was removed, or an earlier version started the run. Which images \
+             were held out is not known: {}",
+            purpose.option(),
+            run.display(),
+            purpose.way_out(run)
         );
     }
     let rows = csv::Reader::from_path(&file).map(|reader| reader.into_deserialize().collect());
     let rows: Result<Vec<Row>, csv::Error> = rows.and_then(|rows| rows);
     let rows = rows.with_context(|| format!("{}: cannot be read", file.display()))?;
     if rows.is_empty() {
-        let run = folder.path().display();
-        bail!(
-            "{}: lists no images, so it is damaged: start a new run with --pretrained {run}",
-            file.display()
-        );
+        bail!("{}: lists no images, so it is damaged: {}", file.display(), purpose.way_out(run));
     }
     Ok(rows)
 }
@@ -217,7 +247,7 @@ fn place(name: &str) -> &str {
 }
 
 /// The message for a run whose images are not all there.
-fn gone(run: &Path, missing: &[String], new: &[String], total: usize) -> String {
+fn gone((run, purpose): (&Path, Purpose), missing: &[String], new: &[String], total: usize) -> String {
     let new: HashSet<&str> = new.iter().map(|name| place(name)).collect();
     let (changed, gone): (Vec<&String>, Vec<&String>) =
         missing.iter().partition(|path| new.contains(place(path)));
@@ -226,10 +256,11 @@ fn gone(run: &Path, missing: &[String], new: &[String], total: usize) -> String 
     };
     let parts: Vec<String> =
         [part(changed, "have changed"), part(gone, "are gone")].into_iter().flatten().collect();
-    let run = run.display();
     format!(
-        "--resume {run}: of the {total} images of the run, {}: put them back as they were, or start a new run with \
-         --pretrained {run} to keep what it has learned",
-        parts.join(" and ")
+        "{} {}: of the {total} images of the run, {}: put them back as they were, or {}",
+        purpose.option(),
+        run.display(),
+        parts.join(" and "),
+        purpose.way_out(run)
     )
 }

@@ -7,73 +7,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
-use vitrine_datasets::{DecodeLimits, Preprocessing, Split};
-use vitrine_models::{ModelConfig, VisionTransformer};
+use vitrine_datasets::Split;
+use vitrine_models::VisionTransformer;
 
-use super::checkpoint::{self, AskedLength, FOLDER, checksum};
-use super::file_names::{CONFIG, IMAGES, METRICS, REPORT, RESULTS, TRAINED_ON};
+use super::checkpoint::{self, AskedLength, FOLDER};
+use super::file_names::{CONFIG, METRICS, REPORT, RESULTS};
+use super::fixed::fixed;
 use super::history::EpochRow;
 use super::leftovers::{is_unsaved_run, remove_begun, remove_temporary};
 use super::lock::RunLock;
-use super::place::outside;
+use super::place::{first_free, outside};
+use super::run_config::RunConfig;
 use crate::evaluate::Metrics;
 use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::output::note;
 use crate::recipe::Recipe;
 use crate::weights_file::Precision;
-
-/// Everything a run was decided to be: `config.toml`, from which it can be repeated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunConfig {
-    /// The program that wrote it, with its version.
-    pub program: String,
-    /// Data set name or path, as `vitrine train` took it.
-    pub data: String,
-    /// The same path from the root on, where it is a path: the run can be resumed from any folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_path: Option<PathBuf>,
-    /// Where named data sets are kept.
-    pub data_dir: PathBuf,
-    /// Share of the training images that is split off where the data set has no validation split.
-    pub val_fraction: f64,
-    /// From which everything random comes.
-    pub seed: u64,
-    /// The `--model` that was chosen, for titles.
-    pub model_name: String,
-    /// The weights that training began with, as `--pretrained` named them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pretrained: Option<String>,
-    /// The most bytes of an image file, where it is not the usual number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_file_size: Option<u64>,
-    /// Class names, in the order of the logits.
-    pub classes: Vec<String>,
-    /// The architecture.
-    pub model: ModelConfig,
-    /// What is done to every image.
-    pub preprocessing: Preprocessing,
-    /// How it is trained.
-    pub recipe: Recipe,
-}
-
-impl RunConfig {
-    /// Checks every number and what belongs together, before anything is made of it.
-    ///
-    /// # Errors
-    /// Names the key, its value and what is allowed.
-    pub fn validate(&self) -> Result<()> {
-        model_file::check_together(&self.model, &self.classes, &self.preprocessing)?;
-        self.recipe.validate()
-    }
-
-    /// What decoding an image may cost.
-    pub fn limits(&self) -> DecodeLimits {
-        DecodeLimits::default().with_max_file_bytes(self.max_file_size)
-    }
-}
 
 /// The paths of a run, and what may be done with them. No other program writes into it meanwhile.
 #[derive(Clone, Debug)]
@@ -89,15 +39,20 @@ impl RunFolder {
     /// When `output` is there and not empty, or cannot be made.
     pub fn create(output: Option<&Path>, config: &RunConfig, data_name: &str) -> Result<Self> {
         config.validate()?;
+        // Both, as a run may be repeated from another folder than the one in which its data set was named.
+        let path = config.data_path.as_ref().map(|path| path.display().to_string());
+        let check = |run: &Path| {
+            [Some(&config.data), path.as_ref()].into_iter().flatten().try_for_each(|data| outside(data, run))
+        };
         let folder = match output {
             Some(path) => {
-                outside(&config.data, path)?;
+                check(path)?;
                 Self::chosen(path)?
             }
             None => {
                 let stem = Path::new("runs").join(format!("{data_name}-{}", config.model_name));
-                outside(&config.data, &stem)?;
-                Self::first_free(&stem)?
+                check(&stem)?;
+                Self::locked(&first_free(&stem)?)?
             }
         };
         if let Err(error) = folder.write_config(config) {
@@ -131,24 +86,6 @@ impl RunFolder {
         Self::locked(path)
     }
 
-    /// The first folder `STEM-N` that nobody else has, not even a program that looks for one at the same moment.
-    fn first_free(stem: &Path) -> Result<Self> {
-        if let Some(parent) = stem.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("{}: cannot be created", parent.display()))?;
-        }
-        for number in 1.. {
-            let path = PathBuf::from(format!("{}-{number}", stem.display()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Self::locked(&path),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("{}: cannot be created", path.display()));
-                }
-            }
-        }
-        bail!("{}-N: every number is taken; choose a folder with --output", stem.display())
-    }
-
     fn locked(path: &Path) -> Result<Self> {
         let folder = Self { path: path.to_owned(), _lock: Arc::new(RunLock::take(path)?) };
         remove_temporary(path)?;
@@ -165,58 +102,12 @@ impl RunFolder {
         }
     }
 
-    /// Checksums of what a run is begun with and keeps, by file: the images with their splits, what was trained on, and `config.toml`
-    /// but for the run's length and the places where its data are.
+    /// What the run is begun with and keeps: checksums by file.
     ///
     /// # Errors
     /// When a file cannot be read.
     pub fn fixed(&self) -> Result<BTreeMap<String, String>> {
-        let mut config: toml::Table = toml::from_str(&read_text(&self.path.join(CONFIG))?)?;
-        for key in ["data", "data_path", "data_dir", "max_file_size"] {
-            config.remove(key);
-        }
-        if let Some(recipe) = config.get_mut("recipe").and_then(toml::Value::as_table_mut) {
-            for key in ["epochs", "time_seconds"] {
-                recipe.remove(key);
-            }
-        }
-        let mut fixed = BTreeMap::from([(CONFIG.to_owned(), checksum(toml::to_string(&config)?.as_bytes()))]);
-        for name in [IMAGES, TRAINED_ON] {
-            let path = self.path.join(name);
-            match fs::read(&path) {
-                Ok(content) => _ = fixed.insert(name.to_owned(), checksum(&content)),
-                // Who reads it says that it is missing.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("{}: cannot be read", path.display()));
-                }
-            }
-        }
-        Ok(fixed)
-    }
-
-    /// Checks that what the run was begun with is still what it was.
-    ///
-    /// # Errors
-    /// Names the file that was changed, and the way out.
-    pub fn check_fixed(&self, written: &BTreeMap<String, String>) -> Result<()> {
-        if written.is_empty() {
-            return Ok(());
-        }
-        let found = self.fixed()?;
-        let changed = |name: &String| found.get(name).is_some_and(|checksum| *checksum != written[name]);
-        let Some(name) = written.keys().find(|name| changed(name)) else { return Ok(()) };
-        let but = if name == CONFIG {
-            "; only its length (--epochs, --time) and the location of its data may change"
-        } else {
-            ""
-        };
-        bail!(
-            "{file}: was damaged or changed since the run began{but}: put back what was there, or start a new run with \
-             --pretrained {run} to keep what its best model has learned",
-            file = self.path.join(name).display(),
-            run = self.path.display()
-        )
+        fixed(&self.path)
     }
 
     /// The folder of a run that was begun, and its configuration.
@@ -239,9 +130,7 @@ impl RunFolder {
                 bail!("{}: a folder is where the run writes a file: move it away", file.display());
             }
         }
-        let read = || -> Result<RunConfig> { Ok(toml::from_str(&read_text(&file)?)?) };
-        let config = read().with_context(|| file.display().to_string())?;
-        config.validate().with_context(|| file.display().to_string())?;
+        let config = RunConfig::read(&file)?;
         Ok((folder, config))
     }
 
@@ -253,6 +142,16 @@ impl RunFolder {
     /// The best model so far.
     pub fn model(&self) -> PathBuf {
         self.path.join(FILE_NAME)
+    }
+
+    /// The result of each split, where the run is finished.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn results(path: &Path) -> Result<BTreeMap<Split, Metrics>> {
+        let file = path.join(RESULTS);
+        let read = || -> Result<_> { Ok(serde_json::from_slice(&fs::read(&file)?)?) };
+        read().with_context(|| format!("{}: cannot be read", file.display()))
     }
 
     /// The report.
@@ -275,6 +174,8 @@ impl RunFolder {
         let stated =
             config.get_mut("recipe").and_then(toml::Value::as_table_mut).context("it has no recipe")?;
         let length = AskedLength::from(recipe);
+        let number = |key: &str| stated.get(key).cloned();
+        let before = [number("epochs"), number("time_seconds")];
         let numbers = [
             ("epochs", length.epochs.map(toml::Value::try_from).transpose()?),
             ("time_seconds", length.seconds.map(toml::Value::from)),
@@ -284,6 +185,9 @@ impl RunFolder {
                 Some(value) => _ = stated.insert(key.to_owned(), value),
                 None => _ = stated.remove(key),
             }
+        }
+        if before != [stated.get("epochs").cloned(), stated.get("time_seconds").cloned()] {
+            config.insert("lengthened".to_owned(), true.into());
         }
         write_atomically(&path, toml::to_string(&config)?.as_bytes())
     }
@@ -343,7 +247,7 @@ impl RunFolder {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::recipe::Recipe;
+    use crate::train::fixed::check_fixed;
 
     #[test]
     fn a_new_length_changes_nothing_else_of_what_an_earlier_version_wrote() {
@@ -362,6 +266,7 @@ mod tests {
         assert_eq!(recipe["time_seconds"].as_float(), Some(90.0));
         assert!(!recipe.contains_key("epochs") && !recipe.contains_key("optimizer"), "{recipe:?}");
         assert_eq!(folder.fixed().unwrap(), before);
-        folder.check_fixed(&before).unwrap();
+        check_fixed(folder.path(), &before).unwrap();
+        assert_eq!(config["lengthened"].as_bool(), Some(true));
     }
 }

@@ -1,4 +1,4 @@
-//! The learning rate over a run: linear warm-up, then half a cosine (Loshchilov & Hutter 2017).
+//! What changes over a run: the learning rate, with a linear warm-up and then half a cosine (Loshchilov & Hutter 2017), and mixing.
 
 use crate::recipe::Recipe;
 
@@ -20,6 +20,11 @@ impl Length {
     }
 }
 
+/// The share of the rest of a run that is done, where the rest began after the share `before` of the whole.
+pub fn rest(done: f64, before: f64) -> f64 {
+    ((done - before) / (1.0 - before).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+}
+
 /// The learning rate when `done` of the run (0 to 1) lies behind.
 pub fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
     if done < recipe.warmup {
@@ -29,6 +34,21 @@ pub fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
     let rest = ((done - recipe.warmup) / (1.0 - recipe.warmup)).min(1.0);
     let cosine = 0.5 * (1.0 + (std::f64::consts::PI * rest).cos());
     recipe.learning_rate * (recipe.final_learning_rate + (1.0 - recipe.final_learning_rate) * cosine)
+}
+
+/// How many of an epoch's batches, from the first on, are mixed by mixup and CutMix. A clock that ends the run counts from epoch to
+/// epoch: `seconds` is its time at the beginning of this one.
+pub fn mixed_batches(recipe: &Recipe, epoch: usize, batches: usize, seconds: f64) -> usize {
+    let until = recipe.augmentation.mix_until;
+    if until >= 1.0 {
+        return batches;
+    }
+    if recipe.time_seconds.is_some_and(|total| seconds >= until * total) {
+        return 0;
+    }
+    let Some(epochs) = recipe.epochs else { return batches };
+    let mixed = (until * epochs as f64 - epoch as f64) * batches as f64;
+    mixed.round().clamp(0.0, batches as f64) as usize
 }
 
 #[cfg(test)]
@@ -45,6 +65,32 @@ mod tests {
         close(learning_rate(&recipe, 0.6), 0.1 * (0.01 + 0.99 * 0.5));
         close(learning_rate(&recipe, 1.0), 0.001);
         assert!(learning_rate(&recipe, 0.0) > 0.0);
+    }
+
+    #[test]
+    fn the_rest_of_a_run_goes_from_0_to_1_and_that_of_a_whole_run_is_the_run() {
+        assert_eq!([0.25, 0.625, 1.0].map(|done| rest(done, 0.25)), [0.0, 0.5, 1.0]);
+        assert_eq!(rest(0.1 + 0.2, 0.0), 0.1 + 0.2);
+        assert_eq!(rest(1.0, 1.0), 0.0);
+    }
+
+    #[test]
+    fn mixing_stops_at_its_share_of_the_run() {
+        let recipe = |mix_until, epochs, time_seconds| {
+            let augmentation = vitrine_datasets::Augmentation { mix_until, ..Default::default() };
+            Recipe { epochs, time_seconds, augmentation, ..Recipe::default() }
+        };
+        let by_epochs = recipe(0.9, Some(5), None);
+        let mixed = |epoch| mixed_batches(&by_epochs, epoch, 10, 0.0);
+        assert_eq!([0, 3, 4, 5].map(mixed), [10, 10, 5, 0]);
+        assert_eq!(mixed_batches(&recipe(1.0, Some(5), None), 4, 10, 0.0), 10);
+        let by_clock = recipe(0.5, None, Some(60.0));
+        assert_eq!([29.0, 30.0].map(|seconds| mixed_batches(&by_clock, 7, 10, seconds)), [10, 0]);
+        assert_eq!(
+            mixed_batches(&recipe(0.5, Some(4), Some(60.0)), 3, 10, 1.0),
+            0,
+            "what comes first counts"
+        );
     }
 
     #[test]

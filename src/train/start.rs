@@ -7,7 +7,8 @@ use vitrine_models::weights::{self, NamedTensor};
 
 use super::checkpoint::{self, Progress, State};
 use super::learner::Learner;
-use super::run_folder::{RunConfig, RunFolder};
+use super::run_config::RunConfig;
+use super::run_folder::RunFolder;
 use crate::import::head_of;
 use crate::seed::{Stream, stream};
 
@@ -30,7 +31,22 @@ impl Start {
 
     /// The state that the run begins with.
     pub(super) fn state(self, config: &RunConfig, folder: &RunFolder, device: &Device) -> Result<State> {
-        device.seed(stream(config.seed, Stream::Initialization, 0));
+        let is_new = self.is_new();
+        let fresh = State { learner: self.learner(config, 0, device)?, progress: Progress::default() };
+        let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
+        state.progress.set_length(&config.recipe);
+        if is_new {
+            state.progress.fixed = folder.fixed()?;
+        }
+        if let (Some(freeze), false) = (config.recipe.freeze, is_new) {
+            state.learner.freeze(freeze);
+        }
+        Ok(state)
+    }
+
+    /// What learns, in an attempt after so many others: fresh parameters are drawn anew in each.
+    pub(super) fn learner(self, config: &RunConfig, given_up: usize, device: &Device) -> Result<Learner> {
+        device.seed(stream(config.seed, Stream::Initialization, given_up as u64));
         let model = config.model.init(&device.clone().autodiff())?;
         model.initialize();
         let is_new = self.is_new();
@@ -38,16 +54,11 @@ impl Start {
             Self::Pretrained(tensors) => filled(model, tensors)?,
             Self::Fresh | Self::Resumed => model,
         };
-        let fresh = State { learner: Learner::new(model, &config.recipe), progress: Progress::default() };
-        let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
-        state.progress.set_length(&config.recipe);
-        if is_new {
-            state.progress.fixed = folder.fixed()?;
+        let mut learner = Learner::new(model, &config.recipe);
+        if let (Some(freeze), true) = (config.recipe.freeze, is_new) {
+            learner.freeze(freeze);
         }
-        if let Some(freeze) = config.recipe.freeze {
-            state.learner.freeze(freeze);
-        }
-        Ok(state)
+        Ok(learner)
     }
 }
 

@@ -1,28 +1,35 @@
 //! The training loop.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{Batch, Dataset, Loader, LoaderConfig, Sample, Split};
+use vitrine_datasets::{BadFile, Batch, Dataset, Loader, Sample, Split};
 
+use super::at_chance::{AtChance, Moment};
+use super::attempt;
 use super::bad_files::BadFiles;
+use super::best;
 use super::checkpoint::{self, Progress, State};
 use super::history::EpochRow;
+use super::loaders::loader;
 use super::progress::{EpochBar, RunClock, epoch_line};
+use super::run_config::RunConfig;
 use super::run_data::RunData;
-use super::run_folder::{RunConfig, RunFolder};
-use super::schedule::{Length, learning_rate};
+use super::run_folder::RunFolder;
+use super::schedule::{Length, learning_rate, mixed_batches};
 use super::session::Session;
 use super::start::Start;
 use super::{interrupt, threads as run_threads};
 use crate::evaluate::{self, Metrics};
-use crate::memory;
 use crate::model_file::{ModelCard, Validation};
 use crate::output::note;
 use crate::recipe::Recipe;
 use crate::seed::{Stream, stream};
 use crate::trained_on::TrainedOn;
+
+mod again;
 
 /// Losses are read back from the device after this many batches, or sooner where somebody watches.
 const READ_BACK: usize = 16;
@@ -41,8 +48,12 @@ pub enum Outcome {
 /// A run in memory: model, data, optimizer, and the folder it writes to.
 pub struct Trainer {
     config: RunConfig,
+    /// That of the configuration, or a gentler one after attempts that learned nothing.
+    recipe: Recipe,
     folder: RunFolder,
     device: Device,
+    images: Arc<[Sample]>,
+    threads: usize,
     train: Loader,
     val: Loader,
     train_samples: usize,
@@ -50,6 +61,16 @@ pub struct Trainer {
     state: State,
     bad_files: BadFiles,
     session: Session,
+}
+
+/// How an epoch ended.
+enum Epoch {
+    /// All of its batches are done, or the time is up.
+    Done,
+    /// The user asked to stop; the state is saved.
+    Interrupted,
+    /// The attempt learns nothing.
+    AtChance(AtChance),
 }
 
 /// Results still on the device.
@@ -74,37 +95,22 @@ impl Trainer {
         start: Start,
     ) -> Result<Self> {
         let Dataset { train, val, .. } = data.dataset();
-        let count = train.len();
-        let loader = |samples: Vec<Sample>, train: bool| {
-            let recipe = &config.recipe;
-            Loader::new(
-                samples.into(),
-                LoaderConfig {
-                    batch_size: recipe.batch_size,
-                    seed: stream(config.seed, Stream::Augmentation, 0),
-                    threads,
-                    prefetch: 4,
-                    preprocessing: config.preprocessing.clone(),
-                    augmentation: train.then(|| recipe.augmentation.clone()),
-                    label_smoothing: if train { recipe.label_smoothing } else { 0.0 },
-                    classes: config.classes.len(),
-                    limits: config.limits(),
-                    cache_bytes: memory::for_cache(),
-                },
-            )
-        };
-        let (train, val) = (loader(train, true)?, loader(val, false)?);
+        let images: Arc<[Sample]> = train.into();
         let is_new = start.is_new();
         let mut state = start.state(&config, &folder, device)?;
         run_threads::change(&mut state.progress, threads);
+        let recipe = attempt::recipe_after(state.progress.given_up.len(), &config.recipe);
         let mut trainer = Self {
             session: Session::new(state.progress.seconds),
+            train: loader(&config, Arc::clone(&images), Some(&recipe), threads)?,
+            val: loader(&config, val.into(), None, threads)?,
             config,
+            recipe,
             folder,
             device: device.clone(),
-            train,
-            val,
-            train_samples: count,
+            train_samples: images.len(),
+            images,
+            threads,
             trained_on: data.trained_on.clone(),
             bad_files: BadFiles::default(),
             state,
@@ -131,14 +137,19 @@ impl Trainer {
         &self.state.progress
     }
 
-    /// Trains until the run ends or the user stops it.
+    /// Trains until the run ends or the user stops it. `again` gives the start once more, for another attempt.
     ///
     /// # Errors
     /// When the loss is no longer a number, too many images are unreadable, or the disk refuses.
-    pub fn run(&mut self) -> Result<Outcome> {
+    pub fn run(&mut self, again: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
         while !self.is_over() {
-            if !self.epoch()? {
-                return Ok(Outcome::Interrupted);
+            match self.epoch()? {
+                Epoch::Done => {}
+                Epoch::Interrupted => return Ok(Outcome::Interrupted),
+                Epoch::AtChance(found) => {
+                    self.begin_again(found, again)?;
+                    continue;
+                }
             }
             let patience = self.config.recipe.patience;
             if patience > 0 && self.state.progress.stale_epochs >= patience {
@@ -164,8 +175,8 @@ impl Trainer {
         self.state.progress.finished || (self.done() >= 1.0 && self.state.progress.batch == 0)
     }
 
-    /// One epoch from where it stands, with validation at its end; false when the user stopped it.
-    fn epoch(&mut self) -> Result<bool> {
+    /// One epoch from where it stands, with validation at its end.
+    fn epoch(&mut self) -> Result<Epoch> {
         let (epoch, first_batch) = (self.state.progress.epoch, self.state.progress.batch);
         let seen = (first_batch * self.config.recipe.batch_size).min(self.train_samples);
         let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.run_clock());
@@ -173,10 +184,11 @@ impl Trainer {
         let batches = self.train_samples.div_ceil(self.config.recipe.batch_size);
         let (mut waiting_batches, mut waiting_samples) = (0, 0);
         let mut pending = Pending::default();
-        for batch in self.train.epoch(epoch, first_batch) {
+        let mixed = mixed_batches(&self.config.recipe, epoch, batches, self.session.run_seconds());
+        for batch in self.train.epoch_mixing(epoch, first_batch, mixed) {
             let mut batch = batch?;
             self.state.progress.batch += 1;
-            self.state.progress.running.bad.append(&mut batch.skipped);
+            note_new(&mut self.state.progress.running.bad, std::mem::take(&mut batch.skipped));
             let last = self.state.progress.batch >= batches;
             if batch.size > 0 {
                 waiting_samples += batch.size;
@@ -186,16 +198,20 @@ impl Trainer {
             if !last && waiting_batches < self.config.recipe.accumulate {
                 continue;
             }
-            self.update();
+            let found = self.update(&mut pending)?;
             let samples = std::mem::take(&mut waiting_samples);
             waiting_batches = 0;
             if bar.is_visible() || pending.losses.len() >= READ_BACK || last {
                 self.read_back(&mut pending)?;
                 self.show(&bar, samples);
             }
+            if let Some(found) = found {
+                bar.finish();
+                return Ok(Epoch::AtChance(found));
+            }
             if !self.after_update(&mut pending)? {
                 bar.finish();
-                return Ok(false);
+                return Ok(Epoch::Interrupted);
             }
             if self.config.recipe.time_seconds.is_some() && self.done() >= 1.0 {
                 break;
@@ -204,7 +220,7 @@ impl Trainer {
         self.read_back(&mut pending)?;
         bar.finish();
         self.end_epoch()?;
-        Ok(true)
+        Ok(Epoch::Done)
     }
 
     /// Interruption and checkpoints between two updates; false when the user asked to stop.
@@ -225,22 +241,36 @@ impl Trainer {
         let device = self.device.clone().autodiff();
         let images = evaluate::images(&mut batch, &self.config.preprocessing, &device);
         let classes = self.config.classes.len();
+        self.state.progress.watch.saw_targets(&batch.targets, classes);
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
-        let result = self.state.learner.backward(&self.config.recipe, images, targets, seed);
+        let result = self.state.learner.backward(&self.recipe, images, targets, seed);
         pending.losses.push(result.loss);
         pending.correct.push(result.correct);
         pending.sizes.push(batch.size);
         self.session.trained_on(batch.size);
     }
 
-    /// One update with the gradients of the batches since the last one, if any of them had images.
-    fn update(&mut self) {
-        let recipe = &self.config.recipe;
+    /// One update with the gradients of the batches since the last one, if any of them had images. Says something if the attempt is found
+    /// to learn nothing.
+    fn update(&mut self, pending: &mut Pending) -> Result<Option<AtChance>> {
         let updates = self.state.progress.updates + 1;
-        let rate = learning_rate(recipe, self.length().done(updates, self.session.run_seconds()));
-        if self.state.learner.update(recipe, rate, updates) {
-            self.state.progress.updates = updates;
+        let rate = learning_rate(&self.recipe, self.attempt_done(updates));
+        let of_attempt = self.state.progress.attempt_updates() + 1;
+        if !self.state.learner.update(&self.recipe, rate, of_attempt) {
+            return Ok(None);
         }
+        self.state.progress.updates = updates;
+        if !self.state.progress.watch.saw_update(of_attempt) {
+            return Ok(None);
+        }
+        self.read_back(pending)?;
+        let moment = Moment {
+            updates: of_attempt,
+            attempt: self.attempt_done(updates),
+            run: self.done(),
+            warmup: self.recipe.warmup,
+        };
+        Ok(self.state.progress.watch.judge(moment))
     }
 
     /// Adds what the device has computed to the sums of the epoch.
@@ -266,6 +296,7 @@ impl Trainer {
                     &self.config.recipe,
                 ));
             }
+            self.state.progress.watch.saw_result(f64::from(loss), correct as u64, size);
             running.loss += f64::from(loss) * size as f64;
             running.correct += correct as u64;
             running.samples += size as u64;
@@ -304,8 +335,9 @@ impl Trainer {
             evaluate::predict(&model, &self.val, &self.config.preprocessing, classes.len(), &self.device)?;
         self.bad_files.judge(limit, Split::Val, &predicted.bad, self.val.len())?;
         self.session.validated_since(start);
-        let Metrics { samples, loss: val_loss, top1: val_top1, .. } =
-            Metrics::compute(&predicted.predictions, classes);
+        let metrics = Metrics::compute(&predicted.predictions, classes);
+        let (val_loss, val_top1) = (metrics.loss, metrics.top1);
+        let (macro_f1, balanced_accuracy) = (Some(metrics.macro_f1), Some(metrics.balanced_accuracy()));
         if !val_loss.is_finite() {
             let epoch = self.state.progress.epoch + 1;
             return Err(diverged(epoch, "validation loss", val_loss, &self.config.recipe));
@@ -313,13 +345,26 @@ impl Trainer {
         let progress = &mut self.state.progress;
         progress.epoch += 1;
         progress.batch = 0;
-        let is_best = progress.best.as_ref().is_none_or(|best| better((val_top1, val_loss), best));
-        let validation = Validation { epoch: progress.epoch, samples, loss: val_loss, top1: val_top1 };
-        if is_best {
-            progress.stale_epochs = 0;
-            progress.best = Some(validation.clone());
+        let validation = Validation {
+            epoch: progress.epoch,
+            samples: metrics.samples,
+            loss: val_loss,
+            top1: val_top1,
+            macro_f1,
+            balanced_accuracy,
+        };
+        let metric = self.recipe.metric;
+        let before = progress.best.as_ref().map(|kept| best::score(metric, kept));
+        progress.highest = progress.highest.or(before);
+        let verdict = best::judge(metric, &validation, progress.highest);
+        if verdict.is_highest {
+            (progress.stale_epochs, progress.highest) = (0, Some(best::score(metric, &validation)));
         } else {
             progress.stale_epochs += 1;
+        }
+        let is_best = verdict.is_kept;
+        if is_best {
+            progress.best = Some(validation.clone());
         }
         let row = EpochRow {
             epoch: progress.epoch,
@@ -331,11 +376,13 @@ impl Trainer {
             val_loss: Some(val_loss),
             val_top1: Some(val_top1),
             images_per_second,
+            val_macro_f1: macro_f1,
+            val_balanced_accuracy: balanced_accuracy,
         };
-        let rate = learning_rate(&self.config.recipe, self.done());
+        let rate = learning_rate(&self.recipe, self.attempt_done(self.state.progress.updates));
         self.state.progress.history.push(EpochRow { learning_rate: rate, ..row });
         if let Some(row) = self.state.progress.history.last() {
-            note!("{}", epoch_line(row, self.config.recipe.epochs, is_best));
+            note!("{}", epoch_line(row, &self.recipe, verdict));
         }
         if is_best {
             self.folder.write_model(&self.card(validation), &model)?;
@@ -354,7 +401,7 @@ impl Trainer {
         card.pretrained.clone_from(&config.pretrained);
         card.data = Some(config.data.clone());
         card.trained_on = Some(self.trained_on.clone());
-        card.recipe = Some(config.recipe.clone());
+        card.recipe = Some(self.recipe.clone());
         card.validation = Some(validation);
         card
     }
@@ -383,9 +430,13 @@ impl Trainer {
     }
 }
 
-/// Whether a validation beats the best one: more right, or as many with a lower loss.
-fn better((top1, loss): (f64, f64), best: &Validation) -> bool {
-    top1 > best.top1 || (top1 == best.top1 && loss < best.loss)
+/// Adds the files that are not known to be unreadable yet: balanced epochs draw an image more than once.
+fn note_new(known: &mut Vec<BadFile>, found: Vec<BadFile>) {
+    for bad in found {
+        if !known.contains(&bad) {
+            known.push(bad);
+        }
+    }
 }
 
 /// What to say of numbers that are none.

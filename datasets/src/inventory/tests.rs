@@ -163,3 +163,25 @@ fn copies_of_a_file_are_in_one_split() {
     let [train, val] = before;
     assert!(train.is_disjoint(&val));
 }
+
+#[test]
+fn every_image_is_held_out_by_one_fold() {
+    let rows: Vec<(usize, u64)> = (0..50).map(|seed| (usize::from(seed >= 40), seed)).collect();
+    let mut held_out = Vec::new();
+    for number in 1..=3 {
+        let mut inventory = inventory([&rows, &[], &[(0, 900)]]);
+        assert!(inventory.hold_out_fold(Fold { number, of: 3 }, 7).is_empty());
+        let val = seeds(&inventory, Split::Val);
+        assert_eq!(seeds(&inventory, Split::Train).len() + val.len(), 50);
+        assert!((3..=4).contains(&val.iter().filter(|&&seed| seed >= 40).count()), "{val:?}");
+        held_out.extend(val);
+    }
+    held_out.sort_unstable();
+    assert_eq!(held_out, (0..50).collect::<Vec<u64>>());
+}
+
+#[test]
+fn classes_that_some_folds_lack_are_named() {
+    let mut inventory = inventory([&[(0, 1), (0, 2), (1, 3), (1, 4), (1, 5)], &[], &[]]);
+    assert_eq!(inventory.hold_out_fold(Fold { number: 1, of: 3 }, 0), ["a"]);
+}

@@ -5,9 +5,10 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::Interpolation;
+use super::auto_augment::AutoAugment;
 use super::rand_augment::RandAugment;
-use super::{color, geometry};
+use super::{Interpolation, Preprocessing};
+use super::{color, geometry, trivial_augment};
 use crate::Image;
 
 /// Random changes to the images of training; every value's zero leaves its part out.
@@ -21,6 +22,9 @@ pub struct Augmentation {
     pub crop: Crop,
     /// Probability of a mirrored image: 0 to 1.
     pub horizontal_flip: f64,
+    /// An image that is mirrored in an epoch is not in the next, and the other way round; the first epoch draws
+    /// (Jordan 2024, [arXiv:2404.00498](https://arxiv.org/abs/2404.00498), section 3.6).
+    pub alternate_flips: bool,
     /// Largest rotation, in degrees either way: 0 to 180. What comes in from outside is gray (128).
     pub rotation: f64,
     /// Strength s of torchvision's `ColorJitter`: the factor lies between max(0, 1 - s) and 1 + s. 0 or more.
@@ -33,14 +37,41 @@ pub struct Augmentation {
     pub hue: f64,
     /// Random operations of random strength ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)).
     pub rand_augment: Option<RandAugment>,
+    /// In its place, pairs of operations that were found by a search.
+    pub auto_augment: Option<AutoAugment>,
+    /// In its place, one random operation of random strength: TrivialAugment in its wide space
+    /// ([arXiv:2103.10158](https://arxiv.org/abs/2103.10158)).
+    pub trivial_augment: bool,
+    /// How often a batch has each of its images, each time augmented anew
+    /// ([arXiv:1901.09335](https://arxiv.org/abs/1901.09335)): 1 to 16. An epoch keeps its number of samples, so it has
+    /// only one of so many images.
+    pub repeats: usize,
     /// Probability that a rectangle becomes noise ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)): 0 to 1.
     pub random_erasing: f64,
     /// Alpha of mixup ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)): 0 (off) or more.
     pub mixup: f64,
     /// Alpha of CutMix ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)): 0 (off) or more.
     pub cutmix: f64,
-    /// Share of the batches that mixup or CutMix works on: above 0 and at most 1; 1 where neither is on.
+    /// Share of the batches, or of what `mix_mode` says, that mixup or CutMix works on: above 0 and at most 1; 1 where
+    /// neither is on.
     pub mix_probability: f64,
+    /// What has a draw of its own in mixup and CutMix.
+    pub mix_mode: MixMode,
+    /// Share of the run after which mixup and CutMix stop: above 0 and at most 1.
+    pub mix_until: f64,
+}
+
+/// What shares a draw of whether to mix, how, and how much: timm's `mixup_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MixMode {
+    /// All images of a batch.
+    #[default]
+    Batch,
+    /// Two images that are mixed with each other.
+    Pair,
+    /// Nothing: each image has its own.
+    Elem,
 }
 
 /// Which part of an image training sees.
@@ -50,32 +81,23 @@ pub enum Crop {
     /// The part that evaluation sees.
     #[default]
     None,
-    /// That part, moved by up to so many pixels each way; what comes in is black (torchvision's
-    /// `RandomCrop(padding)`).
+    /// That part, moved by up to so many pixels each way (torchvision's `RandomCrop(padding)`).
     Pad {
         /// Largest shift in pixels of the model's input.
         pixels: u32,
+        /// Whether what comes in is the image's own edge in a mirror (torchvision's `padding_mode="reflect"`) rather than black.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reflect: bool,
     },
-    /// A random rectangle, scaled to the model's size (torchvision's `RandomResizedCrop`, from
+    /// A random rectangle of the original image, scaled to the model's size (torchvision's `RandomResizedCrop`, from
     /// [arXiv:1409.4842](https://arxiv.org/abs/1409.4842)).
     Resized {
         /// Smallest and largest share of the image's area: above 0 and at most 1.
         scale: [f64; 2],
-        /// Smallest and largest width / height of the rectangle: above 0.
+        /// Smallest and largest width / height of the rectangle: above 0. Where evaluation squashes or pads images, relative to
+        /// the image's own, so that a part is squashed or padded as the whole is.
         ratio: [f64; 2],
     },
-}
-
-/// A value of an [`Augmentation`] that is out of its range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("augmentation: `{key}` is {value}: {allowed} is needed")]
-pub struct InvalidAugmentation {
-    /// The key, with a dot before keys of a nested part.
-    pub key: &'static str,
-    /// What it is.
-    pub value: String,
-    /// What it may be.
-    pub allowed: &'static str,
 }
 
 impl Default for Augmentation {
@@ -90,16 +112,22 @@ impl Augmentation {
         Self {
             crop: Crop::None,
             horizontal_flip: 0.0,
+            alternate_flips: false,
             rotation: 0.0,
             brightness: 0.0,
             contrast: 0.0,
             saturation: 0.0,
             hue: 0.0,
             rand_augment: None,
+            auto_augment: None,
+            trivial_augment: false,
+            repeats: 1,
             random_erasing: 0.0,
             mixup: 0.0,
             cutmix: 0.0,
             mix_probability: 1.0,
+            mix_mode: MixMode::Batch,
+            mix_until: 1.0,
         }
     }
 
@@ -121,98 +149,27 @@ impl Augmentation {
         }
     }
 
-    /// Checks every value.
+    /// The image as training sees it this time, in the size of `preprocessing` and before it is normalized.
     ///
-    /// # Errors
-    ///
-    /// Names the first key that is out of its range, its value and the range.
-    pub fn validate(&self) -> Result<(), InvalidAugmentation> {
-        const SHARE: &str = "a number from 0 to 1";
-        // The usual ones are below 1: ten times that leaves nothing of an image, and as a parameter of the beta distribution mixes all alike.
-        const STRENGTH: &str = "a number from 0 to 10";
-        let check = |fine: bool, key, value: &dyn std::fmt::Debug, allowed| {
-            if fine { Ok(()) } else { Err(InvalidAugmentation { key, value: format!("{value:?}"), allowed }) }
-        };
-        // A field that is missing here is an error of the compiler.
-        let &Self {
-            crop,
-            horizontal_flip,
-            rotation,
-            brightness,
-            contrast,
-            saturation,
-            hue,
-            rand_augment,
-            random_erasing,
-            mixup,
-            cutmix,
-            mix_probability,
-        } = self;
-        if let Crop::Resized { scale, ratio } = crop {
-            let rising = |[low, high]: [f64; 2]| low > 0.0 && low <= high && high.is_finite();
-            let allowed = "a rising pair of numbers above 0 and at most 1";
-            check(rising(scale) && scale[1] <= 1.0, "crop.resized.scale", &scale, allowed)?;
-            let allowed = "a rising pair of finite numbers above 0";
-            check(rising(ratio), "crop.resized.ratio", &ratio, allowed)?;
-        }
-        if let Crop::Pad { pixels } = crop {
-            check(pixels <= 4096, "crop.pad.pixels", &pixels, "a whole number from 0 to 4096")?;
-        }
-        let within = |key, value: f64, highest: f64, allowed| {
-            check((0.0..=highest).contains(&value) && value.is_finite(), key, &value, allowed)
-        };
-        within("horizontal_flip", horizontal_flip, 1.0, SHARE)?;
-        within("rotation", rotation, 180.0, "a number of degrees from 0 to 180")?;
-        within("brightness", brightness, 10.0, STRENGTH)?;
-        within("contrast", contrast, 10.0, STRENGTH)?;
-        within("saturation", saturation, 10.0, STRENGTH)?;
-        within("hue", hue, 0.5, "a number from 0 to 0.5")?;
-        if let Some(ours) = rand_augment {
-            let allowed = "a whole number from 0 to 16";
-            check(ours.layers <= 16, "rand_augment.layers", &ours.layers, allowed)?;
-            within("rand_augment.magnitude", ours.magnitude, 10.0, "a number from 0 to 10")?;
-            within("rand_augment.magnitude_std", ours.magnitude_std, 10.0, "a number from 0 to 10")?;
-        }
-        within("random_erasing", random_erasing, 1.0, SHARE)?;
-        within("mixup", mixup, 10.0, STRENGTH)?;
-        within("cutmix", cutmix, 10.0, STRENGTH)?;
-        within("mix_probability", mix_probability, 1.0, SHARE)?;
-        let mixes = mixup > 0.0 || cutmix > 0.0;
-        let fine = if mixes { mix_probability > 0.0 } else { mix_probability == 1.0 };
-        let allowed = if mixes {
-            "a number above 0, because `mixup` and `cutmix` have no effect otherwise,"
-        } else {
-            "`mixup` or `cutmix` above 0, because it has no effect without them,"
-        };
-        check(fine, "mix_probability", &mix_probability, allowed)
-    }
-
-    /// The image as training sees it this time, in `[height, width]` and before it is normalized.
-    ///
-    /// Crop, flip, rotation, RandAugment and color jitter in this order; the jitter's parts in random order.
-    /// `resize` is what evaluation does to an image to give it this size. [`Crop::Resized`] does not use it, so
-    /// the image must have the channels that the model takes.
-    pub fn apply(
-        &self,
-        image: &Image,
-        size: [usize; 2],
-        resize: &dyn Fn(&Image) -> Image,
-        rng: &mut ChaCha8Rng,
-    ) -> Image {
+    /// Crop, flip, rotation, RandAugment or what takes its place, and color jitter in this order; the jitter's parts in
+    /// random order. Flips that alternate depend on the epoch, and are up to [`alternate`](Self::alternate). The image must have the
+    /// channels that the model takes.
+    pub fn apply(&self, image: &Image, preprocessing: &Preprocessing, rng: &mut ChaCha8Rng) -> Image {
         let mut image = match self.crop {
-            Crop::None | Crop::Pad { pixels: 0 } => resize(image),
-            Crop::Pad { pixels } => {
+            Crop::None | Crop::Pad { pixels: 0, .. } => preprocessing.resized(image),
+            Crop::Pad { pixels, reflect } => {
                 let mut draw = || rng.random_range(-i64::from(pixels)..=i64::from(pixels));
                 let (across, down) = (draw(), draw());
-                geometry::shift(&resize(image), across, down)
+                let shift = if reflect { geometry::shift_reflected } else { geometry::shift };
+                shift(&preprocessing.resized(image), across, down)
             }
             Crop::Resized { scale, ratio } => {
+                let ratio = ratio.map(|ratio| ratio * preprocessing.shape_of_parts(image));
                 let part = geometry::random_part(image.width, image.height, scale, ratio, rng);
-                image.resize_part(part, size[1] as u32, size[0] as u32, Interpolation::Bicubic)
+                preprocessing.resized_part(image, part, Interpolation::Bicubic)
             }
         };
-        debug_assert_eq!([image.height as usize, image.width as usize], size, "`resize` gives another size");
-        if self.horizontal_flip > 0.0 && rng.random::<f64>() < self.horizontal_flip {
+        if self.horizontal_flip > 0.0 && !self.alternate_flips && rng.random::<f64>() < self.horizontal_flip {
             geometry::mirror(&mut image);
         }
         if self.rotation > 0.0 {
@@ -221,8 +178,23 @@ impl Augmentation {
         if let Some(rand_augment) = self.rand_augment {
             rand_augment.apply(&mut image, rng);
         }
+        if let Some(auto_augment) = self.auto_augment {
+            auto_augment.apply(&mut image, rng);
+        }
+        if self.trivial_augment {
+            trivial_augment::apply(&mut image, rng);
+        }
         self.jitter(&mut image, rng);
         image
+    }
+
+    /// Mirrors the image of [`apply`](Self::apply) in every second epoch, if flips alternate. `first` draws whether that
+    /// begins with epoch 0 or 1, so it must be the same in every epoch. Whatever else is done to an image is as likely to
+    /// be done to its mirror image, so this may come last.
+    pub fn alternate(&self, image: &mut Image, epoch: usize, first: &mut ChaCha8Rng) {
+        if self.alternate_flips && (first.random::<f64>() < self.horizontal_flip) == epoch.is_multiple_of(2) {
+            geometry::mirror(image);
+        }
     }
 
     fn jitter(&self, image: &mut Image, rng: &mut ChaCha8Rng) {
@@ -256,6 +228,7 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
+    use crate::ResizeRule;
 
     fn test_image(width: u32, height: u32, channels: u8) -> Image {
         let pixels = (0..width * height * u32::from(channels)).map(|i| (i * 37 % 251) as u8).collect();
@@ -263,8 +236,27 @@ mod tests {
     }
 
     fn run(augmentation: &Augmentation, image: &Image, size: [usize; 2], seed: u64) -> Image {
-        let resize = |image: &Image| image.resize(size[1] as u32, size[0] as u32, Interpolation::Bicubic);
-        augmentation.apply(image, size, &resize, &mut ChaCha8Rng::seed_from_u64(seed))
+        run_with(augmentation, image, size, ResizeRule::Squash, seed)
+    }
+
+    fn run_with(
+        augmentation: &Augmentation,
+        image: &Image,
+        image_size: [usize; 2],
+        resize: ResizeRule,
+        seed: u64,
+    ) -> Image {
+        let channels = usize::from(image.channels);
+        let preprocessing = Preprocessing {
+            image_size,
+            channels,
+            resize,
+            interpolation: Interpolation::Bicubic,
+            mean: vec![0.5; channels],
+            std: vec![0.25; channels],
+            crop_rounding: Default::default(),
+        };
+        augmentation.apply(image, &preprocessing, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
     fn everything() -> Augmentation {
@@ -290,25 +282,33 @@ mod tests {
         let strong = serde_json::json!({
             "crop": { "pad": { "pixels": 3 } }, "horizontal_flip": 1.0, "rotation": 90.0, "brightness": 0.5, "contrast": 0.5,
             "saturation": 0.5, "hue": 0.5, "rand_augment": { "layers": 4, "magnitude": 9.0, "magnitude_std": 0.0 },
-            "random_erasing": 1.0, "mixup": 1.0, "cutmix": 1.0, "mix_probability": 0.5,
+            "auto_augment": "cifar10", "trivial_augment": true, "alternate_flips": true, "repeats": 3,
+            "random_erasing": 1.0, "mixup": 1.0, "cutmix": 1.0, "mix_probability": 0.5, "mix_mode": "pair", "mix_until": 0.5,
         });
+        let of_batches =
+            ["repeats", "random_erasing", "mixup", "cutmix", "mix_probability", "mix_mode", "mix_until"];
         let plain = serde_json::to_value(Augmentation::none()).unwrap();
         let read = |value: serde_json::Value| serde_json::from_value::<Augmentation>(value);
         for key in plain.as_object().unwrap().keys() {
             let mut with = plain.clone();
             with[key] = strong[key].clone();
-            if key == "mix_probability" {
+            if key.starts_with("mix_") {
                 with["mixup"] = serde_json::json!(1.0);
+            }
+            if key == "alternate_flips" {
+                with["horizontal_flip"] = serde_json::json!(0.5);
             }
             let augmentation = read(with.clone()).unwrap();
             augmentation.validate().unwrap();
             let image = test_image(24, 16, 3);
-            let is_of_batches =
-                ["random_erasing", "mixup", "cutmix", "mix_probability"].contains(&key.as_str());
-            let changed = (0..20).any(|seed| run(&augmentation, &image, [16, 24], seed) != image);
-            assert_eq!(changed, !is_of_batches, "{key}");
+            let changed = (0..20).any(|seed| {
+                let mut changed = run(&augmentation, &image, [16, 24], seed);
+                augmentation.alternate(&mut changed, 0, &mut ChaCha8Rng::seed_from_u64(seed));
+                changed != image
+            });
+            assert_eq!(changed, !of_batches.contains(&key.as_str()), "{key}");
             if with[key].is_number() {
-                with[key] = serde_json::json!(1e9);
+                with[key] = if key == "repeats" { serde_json::json!(99) } else { serde_json::json!(1e9) };
                 let error = read(with).unwrap().validate().unwrap_err().to_string();
                 assert!(error.contains(key.as_str()), "{error}");
             }
@@ -319,9 +319,12 @@ mod tests {
     fn equal_generators_give_equal_images_of_the_size() {
         for (width, height, channels) in [(50, 31, 3), (1, 1, 3), (200, 3, 1), (24, 32, 1)] {
             let image = test_image(width, height, channels);
-            for crop in
-                [everything().crop, Crop::None, Crop::Pad { pixels: 4 }, Crop::Pad { pixels: u32::MAX }]
-            {
+            for crop in [
+                everything().crop,
+                Crop::None,
+                Crop::Pad { pixels: 4, reflect: true },
+                Crop::Pad { pixels: u32::MAX, reflect: false },
+            ] {
                 let augmentation = Augmentation { crop, ..everything() };
                 for seed in 0..40 {
                     let result = run(&augmentation, &image, [32, 24], seed);
@@ -333,6 +336,33 @@ mod tests {
         }
         let image = test_image(32, 32, 3);
         assert_ne!(run(&everything(), &image, [32, 32], 1), run(&everything(), &image, [32, 32], 2));
+    }
+
+    /// A white image of 4:1: what is padding, and how much of the width is seen, shows in the result.
+    #[test]
+    fn a_random_part_is_squashed_or_padded_as_evaluation_does_it() {
+        let white = Image { width: 128, height: 32, channels: 1, pixels: vec![255; 128 * 32] };
+        let crop = Crop::Resized { scale: [0.5, 0.5], ratio: [1.0, 1.0] };
+        let augmentation = Augmentation { crop, ..Augmentation::none() };
+        for seed in 0..20 {
+            let seen = |resize| run_with(&augmentation, &white, [32, 32], resize, seed);
+            assert!(seen(ResizeRule::Squash).pixels.iter().all(|&pixel| pixel == 255));
+            let padded = seen(ResizeRule::Letterbox);
+            let rows: Vec<bool> =
+                padded.pixels.chunks(32).map(|row| row.iter().all(|&pixel| pixel == 255)).collect();
+            assert_eq!(rows.iter().filter(|&&is_image| is_image).count(), 8, "the shape stays 4:1");
+            assert!(rows[12..20].iter().all(|&is_image| is_image) && padded.pixels[0] == 128);
+        }
+        // Columns that count themselves: half of the area of a 4:1 image is 91 of 128 columns where it is squashed; a square part is
+        // all of its height.
+        let pixels = (0..32).flat_map(|_| 0..128).collect();
+        let counting = Image { width: 128, height: 32, channels: 1, pixels };
+        let span = |resize| {
+            let image = run_with(&augmentation, &counting, [32, 32], resize, 1);
+            i32::from(image.pixels[31]) - i32::from(image.pixels[0])
+        };
+        assert!((82..=92).contains(&span(ResizeRule::Squash)));
+        assert!((28..=33).contains(&span(ResizeRule::ShorterSide { crop: 1.0 })));
     }
 
     #[test]
@@ -349,7 +379,7 @@ mod tests {
     #[test]
     fn every_shift_of_a_padded_crop_is_drawn() {
         let image = Image { width: 1, height: 1, channels: 1, pixels: vec![200] };
-        let pad = Augmentation { crop: Crop::Pad { pixels: 1 }, ..Augmentation::none() };
+        let pad = Augmentation { crop: Crop::Pad { pixels: 1, reflect: false }, ..Augmentation::none() };
         let kept = (0..900).filter(|&seed| run(&pad, &image, [1, 1], seed) == image).count();
         assert!((70..130).contains(&kept), "one shift of nine leaves the pixel: {kept} of 900");
     }
@@ -382,11 +412,28 @@ mod tests {
             ("mix_probability", "1.1", Augmentation { mix_probability: 1.1, ..none() }),
             ("no effect without", "0.5", Augmentation { mix_probability: 0.5, ..none() }),
             ("no effect otherwise", "0.0", Augmentation { mix_probability: 0.0, ..none().strong() }),
+            ("mix_until", "0.9", Augmentation { mix_until: 0.9, ..none() }),
+            ("mix_until", "0.0", Augmentation { mix_until: 0.0, ..none().strong() }),
+            ("mix_mode", "Elem", Augmentation { mix_mode: MixMode::Elem, ..none() }),
+            ("repeats", "0", Augmentation { repeats: 0, ..none() }),
+            ("alternate_flips", "true", Augmentation { alternate_flips: true, ..none() }),
+            ("only one of", "true", Augmentation { trivial_augment: true, ..none().strong() }),
+            (
+                "auto_augment",
+                "cifar10",
+                Augmentation { auto_augment: Some(AutoAugment::Cifar10), trivial_augment: true, ..none() },
+            ),
             ("scale", "[0.0", resized([0.0, 1.0], [1.0, 1.0])),
             ("scale", "[0.5, 0.4]", resized([0.5, 0.4], [1.0, 1.0])),
             ("scale", "[0.5, 1.5]", resized([0.5, 1.5], [1.0, 1.0])),
             ("ratio", "[2.0, 1.0]", resized([0.5, 1.0], [2.0, 1.0])),
+            (
+                "crop.pad.pixels",
+                "no effect",
+                Augmentation { crop: Crop::Pad { pixels: 0, reflect: false }, ..none() },
+            ),
             ("rand_augment.layers", "17", layers(17, 9.0, 0.5)),
+            ("rand_augment.layers", "no effect", layers(0, 9.0, 0.5)),
             ("rand_augment.magnitude", "11", layers(2, 11.0, 0.5)),
             ("rand_augment.magnitude_std", "-1", layers(2, 9.0, -1.0)),
         ];
@@ -401,11 +448,34 @@ mod tests {
     }
 
     #[test]
+    fn flips_that_alternate_mirror_each_image_in_every_second_epoch() {
+        let alternating =
+            Augmentation { horizontal_flip: 0.5, alternate_flips: true, ..Augmentation::none() };
+        let image = test_image(6, 4, 3);
+        let mut mirrored = image.clone();
+        geometry::mirror(&mut mirrored);
+        let mut first_epoch = 0;
+        for seed in 0..200 {
+            let is_mirrored = |epoch| {
+                let mut seen = run(&alternating, &image, [4, 6], seed);
+                alternating.alternate(&mut seen, epoch, &mut ChaCha8Rng::seed_from_u64(seed));
+                assert!(seen == image || seen == mirrored);
+                seen == mirrored
+            };
+            let epochs = [0, 1, 2, 3].map(is_mirrored);
+            assert!(epochs.windows(2).all(|pair| pair[0] != pair[1]), "{epochs:?}");
+            first_epoch += usize::from(epochs[0]);
+        }
+        assert!((70..130).contains(&first_epoch), "{first_epoch}");
+    }
+
+    #[test]
     fn settings_are_read_back() {
         let text = serde_json::to_string(&everything()).unwrap();
         assert_eq!(serde_json::from_str::<Augmentation>(&text).unwrap(), everything());
         let read = serde_json::from_str::<Augmentation>(r#"{"crop": {"pad": {"pixels": 4}}}"#).unwrap();
-        assert_eq!(read, Augmentation { crop: Crop::Pad { pixels: 4 }, ..Augmentation::none() });
+        let crop = Crop::Pad { pixels: 4, reflect: false };
+        assert_eq!(read, Augmentation { crop, ..Augmentation::none() });
         assert!(serde_json::from_str::<Augmentation>(r#"{"flips": 1}"#).is_err());
     }
 }

@@ -28,6 +28,29 @@ pub(super) fn shift(image: &Image, across: i64, down: i64) -> Image {
     Image { pixels, ..*image }
 }
 
+/// Moves an image; what comes in is the mirror image of what lies at the edge (PyTorch's `reflect`: the edge itself is not repeated).
+pub(super) fn shift_reflected(image: &Image, across: i64, down: i64) -> Image {
+    let channels = usize::from(image.channels);
+    let stride = image.width as usize * channels;
+    let sources = |length: u32, by: i64| -> Vec<usize> {
+        (0..i64::from(length)).map(|place| reflected(place - by, length)).collect()
+    };
+    let (rows, columns) = (sources(image.height, down), sources(image.width, across));
+    let mut pixels = Vec::with_capacity(image.pixels.len());
+    for row in rows {
+        let row = &image.pixels[row * stride..(row + 1) * stride];
+        columns.iter().for_each(|column| pixels.extend_from_slice(&row[column * channels..][..channels]));
+    }
+    Image { pixels, ..*image }
+}
+
+/// The place within `0..length` that a place outside shows.
+fn reflected(place: i64, length: u32) -> usize {
+    let period = 2 * (i64::from(length) - 1).max(1);
+    let place = place.rem_euclid(period);
+    place.min(period - place).min(i64::from(length) - 1) as usize
+}
+
 /// Mirrors left and right.
 pub(super) fn mirror(image: &mut Image) {
     let width = image.width as usize;
@@ -143,6 +166,16 @@ mod tests {
         assert_eq!(shift(&grid(), -1, 2).pixels, [0, 0, 0, 0, 0, 0, 2, 3, 0]);
         assert_eq!(shift(&grid(), 3, 0).pixels, [0; 9]);
         assert_eq!(shift(&grid(), 0, -4).pixels, [0; 9]);
+    }
+
+    #[test]
+    fn a_reflected_shift_brings_in_the_edge_in_a_mirror() {
+        assert_eq!(shift_reflected(&grid(), 0, 0), grid());
+        assert_eq!(shift_reflected(&grid(), 1, 0).pixels, [2, 1, 2, 5, 4, 5, 8, 7, 8]);
+        assert_eq!(shift_reflected(&grid(), -1, -2).pixels, [8, 9, 8, 5, 6, 5, 2, 3, 2]);
+        let wide = Image { width: 2, height: 1, channels: 3, pixels: vec![1, 2, 3, 4, 5, 6] };
+        assert_eq!(shift_reflected(&wide, 1, 5).pixels, [4, 5, 6, 1, 2, 3]);
+        assert_eq!(shift_reflected(&wide, 1000, i64::from(u32::MAX)).pixels, wide.pixels);
     }
 
     #[test]

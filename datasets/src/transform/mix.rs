@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Beta, StandardNormal};
 
-use super::augment::Augmentation;
+use super::augment::{Augmentation, MixMode};
 
 /// Least and largest share of the image that is erased, as in timm.
 const ERASED: [f64; 2] = [0.02, 1.0 / 3.0];
@@ -18,6 +18,17 @@ struct Region {
     bottom: usize,
     left: usize,
     right: usize,
+}
+
+/// What an image takes from its partner.
+#[derive(Clone, Copy, Debug)]
+enum Mixing {
+    /// Nothing.
+    Keep,
+    /// All but this share of its values.
+    Blend(f64),
+    /// The pixels of a rectangle.
+    Paste(Region),
 }
 
 impl Augmentation {
@@ -47,11 +58,11 @@ impl Augmentation {
 
     /// Mixes the images and targets of a batch, the first with the last and so on, as timm does.
     ///
-    /// A share of `mix_probability` of the batches is changed: by mixup
+    /// A share of `mix_probability` of the batches, or of what the `mix_mode` says, is changed: by mixup
     /// ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)), by CutMix
     /// ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)), or by either with even odds when both have an
-    /// alpha. All images of a batch share one lambda from Beta(alpha, alpha) and one rectangle. The middle
-    /// image of an odd batch meets itself and stays.
+    /// alpha. What shares a draw shares a lambda from Beta(alpha, alpha) and a rectangle. The middle image of an odd
+    /// batch meets itself and stays. Until when a run mixes is up to the caller.
     ///
     /// # Shapes
     ///
@@ -73,24 +84,80 @@ impl Augmentation {
         let length = channels * height * width;
         assert_eq!(images.len(), batch * length, "images and shape must agree");
         assert_eq!(targets.len(), batch * classes, "targets and shape must agree");
-        if self.mixup <= 0.0 && self.cutmix <= 0.0 || rng.random::<f64>() >= self.mix_probability {
+        if self.mixup <= 0.0 && self.cutmix <= 0.0 {
             return;
+        }
+        let size = [height, width];
+        let of_batch = (self.mix_mode == MixMode::Batch).then(|| self.draw_mixing(size, rng));
+        for (images, targets) in pairs(images, length).zip(pairs(targets, classes)) {
+            let first = of_batch.unwrap_or_else(|| self.draw_mixing(size, rng));
+            let second = if self.mix_mode == MixMode::Elem { self.draw_mixing(size, rng) } else { first };
+            let mixings = [first, second];
+            exchange(images, mixings, |mixing, own, other| mixing.take(own, other, size));
+            exchange(targets, mixings, |mixing, own, other| {
+                Mixing::Blend(mixing.kept_share(size)).take(own, other, size);
+            });
+        }
+    }
+
+    /// Whether to mix, how, and how much. Mixup or CutMix has an alpha.
+    fn draw_mixing(&self, [height, width]: [usize; 2], rng: &mut ChaCha8Rng) -> Mixing {
+        if rng.random::<f64>() >= self.mix_probability {
+            return Mixing::Keep;
         }
         let cut = self.cutmix > 0.0 && (self.mixup <= 0.0 || rng.random_bool(0.5));
         let lambda = draw_lambda(if cut { self.cutmix } else { self.mixup }, rng);
-        let share = if cut {
-            let region = pasted_region(height, width, lambda, rng);
-            for (first, second) in pairs(images, length) {
-                swap_region(first, second, [height, width], region);
-            }
-            let pasted = (region.bottom - region.top) * (region.right - region.left);
-            1.0 - pasted as f64 / (height * width).max(1) as f64
-        } else {
-            pairs(images, length).for_each(|(first, second)| blend(first, second, lambda as f32));
-            lambda
-        };
-        pairs(targets, classes).for_each(|(first, second)| blend(first, second, share as f32));
+        if cut { Mixing::Paste(pasted_region(height, width, lambda, rng)) } else { Mixing::Blend(lambda) }
     }
+}
+
+impl Mixing {
+    /// The share of itself that an image of this height and width keeps.
+    fn kept_share(self, [height, width]: [usize; 2]) -> f64 {
+        match self {
+            Self::Keep => 1.0,
+            Self::Blend(lambda) => lambda,
+            Self::Paste(Region { top, bottom, left, right }) => {
+                1.0 - ((bottom - top) * (right - left)) as f64 / (height * width).max(1) as f64
+            }
+        }
+    }
+
+    /// Changes `own` by what it takes from `other`.
+    fn take(self, own: &mut [f32], other: &[f32], [height, width]: [usize; 2]) {
+        match self {
+            Self::Keep => {}
+            Self::Blend(share) => {
+                let share = share as f32;
+                own.iter_mut()
+                    .zip(other)
+                    .for_each(|(own, other)| *own = *own * share + *other * (1.0 - share));
+            }
+            Self::Paste(region) => {
+                for (row, (own, other)) in
+                    own.chunks_exact_mut(width).zip(other.chunks_exact(width)).enumerate()
+                {
+                    if (region.top..region.bottom).contains(&(row % height)) {
+                        own[region.left..region.right].copy_from_slice(&other[region.left..region.right]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Changes two rows, each by the other as it was.
+fn exchange(
+    (first, second): (&mut [f32], &mut [f32]),
+    mixings: [Mixing; 2],
+    change: impl Fn(Mixing, &mut [f32], &[f32]),
+) {
+    if let [Mixing::Keep, Mixing::Keep] = mixings {
+        return;
+    }
+    let before = first.to_vec();
+    change(mixings[0], first, second);
+    change(mixings[1], second, &before);
 }
 
 /// Draws rectangles until one is smaller than the image, ten times at most.
@@ -133,22 +200,6 @@ fn pairs(rows: &mut [f32], length: usize) -> impl Iterator<Item = (&mut [f32], &
     let half = rows.len() / length / 2 * length;
     let (front, back) = rows.split_at_mut(rows.len() - half);
     front.chunks_exact_mut(length).zip(back.chunks_exact_mut(length).rev())
-}
-
-/// Each becomes `share` of itself and the rest of the other.
-fn blend(first: &mut [f32], second: &mut [f32], share: f32) {
-    for (a, b) in first.iter_mut().zip(second) {
-        (*a, *b) = (*a * share + *b * (1.0 - share), *b * share + *a * (1.0 - share));
-    }
-}
-
-fn swap_region(first: &mut [f32], second: &mut [f32], [height, width]: [usize; 2], region: Region) {
-    let rows = first.chunks_exact_mut(width).zip(second.chunks_exact_mut(width)).enumerate();
-    for (row, (first, second)) in rows {
-        if (region.top..region.bottom).contains(&(row % height)) {
-            first[region.left..region.right].swap_with_slice(&mut second[region.left..region.right]);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -233,6 +284,37 @@ mod tests {
             pasted += usize::from(whole && images != batch().0);
         }
         assert!((200..300).contains(&blended) && (180..300).contains(&pasted), "{blended} {pasted}");
+    }
+
+    /// How much each image keeps of itself, by its target.
+    fn kept(augmentation: &Augmentation, seed: u64) -> [f32; 5] {
+        let (images, targets) = mixed(augmentation, seed);
+        for (row, target) in targets.chunks(5).enumerate() {
+            assert!((target.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{target:?}");
+            let expected: f32 = target.iter().enumerate().map(|(class, share)| class as f32 * share).sum();
+            let got = mean(&images[row * LENGTH..(row + 1) * LENGTH]);
+            assert!((got - expected).abs() < 1e-4, "image {row}: {got} and {expected}");
+        }
+        std::array::from_fn(|row| targets[row * 6])
+    }
+
+    #[test]
+    fn a_batch_a_pair_or_an_image_has_a_draw_of_its_own() {
+        let both = Augmentation { mixup: 1.0, cutmix: 1.0, mix_probability: 0.8, ..Augmentation::none() };
+        let (mut pairs_alike, mut images_alike) = (0, 0);
+        for seed in 0..200 {
+            let shares = |mix_mode| kept(&Augmentation { mix_mode, ..both.clone() }, seed);
+            let batch = shares(MixMode::Batch);
+            assert!(batch[0] == batch[1] && batch[0] == batch[3] && batch[0] == batch[4] && batch[2] == 1.0);
+            let pair = shares(MixMode::Pair);
+            assert!(pair[0] == pair[4] && pair[1] == pair[3] && pair[2] == 1.0, "{pair:?}");
+            pairs_alike += usize::from(pair[0] == pair[1]);
+            let elem = shares(MixMode::Elem);
+            assert_eq!(elem[2], 1.0);
+            images_alike += usize::from(elem[0] == elem[4]);
+        }
+        // Where neither is mixed, or, seldom, rectangles are equally large.
+        assert!(pairs_alike < 40 && images_alike < 40, "{pairs_alike} {images_alike}");
     }
 
     #[test]

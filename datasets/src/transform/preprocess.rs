@@ -66,6 +66,19 @@ pub enum ResizeRule {
         /// Share of the scaled side that is kept: from 0.05 to 1.
         crop: f64,
     },
+    /// The longer side is scaled to the size, and the rest is filled with the mean color, which is about 0 once it is
+    /// normalized (timm's `crop_mode = border` with `crop_pct = 1`).
+    Letterbox,
+}
+
+impl ResizeRule {
+    /// Whether a part of some images is cut off.
+    pub fn crops(self) -> bool {
+        match self {
+            Self::Squash | Self::Letterbox => false,
+            Self::SquashCrop { .. } | Self::ShorterSide { .. } => true,
+        }
+    }
 }
 
 /// An antialiased scaling filter, as PIL has them.
@@ -116,7 +129,10 @@ impl Preprocessing {
             {
                 fail(format!("`crop` is {crop}: a share from {LEAST_CROP} to 1 is needed"))
             }
-            ResizeRule::ShorterSide { .. } | ResizeRule::SquashCrop { .. } | ResizeRule::Squash => Ok(()),
+            ResizeRule::ShorterSide { .. }
+            | ResizeRule::SquashCrop { .. }
+            | ResizeRule::Squash
+            | ResizeRule::Letterbox => Ok(()),
         }
     }
 
@@ -150,7 +166,55 @@ impl Preprocessing {
                     covering([image.height, image.width], [height, width].map(|side| scaled(side, crop)));
                 image.resize(columns, rows, self.interpolation).center_crop(width, height, self.crop_rounding)
             }
+            ResizeRule::Letterbox => {
+                let [rows, columns] = within([image.height, image.width], [height, width]);
+                self.framed(&image.resize(columns, rows, self.interpolation))
+            }
         }
+    }
+
+    /// A part (left, top, width, height) of an image of the model's channels, in the model's size: distorted or padded as whole
+    /// images are, and not cropped.
+    pub(super) fn resized_part(&self, image: &Image, part: [u32; 4], interpolation: Interpolation) -> Image {
+        let [height, width] = self.image_size.map(|side| side as u32);
+        match self.resize {
+            ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::ShorterSide { .. } => {
+                image.resize_part(part, width, height, interpolation)
+            }
+            ResizeRule::Letterbox => {
+                let [rows, columns] = within([part[3], part[2]], [height, width]);
+                self.framed(&image.resize_part(part, columns, rows, interpolation))
+            }
+        }
+    }
+
+    /// Width / height of a part of the image to which [`resized_part`](Self::resized_part) does what evaluation does to the whole:
+    /// a square where that keeps shapes and crops, the image's own shape where it distorts or pads them.
+    pub(super) fn shape_of_parts(&self, image: &Image) -> f64 {
+        match self.resize {
+            ResizeRule::ShorterSide { .. } => 1.0,
+            ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::Letterbox => {
+                f64::from(image.width) / f64::from(image.height)
+            }
+        }
+    }
+
+    /// The image in the middle of one of the model's size and of the mean color.
+    ///
+    /// # Panics
+    ///
+    /// When the image is larger.
+    fn framed(&self, image: &Image) -> Image {
+        let [height, width] = self.image_size;
+        let color: Vec<u8> = self.mean.iter().map(|mean| (255.0 * mean).round_ties_even() as u8).collect();
+        let mut pixels = color.repeat(height * width);
+        let (left, top) = ((width - image.width as usize) / 2, (height - image.height as usize) / 2);
+        let length = image.width as usize * self.channels;
+        let rows = image.pixels.chunks_exact(length);
+        for (target, row) in pixels.chunks_exact_mut(width * self.channels).skip(top).zip(rows) {
+            target[left * self.channels..][..length].copy_from_slice(row);
+        }
+        Image { width: width as u32, height: height as u32, channels: self.channels as u8, pixels }
     }
 
     /// Writes `(value / 255 - mean) / std` for an image of the model's size and channels.
@@ -200,6 +264,15 @@ fn covering(size: [u32; 2], target: [u32; 2]) -> [u32; 2] {
     };
     let [height, width] = size.map(|side| (f64::from(side) / ratio).round_ties_even() as u32);
     [height.max(target[0]), width.max(target[1])]
+}
+
+/// Rows and columns of an image of `size` scaled to lie within `target`: the side that is longer in proportion fits exactly, the
+/// other one is rounded to the nearest number, as timm's `ResizeKeepRatio` does with `longest = 1`.
+fn within(size: [u32; 2], target: [u32; 2]) -> [u32; 2] {
+    let [height, width] = size.map(f64::from);
+    let ratio = (height / f64::from(target[0])).max(width / f64::from(target[1]));
+    let [rows, columns] = [height, width].map(|side| (side / ratio).round_ties_even() as u32);
+    [rows.clamp(1, target[0]), columns.clamp(1, target[1])]
 }
 
 impl Interpolation {
@@ -322,6 +395,7 @@ mod tests {
                 ResizeRule::Squash,
                 ResizeRule::ShorterSide { crop: 0.9 },
                 ResizeRule::ShorterSide { crop: 1.0 },
+                ResizeRule::Letterbox,
             ] {
                 let values =
                     preprocessing(32, resize, Interpolation::Bicubic).apply(&test_image(width, height));
@@ -346,6 +420,61 @@ mod tests {
     }
 
     #[test]
+    fn a_letterbox_keeps_the_shape_and_pads_with_the_mean_on_both_sides() {
+        assert_eq!(within([100, 133], [32, 32]), [24, 32], "24.06");
+        assert_eq!(within([133, 100], [32, 32]), [32, 24]);
+        assert_eq!(within([4, 4], [32, 16]), [16, 16], "small images are scaled up");
+        assert_eq!(within([1, 1000], [32, 32]), [1, 32], "a row is left of the thinnest image");
+        let white = |width, height| Image {
+            width,
+            height,
+            channels: 3,
+            pixels: vec![255; width as usize * height as usize * 3],
+        };
+        let rule = preprocessing(32, ResizeRule::Letterbox, Interpolation::Bicubic);
+        // Of an odd rest, the one pixel more is below or to the right.
+        for (width, height, rows, columns) in
+            [(64, 42, 5..26, 0..32), (42, 64, 0..32, 5..26), (5, 5, 0..32, 0..32), (90, 3, 15..16, 0..32)]
+        {
+            let image = rule.resized(&white(width, height));
+            for (place, pixel) in image.pixels.chunks(3).enumerate() {
+                let is_image = rows.contains(&(place / 32)) && columns.contains(&(place % 32));
+                // Of 255 levels, the mean is 123.7, 116.3 and 103.5.
+                assert_eq!(
+                    pixel,
+                    if is_image { [255; 3] } else { [124, 116, 104] },
+                    "{width}x{height}: {place}"
+                );
+            }
+        }
+        let values = rule.apply(&white(64, 32));
+        assert!(values[..32].iter().all(|value| value.abs() < 0.01), "padding is about 0");
+    }
+
+    #[test]
+    fn a_part_is_distorted_and_padded_as_the_whole_is() {
+        let image = test_image(60, 30);
+        let part = |resize, part| {
+            preprocessing(32, resize, Interpolation::Bicubic).resized_part(
+                &image,
+                part,
+                Interpolation::Bicubic,
+            )
+        };
+        let whole = |resize| preprocessing(32, resize, Interpolation::Bicubic).resized(&image);
+        for resize in [ResizeRule::Squash, ResizeRule::Letterbox] {
+            assert_eq!(part(resize, [0, 0, 60, 30]), whole(resize));
+            assert_eq!(preprocessing(32, resize, Interpolation::Bicubic).shape_of_parts(&image), 2.0);
+        }
+        let half = part(ResizeRule::Letterbox, [30, 0, 30, 15]);
+        assert_eq!(half.pixels[..3], [124, 116, 104], "a part of the same shape is padded alike");
+        // A crop keeps the shape of what it sees, and a random part takes its place.
+        let square = ResizeRule::ShorterSide { crop: 0.9 };
+        assert_eq!(part(square, [0, 0, 60, 30]), image.resize(32, 32, Interpolation::Bicubic));
+        assert_eq!(preprocessing(32, square, Interpolation::Bicubic).shape_of_parts(&image), 1.0);
+    }
+
+    #[test]
     fn the_center_of_an_odd_rest_is_where_the_library_has_it() {
         let image = test_image(9, 4);
         let column = |rounding| image.center_crop(2, 4, rounding).pixels[0];
@@ -356,7 +485,7 @@ mod tests {
     #[test]
     fn the_right_size_is_not_touched() {
         let image = test_image(32, 32);
-        for resize in [ResizeRule::Squash, ResizeRule::ShorterSide { crop: 1.0 }] {
+        for resize in [ResizeRule::Squash, ResizeRule::ShorterSide { crop: 1.0 }, ResizeRule::Letterbox] {
             assert_eq!(preprocessing(32, resize, Interpolation::Lanczos).resized(&image), image);
         }
     }

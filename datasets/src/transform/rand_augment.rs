@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
 
-use super::{color, geometry};
+use super::operation::Operation;
 use crate::Image;
 
 /// Magnitude at which every operation is at its strongest.
@@ -43,28 +43,10 @@ impl RandAugment {
             }
             let deviation = self.magnitude_std * rng.sample::<f64, _>(StandardNormal);
             let strength = (self.magnitude + deviation).clamp(0.0, HIGHEST) / HIGHEST;
-            operation.apply(image, strength, rng.random_bool(0.5));
+            let amount = amount(operation, strength, rng.random_bool(0.5), image);
+            operation.apply(image, amount);
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    AutoContrast,
-    Equalize,
-    Invert,
-    Rotate,
-    Posterize,
-    Solarize,
-    SolarizeAdd,
-    Color,
-    Contrast,
-    Brightness,
-    Sharpness,
-    ShearX,
-    ShearY,
-    TranslateX,
-    TranslateY,
 }
 
 const OPERATIONS: [Operation; 15] = [
@@ -85,34 +67,21 @@ const OPERATIONS: [Operation; 15] = [
     Operation::TranslateY,
 ];
 
-impl Operation {
-    /// Carries the operation out with a strength between 0 and 1, the other way round when `negative`.
-    fn apply(self, image: &mut Image, strength: f64, negative: bool) {
-        let signed = if negative { -strength } else { strength } as f32;
-        let factor = (1.0 + 0.9 * signed).max(0.1);
-        match self {
-            Self::AutoContrast => color::autocontrast(image),
-            Self::Equalize => color::equalize(image),
-            Self::Invert => color::invert(image),
-            Self::Rotate => geometry::rotate(image, 30.0 * signed),
-            Self::Posterize => color::posterize(image, 4 - (4.0 * strength) as u32),
-            Self::Solarize => color::solarize(image, 256 - (256.0 * strength) as u32),
-            Self::SolarizeAdd => color::solarize_add(image, (110.0 * strength) as u8),
-            Self::Color => color::saturation(image, factor),
-            Self::Contrast => color::contrast(image, factor),
-            Self::Brightness => color::brightness(image, factor),
-            Self::Sharpness => color::sharpness(image, factor),
-            Self::ShearX => geometry::affine(image, [1.0, 0.3 * signed, 0.0, 0.0, 1.0, 0.0]),
-            Self::ShearY => geometry::affine(image, [1.0, 0.0, 0.0, 0.3 * signed, 1.0, 0.0]),
-            Self::TranslateX => {
-                let pixels = 0.45 * signed * image.width as f32;
-                geometry::affine(image, [1.0, 0.0, pixels, 0.0, 1.0, 0.0]);
-            }
-            Self::TranslateY => {
-                let pixels = 0.45 * signed * image.height as f32;
-                geometry::affine(image, [1.0, 0.0, 0.0, 0.0, 1.0, pixels]);
-            }
+/// The amount of an operation at a strength between 0 and 1, the other way round when `negative`.
+fn amount(operation: Operation, strength: f64, negative: bool, image: &Image) -> f32 {
+    let signed = if negative { -strength } else { strength } as f32;
+    match operation {
+        Operation::Identity | Operation::AutoContrast | Operation::Equalize | Operation::Invert => 0.0,
+        Operation::Rotate => 30.0 * signed,
+        Operation::Posterize => 4.0 - (4.0 * strength).trunc() as f32,
+        Operation::Solarize => 256.0 - (256.0 * strength).trunc() as f32,
+        Operation::SolarizeAdd => (110.0 * strength).trunc() as f32,
+        Operation::Color | Operation::Contrast | Operation::Brightness | Operation::Sharpness => {
+            (1.0 + 0.9 * signed).max(0.1)
         }
+        Operation::ShearX | Operation::ShearY => 0.3 * signed,
+        Operation::TranslateX => 0.45 * signed * image.width as f32,
+        Operation::TranslateY => 0.45 * signed * image.height as f32,
     }
 }
 
@@ -120,12 +89,8 @@ impl Operation {
 mod tests {
     use rand::SeedableRng;
 
+    use super::super::operation::tests::colors;
     use super::*;
-
-    fn colors(channels: u8) -> Image {
-        let pixels = (0..20 * 20 * u32::from(channels)).map(|i| (20 + i * 89 % 200) as u8).collect();
-        Image { width: 20, height: 20, channels, pixels }
-    }
 
     fn distance(a: &Image, b: &Image) -> u32 {
         a.pixels.iter().zip(&b.pixels).map(|(a, b)| u32::from(a.abs_diff(*b))).sum()
@@ -138,7 +103,8 @@ mod tests {
         for operation in OPERATIONS {
             let changed = |strength| {
                 let mut image = start.clone();
-                operation.apply(&mut image, strength, true);
+                let amount = amount(operation, strength, true, &image);
+                operation.apply(&mut image, amount);
                 distance(&image, &start)
             };
             match operation {
@@ -154,13 +120,18 @@ mod tests {
         }
     }
 
+    fn move_by_a_pixel(image: &mut Image, negative: bool) {
+        let amount = amount(Operation::TranslateX, 5.0 / 9.0, negative, image);
+        Operation::TranslateX.apply(image, amount);
+    }
+
     #[test]
     fn directions_are_opposite() {
         let mut image = Image { width: 4, height: 1, channels: 1, pixels: vec![1, 2, 3, 4] };
         // 0.45 of 4 pixels at 5/9 of the strength is one pixel.
-        Operation::TranslateX.apply(&mut image, 5.0 / 9.0, false);
+        move_by_a_pixel(&mut image, false);
         assert_eq!(image.pixels, [2, 3, 4, 128]);
-        Operation::TranslateX.apply(&mut image, 5.0 / 9.0, true);
+        move_by_a_pixel(&mut image, true);
         assert_eq!(image.pixels, [128, 2, 3, 4]);
     }
 

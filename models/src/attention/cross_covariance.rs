@@ -5,7 +5,6 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
 use super::multi_head::{drops, join};
-use super::score::l2_normalize;
 use super::{AttentionSpec, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::{AttentionOptions, ConfigError, ModelConfig, ops};
@@ -87,7 +86,7 @@ impl CrossCovarianceAttention {
                 .reshape([batch, tokens, self.num_heads, dim / self.num_heads])
                 .permute([0, 2, 3, 1])
         });
-        [l2_normalize(q) * self.temperature.val().unsqueeze(), l2_normalize(k), v]
+        [ops::l2_normalize(q) * self.temperature.val().unsqueeze(), ops::l2_normalize(k), v]
     }
 
     fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {

@@ -9,7 +9,9 @@ use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, Context, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
-use crate::{Normalizer, Score, ops};
+use crate::ops::{self, DotProduct};
+use crate::rotary::Rotary;
+use crate::{Normalizer, Score};
 
 /// Attention of every token to every token, in several heads.
 #[derive(Module, Debug)]
@@ -118,13 +120,13 @@ impl MultiHeadAttention {
     /// y.flip([1]).into_data().assert_approx_eq::<f32>(&reversed.into_data(), Tolerance::absolute(1e-6));
     /// ```
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
-        // Where nothing happens to queries and keys before they meet, they stay in the projection's memory.
-        let untouched = self.qk_norm.is_none() && context.position.is_none() && context.rotary.is_none();
-        let mixed = match self.score.plain_scale() {
-            Some(scale) if untouched && self.is_fusible(&x.device()) => {
-                ops::self_attention(self.project(x), self.num_heads, scale, self.bias(context))
+        let mixed = match self.packed_scores(&x, context) {
+            Some(scores) => {
+                let [_, tokens, _] = x.dims();
+                let bias = add(self.score.bias(tokens, &x.device()), self.bias(context));
+                ops::self_attention(self.project(x), self.num_heads, scores, bias)
             }
-            _ => {
+            None => {
                 let [q, k, v] = self.heads(x, context);
                 join(self.mix(q, k, v, self.bias(context)))
             }
@@ -232,6 +234,13 @@ impl MultiHeadAttention {
         let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
         let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
         split(ops::linear(x, weight, bias), self.num_heads)
+    }
+
+    /// The scores of queries and keys that can stay in the memory of the joint projection, where they can.
+    fn packed_scores(&self, x: &Tensor<3>, context: &Context) -> Option<DotProduct> {
+        let packed = self.qk_norm.is_none() && context.position.is_none() && self.is_fusible(&x.device());
+        let scores = if packed { self.score.dot_product()? } else { return None };
+        Some(DotProduct { rotation: context.rotary.as_ref().map(Rotary::rotation), ..scores })
     }
 
     fn bias(&self, context: &Context) -> Option<Tensor<4>> {
@@ -382,6 +391,24 @@ mod tests {
                     .into_data()
                     .assert_approx_eq::<f32>(&ones.into_data(), Tolerance::absolute(1e-5));
             }
+        }
+    }
+
+    #[test]
+    fn weights_on_request_change_nothing_with_rotary_positions() {
+        let device = Device::default();
+        let context = Context { rotary: Some(Rotary::new([2, 4], 1, 8, &device)), ..Default::default() };
+        for options in every_option() {
+            let (layer, x) = layer(options, &device);
+            let rotated = layer.forward(x.clone(), &context);
+            let (same, _) = layer.forward_with_weights(x.clone(), &context);
+            rotated.clone().into_data().assert_approx_eq::<f32>(&same.into_data(), Tolerance::absolute(1e-5));
+            if options.talking_heads {
+                continue; // at the start, heads that are mixed alike leave positions next to no influence
+            }
+            // The positions have an influence.
+            let change = (rotated - layer.forward(x, &Context::default())).abs().max();
+            assert!(change.into_scalar::<f32>() > 1e-3, "{options:?}");
         }
     }
 

@@ -8,8 +8,9 @@ use burn::tensor::{Device, Tensor};
 
 use super::mask::HIDDEN;
 use super::{AttentionSpec, product};
+use crate::Score;
 use crate::linear::{constant, uniform};
-use crate::{Score, ops};
+use crate::ops::{self, DotProduct};
 
 /// One of the scores of [`Score`], with its parameters for each head.
 #[derive(Module, Debug)]
@@ -79,11 +80,21 @@ impl ScoreFunction {
         }
     }
 
-    /// The factor of a score that is a dot product of queries and keys as they are.
-    pub fn plain_scale(&self) -> Option<f64> {
+    /// The score as one that self-attention computes of queries and keys in the projection's memory, if it is one.
+    pub fn dot_product(&self) -> Option<DotProduct> {
         match self {
-            Self::Dot(scale) => Some(*scale),
-            Self::Bilinear(_) | Self::Additive(_) | Self::Cosine(_) | Self::Locality(_) => None,
+            Self::Dot(scale) => Some(DotProduct::scaled(*scale)),
+            Self::Cosine(score) => Some(score.dot_product()),
+            Self::Locality(score) => Some(score.dot_product()),
+            Self::Bilinear(_) | Self::Additive(_) => None,
+        }
+    }
+
+    /// What is added to the scores between `tokens` tokens, if anything: `[1, 1, tokens, tokens]`.
+    pub fn bias(&self, tokens: usize, device: &Device) -> Option<Tensor<4>> {
+        match self {
+            Self::Locality(_) => Some(LocalityScore::bias(tokens, device)),
+            Self::Dot(_) | Self::Bilinear(_) | Self::Additive(_) | Self::Cosine(_) => None,
         }
     }
 
@@ -231,16 +242,19 @@ impl CosineScore {
     }
 
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
-        let factor = self.logit_scale.val().unsqueeze::<4>().clamp_max(100f64.ln()).exp();
-        DotScore { q: l2_normalize(q) * factor, k: l2_normalize(k), scale: 1.0, bias: None }
+        let q = ops::l2_normalize(q) * self.factors().unsqueeze();
+        DotScore { q, k: ops::l2_normalize(k), scale: 1.0, bias: None }
     }
-}
 
-/// Every vector of the last dimension at length 1; PyTorch's `normalize`.
-pub(super) fn l2_normalize(x: Tensor<4>) -> Tensor<4> {
-    // Bounded before the root, whose gradient at 0 is infinite.
-    let length = x.clone().powi_scalar(2).sum_dim(3).clamp_min(1e-24).sqrt();
-    x / length
+    fn dot_product(&self) -> DotProduct {
+        let factors = self.factors().flatten(0, 2);
+        DotProduct { factors: Some(factors), normalize: true, ..DotProduct::scaled(1.0) }
+    }
+
+    /// `[heads, 1, 1]`.
+    fn factors(&self) -> Tensor<3> {
+        self.logit_scale.val().clamp_max(100f64.ln()).exp()
+    }
 }
 
 /// `q · k` times a learned factor; no token sees itself (Lee et al. 2021, section 3.2).
@@ -259,7 +273,17 @@ impl LocalityScore {
     /// If there are not as many keys as queries.
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
         assert_eq!(q.dims()[2], k.dims()[2], "locality is of a sequence with itself");
-        let bias = Tensor::<2>::eye(q.dims()[2], &q.device()).mul_scalar(HIDDEN).unsqueeze();
+        let bias = Self::bias(q.dims()[2], &q.device());
         DotScore { q: q * self.temperature.val().unsqueeze(), k, scale: 1.0, bias: Some(bias) }
+    }
+
+    fn dot_product(&self) -> DotProduct {
+        let factors = self.temperature.val().flatten(0, 2);
+        DotProduct { factors: Some(factors), ..DotProduct::scaled(1.0) }
+    }
+
+    /// Hides every token from itself.
+    fn bias(tokens: usize, device: &Device) -> Tensor<4> {
+        Tensor::<2>::eye(tokens, device).mul_scalar(HIDDEN).unsqueeze()
     }
 }

@@ -2,10 +2,12 @@
 
 #[cfg(feature = "flex")]
 use super::cpu::{self, flex};
+use super::dot_product::DotProduct;
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Tensor, module};
 
-/// Multi-head self-attention between the two linear layers: `softmax(scale * q * k^T + bias) * v` for each head.
+/// Multi-head self-attention between the two linear layers: `softmax(scores + bias) * v` for each head, whose [scores](DotProduct) are
+/// `scale * q * k^T`, of queries and keys as they are or rotated or normalized.
 ///
 /// # Shapes
 ///
@@ -21,36 +23,54 @@ use burn::tensor::{Tensor, module};
 ///
 /// ```
 /// use burn::tensor::{Device, Tensor};
-/// use vitrine_models::ops;
+/// use vitrine_models::ops::{self, DotProduct};
 ///
 /// // One sample of two tokens of width 1: all scores are 0, so that each token gets the mean of both values.
 /// let qkv = Tensor::<3>::from_floats([[[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]]], &Device::default());
-/// let y = ops::self_attention(qkv, 1, 1.0, None);
+/// let y = ops::self_attention(qkv, 1, DotProduct::scaled(1.0), None);
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [2.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn self_attention(qkv: Tensor<3>, num_heads: usize, scale: f64, bias: Option<Tensor<4>>) -> Tensor<3> {
+pub fn self_attention(
+    qkv: Tensor<3>,
+    num_heads: usize,
+    scores: DotProduct,
+    bias: Option<Tensor<4>>,
+) -> Tensor<3> {
     let [batch, tokens, packed] = qkv.dims();
     assert!(
         num_heads > 0 && packed % (3 * num_heads) == 0,
         "self attention: {packed} features hold no q, k and v of {num_heads} heads"
     );
+    scores.check([num_heads, tokens, packed / (3 * num_heads)]);
     check_bias(&bias, [batch, num_heads, tokens, tokens]);
+    let scores = DotProduct { rotation: scores.rotation.map(Tensor::detach), ..scores };
     #[cfg(test)]
     super::counting::count(&[2, batch, tokens, tokens, packed / 3]);
     #[cfg(feature = "flex")]
-    if flex::takes(&qkv) && flex::takes_option(&bias) {
-        let operation = cpu::attention::SelfAttention { num_heads, scale: scale as f32 };
-        return flex::apply(operation, [Some(qkv.into_dispatch()), bias.map(Tensor::into_dispatch)]);
+    if flex::takes(&qkv)
+        && flex::takes_option(&bias)
+        && flex::takes_option(&scores.factors)
+        && flex::takes_option(&scores.rotation)
+    {
+        let DotProduct { scale, factors, rotation, normalize } = scores;
+        let inputs = [
+            Some(qkv.into_dispatch()),
+            bias.map(Tensor::into_dispatch),
+            factors.map(Tensor::into_dispatch),
+            rotation.map(Tensor::into_dispatch),
+        ];
+        let operation = cpu::attention::SelfAttention { num_heads, scale: scale as f32, normalize };
+        return flex::apply(operation, inputs);
     }
-    self_attention_composed(qkv, num_heads, scale, bias)
+    self_attention_composed(qkv, num_heads, scores, bias)
 }
 
 /// The definition of [`self_attention`], in burn's own operations.
 pub fn self_attention_composed(
     qkv: Tensor<3>,
     num_heads: usize,
-    scale: f64,
+    scores: DotProduct,
     bias: Option<Tensor<4>>,
 ) -> Tensor<3> {
     let [batch, tokens, packed] = qkv.dims();
@@ -61,7 +81,8 @@ pub fn self_attention_composed(
             .reshape([batch, tokens, num_heads, dim / num_heads])
             .swap_dims(1, 2) // [batch, heads, tokens, head_dim]
     });
-    attention_composed(q, k, v, scale, bias).swap_dims(1, 2).reshape([batch, tokens, dim])
+    let [q, k] = scores.prepare_composed(q, k);
+    attention_composed(q, k, v, scores.scale, bias).swap_dims(1, 2).reshape([batch, tokens, dim])
 }
 
 /// Attention of queries to keys and values, which may come from elsewhere: `softmax(scale * q * k^T + bias) * v`.
@@ -158,7 +179,7 @@ mod tests {
     use super::super::testing::{assert_derivative, assert_same, assert_same_special};
     use super::*;
 
-    type SelfAttention = fn(Tensor<3>, usize, f64, Option<Tensor<4>>) -> Tensor<3>;
+    type SelfAttention = fn(Tensor<3>, usize, DotProduct, Option<Tensor<4>>) -> Tensor<3>;
     type Attention = fn(Tensor<4>, Tensor<4>, Tensor<4>, f64, Option<Tensor<4>>) -> Tensor<4>;
 
     fn packed(
@@ -169,7 +190,8 @@ mod tests {
         move |leaf| {
             let qkv = leaf[0].clone().reshape([batch, tokens, 3 * heads * head_dim]);
             let bias = bias.map(|[batch, heads]| leaf[1].clone().reshape([batch, heads, tokens, tokens]));
-            operation(qkv * 2.0, heads, 0.3, bias).reshape([batch * tokens * heads * head_dim])
+            operation(qkv * 2.0, heads, DotProduct::scaled(0.3), bias)
+                .reshape([batch * tokens * heads * head_dim])
         }
     }
 
@@ -191,7 +213,7 @@ mod tests {
     #[test]
     fn self_attention_takes_an_empty_batch() {
         let x = Tensor::<3>::zeros([0, 4, 30], &burn::tensor::Device::flex().autodiff()).require_grad();
-        let output = self_attention(x.clone(), 2, 1.0, None);
+        let output = self_attention(x.clone(), 2, DotProduct::scaled(1.0), None);
         assert_eq!(output.dims(), [0, 4, 10]);
         assert_eq!(x.grad(&output.sum().backward()).unwrap().dims(), [0, 4, 30]);
     }
@@ -283,7 +305,8 @@ mod tests {
                     [f32::NEG_INFINITY, 0.0, 0.0],
                 ];
                 let bias = Tensor::<2>::from_floats(mask, &leaf[0].device()).unsqueeze::<4>();
-                operation(leaf[0].clone().reshape([2, 3, 24]), 2, 0.5, Some(bias)).reshape([48])
+                let qkv = leaf[0].clone().reshape([2, 3, 24]);
+                operation(qkv, 2, DotProduct::scaled(0.5), Some(bias)).reshape([48])
             }
         };
         assert_same(&[144], mask(self_attention), mask(self_attention_composed));

@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, activation};
 /// # Shapes
 ///
 /// - logits: `[batch, classes]`
-/// - targets: `[batch, classes]`, each row sums to 1; gets no gradient
+/// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image; gets no gradient
 /// - output: `[1]`
 ///
 /// # Panics
@@ -107,6 +107,24 @@ mod tests {
         let targets = Tensor::<2>::from_floats([[1.0, 0.0, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]], &device);
         let loss = cross_entropy(Tensor::ones([2, 4], &device), targets).into_scalar::<f32>();
         assert!((loss - 4.0f32.ln()).abs() < 1e-6, "{loss}");
+    }
+
+    /// Rows that sum to the weights of their images: p = (1/4, 3/4), and the derivative of a row is its sum times p, less the row.
+    #[test]
+    fn a_row_counts_as_much_as_it_sums_to() {
+        for operation in [cross_entropy, cross_entropy_composed] {
+            let device = Device::flex().autodiff();
+            let logits =
+                Tensor::<2>::from_floats([[0.0, 3.0f32.ln()], [0.0, 3.0f32.ln()]], &device).require_grad();
+            let targets = Tensor::<2>::from_floats([[2.0, 0.0], [0.25, 0.25]], &device);
+            let loss = operation(logits.clone(), targets);
+            let expected = (2.0 * 4.0f32.ln() + 0.25 * 4.0f32.ln() + 0.25 * (4.0f32 / 3.0).ln()) / 2.0;
+            let gradient = logits.grad(&loss.backward()).unwrap().into_data();
+            assert!((loss.into_scalar::<f32>() - expected).abs() < 1e-6);
+            for (value, expected) in gradient.iter::<f32>().zip([-0.75, 0.75, -0.0625, 0.0625]) {
+                assert!((value - expected).abs() < 1e-6, "{gradient:?}");
+            }
+        }
     }
 
     #[test]

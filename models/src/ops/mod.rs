@@ -37,45 +37,65 @@
 mod adamw;
 pub mod amx;
 mod attention;
+mod batch_norm;
+mod convolution;
 #[cfg(test)]
 pub(crate) mod counting;
 /// Operations on flex, burn's CPU backend: `flex` is the way in, the files named as the operations are their fused implementations,
-/// and below them lie matrix products (`gemm`), threads (`parallel`, `thread_pool`) and vectors (`simd`).
+/// and below them lie matrix products (`gemm`), kernels that slide over maps (`sliding`), threads (`parallel`, `thread_pool`) and vectors (`simd`).
 #[cfg(feature = "flex")]
 mod cpu {
     pub(super) mod adamw;
     pub(super) mod attention;
+    pub(super) mod batch_norm;
+    pub(super) mod convolution;
     pub(super) mod cross_entropy;
+    pub(super) mod depthwise_convolution;
     pub(super) mod flex;
     pub(super) mod gather_rows;
     pub(super) mod gelu;
     mod gemm;
     pub(super) mod layer_norm;
     pub(super) mod linear;
+    pub(super) mod max_pool;
     mod parallel;
     pub(super) mod residual;
+    pub(super) mod sequence_pool;
     mod simd;
+    pub(super) mod sliding;
+    mod sums;
     mod thread_pool;
 }
 mod cross_entropy;
+mod depthwise_convolution;
+mod dot_product;
 mod gather_rows;
 mod gelu;
 mod layer_norm;
 mod linear;
+mod max_pool;
 mod product;
 mod residual;
 mod row_map;
+mod sequence_pool;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
 
 pub use adamw::{AdamW, adamw, adamw_composed, scaled, sum_of_squares};
 pub(crate) use attention::bias_of_batch;
 pub use attention::{attention, attention_composed, self_attention, self_attention_composed};
+pub use batch_norm::{BatchNorm, Moments, batch_norm, batch_norm_composed, moments, moments_composed};
+pub use convolution::{Convolution, convolution, convolution_composed};
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
+pub use depthwise_convolution::{depthwise_convolution, depthwise_convolution_composed};
+pub use dot_product::DotProduct;
+pub(crate) use dot_product::{l2_normalize, rotate};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use layer_norm::{layer_norm, layer_norm_composed};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed};
+pub use max_pool::{MaxPool, max_pool, max_pool_composed};
 pub(crate) use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
 pub use row_map::RowMap;
+pub use sequence_pool::{sequence_pool, sequence_pool_composed};

@@ -14,13 +14,22 @@ impl<F: Fn(&[Tensor<1>]) -> Tensor<1>> Flat for F {}
 ///
 /// If they do not.
 pub(super) fn assert_same(lengths: &[usize], fused: impl Flat, composed: impl Flat) {
+    assert_same_within(1e-5, lengths, fused, composed);
+}
+
+/// [`assert_same`] to another tolerance, as a share of the largest value.
+///
+/// # Panics
+///
+/// If they do not.
+pub(super) fn assert_same_within(tolerance: f32, lengths: &[usize], fused: impl Flat, composed: impl Flat) {
     let inputs: Vec<Vec<f32>> =
         lengths.iter().enumerate().map(|(index, &length)| numbers(length, index as u64 + 1)).collect();
     let (expected, expected_gradients) = differentiate(&inputs, &composed);
     let (found, gradients) = differentiate(&inputs, &fused);
-    assert_close("output", &found, &expected, 1e-5);
+    assert_close("output", &found, &expected, tolerance);
     for (index, (found, expected)) in gradients.iter().zip(&expected_gradients).enumerate() {
-        assert_close(&format!("gradient of input {index}"), found, expected, 1e-5);
+        assert_close(&format!("gradient of input {index}"), found, expected, tolerance);
     }
     assert_eq!(differentiate(&inputs, &fused), (found.clone(), gradients), "a second run");
 
@@ -28,7 +37,7 @@ pub(super) fn assert_same(lengths: &[usize], fused: impl Flat, composed: impl Fl
     assert_close("output without autodiff", &data(plain), &found, 1e-6);
     for (index, expected) in expected_gradients.iter().enumerate() {
         let partial = differentiate_one(&inputs, index, &fused);
-        assert_close(&format!("gradient of input {index} alone"), &partial, expected, 1e-5);
+        assert_close(&format!("gradient of input {index} alone"), &partial, expected, tolerance);
     }
 }
 

@@ -2,7 +2,7 @@
 //! product of two of them overflows.
 
 use crate::attention::MOST_PAIRS;
-use crate::embed::ConvolutionEmbed;
+use crate::embed::{ConvolutionEmbed, ResidualEmbed};
 use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Tokenizer};
 
 /// In pixels.
@@ -57,6 +57,9 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         numbers.push(("tokenizer.convolution.layers", layers, 16));
         numbers.push(("tokenizer.convolution.kernel_size", kernel_size, 127));
     }
+    if let Tokenizer::Residual { width } = config.tokenizer {
+        numbers.push(("tokenizer.residual.width", width, LARGEST_DIM));
+    }
     numbers.extend(config.mixers.iter().filter_map(|mixer| match *mixer {
         Mixer::Window(size) => Some(("window", size, LARGEST_SIDE)),
         Mixer::ShiftedWindow(size) => Some(("shifted_window", size, LARGEST_SIDE)),
@@ -85,6 +88,12 @@ pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
             "numbers of an image's tokens",
         ),
         (
+            first_map(config),
+            MOST_ACTIVATIONS,
+            "`image_size` and `width` make",
+            "numbers of an image's first map",
+        ),
+        (
             tokens * tokens * dim * blocks,
             MOST_ATTENTION,
             "`image_size`, `patch_size` and `depth` make",
@@ -111,6 +120,17 @@ pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Numbers of the largest map of a tokenizer of convolutions.
+fn first_map(config: &ModelConfig) -> f64 {
+    match config.tokenizer {
+        Tokenizer::Residual { width } => {
+            let width = ResidualEmbed::width(config, width, 1);
+            config.image_size.height as f64 * config.image_size.width as f64 * width as f64
+        }
+        Tokenizer::Patch | Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } => 0.0,
+    }
+}
+
 /// About as many parameters as the model has, at least as many as its products need.
 pub(crate) fn parameters(config: &ModelConfig) -> f64 {
     let product = |a: usize, b: usize| a as f64 * b as f64;
@@ -134,6 +154,11 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
             let width = |after| ConvolutionEmbed::width(config, layers, after);
             let pairs: f64 = (0..layers).map(|layer| product(width(layer), width(layer + 1))).sum();
             product(kernel_size, kernel_size) * pairs
+        }
+        Tokenizer::Residual { width } => {
+            let width = |after| ResidualEmbed::width(config, width, after);
+            let stages = 0..ResidualEmbed::stages(config);
+            9.0 * stages.map(|stage| product(width(stage) + width(stage + 1), width(stage + 1))).sum::<f64>()
         }
     };
     let widths = config.head_hidden.iter().chain([&config.num_classes]);

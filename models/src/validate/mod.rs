@@ -111,6 +111,17 @@ impl ModelConfig {
                 }
                 Ok(())
             }
+            Tokenizer::Residual { width } => {
+                refuse(width == 0, "`tokenizer`: `width` leaves nothing: it must be at least 1")?;
+                if self.patch_size < 2 || !self.patch_size.is_power_of_two() {
+                    return fail(format!(
+                        "`tokenizer`: each stage of `residual` halves the image, so `patch_size` must be 2, 4, 8 or a \
+                         higher power of 2, and is {}",
+                        self.patch_size
+                    ));
+                }
+                Ok(())
+            }
         }
     }
 
@@ -300,7 +311,7 @@ mod tests {
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
         type Spoil = fn(&mut ModelConfig);
-        let cases: [(&str, Spoil); 23] = [
+        let cases: [(&str, Spoil); 24] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),
@@ -327,6 +338,7 @@ mod tests {
             ("neighborhood", |c| c.mixers = vec![Mixer::Neighborhood(0)]),
             ("kernel_size", |c| c.tokenizer = Tokenizer::Convolution { layers: 2, kernel_size: 2 }),
             ("patch_size", |c| c.tokenizer = Tokenizer::Convolution { layers: 1, kernel_size: 3 }),
+            ("width", |c| c.tokenizer = Tokenizer::Residual { width: 0 }),
             ("position_place", |c| {
                 c.position = Position::None;
                 c.position_place = PositionPlace::QueryKey;

@@ -2,7 +2,8 @@
 //!
 //! The backward pass needs what every block has computed. Of the blocks of stages the inputs alone are kept here: their forward pass runs
 //! once without record, and again, with one, when the backward pass comes to them. Memory grows with depth by a block's input, no longer
-//! by all that is inside it, for a third more work. What comes before the first block that learns is not run again.
+//! by all that is inside it, for a third more work. What comes before the first block that learns is not run again, and the
+//! tokenizer runs once, with its record.
 
 use burn::module::Module;
 use burn::tensor::{Gradients, Tensor};
@@ -58,10 +59,11 @@ impl VisionTransformer {
         let first = self.first_part_that_learns();
 
         draw_for(0);
-        let (tokens, position) = unrecorded.embed(images.clone());
-        let position = position.map(Tensor::inner);
+        // Recorded: the tokenizer's own running averages move once.
+        let embedded = self.embed(images);
+        let position = embedded.1.clone().map(Tensor::inner);
         let constant = position.clone().map(Tensor::from_inner);
-        let mut tokens = tokens.inner();
+        let mut tokens = embedded.0.clone().inner();
         let mut inputs = Vec::new();
         let blocks = unrecorded.blocks();
         for (part, &(stage, block)) in (1..).zip(&blocks) {
@@ -99,8 +101,7 @@ impl VisionTransformer {
         }
 
         if first == 0 {
-            draw_for(0);
-            let (tokens, position) = self.embed(images);
+            let (tokens, position) = embedded;
             let mut total = along(tokens, gradient);
             if let (Some(position), Some(gradient)) = (position, position_gradient) {
                 total = total + along(position, gradient);

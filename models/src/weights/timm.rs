@@ -259,8 +259,13 @@ impl Path {
             .filter(|name| !name.starts_with(|c: char| c.is_ascii_uppercase()))
             .collect();
         let key = format!(".{}.", fields.join("."));
+        let renamed = NAMES.iter().fold(key, |key, (ours, theirs)| key.replace(ours, theirs));
+        // Tokenizers have stages, too: only the model's own are at the start.
         let renamed =
-            NAMES.iter().chain(&self.special).fold(key, |key, (ours, theirs)| key.replace(ours, theirs));
+            self.special.iter().fold(renamed, |key, (ours, theirs)| match ours.strip_prefix(".stages") {
+                Some(_) => key.strip_prefix(ours).map(|rest| format!("{theirs}{rest}")).unwrap_or(key),
+                None => key.replace(ours, theirs),
+            });
         renamed.trim_matches('.').to_owned()
     }
 
@@ -384,6 +389,20 @@ mod tests {
             head_hidden: vec![5],
             depth: 1.into(),
             ..preset::find("vit_pico_patch4_28").unwrap()
+        }
+    }
+
+    #[test]
+    fn stages_of_a_tokenizer_keep_their_numbers() {
+        let config = crate::preset::find("hybrid_pico_patch4_32").unwrap();
+        let tensors = to_timm(&config.init(&Device::default()).unwrap());
+        let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        for name in [
+            "patch_embed.stages.0.conv1.weight",
+            "patch_embed.stages.1.norm2.running_var",
+            "blocks.1.norm1.weight",
+        ] {
+            assert!(names.contains(&name), "{name}: {names:?}");
         }
     }
 

@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{ModuleMapper, ParamId};
+use burn::optim::OptimizerRecord;
+use burn::tensor::Int;
 use vitrine_models::linear::Linear;
 use vitrine_models::{
     AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, Pool, Position, RelativePosition, Score,
-    VisionTransformer, preset,
+    Tokenizer, VisionTransformer, preset,
 };
 
 use super::*;
@@ -24,20 +26,32 @@ impl ModuleMapper for Ones {
     }
 }
 
-/// A gradient of zeros for every parameter.
-struct Zeros(GradientsParams);
+/// A gradient of one value for every parameter.
+struct Constant(f64, GradientsParams);
 
-impl ModuleVisitor for Zeros {
+impl ModuleVisitor for Constant {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.register(param.id, param.val().inner().zeros_like());
+        self.1.register(param.id, param.val().inner().full_like(self.0));
     }
 }
 
-/// The first value of every parameter, by its path.
+/// Gradients that differ from element to element and from step to step.
+struct Waves(usize, GradientsParams);
+
+impl ModuleVisitor for Waves {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape: [usize; D] = param.val().dims();
+        let elements = shape.iter().product::<usize>() as i64;
+        let angles = Tensor::<1, Int>::arange(0..elements, &param.lazy_device().inner()).float() * 1.7;
+        self.1.register(param.id, (angles + self.0 as f64).sin().reshape(shape));
+    }
+}
+
+/// All values of every parameter, by its path.
 #[derive(Default)]
 struct Values {
     path: Vec<String>,
-    by_path: BTreeMap<String, f32>,
+    by_path: BTreeMap<String, Vec<f32>>,
 }
 
 impl ModuleVisitor for Values {
@@ -51,8 +65,27 @@ impl ModuleVisitor for Values {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let values = param.val().into_data().try_into_vec_as::<f32>().unwrap();
-        self.by_path.insert(self.path.join("."), values[0]);
+        self.by_path.insert(self.path.join("."), values);
     }
+}
+
+fn ones(config: &ModelConfig) -> VisionTransformer {
+    config.init(&Device::default().autodiff()).unwrap().map(&mut Ones)
+}
+
+fn values(model: &VisionTransformer) -> BTreeMap<String, Vec<f32>> {
+    let mut values = Values::default();
+    model.visit(&mut values);
+    values.by_path
+}
+
+/// The first value of each parameter of a model of ones after one update, at a learning rate of 0.5, with a gradient of one value.
+fn updated(config: &ModelConfig, mut optimizer: ModuleOptimizer, gradient: f64) -> BTreeMap<String, f32> {
+    let model = ones(config);
+    let mut gradients = Constant(gradient, GradientsParams::new());
+    model.visit(&mut gradients);
+    let model = optimizer.step(0.5, model, gradients.1);
+    values(&model).into_iter().map(|(path, values)| (path, values[0])).collect()
 }
 
 /// What one update by an optimizer leaves of a model of ones without gradients: 0.75 of what decays.
@@ -61,14 +94,7 @@ fn decayed(
     optimizer: Optimizer,
     new: fn(&Recipe) -> ModuleOptimizer,
 ) -> BTreeMap<String, f32> {
-    let model: VisionTransformer = config.init(&Device::default().autodiff()).unwrap().map(&mut Ones);
-    let mut zeros = Zeros(GradientsParams::new());
-    model.visit(&mut zeros);
-    let recipe = Recipe { optimizer, weight_decay: 0.5, ..Recipe::default() };
-    let model = new(&recipe).step(0.5, model, zeros.0);
-    let mut values = Values::default();
-    model.visit(&mut values);
-    values.by_path
+    updated(config, new(&Recipe { optimizer, weight_decay: 0.5, ..Recipe::default() }), 0.0)
 }
 
 /// One block on four patches.
@@ -276,7 +302,7 @@ fn decay_spares_relative_positions() {
 
 #[test]
 fn a_score_names_its_factors() {
-    let (group, id) = (spared(), ParamId::new());
+    let (group, id) = (group(NO_DECAY), ParamId::new());
     let is_spared =
         |name: &str| group.matches(&id, Some(&format!("stages.0.blocks.0.mixer.MultiHead.{name}")));
     for name in ["score.New.scale", "score.New.key_scale", "score.New.inner.factor", "score.temperature"] {
@@ -293,6 +319,85 @@ fn the_uniform_optimizer_decays_everything() {
         for (path, value) in decayed(&plain(), optimizer, uniform) {
             assert!((value - 0.75).abs() < 1e-6, "{optimizer:?}, {path}: {value}");
         }
+    }
+}
+
+/// What Muon updates: AdamW's first step takes the whole learning rate of 0.5 from each value, and Muon's not a quarter of it.
+fn by_muon(config: &ModelConfig) -> BTreeSet<String> {
+    let recipe = Recipe { optimizer: Optimizer::Muon, weight_decay: 0.0, ..Recipe::default() };
+    let values = updated(config, new(&recipe), 1.0);
+    for (path, value) in &values {
+        assert!((value - 0.5).abs() < 1e-6 || (0.85..0.99).contains(value), "{path}: {value}");
+    }
+    values.into_iter().filter(|(_, value)| *value > 0.75).map(|(path, _)| path).collect()
+}
+
+#[test]
+fn muon_takes_the_matrices_of_blocks_and_the_convolutions_after_the_first() {
+    let set = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<BTreeSet<String>>();
+    let classic = ModelConfig {
+        tokenizer: Tokenizer::Convolution { layers: 2, kernel_size: 3 },
+        class_depth: 1,
+        layer_scale: Some(0.1),
+        attention: AttentionOptions { score: Score::Bilinear, ..AttentionOptions::default() },
+        ..plain()
+    };
+    assert_eq!(
+        by_muon(&classic),
+        set(&[
+            "patch_embed.tokenizer.Convolution.layers.1.weight",
+            "stages.0.blocks.0.mixer.MultiHead.qkv.weight",
+            "stages.0.blocks.0.mixer.MultiHead.score.Bilinear.bilinear",
+            "stages.0.blocks.0.mixer.MultiHead.proj.weight",
+            "stages.0.blocks.0.mlp.fc1.weight",
+            "stages.0.blocks.0.mlp.fc2.weight",
+            "class_blocks.0.mixer.q.weight",
+            "class_blocks.0.mixer.k.weight",
+            "class_blocks.0.mixer.v.weight",
+            "class_blocks.0.mixer.proj.weight",
+            "class_blocks.0.mlp.fc1.weight",
+            "class_blocks.0.mlp.fc2.weight",
+        ])
+    );
+    let residual = ModelConfig { tokenizer: Tokenizer::Residual { width: 4 }, ..plain() };
+    let convolutions =
+        by_muon(&residual).into_iter().filter(|path| path.starts_with("patch_embed")).collect();
+    let stages: BTreeSet<String> = convolutions;
+    assert!(residual.patch_size >= 4, "two stages or more");
+    assert!(!stages.contains("patch_embed.tokenizer.Residual.stages.0.conv1.weight"), "{stages:?}");
+    for path in ["0.conv2", "1.conv1", "1.conv2"] {
+        assert!(
+            stages.contains(&format!("patch_embed.tokenizer.Residual.stages.{path}.weight")),
+            "{stages:?}"
+        );
+    }
+    let staged = staged(BlockStyle::ResidualPostNorm, Score::Cosine, RelativePosition::Continuous);
+    let first = ["mixer.Window.inner.qkv.weight", "mixer.Window.inner.proj.weight"];
+    let first = [first, ["mlp.fc1.weight", "mlp.fc2.weight"]].concat();
+    let all = |stage: usize| first.iter().map(move |path| format!("stages.{stage}.blocks.0.{path}"));
+    let mut expected: BTreeSet<String> = all(0).chain(all(1)).collect();
+    expected.insert("stages.1.downsample.reduction.weight".to_owned());
+    assert_eq!(by_muon(&staged), expected);
+}
+
+#[test]
+fn a_saved_optimizer_continues_with_the_same_bits() {
+    let step = |optimizer: &mut ModuleOptimizer, model: VisionTransformer, number: usize| {
+        let mut gradients = Waves(number, GradientsParams::new());
+        model.visit(&mut gradients);
+        optimizer.step(1e-2, model, gradients.1)
+    };
+    for &optimizer in Optimizer::ALL {
+        let recipe = Recipe { optimizer, ..Recipe::default() };
+        let mut first = new(&recipe);
+        let model = (0..2).fold(ones(&plain()), |model, number| step(&mut first, model, number));
+        let saved = OptimizerRecord::from_bytes(first.into_bytes().unwrap()).unwrap();
+        let next = |mut optimizer: ModuleOptimizer| {
+            values(&(2..4).fold(model.clone(), |model, number| step(&mut optimizer, model, number)))
+        };
+        let whole = next(first);
+        assert_eq!(next(new(&recipe).load_record(saved)), whole, "{optimizer:?}");
+        assert_ne!(next(new(&recipe)), whole, "{optimizer:?}: the state has no effect");
     }
 }
 

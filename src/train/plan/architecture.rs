@@ -20,7 +20,7 @@ pub(super) fn choose(
     let (name, mut model) = match (evidence.pretrained, &overrides.model) {
         (Some((name, card)), _) => pretrained(overrides, evidence, name, card, reasons),
         (None, Some(wanted)) => asked_for(wanted, overrides, evidence)?,
-        (None, None) => by_default(overrides, evidence, reasons),
+        (None, None) => by_default(overrides, evidence, reasons)?,
     };
     model.num_classes = classes_of(&model, overrides, evidence)?;
     Ok((name, model))
@@ -37,55 +37,99 @@ fn asked_for(wanted: &str, overrides: &Overrides, evidence: &Evidence<'_>) -> Re
     Ok((name, config))
 }
 
+/// The default architecture at the largest size that the time pays for.
 fn by_default(
     overrides: &Overrides,
     evidence: &Evidence<'_>,
     reasons: &mut Vec<String>,
-) -> (String, ModelConfig) {
-    let side = evidence.survey.sizes.width.median.min(evidence.survey.sizes.height.median) as usize;
-    let (image, patch, why) = match (overrides.image_size, side) {
-        (Some(size), _) => (size, patch_for(size), format!("patch {} divides it", patch_for(size))),
-        (None, ..=40) => (
-            side.next_multiple_of(4).max(16),
-            4,
-            format!("the images are {side} pixels on their shorter side"),
-        ),
-        (None, ..=96) => (64, 8, format!("the images are about {side} pixels on their shorter side")),
-        (None, _) => (
-            96,
-            8,
-            format!("the images are about {side} pixels, and training from scratch works best on small ones"),
-        ),
+) -> Result<(String, ModelConfig)> {
+    let channels = evidence.channels();
+    let (side, why) = match overrides.image_size {
+        Some(side) => match patch_for(side) {
+            Some(patch) => (side, format!("patch {patch} divides it")),
+            None => {
+                let unit = match side {
+                    ..=40 => 2,
+                    41..=96 => 4,
+                    97..=191 => 8,
+                    192..=383 => 16,
+                    _ => 32,
+                };
+                usage!(
+                    "--image-size {side}: the default model needs a multiple of {unit}, such as {}; or choose a --model",
+                    side.next_multiple_of(unit)
+                )
+            }
+        },
+        None => size_for(evidence),
     };
-    let large = evidence.train >= 100_000 && !evidence.survey.gray;
-    let name = if large { "vit_nano_patch4_32" } else { "vit_pico_patch4_32" };
-    let size_why = match (large, evidence.survey.gray) {
-        (true, _) => format!("{} color images are enough for it", evidence.train),
-        (false, true) => "enough for gray images".to_owned(),
-        (false, false) => format!("{} images; a larger model needs 100,000 or many hours", evidence.train),
-    };
-    let base = preset::find(name).expect("a preset of this program");
-    let config = ModelConfig {
-        image_size: ImageSize::square(image),
-        patch_size: patch,
-        channels: evidence.channels(),
-        ..base
-    };
-    let family = if large { "vit_nano" } else { "vit_pico" };
-    reasons.push(format!("image size {image}, patch {patch}: {why}"));
+    let config = hybrid(side, channels);
+    let name = format!("hybrid_patch{}_{side}", config.patch_size);
+    reasons.push(format!("image size {side}: {why}"));
     reasons.push(format!(
-        "model {family}: dim {}, depth {}, {} heads: {size_why}",
-        config.embed_dim, config.depth, config.num_heads
+        "model {name}: convolutions that make {} tokens of {} channels, then {} blocks of attention: they learn most from \
+         few images and in little time",
+        config.num_tokens(),
+        config.embed_dim,
+        config.depth
     ));
-    (format!("{family}_patch{patch}_{image}"), config)
+    Ok((name, config))
 }
 
-/// The largest usual patch that gives at least 8 by 8 of them; where none divides, 4, so that the error names it.
-fn patch_for(side: usize) -> usize {
-    [16, 14, 8, 7, 4, 2]
-        .into_iter()
-        .find(|patch| side.is_multiple_of(*patch) && side / patch >= 8)
-        .unwrap_or(4)
+/// Sides to choose from, where the images have more pixels than the smallest: largest first.
+const SIDES: [usize; 5] = [128, 96, 64, 48, 32];
+
+/// The size for images of these sizes, and why.
+fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
+    let sizes = &evidence.survey.sizes;
+    let native = sizes.width.median.min(sizes.height.median) as usize;
+    if native <= 40 {
+        let why = format!("the images are {native} pixels on their shorter side");
+        return (native.next_multiple_of(4).max(16), why);
+    }
+    // A tenth more pixels than there are does no harm.
+    let fitting: Vec<usize> = SIDES.into_iter().filter(|side| 10 * side <= 11 * native).collect();
+    let smallest = SIDES[SIDES.len() - 1];
+    let about = format!("the images are about {native} pixels on their shorter side");
+    let Some(budget) = &evidence.budget else {
+        let side = fitting.into_iter().find(|&side| side <= 64).unwrap_or(smallest);
+        return (side, format!("{about}, and training from scratch works best on small ones"));
+    };
+    let epochs = |side: usize| budget.epochs(&hybrid(side, evidence.channels()), evidence.train);
+    let wanted = wanted_epochs(evidence.train);
+    let side = fitting.into_iter().find(|&side| epochs(side) >= wanted).unwrap_or(smallest);
+    let why = format!(
+        "{about}, and the time pays for {} epochs at this size (measured: {:.1} billion multiply-adds a second)",
+        super::rounded(epochs(side)),
+        budget.multiply_adds_per_second / 1e9
+    );
+    (side, why)
+}
+
+/// Epochs before which more of them are worth more than more pixels: few images want many.
+fn wanted_epochs(images: usize) -> f64 {
+    (40_000.0 / images.max(1) as f64).clamp(4.0, 40.0)
+}
+
+/// The default architecture at a size: residual convolutions down to a grid of about 8 by 8, then attention.
+pub(super) fn hybrid(side: usize, channels: usize) -> ModelConfig {
+    let name = if side <= 40 { "hybrid_pico_patch4_32" } else { "hybrid_nano_patch8_64" };
+    let base = preset::find(name).expect("a preset of this program");
+    // What nothing divides is refused before, or by the model's own rules.
+    let patch_size = patch_for(side).unwrap_or(base.patch_size);
+    ModelConfig { image_size: ImageSize::square(side), patch_size, channels, ..base }
+}
+
+/// The patch that leaves a grid of 8 by 8, or up to some 24 by 24 of large images; none if nothing divides the side.
+fn patch_for(side: usize) -> Option<usize> {
+    let fitting: &[usize] = match side {
+        ..=40 => &[4, 2],
+        41..=96 => &[8, 4],
+        97..=191 => &[8],
+        192..=383 => &[16],
+        _ => &[32],
+    };
+    fitting.iter().copied().find(|patch| side.is_multiple_of(*patch))
 }
 
 /// The architecture that `--model` names, what it is called, and whether it is a preset rather than a TOML file.
@@ -133,7 +177,9 @@ fn pretrained(
     let channels = match (card.model.tokenizer, evidence.survey.gray) {
         (Tokenizer::Patch, true) => 1,
         (Tokenizer::Patch, false) => 3,
-        (Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. }, _) => card.model.channels,
+        (Tokenizer::ShiftedPatch | Tokenizer::Convolution { .. } | Tokenizer::Residual { .. }, _) => {
+            card.model.channels
+        }
     };
     let image_size = overrides.image_size.map_or(card.model.image_size, ImageSize::square);
     let config = ModelConfig { image_size, channels, ..card.model.clone() };

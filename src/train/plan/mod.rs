@@ -1,24 +1,29 @@
 //! What nobody said is chosen from the data: image size, architecture, recipe; every choice with its reason.
 
 mod architecture;
+mod budget;
+mod class_balance;
 mod recipe;
+mod resize;
 #[cfg(test)]
 mod tests;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use vitrine_datasets::{
-    Augmentation, CropRounding, DatasetInfo, Interpolation, Preprocessing, ResizeRule, Survey,
+    Augmentation, ClassSizes, CropRounding, DatasetInfo, Interpolation, Preprocessing, Survey,
 };
 use vitrine_models::ModelConfig;
 
 pub use architecture::{named_model, read_model};
+pub use budget::Budget;
+pub use resize::Resize;
 
 use crate::aliases;
 use crate::bounds::{self, within};
 use crate::import;
 use crate::model_file::ModelCard;
-use crate::recipe::{Freeze, LengthArgs, Recipe, RecipeArgs};
+use crate::recipe::{Freeze, LengthArgs, Optimizer, Recipe, RecipeArgs};
 use crate::usage::usage;
 
 /// What the user asked for; all of it may be left out.
@@ -30,7 +35,11 @@ pub struct Overrides {
     /// Height and width of the input in pixels.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
     pub image_size: Option<usize>,
-    /// Recipe: plain, short, long, fine-tune or a TOML file; by default chosen from the data.
+    /// How images of other shapes become that size; by default chosen from the data, or the pretrained model's own.
+    #[arg(long, value_enum, value_name = "RULE")]
+    pub resize: Option<Resize>,
+    /// Recipe: plain, short, long, fine-tune, a published one (cct, vit-lite, sl-vit, swin-small-data; see `vitrine presets`)
+    /// or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE")]
     pub recipe: Option<String>,
     /// How long.
@@ -64,8 +73,12 @@ pub struct Evidence<'a> {
     pub survey: &'a Survey,
     /// Number of training images.
     pub train: usize,
+    /// Their number in each class.
+    pub class_sizes: &'a ClassSizes,
     /// The weights that training begins with: what they are called, and what is known of them.
     pub pretrained: Option<(&'a str, &'a ModelCard)>,
+    /// What the time there is can pay for, where it was stated.
+    pub budget: Option<Budget>,
 }
 
 impl Plan {
@@ -86,7 +99,7 @@ impl Plan {
             (Err(error), Some(side)) => usage!("--image-size {side}: {error}"),
             (Err(error), None) => return Err(error).context("the model does not fit the data set"),
         }
-        let preprocessing = preprocessing(&model, evidence, &mut reasons);
+        let preprocessing = preprocessing(&model, overrides.resize, evidence, &mut reasons);
         let recipe = recipe::choose(overrides, evidence, &model, &mut reasons)?;
         // A recipe's file was valid, and so are named ones: what is wrong now was typed.
         if let Err(error) = recipe.validate() {
@@ -94,6 +107,7 @@ impl Plan {
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
         check_freeze(&recipe, &model, evidence)?;
+        class_balance::check(&recipe, evidence, &mut reasons)?;
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
     }
 }
@@ -118,10 +132,19 @@ impl Evidence<'_> {
 
 /// What the recipe file or the command line asks for must be able to do something.
 fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result<()> {
-    let Augmentation { saturation, hue, .. } = recipe.augmentation;
+    let Augmentation { saturation, hue, mixup, cutmix, .. } = recipe.augmentation;
     for (key, strength) in [("saturation", saturation), ("hue", hue)] {
         if is_gray && strength > 0.0 {
             bail!("`augmentation.{key}` is {strength} and has no effect on gray images: leave it out");
+        }
+    }
+    for (key, alpha) in [("mixup", mixup), ("cutmix", cutmix)] {
+        // The program's own choice of a recipe may have nothing to mix; one that was named may not.
+        if overrides.recipe.is_some() && recipe.batch_size == 1 && alpha > 0.0 {
+            usage!(
+                "`batch_size` (--batch-size) is 1, so `augmentation.{key}`, which mixes the images of a batch, has no effect: use at \
+                 least 2, or a recipe without it, such as --recipe short"
+            );
         }
     }
     match (overrides.options.patience, recipe.epochs) {
@@ -149,20 +172,24 @@ fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -
                 "--gradient-checkpointing saves nothing with --freeze {count}, because frozen blocks store no activations; leave it out"
             )
         }
+        Some(Freeze::Blocks(count)) if recipe.optimizer == Optimizer::Muon && count >= blocks => {
+            usage!(
+                "--optimizer muon has no effect with --freeze {count}, because what follows the blocks learns by AdamW in any case; leave it out"
+            )
+        }
         _ => Ok(()),
     }
 }
 
-fn preprocessing(model: &ModelConfig, evidence: &Evidence<'_>, reasons: &mut Vec<String>) -> Preprocessing {
+fn preprocessing(
+    model: &ModelConfig,
+    asked: Option<Resize>,
+    evidence: &Evidence<'_>,
+    reasons: &mut Vec<String>,
+) -> Preprocessing {
+    let resize = resize::choose(asked, evidence, reasons);
     if let Some((_, card)) = evidence.pretrained {
-        return import::preprocessing_for(&card.preprocessing, model);
-    }
-    let resize =
-        if evidence.has_squares() { ResizeRule::Squash } else { ResizeRule::ShorterSide { crop: 1.0 } };
-    if !evidence.has_squares() {
-        reasons.push(
-            "images are scaled by their shorter side and cropped, because their shapes differ".to_owned(),
-        );
+        return Preprocessing { resize, ..import::preprocessing_for(&card.preprocessing, model) };
     }
     Preprocessing {
         image_size: [model.image_size.height, model.image_size.width],
@@ -173,4 +200,9 @@ fn preprocessing(model: &ModelConfig, evidence: &Evidence<'_>, reasons: &mut Vec
         std: vec![0.25; model.channels],
         crop_rounding: CropRounding::default(),
     }
+}
+
+/// A number of epochs as people say it.
+fn rounded(epochs: f64) -> String {
+    if epochs < 10.0 { format!("{epochs:.1}") } else { format!("{epochs:.0}") }
 }

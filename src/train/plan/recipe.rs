@@ -7,7 +7,7 @@ use vitrine_datasets::{Augmentation, Crop, SourceKind};
 use vitrine_models::ModelConfig;
 
 use super::{Evidence, Overrides};
-use crate::recipe::{Freeze, NamedRecipe, Recipe};
+use crate::recipe::{Freeze, NamedRecipe, Optimizer, Recipe};
 use crate::usage::{did_you_mean, usage};
 
 /// The recipe that was asked for, or the one for these data, with what was stated in place of its values.
@@ -20,14 +20,15 @@ pub(super) fn choose(
     let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
     let mut recipe = match &overrides.recipe {
         Some(file) if is_file => from_file(Path::new(file), evidence)?,
-        Some(name) => suited(find(name)?, evidence, model),
-        None => suited(by_default(overrides, evidence, reasons), evidence, model),
+        Some(name) => asked_for(find(name)?, evidence, model, reasons),
+        None => suited(by_default(overrides, evidence, model, reasons), evidence, model),
     };
     overrides.length.apply(&mut recipe);
     let freeze = overrides.options.freeze.or(recipe.freeze);
     if freeze == Some(Freeze::Backbone) && !is_file {
         // A single layer learns.
         recipe.layer_decay = 1.0;
+        recipe.optimizer = Optimizer::AdamW;
         recipe.learning_rate = 3e-3;
     }
     overrides.options.apply(&mut recipe);
@@ -54,12 +55,36 @@ fn find(wanted: &str) -> Result<NamedRecipe> {
     Ok(named)
 }
 
-fn by_default(overrides: &Overrides, evidence: &Evidence<'_>, reasons: &mut Vec<String>) -> NamedRecipe {
-    let epochs = epochs_for(evidence);
-    let name = match overrides.length.epochs.unwrap_or(epochs) {
+fn asked_for(
+    named: NamedRecipe,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+    reasons: &mut Vec<String>,
+) -> Recipe {
+    let NamedRecipe { name, source, .. } = &named;
+    if named.is_whole() {
+        let flips =
+            if evidence.info.flip_safe { "" } else { ", but without flips, which would change the class" };
+        reasons.push(format!("recipe {name} as published{flips}: {source}"));
+    }
+    suited(named, evidence, model)
+}
+
+fn by_default(
+    overrides: &Overrides,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+    reasons: &mut Vec<String>,
+) -> NamedRecipe {
+    let epochs = match (overrides.length.epochs, &evidence.budget) {
+        (Some(epochs), Some(budget)) => budget.epochs(model, evidence.train).min(epochs as f64),
+        (Some(epochs), None) => epochs as f64,
+        (None, Some(budget)) => budget.epochs(model, evidence.train),
+        (None, None) => epochs_for(evidence) as f64,
+    };
+    let name = match epochs {
         _ if evidence.pretrained.is_some() => "fine-tune",
-        _ if evidence.info.source == SourceKind::Shapes => "plain",
-        60.. => "long",
+        20.0.. => "long",
         _ => "short",
     };
     if overrides.length.epochs.is_none() && overrides.length.time.is_none() {
@@ -67,19 +92,19 @@ fn by_default(overrides: &Overrides, evidence: &Evidence<'_>, reasons: &mut Vec<
     }
     let flips =
         if evidence.info.flip_safe { "with flips" } else { "without flips, which would change the class" };
-    reasons.push(format!("recipe {name}, {flips}"));
+    reasons.push(format!("recipe {name} for {} epochs, {flips}", super::rounded(epochs)));
     NamedRecipe::find(name).expect("a recipe of this program")
 }
 
-/// A named recipe for these images: its crop in their size, and nothing that would change their class.
+/// A named recipe for these images: nothing that would change their class or do nothing to them, and, unless the recipe is whole, its
+/// crop in their size and a length that suits them.
 fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> Recipe {
+    let is_whole = named.is_whole();
     let mut recipe = named.recipe;
     let augmentation = &mut recipe.augmentation;
-    if augmentation.crop != Crop::None {
-        augmentation.crop = crop(evidence, model);
-    }
     if !evidence.info.flip_safe {
         augmentation.horizontal_flip = 0.0;
+        augmentation.alternate_flips = false;
     }
     if evidence.is_gray_to(model) {
         *augmentation = Augmentation {
@@ -90,6 +115,10 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
             ..augmentation.clone()
         };
     }
+    if is_whole {
+        return recipe;
+    }
+    recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
     if model.embed_dim > 128 {
         recipe.learning_rate /= 2.0;
     }
@@ -98,14 +127,16 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     recipe
 }
 
-/// A part of a photo, or a small image moved by an eighth.
-fn crop(evidence: &Evidence<'_>, model: &ModelConfig) -> Crop {
+/// The recipe's crop in the size of the images: parts are taken of photos alone, and smaller images are moved by up to an eighth.
+fn crop(wanted: Crop, evidence: &Evidence<'_>, model: &ModelConfig) -> Crop {
     let photos = !evidence.has_squares() || evidence.survey.sizes.width.median > 96;
-    if photos {
-        Crop::Resized { scale: [0.5, 1.0], ratio: [0.75, 4.0 / 3.0] }
-    } else {
-        let side = model.image_size.height.min(model.image_size.width);
-        Crop::Pad { pixels: (side / 8).max(1) as u32 }
+    match wanted {
+        Crop::None => Crop::None,
+        Crop::Resized { .. } if photos => wanted,
+        Crop::Resized { .. } | Crop::Pad { .. } => {
+            let side = model.image_size.height.min(model.image_size.width);
+            Crop::Pad { pixels: (side / 8).max(1) as u32, reflect: true }
+        }
     }
 }
 
@@ -115,7 +146,7 @@ fn epochs_for(evidence: &Evidence<'_>) -> usize {
         return (50_000 / evidence.train.max(1)).clamp(5, 50);
     }
     if evidence.info.source == SourceKind::Shapes {
-        return 7;
+        return 2;
     }
-    (400_000 / evidence.train.max(1)).clamp(8, 100)
+    (200_000 / evidence.train.max(1)).clamp(5, 60)
 }

@@ -6,17 +6,29 @@ use std::time::Duration;
 
 use super::*;
 use crate::recipe::NamedRecipe;
-use vitrine_datasets::{Extent, SizeRange, SourceKind, ValidationOrigin};
+use crate::usage::UsageError;
+use vitrine_datasets::{
+    AspectRatios, Extent, ImageSource, ResizeRule, Sample, SizeRange, SourceKind, ValidationOrigin,
+};
 use vitrine_models::ImageSize;
 
 struct Case {
     info: DatasetInfo,
     survey: Survey,
     train: usize,
+    class_sizes: ClassSizes,
+}
+
+/// So many training images in each class.
+fn class_sizes(sizes: [usize; 3]) -> ClassSizes {
+    let sample = |label| Sample { label, source: ImageSource::Drawn { class: 0, seed: 0 } };
+    let samples: Vec<Sample> = (0..3).flat_map(|label| vec![sample(label); sizes[label]]).collect();
+    ClassSizes::of(&samples, 3)
 }
 
 fn case(source: SourceKind, side: [u32; 2], gray: bool, train: usize) -> Case {
     let extent = |side| Extent { min: side, median: side, max: side };
+    let longer = f64::from(side[0].max(side[1])) / f64::from(side[0].min(side[1]));
     Case {
         info: DatasetInfo {
             name: "data".to_owned(),
@@ -27,17 +39,29 @@ fn case(source: SourceKind, side: [u32; 2], gray: bool, train: usize) -> Case {
         },
         survey: Survey {
             sizes: SizeRange { width: extent(side[0]), height: extent(side[1]) },
+            aspect_ratios: AspectRatios { median: longer, max: longer },
             gray,
             decoded: 1,
             failed: 0,
         },
         train,
+        class_sizes: class_sizes([100, 90, 80]),
     }
 }
 
 fn plan(case: &Case, overrides: &Overrides) -> Result<Plan> {
-    let evidence = Evidence { info: &case.info, survey: &case.survey, train: case.train, pretrained: None };
-    Plan::new(overrides, &evidence)
+    Plan::new(overrides, &evidence(case))
+}
+
+fn evidence(case: &Case) -> Evidence<'_> {
+    Evidence {
+        info: &case.info,
+        survey: &case.survey,
+        train: case.train,
+        class_sizes: &case.class_sizes,
+        pretrained: None,
+        budget: None,
+    }
 }
 
 #[test]
@@ -48,12 +72,10 @@ fn digits_color_images_and_photos_get_what_suits_them() {
     let small = plan(&case(SourceKind::Cifar, [32, 32], false, 40_000), &Overrides::default()).unwrap();
     assert_eq!((small.model.channels, small.model.patch_size), (3, 4));
     assert_eq!(small.recipe.augmentation.horizontal_flip, 0.5);
-    let many = plan(&case(SourceKind::Folder, [32, 32], false, 200_000), &Overrides::default()).unwrap();
-    assert!(many.model.embed_dim > small.model.embed_dim);
     let photos = plan(&case(SourceKind::Folder, [640, 480], false, 300), &Overrides::default()).unwrap();
-    assert_eq!(photos.preprocessing.resize, ResizeRule::ShorterSide { crop: 1.0 });
+    assert_eq!(photos.preprocessing.resize, ResizeRule::Squash);
     assert!(photos.recipe.epochs > small.recipe.epochs, "few images want many epochs");
-    assert!(photos.recipe.ema_decay > 0.0);
+    assert!(photos.recipe.augmentation.cutmix > 0.0 && small.recipe.augmentation.cutmix == 0.0);
     for plan in [digits, small, photos] {
         assert_eq!(plan.model.num_classes, 3);
         assert!(plan.reasons.len() >= 4, "{:?}", plan.reasons);
@@ -66,6 +88,7 @@ fn overrides_come_before_choices() {
         model: Some("vit_tiny_patch16_224".to_owned()),
         recipe: Some("plain".to_owned()),
         image_size: Some(64),
+        resize: Some(Resize::Crop),
         length: LengthArgs { epochs: Some(4), time: None },
         options: RecipeArgs {
             batch_size: Some(7),
@@ -79,9 +102,34 @@ fn overrides_come_before_choices() {
     assert_eq!(plan.model_name, "vit_tiny_patch16_224");
     assert_eq!((plan.model.image_size, plan.model.channels), (ImageSize::square(64), 1));
     assert_eq!(plan.preprocessing.image_size, [64, 64]);
+    assert_eq!(plan.preprocessing.resize, ResizeRule::ShorterSide { crop: 1.0 });
     let recipe = plan.recipe;
     assert_eq!((recipe.epochs, recipe.batch_size, recipe.patience), (Some(4), 7, 3));
     assert_eq!((recipe.learning_rate, recipe.weight_decay), (0.5, 0.25));
+}
+
+#[test]
+fn a_published_recipe_keeps_what_its_result_belongs_to() {
+    let published = NamedRecipe::find("sl-vit").unwrap().recipe;
+    let overrides = Overrides { recipe: Some("sl-vit".to_owned()), ..Overrides::default() };
+    let color = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &overrides).unwrap();
+    assert_eq!(color.recipe, published);
+    assert!(color.reasons.iter().any(|reason| reason.contains("sl-vit as published: Lee")));
+    let mut digits = plan(&case(SourceKind::Idx, [28, 28], true, 300), &overrides).unwrap();
+    assert!(digits.reasons.iter().any(|reason| reason.contains("without flips")));
+    assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0);
+    digits.recipe.augmentation.horizontal_flip = published.augmentation.horizontal_flip;
+    assert_eq!(digits.recipe, published);
+    let stated = Overrides {
+        length: LengthArgs { epochs: Some(3), time: None },
+        options: RecipeArgs { batch_size: Some(16), learning_rate: Some(1e-2), ..RecipeArgs::default() },
+        ..overrides
+    };
+    let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &stated).unwrap().recipe;
+    assert_eq!((recipe.epochs, recipe.batch_size, recipe.learning_rate), (Some(3), 16, 1e-2));
+    let adapted = Overrides { recipe: Some("short".to_owned()), ..Overrides::default() };
+    let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &adapted).unwrap().recipe;
+    assert_eq!((recipe.epochs, recipe.batch_size), (Some(60), 32));
 }
 
 #[test]
@@ -117,6 +165,9 @@ fn what_has_no_effect_is_refused_and_never_chosen() {
         length: LengthArgs { epochs: Some(3), time: None },
         ..Overrides::default()
     };
+    let mixing = recipe("batch_size = 1\n[augmentation]\nmixup = 0.5");
+    let error = plan(&color, &Overrides { recipe: mixing, ..Overrides::default() }).unwrap_err().to_string();
+    assert!(error.contains("`augmentation.mixup`") && error.contains("--batch-size"), "{error}");
     assert!(plan(&color, &patient(3)).unwrap_err().to_string().contains("--patience 3"));
     plan(&color, &patient(2)).unwrap();
 }
@@ -138,9 +189,108 @@ fn an_image_size_gets_a_patch_that_divides_it_or_an_error() {
         let overrides = Overrides { image_size: Some(side), ..Overrides::default() };
         plan(&case(SourceKind::Folder, [640, 480], false, 300), &overrides)
     };
-    for side in (16..300_usize).step_by(4) {
-        assert!(side.is_multiple_of(sized(side).unwrap().model.patch_size));
+    for side in 16..600_usize {
+        match sized(side) {
+            Ok(plan) => {
+                assert!(side.is_multiple_of(plan.model.patch_size));
+                assert!(plan.model.num_tokens() <= 24 * 24, "{side}: {}", plan.model.num_tokens());
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                assert!(error.contains(&format!("--image-size {side}")), "{error}");
+                let (_, named) = error.split_once("such as ").unwrap();
+                let named = named.split(';').next().unwrap().parse().unwrap();
+                assert!(named > side && sized(named).is_ok(), "{error}");
+            }
+        }
     }
-    let error = format!("{:#}", sized(101).unwrap_err());
-    assert!(error.contains("--image-size") && error.contains("101"), "{error}");
+    assert!([32, 64, 96, 128, 224, 384, 512].into_iter().all(|side| sized(side).is_ok()));
+}
+
+#[test]
+fn no_edge_is_lost_unless_it_is_asked_for_or_said() {
+    let chosen = |side, asked, own: Option<ResizeRule>| {
+        let case = case(SourceKind::Folder, side, false, 300);
+        let model = vitrine_models::preset::find("vit_tiny_patch16_224").unwrap();
+        let card = own.map(|resize| {
+            let plain = plan(&case, &Overrides::default()).unwrap().preprocessing;
+            let preprocessing = import::preprocessing_for(&Preprocessing { resize, ..plain }, &model);
+            ModelCard::new(model.clone(), vec!["x".to_owned()], preprocessing)
+        });
+        let evidence =
+            Evidence { pretrained: card.as_ref().map(|card| ("weights", card)), ..evidence(&case) };
+        let plan = Plan::new(&Overrides { resize: asked, ..Overrides::default() }, &evidence).unwrap();
+        let reason = plan.reasons.into_iter().find(|reason| reason.contains("--resize"));
+        (plan.preprocessing.resize, reason.unwrap_or_default())
+    };
+    let shorter = |crop| ResizeRule::ShorterSide { crop };
+    let (squash, letterbox) = (ResizeRule::Squash, ResizeRule::Letterbox);
+    for (side, asked, own, rule, said) in [
+        ([64, 64], None, None, squash, ""),
+        ([640, 480], None, None, squash, "1.33 times"),
+        ([480, 960], None, None, squash, "2.00 times"),
+        ([1000, 100], None, None, letterbox, "10.00 times"),
+        ([640, 480], Some(Resize::Letterbox), None, letterbox, ""),
+        ([1000, 100], Some(Resize::Squash), None, squash, ""),
+        ([1000, 100], Some(Resize::Crop), None, shorter(1.0), ""),
+        // Pretrained weights keep theirs, and what that loses is said.
+        ([640, 480], None, Some(shorter(1.0)), shorter(1.0), "lose their edges"),
+        ([64, 64], None, Some(shorter(1.0)), shorter(1.0), ""),
+        ([64, 64], None, Some(shorter(0.9)), shorter(0.9), "lose their edges"),
+        (
+            [64, 64],
+            None,
+            Some(ResizeRule::SquashCrop { crop: 0.9 }),
+            ResizeRule::SquashCrop { crop: 0.9 },
+            "edges",
+        ),
+        ([1000, 100], None, Some(squash), squash, ""),
+        ([640, 480], Some(Resize::Squash), Some(shorter(0.9)), squash, ""),
+        ([640, 480], Some(Resize::Crop), Some(shorter(0.9)), shorter(0.9), ""),
+        ([640, 480], Some(Resize::Crop), Some(squash), shorter(1.0), ""),
+    ] {
+        let (chosen, reason) = chosen(side, asked, own);
+        assert_eq!(chosen, rule, "{side:?} {asked:?} {own:?}");
+        assert!(
+            reason.contains(said) && reason.is_empty() == said.is_empty(),
+            "{side:?} {asked:?}: {reason}"
+        );
+    }
+}
+
+#[test]
+fn uneven_classes_are_named_and_even_ones_are_not_evened_out() {
+    let of_sizes =
+        |sizes| Case { class_sizes: class_sizes(sizes), ..case(SourceKind::Folder, [32, 32], false, 300) };
+    let weights = RecipeArgs { class_weights: true, ..RecipeArgs::default() };
+    let sampling = RecipeArgs { balanced_sampling: true, ..RecipeArgs::default() };
+    let planned = |sizes, options: &RecipeArgs| {
+        plan(&of_sizes(sizes), &Overrides { options: options.clone(), ..Overrides::default() })
+    };
+    let said = |sizes, options: &RecipeArgs| {
+        let reasons = planned(sizes, options).unwrap().reasons;
+        reasons.into_iter().find(|reason| reason.contains("--class-weights"))
+    };
+    let message = said([40, 251, 50], &RecipeArgs::default()).unwrap();
+    for part in ["'b' has 251", "'a' only 40", "--balanced-sampling"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(said([50, 250, 60], &RecipeArgs::default()), None, "five times is not more than five times");
+    for (options, name) in [(&weights, "--class-weights"), (&sampling, "--balanced-sampling")] {
+        assert_eq!(said([40, 251, 50], options), None);
+        let recipe = planned([40, 41, 40], options).unwrap().recipe;
+        assert_eq!(
+            (recipe.class_weights, recipe.balanced_sampling),
+            (options.class_weights, options.balanced_sampling)
+        );
+        let error = planned([40, 40, 40], options).unwrap_err();
+        assert!(UsageError::is_cause_of(&error));
+        assert!(
+            error.to_string().contains(name) && error.to_string().contains("40 training images"),
+            "{error}"
+        );
+    }
+    let both = RecipeArgs { balanced_sampling: true, ..weights };
+    let error = planned([40, 41, 40], &both).unwrap_err().to_string();
+    assert!(error.contains("--class-weights") && error.contains("--balanced-sampling"), "{error}");
 }

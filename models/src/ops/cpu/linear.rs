@@ -4,6 +4,7 @@ use super::flex::{self, Operation, contiguous, sizes};
 use super::gemm::amx;
 use super::gemm::{Epilogue, Factor, Matrix, MatrixMut, blocked_product, product, product_of_few_rows};
 use super::parallel::{Buffer, Chunks, Shared, parallel, parallel_elements};
+use super::sums::Sums;
 use super::{gelu, simd};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
 use burn::tensor::{Shape, Tensor};
@@ -92,6 +93,8 @@ impl Operation<3> for Linear {
         let weight = saved.weight.as_ref().filter(|_| wanted[0]);
         let weight = weight
             .map(|weight| Factor::new(flex::matrix(weight).expect("positive strides").transposed(), rows));
+        // where the gemm crate would pack the weight for each piece, a chunk is one
+        let piece = weight.as_ref().map_or(PIECE, |weight| weight.rows_at_a_time().max(PIECE));
         let x = saved.x.as_ref().filter(|_| wanted[1]).map(|x| x.storage::<f32>());
         let mut dx = Buffer::new(if wanted[0] { rows * in_features } else { 0 });
         let mut dweight = Sums::new(if x.is_some() && sum_in_chunks { size } else { 0 }, chunks.count());
@@ -106,7 +109,7 @@ impl Operation<3> for Linear {
                 // SAFETY: each task has sums of its own.
                 let (dweight, dbias) = unsafe { (dweight.part(index), dbias.part(index)) };
                 dbias.fill(0.0);
-                for range in Chunks::of(chunk.len(), PIECE).in_groups(group).ranges_after(chunk.start) {
+                for range in Chunks::of(chunk.len(), piece).in_groups(group).ranges_after(chunk.start) {
                     let inputs = range.start * in_features..range.end * in_features;
                     let outputs = range.start * out_features..range.end * out_features;
                     let mut dy = &dy[outputs.clone()];
@@ -233,77 +236,6 @@ const SMALLEST_CHUNK: usize = 128;
 
 /// Rows whose gradients are worked on at a time: their products find them in the cache.
 const PIECE: usize = 256;
-
-/// Sums over chunks of rows, one for each chunk until all are done. The first lies where the total will, as a gradient lives until the
-/// optimizer's step and the others need not.
-struct Sums {
-    first: Buffer,
-    others: Buffer,
-    size: usize,
-}
-
-impl Sums {
-    /// `size` sums for each chunk, to be written before they are read; 0 if there is no chunk.
-    fn new(size: usize, chunks: usize) -> Self {
-        let mut first = Buffer::new(size);
-        if chunks == 0 {
-            // SAFETY: nothing else uses the buffer.
-            unsafe { first.shared().slice(0..size) }.fill(0.0);
-        }
-        Self { first, others: Buffer::new(chunks.saturating_sub(1) * size), size }
-    }
-
-    fn shared(&mut self) -> SharedSums<'_> {
-        SharedSums { first: self.first.shared(), others: self.others.shared() }
-    }
-
-    /// The sums over all chunks, added up in order.
-    ///
-    /// # Safety
-    ///
-    /// Each chunk's task wrote its sums.
-    unsafe fn total(self) -> Vec<f32> {
-        let size = self.size;
-        // SAFETY: as the caller promises; without a chunk they are zeros.
-        let (mut total, others) = unsafe { (self.first.written(), self.others.written()) };
-        if !others.is_empty() {
-            let first = Shared::new(&mut total);
-            parallel_elements(size, |range| {
-                // SAFETY: the ranges are disjoint.
-                let sums = unsafe { first.slice(range.clone()) };
-                for other in others.chunks_exact(size) {
-                    simd::add(sums, &other[range.clone()]);
-                }
-            });
-        }
-        total
-    }
-}
-
-/// [`Sums`] that tasks write, each its chunk's.
-struct SharedSums<'a> {
-    first: Shared<'a>,
-    others: Shared<'a>,
-}
-
-impl<'a> SharedSums<'a> {
-    /// The sums of a chunk.
-    ///
-    /// # Safety
-    ///
-    /// No other task may have the same chunk.
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn part(&self, chunk: usize) -> &'a mut [f32] {
-        let size = self.first.len();
-        // SAFETY: the chunks have parts of their own, and no other task has this chunk, as the caller promises.
-        unsafe {
-            match chunk {
-                0 => self.first.slice(0..size),
-                _ => self.others.slice((chunk - 1) * size..chunk * size),
-            }
-        }
-    }
-}
 
 /// The product of all sizes but the last.
 fn rows(tensor: &FlexTensor, features: usize) -> usize {

@@ -63,6 +63,13 @@ pub(in crate::ops) fn parallel_elements(length: usize, task: impl Fn(Range<usize
     });
 }
 
+/// Runs `task` for each of `rows` rows of `width` elements, several at a time if they are short; not at all if they are empty.
+pub(in crate::ops) fn parallel_rows(rows: usize, width: usize, task: impl Fn(usize) + Sync) {
+    const ELEMENTS: usize = 8192;
+    let chunks = Chunks::new(if width == 0 { 0 } else { rows }, ELEMENTS / width.clamp(1, ELEMENTS));
+    parallel(chunks.count(), |index| chunks.range(index).for_each(&task));
+}
+
 /// More rows would not make a product faster, but leave the cache.
 const LARGEST_CHUNK: usize = 768;
 
@@ -120,19 +127,19 @@ impl Chunks {
 
 /// A mutable buffer that several tasks write at once, each its own part.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Shared<'a> {
-    start: *mut f32,
+pub(in crate::ops) struct Shared<'a, T = f32> {
+    start: *mut T,
     length: usize,
-    marker: PhantomData<&'a mut [f32]>,
+    marker: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: every way to write through it is unsafe and asks for disjoint parts.
-unsafe impl Send for Shared<'_> {}
+unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
-unsafe impl Sync for Shared<'_> {}
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
-impl<'a> Shared<'a> {
-    pub(in crate::ops) fn new(data: &'a mut [f32]) -> Self {
+impl<'a, T> Shared<'a, T> {
+    pub(in crate::ops) fn new(data: &'a mut [T]) -> Self {
         Self { start: data.as_mut_ptr(), length: data.len(), marker: PhantomData }
     }
 
@@ -145,7 +152,7 @@ impl<'a> Shared<'a> {
     /// # Safety
     ///
     /// What is written through it must not be in use elsewhere at the same time.
-    pub(in crate::ops) unsafe fn pointer(&self, offset: usize, length: usize) -> *mut f32 {
+    pub(in crate::ops) unsafe fn pointer(&self, offset: usize, length: usize) -> *mut T {
         assert!(offset.checked_add(length).is_some_and(|end| length == 0 || end <= self.length));
         // SAFETY: in bounds by the assertion, but for an empty part, which is never followed.
         self.start.wrapping_add(offset)
@@ -157,7 +164,7 @@ impl<'a> Shared<'a> {
     ///
     /// No other part in use at the same time may overlap it.
     #[allow(clippy::mut_from_ref)]
-    pub(in crate::ops) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [f32] {
+    pub(in crate::ops) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.length);
         // SAFETY: in bounds by the assertion; no other part that is in use overlaps `range`, as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }

@@ -2,6 +2,7 @@
 //!
 //! Rows of scores are padded to whole vectors.
 
+use super::prepare::{Preparation, Prepared, Scratch};
 use crate::ops::cpu::flex::{self, sizes};
 use crate::ops::cpu::gemm::{Epilogue, Matrix, MatrixMut, product};
 use crate::ops::cpu::parallel::{Buffer, Shared, parallel, parallel_with};
@@ -23,7 +24,7 @@ pub(in crate::ops) struct Layout {
 
 impl Layout {
     /// Heads side by side in a token of `parts` vectors: 1 for an output, 3 for q, k and v.
-    pub(in crate::ops) fn packed(problem: &Problem, tokens: usize, parts: usize) -> Self {
+    pub(in crate::ops) fn packed(problem: &Problem<'_>, tokens: usize, parts: usize) -> Self {
         let token = parts * problem.heads * problem.head_dim;
         Self {
             batch_stride: tokens * token,
@@ -33,7 +34,7 @@ impl Layout {
         }
     }
 
-    pub(in crate::ops) fn length(&self, problem: &Problem) -> usize {
+    pub(in crate::ops) fn length(&self, problem: &Problem<'_>) -> usize {
         problem.batch * self.batch_stride
     }
 
@@ -78,21 +79,50 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Sizes and scale.
+/// Sizes, scale, and what happens to queries and keys before they meet.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Problem {
+pub(in crate::ops) struct Problem<'a> {
     pub(in crate::ops) batch: usize,
     pub(in crate::ops) heads: usize,
     pub(in crate::ops) queries: usize,
     pub(in crate::ops) keys: usize,
     pub(in crate::ops) head_dim: usize,
     pub(in crate::ops) scale: f32,
+    pub(in crate::ops) preparation: Option<Preparation<'a>>,
 }
 
-impl Problem {
+impl Problem<'_> {
     /// The length of a row of scores: whole vectors.
     fn width(&self) -> usize {
         self.keys.next_multiple_of(LANES)
+    }
+
+    /// The factor of a head's scores.
+    fn scale(&self, head: usize) -> f32 {
+        let factors = self.preparation.and_then(|preparation| preparation.factors);
+        self.scale * factors.map_or(1.0, |factors| factors[head])
+    }
+
+    /// Memory for the prepared queries, of which there are so many at a time, and keys of a head.
+    fn scratch(&self, queries: usize) -> [Scratch; 2] {
+        [queries, self.keys].map(|rows| Scratch::new(self.preparation.map_or(0, |_| rows), self.head_dim))
+    }
+
+    /// Some queries and all keys of one pair, as they meet.
+    fn prepared<'s>(
+        &self,
+        [q, k]: [Heads<'s>; 2],
+        [sample, head]: [usize; 2],
+        rows: Range<usize>,
+        [of_q, of_k]: &'s mut [Scratch; 2],
+    ) -> [Prepared<'s>; 2] {
+        let first = rows.start;
+        let q = q.rows(sample, head, rows, self.head_dim);
+        let k = k.rows(sample, head, 0..self.keys, self.head_dim);
+        match self.preparation {
+            Some(preparation) => [preparation.apply(q, first, of_q), preparation.apply(k, 0, of_k)],
+            None => [q, k].map(Prepared::as_they_are),
+        }
     }
 
     /// Room for the probabilities, if they are to be kept.
@@ -113,17 +143,18 @@ impl Problem {
         let block = self.queries.div_ceil(blocks.max(1));
         parallel_with(
             pairs * blocks,
-            || vec![0.0; if kept.is_some() { 0 } else { block * self.width() }],
-            |scratch, task| {
+            || (vec![0.0; if kept.is_some() { 0 } else { block * self.width() }], self.scratch(block)),
+            |(own_scores, scratch), task| {
                 let (sample, head) = (task / blocks / self.heads, task / blocks % self.heads);
                 let rows = (task % blocks * block).min(self.queries)
                     ..((task % blocks + 1) * block).min(self.queries);
                 let scores = match &kept {
                     // SAFETY: every task has its own rows.
                     Some(kept) => unsafe { kept.slice(self.scores(task / blocks, rows.clone())) },
-                    None => &mut scratch[..rows.len() * self.width()],
+                    None => &mut own_scores[..rows.len() * self.width()],
                 };
-                self.probabilities(scores, [q, k], bias, [sample, head], rows.clone());
+                let [q, k] = self.prepared([q, k], [sample, head], rows.clone(), scratch);
+                self.probabilities(scores, [q.rows, k.rows], bias, [sample, head], rows.clone());
                 let scores = Matrix::new(scores, [rows.len(), self.keys], [self.width(), 1]);
                 // SAFETY: every task has its own rows.
                 let output = unsafe { output.rows(sample, head, rows, self.head_dim) };
@@ -147,21 +178,13 @@ impl Problem {
     fn probabilities(
         &self,
         scores: &mut [f32],
-        [q, k]: [Heads<'_>; 2],
+        [q, k]: [Matrix<'_>; 2],
         bias: Option<&FlexTensor>,
         [sample, head]: [usize; 2],
         rows: Range<usize>,
     ) {
-        let width = self.width();
-        let target = MatrixMut::with_gaps(scores, rows.len(), self.keys, width);
-        let keys = k.rows(sample, head, 0..self.keys, self.head_dim).transposed();
-        product(
-            target,
-            Epilogue::Overwrite,
-            self.scale,
-            q.rows(sample, head, rows.clone(), self.head_dim),
-            keys,
-        );
+        let target = MatrixMut::with_gaps(scores, rows.len(), self.keys, self.width());
+        product(target, Epilogue::Overwrite, self.scale(head), q, k.transposed());
         let bias = bias.map(|bias| {
             let [bias_batch, bias_heads, _, _] = sizes(bias);
             let matrix = (sample % bias_batch) * bias_heads + if bias_heads == 1 { 0 } else { head };
@@ -171,7 +194,8 @@ impl Problem {
         softmax(scores, self.keys, bias);
     }
 
-    /// Writes the gradients of q, k and v where there is a target; returns that of the bias if it is `bias_wanted`.
+    /// Writes the gradients of q, k and v where there is a target; returns that of the bias if it is `bias_wanted`, and those of the
+    /// factors, for which the gradient of q must have a target.
     pub(in crate::ops) fn backward(
         &self,
         inputs: [Heads<'_>; 3],
@@ -180,68 +204,81 @@ impl Problem {
         dy: Heads<'_>,
         targets: [Option<Target<'_>>; 3],
         bias_wanted: bool,
-    ) -> Option<FlexTensor> {
+    ) -> (Option<FlexTensor>, Vec<f32>) {
         let (pairs, size) = (self.batch * self.heads, self.queries * self.width());
         let kept = kept.as_ref().map(|kept| kept.storage::<f32>());
         let mut all = Buffer::new(if bias_wanted { pairs * size } else { 0 });
-        let dscores = bias_wanted.then(|| all.shared());
-        let scratch = |needed: bool| vec![0.0; if needed { size } else { 0 }];
-        parallel_with(
-            pairs,
-            || (scratch(kept.is_none()), scratch(dscores.is_none())),
-            |(own_probabilities, own_dscores), pair| {
-                let [sample, head] = [pair / self.heads, pair % self.heads];
-                let scores = self.scores(pair, 0..self.queries);
-                let probabilities = match kept {
-                    Some(kept) => &kept[scores.clone()],
-                    None => {
-                        let [q, k, _] = inputs;
-                        self.probabilities(own_probabilities, [q, k], bias, [sample, head], 0..self.queries);
-                        own_probabilities
-                    }
-                };
-                let dscores = match &dscores {
+        let mut dfactors = vec![0.0; pairs];
+        {
+            let dscores = bias_wanted.then(|| all.shared());
+            let dfactors = Shared::new(&mut dfactors);
+            let scratch = |needed: bool| vec![0.0; if needed { size } else { 0 }];
+            parallel_with(
+                pairs,
+                || (scratch(kept.is_none()), scratch(dscores.is_none()), self.scratch(self.queries)),
+                |(own_probabilities, own_dscores, scratch), index| {
+                    let (pair, [q, k, v]) = ([index / self.heads, index % self.heads], inputs);
+                    let meeting = self.prepared([q, k], pair, 0..self.queries, scratch);
+                    let scores = self.scores(index, 0..self.queries);
+                    let probabilities = match kept {
+                        Some(kept) => &kept[scores.clone()],
+                        None => {
+                            let meeting = meeting.map(|prepared| prepared.rows);
+                            self.probabilities(own_probabilities, meeting, bias, pair, 0..self.queries);
+                            own_probabilities
+                        }
+                    };
+                    let dscores = match &dscores {
+                        // SAFETY: every task has its own pair.
+                        Some(dscores) => unsafe { dscores.slice(scores) },
+                        None => own_dscores,
+                    };
+                    let dfactor = self.backward_pair(pair, meeting, [v, dy], probabilities, dscores, targets);
                     // SAFETY: every task has its own pair.
-                    Some(dscores) => unsafe { dscores.slice(scores) },
-                    None => own_dscores,
-                };
-                self.backward_pair([sample, head], inputs, dy, probabilities, dscores, targets);
-            },
-        );
+                    unsafe { dfactors.slice(index..index + 1) }.fill(dfactor);
+                },
+            );
+        }
         // SAFETY: where the gradient of the bias is wanted, each pair's task wrote its scores' gradient, padding included.
-        bias.filter(|_| bias_wanted).map(|bias| self.bias_gradient(bias, &unsafe { all.written() }))
+        let dbias =
+            bias.filter(|_| bias_wanted).map(|bias| self.bias_gradient(bias, &unsafe { all.written() }));
+        (dbias, self.over_samples(&dfactors))
     }
 
-    /// The backward pass of one sample and head; leaves the gradient of its scores in `dscores`.
-    fn backward_pair<'a>(
+    /// The backward pass of one sample and head; leaves the gradient of its scores in `dscores` and returns that of its factor.
+    fn backward_pair(
         &self,
-        [sample, head]: [usize; 2],
-        [q, k, v]: [Heads<'a>; 3],
-        dy: Heads<'a>,
+        pair: [usize; 2],
+        [q, k]: [Prepared<'_>; 2],
+        values: [Heads<'_>; 2],
         probabilities: &[f32],
         dscores: &mut [f32],
         [dq, dk, dv]: [Option<Target<'_>>; 3],
-    ) {
-        let width = self.width();
-        let rows = |heads: Heads<'a>, tokens| heads.rows(sample, head, 0..tokens, self.head_dim);
-        let (q, k, v) = (rows(q, self.queries), rows(k, self.keys), rows(v, self.keys));
-        let dy = rows(dy, self.queries);
+    ) -> f32 {
+        let (width, [sample, head]) = (self.width(), pair);
+        let [v, dy] = values;
+        let v = v.rows(sample, head, 0..self.keys, self.head_dim);
+        let dy = dy.rows(sample, head, 0..self.queries, self.head_dim);
         let target = MatrixMut::with_gaps(dscores, self.queries, self.keys, width);
         product(target, Epilogue::Overwrite, 1.0, dy, v.transposed());
         softmax_backward(probabilities, dscores, self.keys);
 
         let [probabilities, dscores] =
             [probabilities, dscores].map(|data| Matrix::new(data, [self.queries, self.keys], [width, 1]));
-        let write = |target: Option<Target<'_>>, scale, left: Matrix<'_>, right| {
-            if let Some(target) = target {
-                // SAFETY: every task has its own pair.
-                let target = unsafe { target.rows(sample, head, 0..left.rows, self.head_dim) };
-                product(target, Epilogue::Overwrite, scale, left, right);
-            }
-        };
-        write(dv, 1.0, probabilities.transposed(), dy);
-        write(dq, self.scale, dscores, k);
-        write(dk, self.scale, dscores.transposed(), q);
+        // SAFETY: every task has its own pair.
+        let [dq, dk, dv] = [(dq, self.queries), (dk, self.keys), (dv, self.keys)]
+            .map(|(target, rows)| Some(unsafe { target?.rows(sample, head, 0..rows, self.head_dim) }));
+        let dq = written(dq, self.scale, dscores, k.rows);
+        let dk = written(dk, self.scale(head), dscores.transposed(), q.rows);
+        written(dv, 1.0, probabilities.transposed(), dy);
+        self.preparation.map_or(0.0, |preparation| preparation.backward(head, [dq, dk], [q, k]))
+    }
+
+    /// What each pair has, summed over the samples in order: one sum for each head.
+    fn over_samples(&self, pairs: &[f32]) -> Vec<f32> {
+        let mut sums = vec![0.0; self.heads];
+        pairs.chunks_exact(self.heads.max(1)).for_each(|sample| add(&mut sums, sample));
+        sums
     }
 
     /// The scores' gradient summed over the samples, and where they share it the heads, that a bias was added to; in their order.
@@ -267,6 +304,19 @@ impl Problem {
         });
         flex::tensor(data, shape)
     }
+}
+
+/// The target, if there is one, with a product written to it.
+fn written<'a>(
+    target: Option<MatrixMut<'a>>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) -> Option<MatrixMut<'a>> {
+    let mut target = target?;
+    let all = target.block(0..target.rows, 0..target.columns);
+    product(all, Epilogue::Overwrite, scale, left, right);
+    Some(target)
 }
 
 vectorized! {

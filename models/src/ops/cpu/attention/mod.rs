@@ -1,19 +1,33 @@
 //! Attention on flex: what goes in and out of the [`kernel`].
 //!
 //! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighboring linear layers
-//! want them, so that no permuted copy is ever made.
+//! want them, so that no permuted copy is ever made. Self-attention also rotates, normalizes or scales queries and keys as it reads
+//! them ([`prepare`]).
 
 mod kernel;
+mod prepare;
 
 use super::flex::{self, Operation, contiguous, sizes};
 use super::parallel::{Buffer, Shared};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
 use kernel::{Heads, Layout, Problem, Target};
+use prepare::Preparation;
 
 #[derive(Clone, Debug)]
 pub(in crate::ops) struct SelfAttention {
     pub(in crate::ops) num_heads: usize,
     pub(in crate::ops) scale: f32,
+    pub(in crate::ops) normalize: bool,
+}
+
+/// What self-attention reads, apart from a bias.
+#[derive(Clone, Debug)]
+pub(in crate::ops) struct Packed {
+    qkv: FlexTensor,
+    /// `[heads]`
+    factors: Option<FlexTensor>,
+    /// `[2, tokens, head_dim / 2]`
+    rotation: Option<FlexTensor>,
 }
 
 #[derive(Clone, Debug)]
@@ -30,28 +44,36 @@ pub(in crate::ops) struct Saved<Inputs> {
 }
 
 impl SelfAttention {
-    fn problem(&self, qkv: &FlexTensor) -> Problem {
-        let [batch, tokens, packed] = sizes(qkv);
+    fn problem<'a>(&self, inputs: &'a Packed) -> Problem<'a> {
+        let [batch, tokens, packed] = sizes(&inputs.qkv);
+        let head_dim = packed / 3 / self.num_heads;
+        let rotation = inputs.rotation.as_ref().map(|rotation| {
+            let (cos, sin) = rotation.storage::<f32>().split_at(tokens * head_dim / 2);
+            [cos, sin]
+        });
+        let factors = inputs.factors.as_ref().map(|factors| factors.storage::<f32>());
+        let prepares = self.normalize || rotation.is_some() || factors.is_some();
         Problem {
             batch,
             heads: self.num_heads,
             queries: tokens,
             keys: tokens,
-            head_dim: packed / 3 / self.num_heads,
+            head_dim,
             scale: self.scale,
+            preparation: prepares.then_some(Preparation { factors, rotation, normalize: self.normalize }),
         }
     }
 
     fn run(
         &self,
-        qkv: &FlexTensor,
+        inputs: &Packed,
         bias: Option<&FlexTensor>,
         probabilities: Option<Shared<'_>>,
     ) -> FlexTensor {
-        let problem = self.problem(qkv);
+        let problem = self.problem(inputs);
         let layout = Layout::packed(&problem, problem.queries, 1);
         let mut output = Buffer::new(layout.length(&problem));
-        let [q, k, v] = packed_heads(qkv, &problem);
+        let [q, k, v] = packed_heads(&inputs.qkv, &problem);
         problem.forward([q, k, v], bias, Target { data: output.shared(), offset: 0, layout }, probabilities);
         // SAFETY: the heads of all tokens lie side by side without a gap, and each was written.
         let output = unsafe { output.written() };
@@ -59,48 +81,49 @@ impl SelfAttention {
     }
 }
 
-impl Operation<2> for SelfAttention {
-    type Saved = Saved<FlexTensor>;
+impl Operation<4> for SelfAttention {
+    type Saved = Saved<Packed>;
 
-    fn forward(&self, inputs: [Option<FlexTensor>; 2]) -> FlexTensor {
-        let [qkv, bias] = inputs.map(|input| input.map(contiguous));
-        self.run(&qkv.expect("qkv is given"), bias.as_ref(), None)
+    fn forward(&self, inputs: [Option<FlexTensor>; 4]) -> FlexTensor {
+        let (inputs, bias) = taken_apart(inputs);
+        self.run(&inputs, bias.as_ref(), None)
     }
 
     fn forward_saving(
         &self,
-        inputs: [Option<FlexTensor>; 2],
-        _wanted: [bool; 2],
+        inputs: [Option<FlexTensor>; 4],
+        _wanted: [bool; 4],
     ) -> (FlexTensor, Self::Saved) {
-        let [qkv, bias] = inputs.map(|input| input.map(contiguous));
-        let qkv = qkv.expect("qkv is given");
-        let mut probabilities = self.problem(&qkv).kept_probabilities();
-        let output = self.run(&qkv, bias.as_ref(), probabilities.as_mut().map(Buffer::shared));
+        let (inputs, bias) = taken_apart(inputs);
+        let mut probabilities = self.problem(&inputs).kept_probabilities();
+        let output = self.run(&inputs, bias.as_ref(), probabilities.as_mut().map(Buffer::shared));
         // SAFETY: `run` has returned.
         let probabilities = probabilities.map(|data| unsafe { kept(data) });
-        (output, Saved { inputs: qkv, bias, probabilities })
+        (output, Saved { inputs, bias, probabilities })
     }
 
     fn backward(
         self,
         saved: Self::Saved,
         gradient: FlexTensor,
-        [wanted, bias_wanted]: [bool; 2],
-    ) -> [Option<FlexTensor>; 2] {
-        let Saved { inputs: qkv, bias, probabilities } = saved;
-        let problem = self.problem(&qkv);
+        [wanted, bias_wanted, factors_wanted, _]: [bool; 4],
+    ) -> [Option<FlexTensor>; 4] {
+        let Saved { inputs, bias, probabilities } = saved;
+        let problem = self.problem(&inputs);
         let gradient = contiguous(gradient);
         let output = Layout::packed(&problem, problem.queries, 1);
         let packed = Layout::packed(&problem, problem.queries, 3);
         let dim = problem.heads * problem.head_dim;
-        let mut dqkv = Buffer::new(qkv.shape().num_elements());
-        let dbias = {
+        // the gradient of the factors is made of that of the queries
+        let computed = wanted || factors_wanted;
+        let mut dqkv = Buffer::new(if computed { packed.length(&problem) } else { 0 });
+        let (dbias, dfactors) = {
             let data = dqkv.shared();
             let targets =
-                [0, 1, 2].map(|part| wanted.then_some(Target { data, offset: part * dim, layout: packed }));
+                [0, 1, 2].map(|part| computed.then_some(Target { data, offset: part * dim, layout: packed }));
             let dy = Heads { data: gradient.storage(), layout: output };
             problem.backward(
-                packed_heads(&qkv, &problem),
+                packed_heads(&inputs.qkv, &problem),
                 bias.as_ref(),
                 probabilities,
                 dy,
@@ -109,12 +132,19 @@ impl Operation<2> for SelfAttention {
             )
         };
         // SAFETY: where it is wanted, the gradients of the queries, keys and values of all heads were written.
-        let dqkv = wanted.then(|| flex::tensor(unsafe { dqkv.written() }, qkv.shape()));
-        [dqkv, dbias]
+        let dqkv = wanted.then(|| flex::tensor(unsafe { dqkv.written() }, inputs.qkv.shape()));
+        let dfactors = factors_wanted.then(|| flex::tensor(dfactors, [problem.heads]));
+        [dqkv, dbias, dfactors, None]
     }
 }
 
-fn packed_heads<'a>(qkv: &'a FlexTensor, problem: &Problem) -> [Heads<'a>; 3] {
+/// What self-attention reads, and its bias.
+fn taken_apart(inputs: [Option<FlexTensor>; 4]) -> (Packed, Option<FlexTensor>) {
+    let [qkv, bias, factors, rotation] = inputs.map(|input| input.map(contiguous));
+    (Packed { qkv: qkv.expect("qkv is given"), factors, rotation }, bias)
+}
+
+fn packed_heads<'a>(qkv: &'a FlexTensor, problem: &Problem<'_>) -> [Heads<'a>; 3] {
     let data = qkv.storage::<f32>();
     let dim = problem.heads * problem.head_dim;
     [0, 1, 2].map(|part| Heads {
@@ -124,10 +154,10 @@ fn packed_heads<'a>(qkv: &'a FlexTensor, problem: &Problem) -> [Heads<'a>; 3] {
 }
 
 impl Attention {
-    fn problem(&self, [q, k, _]: &[FlexTensor; 3]) -> Problem {
+    fn problem(&self, [q, k, _]: &[FlexTensor; 3]) -> Problem<'static> {
         let [batch, heads, queries, head_dim] = sizes(q);
         let [_, _, keys, _] = sizes(k);
-        Problem { batch, heads, queries, keys, head_dim, scale: self.scale }
+        Problem { batch, heads, queries, keys, head_dim, scale: self.scale, preparation: None }
     }
 
     fn run(
@@ -184,7 +214,7 @@ impl Operation<4> for Attention {
         let [queries, keys] = [problem.queries, problem.keys];
         let space = |tokens| Buffer::new(problem.batch * tokens * problem.heads * problem.head_dim);
         let (mut dq, mut dk, mut dv) = (space(queries), space(keys), space(keys));
-        let dbias = {
+        let (dbias, _) = {
             let targets = [
                 wanted[0].then(|| token_major_target(dq.shared(), &problem, queries)),
                 wanted[1].then(|| token_major_target(dk.shared(), &problem, keys)),
@@ -203,12 +233,12 @@ impl Operation<4> for Attention {
 }
 
 /// Where heads go whose memory is `[batch, tokens, heads, head_dim]`.
-fn token_major_target<'a>(data: Shared<'a>, problem: &Problem, tokens: usize) -> Target<'a> {
+fn token_major_target<'a>(data: Shared<'a>, problem: &Problem<'_>, tokens: usize) -> Target<'a> {
     Target { data, offset: 0, layout: Layout::packed(problem, tokens, 1) }
 }
 
 /// `[batch, heads, tokens, head_dim]` whose memory is `[batch, tokens, heads, head_dim]`: joining the heads then copies nothing.
-fn token_major(data: Vec<f32>, problem: &Problem, tokens: usize) -> FlexTensor {
+fn token_major(data: Vec<f32>, problem: &Problem<'_>, tokens: usize) -> FlexTensor {
     flex::tensor(data, [problem.batch, tokens, problem.heads, problem.head_dim]).permute(&[0, 2, 1, 3])
 }
 

@@ -40,6 +40,17 @@ impl<'a> Matrix<'a> {
         Self::new(&self.data[offset..], [rows.len(), columns.len()], [self.row_stride, self.column_stride])
     }
 
+    /// A row, whose elements lie side by side.
+    ///
+    /// # Panics
+    ///
+    /// If they do not.
+    #[inline(always)]
+    pub(in crate::ops) fn row(&self, row: usize) -> &'a [f32] {
+        assert!(self.column_stride == 1 && row < self.rows);
+        &self.data[row * self.row_stride..][..self.columns]
+    }
+
     /// Whether its elements lie side by side along a dimension.
     pub(in crate::ops) fn compact(&self) -> bool {
         self.row_stride == 1 || self.column_stride == 1
@@ -134,7 +145,6 @@ impl<'a> MatrixMut<'a> {
     /// # Panics
     ///
     /// If it has not got them.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(in crate::ops) fn block(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_> {
         assert!(
             rows.start <= rows.end
@@ -144,6 +154,16 @@ impl<'a> MatrixMut<'a> {
         );
         let start = self.start.wrapping_add(rows.start * self.row_stride + columns.start);
         MatrixMut { start, rows: rows.len(), columns: columns.len(), marker: PhantomData, ..*self }
+    }
+
+    /// A row, whose elements were written.
+    #[inline(always)]
+    pub(in crate::ops) fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows);
+        // SAFETY: the matrix has this row, and is borrowed for as long as the row is.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.wrapping_add(row * self.row_stride), self.columns)
+        }
     }
 
     pub(in crate::ops) fn fill_rows(&mut self, row: &[f32]) {

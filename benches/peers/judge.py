@@ -1,0 +1,140 @@
+"""Runs vitrine and two ResNets in turn on the data sets of subsets.py, for the same time, and prints a Markdown table.
+
+All that vitrine is told is the data, the time, the threads and a seed. Each run is a line in the results file; what is
+there already is not run again, so that an interrupted judge goes on where it was, and more seeds add to what there is.
+
+Run:  python judge.py FOLDER --vitrine target/release/vitrine --results results.jsonl --times 1m 5m --seeds 1 2 3
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from pathlib import Path
+from statistics import mean, stdev
+
+# This process imports no torch, so that it takes no memory from what it measures.
+
+HERE = Path(__file__).resolve().parent
+DATA = ["cifar10", "cifar10-50", "cifar10-165", "cifar10-imbalanced", "mnist", "mnist-100", "emoji", "shapes-128"]
+NO_FLIP = {"mnist", "mnist-100"}  # digits; vitrine knows MNIST, but not the folders of digits
+COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-1M"}
+
+Run = namedtuple("Run", "data time seed who")
+
+
+def output(*command):
+    """What a command prints."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"status {done.returncode} of: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def ours(args, run):
+    with tempfile.TemporaryDirectory() as folder:
+        start, place = time.perf_counter(), Path(folder, "run")
+        output(args.vitrine, "train", args.folder / run.data, "--time", run.time, "--threads", args.threads,
+               "--seed", run.seed, "--output", place)
+        wall = time.perf_counter() - start
+        test = json.loads((place / "metrics.json").read_text())["test"]
+    return {"accuracy": test["top1"], "macro_f1": test["macro_f1"], "wall_seconds": round(wall, 2)}
+
+
+def theirs(args, run):
+    options = ["--no-flip"] if run.data in NO_FLIP else []
+    if args.precision:
+        options += ["--precision", args.precision]
+    start = time.perf_counter()
+    answer = output(sys.executable, HERE / "folder.py", args.folder / run.data, "--model", run.who, "--time", run.time,
+                    "--threads", args.threads, "--seed", run.seed, *options)
+    return {**json.loads(answer), "wall_seconds": round(time.perf_counter() - start, 2)}
+
+
+def stored(file):
+    """The results so far, by run."""
+    if not file.exists():
+        return {}
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return {Run(*(line[key] for key in Run._fields)): line for line in lines}
+
+
+def wanted(args):
+    """What is to be run: the contestants one after the other on the same data, every second seed backwards."""
+    runs = []
+    for index, seed in enumerate(args.seeds):
+        turn = args.only[::-1] if index % 2 else args.only
+        runs += [Run(data, length, seed, who) for data in args.data for length in args.times for who in turn]
+    return runs
+
+
+def measure(args, results):
+    for run in wanted(args):
+        if run in results:
+            continue
+        result = ours(args, run) if run.who == "vitrine" else theirs(args, run)
+        results[run] = {**result, **run._asdict(), "threads": args.threads}
+        with open(args.results, "a") as file:
+            file.write(json.dumps(results[run]) + "\n")
+        print(f"{run.data} {run.time} seed {run.seed} {run.who}: {100 * result['accuracy']:.2f}%", file=sys.stderr,
+              flush=True)
+
+
+def cell(values):
+    """The mean in percent, with the deviation between seeds if there are several."""
+    if not values:
+        return ""
+    deviation = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.1f}{deviation}"
+
+
+def table(args, results):
+    def values(data, length, who):
+        return [results[run][args.metric] for seed in args.seeds if (run := Run(data, length, seed, who)) in results]
+
+    yield f"| data | time | {' | '.join(COLUMNS[who] for who in args.only)} |"
+    yield "|---|---|" + "---|" * len(args.only)
+    for data in args.data:
+        for length in args.times:
+            cells = [cell(values(data, length, who)) for who in args.only]
+            if any(cells):
+                yield f"| {data} | {length} | {' | '.join(cells)} |"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="what subsets.py made")
+    parser.add_argument("--vitrine", metavar="PATH", help="the program to measure")
+    parser.add_argument("--results", type=Path, required=True, metavar="FILE", help="JSON lines, one per run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N")
+    parser.add_argument("--times", nargs="+", default=["1m", "5m"], metavar="TIME", help="such as 90s, 2m or 1h")
+    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA, metavar="NAME", help=", ".join(DATA))
+    parser.add_argument("--only", nargs="+", default=list(COLUMNS), choices=list(COLUMNS), metavar="COLUMN",
+                        help=", ".join(COLUMNS))
+    parser.add_argument("--metric", choices=["accuracy", "macro_f1"], default="accuracy", help="what the table shows")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of the ResNets, instead of the fastest")
+    parser.add_argument("--table-only", action="store_true", help="run nothing, print what is in the results file")
+    args = parser.parse_args()
+    if not args.table_only:
+        if "vitrine" in args.only and not args.vitrine:
+            parser.error("say with --vitrine where the program is")
+        if missing := [name for name in args.data if not (args.folder / name).is_dir()]:
+            parser.error(f"{args.folder}: no {', '.join(missing)} in it; make them with subsets.py")
+        args.vitrine = args.vitrine and os.path.abspath(args.vitrine)
+    return args
+
+
+def main():
+    args = arguments()
+    results = stored(args.results)
+    if not args.table_only:
+        measure(args, results)
+    print("\n".join(table(args, results)))
+
+
+if __name__ == "__main__":
+    main()

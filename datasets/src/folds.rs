@@ -1,0 +1,102 @@
+//! Folds: the training images in several parts of equal size, each of which is validation in turn.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ContentKey;
+
+/// One of several equal parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fold {
+    /// Its number, from 1 on.
+    pub number: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+/// The fold of each image, from 1 to `count`, given the content and the class (below `classes`) of each.
+///
+/// The order of a class's images is drawn by content and `seed`, and they are dealt out in turn, so that the folds of a class differ by one
+/// image at most, and all folds together by few. Copies of an image go to one fold, even if their classes differ; only the first counts.
+/// A class of a single image has no fold (0): it is always trained on.
+pub(crate) fn folds(images: &[(ContentKey, usize)], classes: usize, count: usize, seed: u64) -> Vec<usize> {
+    let mut different: Vec<Vec<ContentKey>> = vec![Vec::new(); classes];
+    let mut fold_of: HashMap<ContentKey, usize> = HashMap::new();
+    for &(key, class) in images {
+        if fold_of.insert(key, 0).is_none() {
+            different[class].push(key);
+        }
+    }
+    let mut next = 0;
+    for mut keys in different.into_iter().filter(|keys| keys.len() > 1) {
+        keys.sort_by(|a, b| a.draw(seed).total_cmp(&b.draw(seed)).then(a.cmp(b)));
+        for key in keys {
+            fold_of.insert(key, next % count + 1);
+            next += 1;
+        }
+    }
+    images.iter().map(|(key, _)| fold_of[key]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ImageSource;
+
+    fn images(counts: &[u64]) -> Vec<(ContentKey, usize)> {
+        let image = |class, seed| (ContentKey::of(&ImageSource::Drawn { class, seed }), class);
+        counts
+            .iter()
+            .enumerate()
+            .flat_map(|(class, &count)| (0..count).map(move |seed| image(class, seed)))
+            .collect()
+    }
+
+    #[test]
+    fn the_folds_of_every_class_are_equal_and_those_of_all_too() {
+        for counts in [&[100, 50, 7][..], &[3, 3, 3, 3, 3], &[11, 2]] {
+            let images = images(counts);
+            for count in [2, 3, 5] {
+                let folds = folds(&images, counts.len(), count, 4);
+                let size = |fold: usize, class: Option<usize>| {
+                    let pairs = images.iter().zip(&folds);
+                    pairs
+                        .filter(|((_, of), found)| **found == fold && class.is_none_or(|class| class == *of))
+                        .count()
+                };
+                assert_eq!((1..=count).map(|fold| size(fold, None)).sum::<usize>(), images.len());
+                for class in (0..counts.len()).map(Some).chain([None]) {
+                    let sizes = || (1..=count).map(|fold| size(fold, class));
+                    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+                    assert!(
+                        most - least <= 1,
+                        "{counts:?}, {count} folds, class {class:?}: {least} to {most}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn copies_stay_together_and_a_single_image_is_always_trained_on() {
+        let once = images(&[10, 10, 1]);
+        let relabeled: Vec<(ContentKey, usize)> = once[..10].iter().map(|&(key, _)| (key, 1)).collect();
+        let all = [&once[..], &once[..5], &relabeled].concat();
+        let found = folds(&all, 3, 4, 0);
+        assert_eq!((&found[21..26], &found[26..]), (&found[..5], &found[..10]));
+        assert_eq!(found[20], 0);
+        assert!(found[..20].iter().all(|fold| (1..=4).contains(fold)));
+    }
+
+    #[test]
+    fn the_content_and_the_seed_decide_and_not_the_order() {
+        let images = images(&[30]);
+        let reversed: Vec<_> = images.iter().rev().copied().collect();
+        let mut found = folds(&reversed, 1, 3, 7);
+        found.reverse();
+        assert_eq!(found, folds(&images, 1, 3, 7));
+        assert_ne!(found, folds(&images, 1, 3, 8));
+    }
+}

@@ -1,0 +1,100 @@
+//! The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3), and the convolution of all tokenizers.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, activation};
+
+use crate::linear::normal;
+use crate::{ModelConfig, ops};
+
+/// One convolution without bias, with the channels last.
+#[derive(Module, Debug)]
+pub struct Convolution {
+    /// `[out, in, kernel, kernel]`, as PyTorch stores it.
+    pub weight: Param<Tensor<4>>,
+}
+
+impl Convolution {
+    /// # Shapes
+    /// - map: `[batch, rows, columns, in]`
+    /// - output: `[batch, rows, columns, out]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::embed::Convolution;
+    ///
+    /// let device = Device::default();
+    /// let convolution = Convolution { weight: Param::from_tensor(Tensor::ones([5, 2, 3, 3], &device)) };
+    /// let y = convolution.forward(Tensor::ones([1, 4, 4, 2], &device));
+    /// assert_eq!(y.dims(), [1, 4, 4, 5]);
+    /// assert_eq!(y.max().into_scalar::<f32>(), 18.0); // two channels of nine pixels
+    /// ```
+    pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
+        let [outputs, inputs, kernel_size, _] = self.weight.dims();
+        let weight =
+            self.weight.val().permute([2, 3, 1, 0]).reshape([kernel_size * kernel_size * inputs, outputs]);
+        ops::convolution(map, weight, ops::Convolution::same(kernel_size))
+    }
+}
+
+/// Convolutions with ReLU, each followed by a max pool that halves the map.
+#[derive(Module, Debug)]
+pub struct ConvolutionEmbed {
+    /// Kernels without bias.
+    pub layers: Vec<Convolution>,
+}
+
+impl ConvolutionEmbed {
+    /// Channels between two convolutions.
+    const HIDDEN: usize = 64;
+
+    /// Channels after so many of the layers.
+    pub(crate) fn width(config: &ModelConfig, layers: usize, after: usize) -> usize {
+        match after {
+            0 => config.channels,
+            last if last == layers => config.embed_dim,
+            _ => Self::HIDDEN,
+        }
+    }
+
+    /// Fresh kernels, drawn as He et al. 2015 propose for ReLU.
+    pub fn new(config: &ModelConfig, layers: usize, kernel: usize, device: &Device) -> Self {
+        let layer = |index: usize| {
+            let shape =
+                [Self::width(config, layers, index + 1), Self::width(config, layers, index), kernel, kernel];
+            let deviation = (2.0 / (shape[1] * kernel * kernel) as f64).sqrt();
+            Convolution { weight: normal(shape, deviation, device) }
+        };
+        Self { layers: (0..layers).map(layer).collect() }
+    }
+
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, height * width / 4^layers, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::{embed::ConvolutionEmbed, preset};
+    ///
+    /// let device = Device::default();
+    /// let config = preset::find("cct_2_3x2").expect("listed");
+    /// let embed = ConvolutionEmbed::new(&config, 2, 3, &device);
+    /// let images = Tensor::<4>::random([1, 3, 32, 32], Distribution::Default, &device);
+    /// let tokens = embed.forward(images.clone());
+    /// assert_eq!(tokens.dims(), [1, 8 * 8, 128]);
+    /// // There is no bias: an image twice as bright gives tokens twice as large.
+    /// assert_eq!(embed.forward(images * 2.0).into_data(), (tokens * 2.0).into_data());
+    /// ```
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
+        // ReLU after the pool is ReLU before it, on a quarter of the values.
+        let pool = ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
+        let map = self.layers.iter().fold(images.permute([0, 2, 3, 1]), |map, layer| {
+            activation::relu(ops::max_pool(layer.forward(map), pool))
+        });
+        map.flatten(1, 2)
+    }
+}

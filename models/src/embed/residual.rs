@@ -1,0 +1,100 @@
+//! Residual stages of convolutions that make tokens: the locality that a Vision Transformer lacks on small data.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+
+use super::Convolution;
+use crate::linear::uniform;
+use crate::norm::BatchNorm;
+use crate::{ModelConfig, ops};
+
+/// A hybrid's convolutional part (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early Convolutions Help Transformers See
+/// Better'), of the stages that train fastest (Jordan 2024, '94% on CIFAR-10 in 3.29 Seconds', section 3.1), made residual.
+#[derive(Module, Debug)]
+pub struct ResidualEmbed {
+    /// Each halves the map.
+    pub stages: Vec<ResidualStage>,
+}
+
+/// `y = gelu(norm(pool(convolution(x))))`, then `y + gelu(norm(convolution(y)))`.
+#[derive(Module, Debug)]
+pub struct ResidualStage {
+    /// To the stage's channels, before the pool.
+    pub conv1: Convolution,
+    /// After the pool.
+    pub norm1: BatchNorm,
+    /// From and to the stage's channels.
+    pub conv2: Convolution,
+    /// After it.
+    pub norm2: BatchNorm,
+}
+
+impl ResidualEmbed {
+    /// Stages of a tokenizer: each halves the side of what becomes a token.
+    pub(crate) fn stages(config: &ModelConfig) -> usize {
+        config.patch_size.ilog2() as usize
+    }
+
+    /// Channels after so many of the stages.
+    pub(crate) fn width(config: &ModelConfig, width: usize, after: usize) -> usize {
+        match after {
+            0 => config.channels,
+            last if last == Self::stages(config) => config.embed_dim,
+            _ => width << (after - 1),
+        }
+    }
+
+    /// Fresh kernels, drawn as PyTorch draws a convolution's.
+    pub fn new(config: &ModelConfig, width: usize, device: &Device) -> Self {
+        let stage = |index| {
+            let [input, output] = [index, index + 1].map(|after| Self::width(config, width, after));
+            ResidualStage {
+                conv1: convolution(input, output, device),
+                norm1: BatchNorm::new(output, config.norm_epsilon, device),
+                conv2: convolution(output, output, device),
+                norm2: BatchNorm::new(output, config.norm_epsilon, device),
+            }
+        };
+        Self { stages: (0..Self::stages(config)).map(stage).collect() }
+    }
+
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, height * width / 4^stages, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::{ModelConfig, Tokenizer, embed::ResidualEmbed, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed"); // 96 channels
+    /// let config = ModelConfig { tokenizer: Tokenizer::Residual { width: 48 }, ..plain };
+    /// let embed = ResidualEmbed::new(&config, 48, &device);
+    /// assert_eq!(embed.stages.len(), 2);
+    /// let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
+    /// assert_eq!(embed.forward(images).dims(), [2, 8 * 8, 96]);
+    /// ```
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
+        let map = self.stages.iter().fold(images.permute([0, 2, 3, 1]), |map, stage| stage.forward(map));
+        map.flatten(1, 2)
+    }
+}
+
+impl ResidualStage {
+    /// # Shapes
+    /// - map: `[batch, rows, columns, in]`
+    /// - output: `[batch, rows / 2, columns / 2, out]`
+    pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
+        let halved =
+            ops::max_pool(self.conv1.forward(map), ops::MaxPool { kernel_size: 2, stride: 2, padding: 0 });
+        let map = self.norm1.forward_gelu(halved);
+        map.clone() + self.norm2.forward_gelu(self.conv2.forward(map))
+    }
+}
+
+fn convolution(input: usize, output: usize, device: &Device) -> Convolution {
+    let bound = 1.0 / ((9 * input) as f64).sqrt();
+    Convolution { weight: uniform([output, input, 3, 3], bound, device) }
+}

@@ -1,0 +1,51 @@
+//! What the epochs of a run are compared by.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// The result on the validation images that chooses the best epoch and that `patience` waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Share of the images that are classified correctly; the lower loss wins a tie.
+    #[default]
+    Accuracy,
+    /// Unweighted mean of the classes' F1 scores: rare classes count as much as frequent ones.
+    MacroF1,
+    /// Unweighted mean of the classes' recalls.
+    BalancedAccuracy,
+    /// Cross-entropy, which also judges how sure the model is.
+    Loss,
+}
+
+impl fmt::Display for Metric {
+    /// As sentences call it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accuracy => "accuracy",
+            Self::MacroF1 => "macro F1",
+            Self::BalancedAccuracy => "balanced accuracy",
+            Self::Loss => "loss",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::recipe::Recipe;
+
+    #[test]
+    fn files_and_options_call_it_the_same() {
+        for &metric in Metric::value_variants() {
+            let name = metric.to_possible_value().unwrap().get_name().to_owned();
+            let recipe: Recipe = toml::from_str(&format!("metric = \"{name}\"")).unwrap();
+            assert_eq!(recipe, Recipe { metric, ..Recipe::default() });
+            assert_eq!(toml::from_str::<Recipe>(&toml::to_string(&recipe).unwrap()).unwrap(), recipe);
+        }
+        assert_eq!(toml::from_str::<Recipe>("").unwrap().metric, Metric::Accuracy);
+    }
+}

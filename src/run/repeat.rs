@@ -1,0 +1,147 @@
+//! A run once more, from what an earlier one wrote down.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use vitrine_datasets::{Dataset, Fingerprint, Split};
+
+use super::{PROGRAM, PlannedRun, begin_with, check_weights};
+use crate::pretrained::Pretrained;
+use crate::train::{Purpose, RunConfig, RunData, Start, clock, data_path, listed_images};
+
+/// A run that was made before, as its `config.toml` describes it.
+pub struct Earlier {
+    /// What it was.
+    pub config: RunConfig,
+    /// What the user called it.
+    path: PathBuf,
+    /// The folder that lists its images, where it is next to the configuration.
+    listed: Option<PathBuf>,
+}
+
+/// What a run is repeated with.
+pub struct Repetition<'a> {
+    /// What it is.
+    pub config: RunConfig,
+    /// The folder of a run that lists the images; they are chosen anew, and must be the same, if left out.
+    pub listed: Option<&'a Path>,
+    /// What messages call the description.
+    pub name: String,
+    /// The data set.
+    pub dataset: Dataset,
+    /// The weights that training begins with.
+    pub pretrained: Option<Pretrained>,
+}
+
+impl Earlier {
+    /// Reads what `--config` names: a run folder, or the `config.toml` of one, wherever it is now.
+    ///
+    /// # Errors
+    /// When there is none, or it was changed where the run can still be resumed.
+    pub fn open(path: &Path) -> Result<Self> {
+        ensure!(path.exists(), "--config {}: there is no such file or run folder", path.display());
+        let (config, listed) = listed_images(path)?;
+        Ok(Self { config, path: path.to_owned(), listed })
+    }
+
+    /// What keeps a repetition on this device, with so many threads, from having the same bits, one reason per line.
+    pub fn differences(&self, device: &str, threads: usize) -> Vec<String> {
+        let RunConfig { program, recipe, lengthened, origin, .. } = &self.config;
+        let mut found = Vec::new();
+        let mut add = |reason: String| {
+            found.push(format!("{} cannot be repeated bit for bit: {reason}", self.path.display()));
+        };
+        if let Some(seconds) = recipe.time_seconds {
+            add(format!("its learning rate followed the clock (--time, {})", clock(seconds)));
+        }
+        if *lengthened {
+            add("it was given another length after it had begun".to_owned());
+        }
+        if program != PROGRAM {
+            add(format!("it was made by {program}, and this is {PROGRAM}"));
+        }
+        match &origin.device {
+            Some(before) if before != device => add(format!("it ran on {before}, and this is {device}")),
+            _ => {}
+        }
+        match origin.threads {
+            Some(before) if before != threads => {
+                add(format!("it used {before} threads; --threads {before} avoids this"));
+            }
+            None => add("the number of threads that it used is not known".to_owned()),
+            _ => {}
+        }
+        found
+    }
+
+    /// Everything that the run is repeated with.
+    pub fn repetition(&self, dataset: Dataset, pretrained: Option<Pretrained>) -> Repetition<'_> {
+        Repetition {
+            config: self.config.clone(),
+            listed: self.listed.as_deref(),
+            name: format!("--config {}", self.path.display()),
+            dataset,
+            pretrained,
+        }
+    }
+}
+
+impl PlannedRun {
+    /// The run of a configuration once more.
+    ///
+    /// # Errors
+    /// When the data set or the weights are not what they were.
+    pub fn again(from: Repetition<'_>, device: &str, threads: usize) -> Result<Self> {
+        let Repetition { mut config, listed, name, dataset, pretrained } = from;
+        let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
+        let data = match listed {
+            Some(run) => RunData::reopen(dataset, &config, run, Purpose::Repeat)?,
+            None => {
+                let data = RunData::choose(dataset, &config.data_now(), config.hold_out(), earlier)?;
+                check_images(&name, &config, &data)?;
+                data
+            }
+        };
+        let source = config.pretrained_now().unwrap_or_default();
+        let start = pretrained.map_or(Ok(Start::Fresh), |weights| begin_with(weights, &config))?;
+        if let Start::Pretrained(tensors) = &start {
+            check_weights(&config, &source, tensors)?;
+        }
+        config.data_path = data_path(&config.data_now());
+        config.pretrained_path = data_path(&source).or(config.pretrained_path);
+        config.program = PROGRAM.to_owned();
+        config.lengthened = false;
+        config.origin.threads = Some(threads);
+        config.origin.device = Some(device.to_owned());
+        config.origin.images.clone_from(&data.trained_on.splits);
+        Ok(Self { config, data, start, reasons: Vec::new() })
+    }
+}
+
+/// Refuses a data set that is not what it was, if it is known what it was.
+fn check_images(name: &str, config: &RunConfig, data: &RunData) -> Result<()> {
+    let (before, now) = (&config.origin.images, &data.trained_on.splits);
+    let classes = &data.dataset().info.classes;
+    if (before.is_empty() || before == now) && *classes == config.classes {
+        return Ok(());
+    }
+    bail!(
+        "{name}: {} has changed since: {}; put its images back as they were, or start a new run",
+        config.data_now(),
+        changes(before, now)
+    )
+}
+
+/// How many images each split had and has.
+fn changes(before: &BTreeMap<Split, Fingerprint>, now: &BTreeMap<Split, Fingerprint>) -> String {
+    let count = |of: &BTreeMap<Split, Fingerprint>, split| of.get(&split).map_or(0, |print| print.images);
+    let changed = Split::ALL.into_iter().filter(|split| before.get(split) != now.get(split));
+    let changed: Vec<String> = changed
+        .map(|split| match (count(before, split), count(now, split)) {
+            (then, now) if then == now => format!("of the {then} images of {split}, some are others"),
+            (then, now) => format!("{split} had {then} images and has {now}"),
+        })
+        .collect();
+    if changed.is_empty() { "its classes have other names".to_owned() } else { changed.join(", ") }
+}

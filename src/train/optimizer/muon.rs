@@ -1,0 +1,151 @@
+//! Muon: momentum whose matrices are orthogonalized (Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon/>).
+//!
+//! The numbers are those of `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` (Liu et al. 2025, "Muon is Scalable for LLM Training",
+//! section 2.2): an update is as large as AdamW's, whose learning rate and weight decay it takes over. torch orthogonalizes in bfloat16, this
+//! in float32.
+
+use burn::optim::LearningRate;
+use burn::optim::momentum::{Momentum, MomentumConfig, MomentumState};
+use burn::tensor::{Device, Tensor};
+use vitrine_models::ops;
+
+use crate::recipe::Recipe;
+
+/// Of the quintic polynomial: x, x³, x⁵.
+const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
+/// How often the polynomial is applied.
+const ITERATIONS: usize = 5;
+/// The least norm that a matrix is divided by.
+const EPSILON: f64 = 1e-7;
+/// The root mean square of AdamW's updates, which these have too.
+const RMS: f64 = 0.2;
+
+/// The rule for hidden matrices.
+#[derive(Clone)]
+pub(super) struct Muon {
+    momentum: Momentum,
+    weight_decay: f64,
+    /// Matrices that stand side by side in a parameter of two dimensions: 3 where queries, keys, and values are one product.
+    parts: usize,
+}
+
+impl Muon {
+    pub(super) fn new(recipe: &Recipe, parts: usize) -> Self {
+        let config = MomentumConfig { momentum: recipe.momentum, dampening: 0.0, nesterov: true };
+        Self { momentum: Momentum::new(&config), weight_decay: recipe.weight_decay, parts }
+    }
+
+    /// The matrices of a parameter, each of which is a map of its own: the parts of two dimensions, those that three dimensions are a stack
+    /// of, or the kernel of a convolution, `[out, ...]`, as one.
+    ///
+    /// # Shapes
+    /// - output: `[matrices, rows, columns]`
+    fn matrices<const D: usize>(&self, x: Tensor<D>) -> Tensor<3> {
+        match x.dims().as_slice() {
+            &[rows, columns] => x.reshape([rows, self.parts, columns / self.parts]).swap_dims(0, 1),
+            &[matrices, rows, columns] => x.reshape([matrices, rows, columns]),
+            shape => x.reshape([1, shape[0] as i64, -1]),
+        }
+    }
+}
+
+impl burn::optim::Optimizer for Muon {
+    type State<const D: usize> = MomentumState<D>;
+
+    fn step<const D: usize>(
+        &self,
+        learning_rate: LearningRate,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        state: Option<Self::State<D>>,
+    ) -> (Tensor<D>, Option<Self::State<D>>) {
+        let (gradient, state) = self.momentum.transform(gradient, state);
+        let matrices = self.matrices(gradient);
+        let [_, rows, columns] = matrices.dims();
+        let update: Vec<Tensor<2>> =
+            matrices.iter_dim(0).map(|matrix| orthogonalized(matrix.squeeze_dim(0))).collect();
+        let update = Tensor::stack::<3>(update, 0);
+        // The inverse of `matrices`.
+        let update = if D == 2 { update.swap_dims(0, 1) } else { update };
+        let update = update.reshape(parameter.dims());
+        let rate = learning_rate * RMS * (rows.max(columns) as f64).sqrt();
+        let kept = 1.0 - learning_rate * self.weight_decay;
+        (parameter.mul_scalar(kept) - update.mul_scalar(rate), Some(state))
+    }
+
+    fn to_device<const D: usize>(state: Self::State<D>, device: &Device) -> Self::State<D> {
+        state.to_device(device)
+    }
+}
+
+/// A matrix with the singular vectors of `x` and singular values around 1, between 0.7 and 1.2, by the iteration of Newton and Schulz.
+///
+/// # Shapes
+/// - x, output: `[rows, columns]`
+fn orthogonalized(x: Tensor<2>) -> Tensor<2> {
+    let [rows, columns] = x.dims();
+    if rows > columns {
+        // The products are smaller on this side.
+        return orthogonalized(x.transpose()).transpose();
+    }
+    let [a, b, c] = COEFFICIENTS;
+    let norm = ops::sum_of_squares(x.clone()).sqrt().clamp_min(EPSILON);
+    let mut x = ops::scaled(x, norm.recip());
+    for _ in 0..ITERATIONS {
+        let square = ops::linear(x.clone(), x.clone().transpose(), None); // [rows, rows]
+        let fourth = ops::linear(square.clone(), square.clone(), None);
+        let polynomial = square.mul_scalar(b) + fourth.mul_scalar(c);
+        x = ops::linear(polynomial, x.clone(), None) + x.mul_scalar(a);
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use burn::tensor::Distribution;
+
+    #[test]
+    fn singular_values_end_around_one() {
+        let device = Device::default();
+        for [rows, columns] in [[4, 40], [40, 4], [1, 7], [1, 1]] {
+            let x = Tensor::<2>::random([rows, columns], Distribution::Normal(0.0, 3.0), &device);
+            let result = orthogonalized(x.clone());
+            assert_eq!(result.dims(), [rows, columns]);
+            let (wide, x) = if rows > columns { (result.transpose(), x.transpose()) } else { (result, x) };
+            let small = rows.min(columns);
+            let error = wide.clone().matmul(wide.clone().transpose()) - Tensor::eye(small, &device);
+            // Of squares between 0.68² and 1.2².
+            assert!(error.abs().max().into_scalar::<f32>() < 0.6, "{rows} x {columns}");
+            // The same side of zero, for each vector of the smaller side: it is not any orthogonal matrix, but the nearest.
+            let signs = (wide * x).sum_dim(1).min().into_scalar::<f32>();
+            assert!(signs > 0.0, "{rows} x {columns}");
+        }
+        let zeros = Tensor::<2>::zeros([3, 5], &device);
+        assert_eq!(orthogonalized(zeros.clone()).into_data(), zeros.into_data());
+    }
+
+    #[test]
+    fn an_update_is_as_large_as_adamws_whatever_the_shape() {
+        fn rms<const D: usize>(parts: usize, shape: [usize; D]) -> f32 {
+            let device = Device::default();
+            let recipe = Recipe { weight_decay: 0.0, ..Recipe::default() };
+            let gradient = Tensor::<D>::random(shape, Distribution::Normal(0.0, 1e-3), &device);
+            let (update, _) = burn::optim::Optimizer::step(
+                &Muon::new(&recipe, parts),
+                1.0,
+                gradient.zeros_like(),
+                gradient,
+                None,
+            );
+            assert_eq!(update.dims(), shape);
+            update.square().mean().sqrt().into_scalar()
+        }
+        for rms in
+            [rms(1, [64, 16]), rms(1, [16, 64]), rms(3, [32, 96]), rms(1, [5, 16, 16]), rms(1, [64, 2, 3, 3])]
+        {
+            assert!((0.13..0.25).contains(&rms), "{rms}");
+        }
+    }
+}
