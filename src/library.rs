@@ -8,20 +8,21 @@ use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 use crate::device::{self, FoundDevice};
 use crate::evaluate::{Evaluation, EvaluationSettings, Part, Views};
 use crate::output::note;
-use crate::run::{FinishedRun, NewRun, PlannedRun, Run, VAL_FRACTION};
+use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
 use crate::train::Overrides;
 use crate::{bounds, pretrained, threads};
 
 /// What a training is asked for; the default leaves everything open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrainOptions {
     /// Architecture, recipe, length and whatever else is not to be chosen from the data.
     pub overrides: Overrides,
     /// Weights to start from: a model file, a run folder, another library's file or folder, or `hf:OWNER/NAME`.
     pub pretrained: Option<String>,
-    /// Share of the training images kept for validation, where the data set has no validation split: above 0 and below 1.
-    pub val_fraction: f64,
-    /// Random seed.
+    /// Share of the training images kept for validation, where the data set has no validation split: above 0 and below 1. By default a
+    /// fifth, or a tenth where it has a test split.
+    pub val_fraction: Option<f64>,
+    /// Random seed; by default 0.
     pub seed: u64,
     /// Run folder to create; by default the first unused `runs/DATA-MODEL-N`.
     pub output: Option<PathBuf>,
@@ -29,20 +30,6 @@ pub struct TrainOptions {
     pub device: Option<String>,
     /// Threads that decode images; by default one for each physical core.
     pub threads: Option<usize>,
-}
-
-impl Default for TrainOptions {
-    fn default() -> Self {
-        Self {
-            overrides: Overrides::default(),
-            pretrained: None,
-            val_fraction: VAL_FRACTION,
-            seed: 0,
-            output: None,
-            device: None,
-            threads: None,
-        }
-    }
 }
 
 /// Trains a classifier on a data set, a name or a path as `vitrine train` takes it, and measures it on images that it has not seen.

@@ -27,8 +27,11 @@ const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"));
 /// Images that are looked at for their sizes and colors.
 const SURVEYED: usize = 512;
 
-/// Share of the training images that are kept for validation, where the data set has no validation split.
-pub const VAL_FRACTION: f64 = 0.2;
+/// Share of the training images that is kept for validation where nobody stated one and the data set has no validation split: a
+/// fifth, or a tenth where a test split measures the model in the end and validation only chooses the epoch.
+pub fn default_val_fraction(dataset: &Dataset) -> f64 {
+    if dataset.test.is_empty() { 0.2 } else { 0.1 }
+}
 
 /// What a new run is begun with.
 pub struct NewRun<'a> {
@@ -44,8 +47,8 @@ pub struct NewRun<'a> {
     pub overrides: &'a Overrides,
     /// The weights that training begins with, and what the user called them.
     pub pretrained: Option<(String, Pretrained)>,
-    /// Share of the training images that becomes the validation split, where there is none.
-    pub val_fraction: f64,
+    /// Share of the training images that becomes the validation split, where there is none; see [`default_val_fraction`].
+    pub val_fraction: Option<f64>,
     /// From which everything random comes.
     pub seed: u64,
     /// The part of the training images that becomes the validation split instead, where the run is one of several on parts in turn.
@@ -102,7 +105,8 @@ impl PlannedRun {
     pub fn new(new: NewRun<'_>, device: &FoundDevice) -> Result<Self> {
         let (source, pretrained) = new.pretrained.unzip();
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
-        let hold_out = HoldOut { fraction: new.val_fraction, seed: new.seed, fold: new.fold };
+        let val_fraction = new.val_fraction.unwrap_or_else(|| default_val_fraction(&new.dataset));
+        let hold_out = HoldOut { fraction: val_fraction, seed: new.seed, fold: new.fold };
         let data = RunData::choose(new.dataset, new.data, hold_out, earlier)?;
         let dataset = data.dataset();
         let limits = DecodeLimits::default().with_max_file_bytes(new.max_file_size);
@@ -112,7 +116,8 @@ impl PlannedRun {
         let sizes = model.is_none() && image_size.is_none();
         let is_open = pretrained.is_none() && (sizes || recipe.is_none());
         let seconds = new.overrides.length.seconds().filter(|_| is_open);
-        let budget = seconds.map(|seconds| Budget::measure(seconds, &device.device)).transpose()?;
+        let measure = |seconds| Budget::measure(seconds, model.as_deref(), &device.device);
+        let budget = seconds.map(measure).transpose()?;
         let evidence = Evidence {
             info: &dataset.info,
             survey: &survey,
@@ -127,7 +132,7 @@ impl PlannedRun {
             data: new.data.to_owned(),
             data_path: data_path(new.data),
             data_dir: std::path::absolute(new.data_dir)?,
-            val_fraction: new.val_fraction,
+            val_fraction,
             seed: new.seed,
             split_seed: None,
             fold: new.fold,

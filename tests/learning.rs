@@ -61,17 +61,24 @@ fn assert_learns(config: &ModelConfig, optimizer: Optimizer, device: &Device) {
     assert!(last < 0.05, "the loss is still {last}: {optimizer:?}, {config:?}");
 }
 
+/// The default family in miniature: running averages, rotary positions.
+fn tiny_hybrid(depth: usize) -> String {
+    let tiny = TINY.replace("depth = 1", &format!("depth = {depth}"));
+    format!("{tiny}position = \"rotary\"\ntokenizer = {{ residual = {{ width = 4 }} }}\n")
+}
+
 /// A small data set, and arguments that train on it for a while with everything random turned on.
 fn prepared() -> Images {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 40);
     images.fill("data/blue", [30, 30, 200], 40);
     images.fill("data/green", [30, 200, 30], 15);
-    let tiny = TINY.replace("depth = 1", "depth = 2");
+    let tiny = tiny_hybrid(2);
     images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
     images.write(
         "recipe.toml",
-        "epochs = 40\nbatch_size = 8\naccumulate = 2\nema_decay = 0.99\nbalanced_sampling = true\n[augmentation]\nhorizontal_flip = 0.5\n\
+        "epochs = 40\nbatch_size = 8\naccumulate = 2\noptimizer = \"muon\"\nema_decay = 0.99\nbalanced_sampling = true\n\
+         progressive_learning = { until = 0.5, scale = 0.5 }\n[augmentation]\nhorizontal_flip = 0.5\n\
          alternate_flips = true\nrepeats = 3\nauto_augment = \"cifar10\"\nmixup = 0.8\ncutmix = 1.0\nmix_mode = \"elem\"\n\
          mix_until = 0.8\nrandom_erasing = 0.2\n",
     );
@@ -157,7 +164,7 @@ fn the_seed_decides_everything() {
 #[test]
 fn gradient_checkpointing_changes_nothing_that_is_learned() {
     let images = prepared();
-    let tiny = TINY.replace("depth = 1", "depth = 3");
+    let tiny = tiny_hybrid(3);
     images.write("model.toml", &tiny);
     let train = |output: &str, more: &[&str]| {
         vitrine(&images)

@@ -1,6 +1,6 @@
 """Simple shapes with the troubles of photographs: other backgrounds, clutter, shadows, blur, noise, JPEG artifacts.
 
-A shape takes a third to two thirds of the image's width, at any angle and anywhere, in a color near or far from the
+A shape takes four to seven tenths of the image's width, tilted by up to a twelfth of a turn and anywhere, in a color that differs from the
 background's; small scraps lie around and over it. Everything follows from the seed.
 """
 import io
@@ -87,9 +87,9 @@ def background(rng, noise):
 def mask(label, rng):
     """Where the shape is: turned, stretched, sheared, somewhere."""
     side = SIDE * SCALE
-    radius = side * rng.uniform(0.17, 0.32)
+    radius = side * rng.uniform(0.2, 0.35)
     center = [rng.uniform(1.05 * radius, side - 1.05 * radius) for _ in range(2)]
-    angle, stretch, shear = rng.uniform(0, 2 * math.pi), rng.uniform(0.8, 1), rng.uniform(-0.2, 0.2)
+    angle, stretch, shear = rng.uniform(-math.pi / 6, math.pi / 6), rng.uniform(0.8, 1), rng.uniform(-0.2, 0.2)
 
     def place(point):
         x, y = point[0] + shear * point[1], stretch * point[1]
@@ -127,15 +127,15 @@ def photograph(label, seed):
     rng = random.Random(seed)
     noise = np.random.default_rng(rng.getrandbits(64))
     image, base = background(rng, noise)
-    scraps(image, rng, rng.randint(0, 14), 0.12)
+    scraps(image, rng, rng.randint(0, 8), 0.1)
     shape = mask(label, rng)
     if rng.random() < 0.5:  # a shadow
         shadow = ImageChops.offset(shape, rng.randint(-12, 12), rng.randint(-12, 12))
         image.paste((0, 0, 0), mask=shadow.filter(ImageFilter.GaussianBlur(5)).point(lambda value: value // 3))
-    fill = Image.new("RGB", image.size, far_from(rng, base, 70))
-    scraps(fill, rng, rng.randint(0, 5), 0.1)
+    fill = Image.new("RGB", image.size, far_from(rng, base, 110))
+    scraps(fill, rng, rng.randint(0, 3), 0.08)
     image.paste(fill, mask=shape)
-    scraps(image, rng, rng.randint(0, 5), 0.08)
+    scraps(image, rng, rng.randint(0, 3), 0.06)
     image = shaded(image, rng, noise).resize((SIDE, SIDE), Image.Resampling.BOX)
     image = image.filter(ImageFilter.GaussianBlur(rng.choice([0, 0.5, 1, 2])))
     grain = noise.normal(0, rng.uniform(0, 14), (SIDE, SIDE, 3))

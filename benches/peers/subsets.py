@@ -141,7 +141,7 @@ def arguments():
                         help=", ".join(makers(Path(), None)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--test-per-class", type=int, default=200, metavar="N", help="of the subsets (200)")
-    parser.add_argument("--shapes-train", type=int, default=150, metavar="N", help="per class (150)")
+    parser.add_argument("--shapes-train", type=int, default=200, metavar="N", help="per class (200)")
     parser.add_argument("--shapes-test", type=int, default=100, metavar="N", help="per class (100)")
     args = parser.parse_args()
     if not args.sources and args.only != ["shapes-128"]:

@@ -34,6 +34,11 @@ impl PositionEmbedding {
         Self { learned, fixed }
     }
 
+    /// Those of a configuration that has another grid and no learned positions.
+    pub(crate) fn at_grid(&self, config: &ModelConfig) -> Self {
+        self.fixed.as_ref().map_or_else(|| self.clone(), |table| Self::new(config, &table.device()))
+    }
+
     /// The vectors of all tokens, or of the patches alone: `[1, tokens or patches, dim]`.
     ///
     /// # Examples

@@ -35,6 +35,12 @@ impl Rotary {
         Self { rotation: Tensor::from_data(TensorData::new(values, [2, tokens, 2 * pairs]), device) }
     }
 
+    /// The same rotations on another grid.
+    pub(crate) fn at_grid(&self, grid: [usize; 2], prefix: usize) -> Self {
+        let [_, _, pairs] = self.rotation.dims();
+        Self::new(grid, prefix, 2 * pairs, &self.rotation.device())
+    }
+
     /// The cosines and sines of all tokens' angles, for [`DotProduct::rotation`](ops::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
     pub fn rotation(&self) -> Tensor<3> {
         self.rotation.clone()

@@ -69,6 +69,13 @@ impl Stage {
         self.blocks.len()
     }
 
+    /// The same blocks on another grid; for the stage of a plain model.
+    pub(crate) fn at_grid(&self, grid: [usize; 2]) -> Self {
+        let rotary = self.rotary.as_ref().map(|rotary| rotary.at_grid(grid, self.prefix));
+        let [rows, columns] = grid;
+        Self { rotary, rows, columns, ..self.clone() }
+    }
+
     /// One block's part of [`Self::forward`], for the first one with what comes before it.
     ///
     /// # Panics

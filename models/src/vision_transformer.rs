@@ -14,7 +14,7 @@ use crate::norm::LayerNorm;
 use crate::pooling::{Pooling, normalizes_mean};
 use crate::position::PositionEmbedding;
 use crate::stage::Stage;
-use crate::{BlockStyle, ConfigError, ModelConfig, PositionPlace};
+use crate::{BlockStyle, ConfigError, ImageSize, ModelConfig, PositionPlace};
 
 /// Images to class logits.
 #[derive(Module, Debug)]
@@ -92,6 +92,45 @@ impl VisionTransformer {
     /// The architecture.
     pub fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// The same model for images of another size. It shares its parameters with this one: gradients by either are gradients of both.
+    ///
+    /// # Errors
+    /// When parameters belong to an image size (see [`ModelConfig::fits_all_sizes`]), or the architecture has no such size.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ImageSize, preset};
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("hybrid_pico_patch4_32").expect("listed").init(&device)?;
+    /// let smaller = model.at_size(ImageSize::square(24))?;
+    /// assert_eq!(smaller.features(Tensor::ones([1, 3, 24, 24], &device)).dims(), [1, 6 * 6, 128]);
+    ///
+    /// let learned = preset::find("vit_lite_7_4").expect("listed").init(&device)?;
+    /// assert!(learned.at_size(ImageSize::square(24)).is_err()); // it has a position for each patch
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn at_size(&self, image_size: ImageSize) -> Result<Self, ConfigError> {
+        let config = ModelConfig { image_size, ..self.config.clone() };
+        if !config.fits_all_sizes() {
+            return Err(ConfigError(
+                "the model has parameters for one image size: only a plain model whose positions are rotary, fixed or none, with \
+                 mixers among all tokens, fits others"
+                    .to_owned(),
+            ));
+        }
+        config.validate()?;
+        let grid = config.grid();
+        Ok(Self {
+            position: self.position.at_grid(&config),
+            stages: self.stages.iter().map(|stage| stage.at_grid(grid)).collect(),
+            config,
+            ..self.clone()
+        })
     }
 
     /// # Shapes
@@ -265,6 +304,7 @@ mod tests {
     use crate::testing::{self, base};
     use crate::{ImageSize, Normalizer, Position, Tokenizer};
     use burn::module::ModuleMapper;
+    use burn::optim::GradientsParams;
     use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
 
     #[test]
@@ -310,6 +350,36 @@ mod tests {
     fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
         let shape = [batch, config.channels, config.image_size.height, config.image_size.width];
         Tensor::from_data(TensorData::new(testing::numbers(shape.iter().product(), 77), shape), device)
+    }
+
+    #[test]
+    fn a_model_at_another_size_is_the_one_built_for_it_and_shares_its_parameters() {
+        let device = Device::default().autodiff();
+        let mut fitting = 0;
+        for config in testing::variants() {
+            let ImageSize { height, width } = config.image_size;
+            let size = ImageSize { height: height + config.patch_size, width: 2 * width };
+            let model = config.init(&device).unwrap().map(&mut Vary { seed: 3 });
+            let Ok(other) = model.at_size(size) else {
+                assert!(!config.fits_all_sizes(), "{config:?}");
+                continue;
+            };
+            fitting += 1;
+            let built = ModelConfig { image_size: size, ..config.clone() };
+            let images = images(&built, 2, &device);
+            let other_built =
+                built.init(&device).unwrap().try_load_record(model.clone().into_record()).unwrap();
+            let expected = other_built.forward(images.clone());
+            let logits = other.forward(images);
+            assert_eq!(other.config(), &built);
+            let apart = (logits.clone() - expected).abs().max().into_scalar::<f32>();
+            assert!(apart < 1e-5, "{apart}: {config:?}");
+            let grads = logits.powf_scalar(2.0).sum().backward();
+            let found = GradientsParams::from_grads(grads, &model).len();
+            let whole = model.forward(self::images(&config, 2, &device)).powf_scalar(2.0).sum().backward();
+            assert_eq!(found, GradientsParams::from_grads(whole, &model).len(), "{config:?}");
+        }
+        assert!(fitting > 20, "{fitting}");
     }
 
     #[test]

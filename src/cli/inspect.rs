@@ -17,7 +17,7 @@ use crate::aliases;
 use crate::bounds::{self, within};
 use crate::model_file;
 use crate::output::{out, outln};
-use crate::run::VAL_FRACTION;
+use crate::run::default_val_fraction;
 use crate::text::{printable, printable_lines};
 use crate::train::plan::read_model;
 use crate::usage::{did_you_mean, usage};
@@ -35,7 +35,7 @@ pub(super) struct Inspect {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Share split off for validation if the data set has no validation split; by default 0.2.
+    /// Share split off for validation if the data set has no validation split; by default 0.2, or 0.1 if it has a test split.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Count the cost of a preset or architecture file for images of this height and width in pixels.
@@ -82,8 +82,8 @@ impl Inspect {
             );
         }
         self.data_args.check(&self.what, false)?;
-        let val_fraction = self.val_fraction.unwrap_or(VAL_FRACTION);
         let dataset = self.data_args.open(&self.what)?;
+        let val_fraction = self.val_fraction.unwrap_or_else(|| default_val_fraction(&dataset));
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let mut images = Inventory::of(dataset);
         images.hold_out(val_fraction, 0)?;

@@ -15,7 +15,7 @@ use crate::hub;
 use crate::output::{note, out, outln};
 use crate::pretrained::{self, Pretrained};
 use crate::recipe::LengthArgs;
-use crate::run::{Earlier, FinishedRun, NewRun, PlannedRun, Resumed, Run, VAL_FRACTION};
+use crate::run::{Earlier, FinishedRun, NewRun, PlannedRun, Resumed, Run};
 use crate::series::{Kind, Series, Sources};
 use crate::train::{AskedLength, Overrides, Progress, RunConfig, clock, interrupt};
 use crate::usage::usage;
@@ -39,8 +39,8 @@ pub(super) struct Train {
     /// hf:OWNER/NAME[@REVISION] on Hugging Face.
     #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
     pretrained: Option<String>,
-    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2.
-    /// Images are chosen by content, so adding or removing some does not move the others.
+    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2, or 0.1 if it has a
+    /// test split. Images are chosen by content, so adding or removing some does not move the others.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Random seed.
@@ -168,7 +168,7 @@ impl Train {
             max_file_size: self.data_args.file_size.max_file_size,
             overrides: &self.overrides,
             pretrained: self.pretrained.as_ref().map(open).transpose()?,
-            val_fraction: self.val_fraction.unwrap_or(VAL_FRACTION),
+            val_fraction: self.val_fraction,
             seed: self.seed,
             fold: self.folds.map(|of| Fold { number: 1, of }),
             threads,

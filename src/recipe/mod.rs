@@ -13,12 +13,14 @@ mod metric;
 mod named;
 mod optimizer;
 mod options;
+mod progressive;
 
 pub use freeze::Freeze;
 pub use metric::Metric;
 pub use named::NamedRecipe;
 pub use optimizer::Optimizer;
 pub use options::{LengthArgs, RecipeArgs};
+pub use progressive::ProgressiveLearning;
 
 /// Optimization and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
 /// default's value.
@@ -75,6 +77,9 @@ pub struct Recipe {
     pub patience: usize,
     /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
     pub bad_file_limit: f64,
+    /// Smaller images and lighter augmentation in the first part of the run; none is all of it as the rest says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progressive_learning: Option<ProgressiveLearning>,
     /// What is done to training images.
     pub augmentation: Augmentation,
 }
@@ -105,6 +110,7 @@ impl Default for Recipe {
             metric: Metric::default(),
             patience: 0,
             bad_file_limit: 0.01,
+            progressive_learning: None,
             augmentation: Augmentation::default(),
         }
     }
@@ -176,6 +182,9 @@ impl Recipe {
             );
         }
         self.optimizer.check(self)?;
+        if let Some(progressive) = &self.progressive_learning {
+            progressive.check()?;
+        }
         self.augmentation.validate().context("`augmentation`")?;
         Ok(())
     }

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::Augmentation;
 
 use super::at_chance::AtChance;
 use crate::recipe::Recipe;
@@ -44,10 +43,9 @@ pub(super) fn recipe_after(given_up: usize, recipe: &Recipe) -> Recipe {
     if given_up == 0 {
         return recipe.clone();
     }
-    let Augmentation { crop, horizontal_flip, alternate_flips, .. } = recipe.augmentation;
     Recipe {
         learning_rate: recipe.learning_rate / 3f64.powi(given_up as i32),
-        augmentation: Augmentation { crop, horizontal_flip, alternate_flips, ..Augmentation::none() },
+        augmentation: recipe.augmentation.crop_and_flips(),
         ..recipe.clone()
     }
 }
@@ -57,6 +55,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::recipe::NamedRecipe;
+    use vitrine_datasets::Augmentation;
 
     #[test]
     fn every_attempt_is_gentler_than_the_one_before() {

@@ -43,6 +43,9 @@ pub struct Progress {
     pub updates: usize,
     /// Seconds spent, over all sessions.
     pub seconds: f64,
+    /// Whether the epoch that has begun is of the first phase of `progressive_learning`.
+    #[serde(default)]
+    pub is_easy: bool,
     /// Sums over the epoch that has begun.
     pub running: Running,
     /// The validation of the model that is kept so far.

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Int, Tensor};
-use vitrine_models::{VisionTransformer, ops};
+use vitrine_models::{ImageSize, VisionTransformer, ops};
 
 use super::layers::Layers;
 use super::{ema, optimizer};
@@ -56,7 +56,8 @@ impl Learner {
     /// Adds the gradients of one batch, as a sum over its images. `seed` is that of dropout.
     ///
     /// # Shapes
-    /// - images: `[batch, channels, height, width]`, on the device of the model
+    /// - images: `[batch, channels, height, width]`, on the device of the model; of another size than the model's where its parameters
+    ///   [fit all sizes](vitrine_models::ModelConfig::fits_all_sizes)
     /// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image
     pub fn backward(
         &mut self,
@@ -67,7 +68,11 @@ impl Learner {
     ) -> BatchResult {
         let [batch, _classes] = targets.dims();
         let device = targets.device().inner();
-        let (model, sums) = (&self.model, &mut self.sums);
+        let [_, _, height, width] = images.dims();
+        let size = ImageSize { height, width };
+        let other = (size != self.model.config().image_size)
+            .then(|| self.model.at_size(size).expect("the recipe was checked against the model"));
+        let (model, sums) = (other.as_ref().unwrap_or(&self.model), &mut self.sums);
         let mut result = None;
         let loss = |logits: Tensor<2>| {
             let correct =

@@ -3,36 +3,91 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use vitrine_datasets::{ClassSizes, Loader, LoaderConfig, Sample};
+use vitrine_datasets::{Augmentation, ClassSizes, Crop, Loader, LoaderConfig, Preprocessing, Sample};
 
 use super::run_config::RunConfig;
 use crate::memory;
 use crate::recipe::Recipe;
 use crate::seed::{Stream, stream};
 
-/// The batches of training by a recipe, or of validation without one.
-pub(super) fn loader(
+/// What the images of an epoch go through: smaller ones where the recipe begins with them.
+pub(super) fn preprocessing(config: &RunConfig, is_easy: bool) -> Preprocessing {
+    let mut preprocessing = config.preprocessing.clone();
+    if let (Some(progressive), true) = (&config.recipe.progressive_learning, is_easy) {
+        let size = progressive.size(&config.model);
+        preprocessing.image_size = [size.height, size.width];
+    }
+    preprocessing
+}
+
+/// The batches of training by a recipe, in the phase that is easy or the one after it.
+pub(super) fn training(
     config: &RunConfig,
     images: Arc<[Sample]>,
-    recipe: Option<&Recipe>,
+    recipe: &Recipe,
     threads: usize,
+    is_easy: bool,
 ) -> Result<Loader> {
-    let class_weights = recipe
-        .filter(|recipe| recipe.class_weights)
-        .map(|_| ClassSizes::of(&images, config.classes.len()).balanced_weights());
-    let config = LoaderConfig {
-        batch_size: config.recipe.batch_size,
+    let preprocessing = preprocessing(config, is_easy);
+    let share = preprocessing.image_size[0] as f64 / config.preprocessing.image_size[0] as f64;
+    let whole = &recipe.augmentation;
+    let augmentation = if is_easy { scaled(whole.crop_and_flips(), share) } else { whole.clone() };
+    let class_weights =
+        recipe.class_weights.then(|| ClassSizes::of(&images, config.classes.len()).balanced_weights());
+    let loading = LoaderConfig {
         seed: stream(config.seed, Stream::Augmentation, 0),
-        threads,
-        prefetch: 4,
-        preprocessing: config.preprocessing.clone(),
-        augmentation: recipe.map(|recipe| recipe.augmentation.clone()),
-        label_smoothing: recipe.map_or(0.0, |recipe| recipe.label_smoothing),
-        balanced_sampling: recipe.is_some_and(|recipe| recipe.balanced_sampling),
+        augmentation: Some(augmentation),
+        label_smoothing: recipe.label_smoothing,
+        balanced_sampling: recipe.balanced_sampling,
         class_weights,
-        classes: config.classes.len(),
+        ..in_order(config, &preprocessing, threads)
+    };
+    Ok(Loader::new(images, loading)?)
+}
+
+/// The batches of validation.
+pub(super) fn validation(config: &RunConfig, images: Arc<[Sample]>, threads: usize) -> Result<Loader> {
+    Ok(Loader::new(images, in_order(config, &config.preprocessing, threads))?)
+}
+
+fn in_order(config: &RunConfig, preprocessing: &Preprocessing, threads: usize) -> LoaderConfig {
+    LoaderConfig {
+        batch_size: config.recipe.batch_size,
+        threads,
         limits: config.limits(),
         cache_bytes: memory::for_cache(),
+        ..LoaderConfig::evaluation(preprocessing, config.classes.len())
+    }
+}
+
+/// The same for images of another size: shifts are a share of it.
+fn scaled(augmentation: Augmentation, share: f64) -> Augmentation {
+    let crop = match augmentation.crop {
+        Crop::Pad { pixels, reflect } => {
+            let scaled = (f64::from(pixels) * share).round() as u32;
+            Crop::Pad { pixels: scaled.max(pixels.min(1)), reflect }
+        }
+        crop @ (Crop::None | Crop::Resized { .. }) => crop,
     };
-    Ok(Loader::new(images, config)?)
+    Augmentation { crop, ..augmentation }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shifts_are_a_share_of_the_image() {
+        let shifted = |pixels, share| {
+            let crop = Crop::Pad { pixels, reflect: true };
+            match scaled(Augmentation { crop, ..Augmentation::none() }, share).crop {
+                Crop::Pad { pixels, reflect: true } => pixels,
+                crop => panic!("{crop:?}"),
+            }
+        };
+        assert_eq!(
+            [(8, 0.5), (8, 1.0), (1, 0.25), (0, 0.5)].map(|(pixels, share)| shifted(pixels, share)),
+            [4, 8, 1, 0]
+        );
+    }
 }

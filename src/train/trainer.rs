@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{BadFile, Batch, Dataset, Loader, Sample, Split};
+use vitrine_datasets::{BadFile, Batch, Dataset, Loader, Preprocessing, Sample, Split};
 
 use super::at_chance::{AtChance, Moment};
 use super::attempt;
@@ -13,7 +13,7 @@ use super::bad_files::BadFiles;
 use super::best;
 use super::checkpoint::{self, Progress, State};
 use super::history::EpochRow;
-use super::loaders::loader;
+use super::loaders;
 use super::progress::{EpochBar, RunClock, epoch_line};
 use super::run_config::RunConfig;
 use super::run_data::RunData;
@@ -55,6 +55,9 @@ pub struct Trainer {
     images: Arc<[Sample]>,
     threads: usize,
     train: Loader,
+    /// Whether `train` is that of the easy phase, and what its images go through.
+    train_is_easy: bool,
+    train_preprocessing: Preprocessing,
     val: Loader,
     train_samples: usize,
     trained_on: TrainedOn,
@@ -100,10 +103,13 @@ impl Trainer {
         let mut state = start.state(&config, &folder, device)?;
         run_threads::change(&mut state.progress, threads);
         let recipe = attempt::recipe_after(state.progress.given_up.len(), &config.recipe);
+        let is_easy = state.progress.is_easy;
         let mut trainer = Self {
             session: Session::new(state.progress.seconds),
-            train: loader(&config, Arc::clone(&images), Some(&recipe), threads)?,
-            val: loader(&config, val.into(), None, threads)?,
+            train: loaders::training(&config, Arc::clone(&images), &recipe, threads, is_easy)?,
+            train_is_easy: is_easy,
+            train_preprocessing: loaders::preprocessing(&config, is_easy),
+            val: loaders::validation(&config, val.into(), threads)?,
             config,
             recipe,
             folder,
@@ -177,6 +183,7 @@ impl Trainer {
 
     /// One epoch from where it stands, with validation at its end.
     fn epoch(&mut self) -> Result<Epoch> {
+        self.choose_phase()?;
         let (epoch, first_batch) = (self.state.progress.epoch, self.state.progress.batch);
         let seen = (first_batch * self.config.recipe.batch_size).min(self.train_samples);
         let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.run_clock());
@@ -223,6 +230,23 @@ impl Trainer {
         Ok(Epoch::Done)
     }
 
+    /// Whether an epoch is easy is decided where it begins, and kept where it is taken up again.
+    fn choose_phase(&mut self) -> Result<()> {
+        if let (Some(progressive), 0) = (&self.recipe.progressive_learning, self.state.progress.batch) {
+            self.state.progress.is_easy = self.attempt_done(self.state.progress.updates) < progressive.until;
+        }
+        if self.state.progress.is_easy == self.train_is_easy { Ok(()) } else { self.load() }
+    }
+
+    /// Makes the batches of training anew, by the present recipe and phase.
+    fn load(&mut self) -> Result<()> {
+        let (images, is_easy) = (Arc::clone(&self.images), self.state.progress.is_easy);
+        self.train = loaders::training(&self.config, images, &self.recipe, self.threads, is_easy)?;
+        self.train_preprocessing = loaders::preprocessing(&self.config, is_easy);
+        self.train_is_easy = is_easy;
+        Ok(())
+    }
+
     /// Interruption and checkpoints between two updates; false when the user asked to stop.
     fn after_update(&mut self, pending: &mut Pending) -> Result<bool> {
         let stop = interrupt::requested();
@@ -239,7 +263,7 @@ impl Trainer {
         let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
         let seed = stream(self.config.seed, Stream::Dropout, moment);
         let device = self.device.clone().autodiff();
-        let images = evaluate::images(&mut batch, &self.config.preprocessing, &device);
+        let images = evaluate::images(&mut batch, &self.train_preprocessing, &device);
         let classes = self.config.classes.len();
         self.state.progress.watch.saw_targets(&batch.targets, classes);
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);

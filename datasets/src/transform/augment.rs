@@ -131,6 +131,12 @@ impl Augmentation {
         }
     }
 
+    /// What of it changes an image least: its crop and its flips.
+    pub fn crop_and_flips(&self) -> Self {
+        let &Self { crop, horizontal_flip, alternate_flips, .. } = self;
+        Self { crop, horizontal_flip, alternate_flips, ..Self::none() }
+    }
+
     /// With brightness, contrast and saturation of this strength and hue of a quarter of it.
     pub fn with_jitter(self, strength: f64) -> Self {
         Self { brightness: strength, contrast: strength, saturation: strength, hue: strength / 4.0, ..self }

@@ -190,6 +190,15 @@ impl ModelConfig {
         self.depth.stages()
     }
 
+    /// Whether its parameters suit images of any size that the patches divide: see
+    /// [`VisionTransformer::at_size`](crate::VisionTransformer::at_size).
+    pub fn fits_all_sizes(&self) -> bool {
+        let among_all_tokens = |mixer: &Mixer| matches!(mixer, Mixer::Global | Mixer::CrossCovariance);
+        self.num_stages() == 1
+            && self.position != Position::Learned
+            && self.mixers.iter().all(among_all_tokens)
+    }
+
     /// Rows and columns of tokens that leave the tokenizer.
     pub fn grid(&self) -> [usize; 2] {
         [self.image_size.height / self.patch_size, self.image_size.width / self.patch_size]

@@ -107,6 +107,9 @@ impl Plan {
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
         check_freeze(&recipe, &model, evidence)?;
+        if let Some(progressive) = &recipe.progressive_learning {
+            progressive.check_model(&model, &recipe.augmentation)?;
+        }
         class_balance::check(&recipe, evidence, &mut reasons)?;
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
     }

@@ -7,7 +7,7 @@ use vitrine_datasets::{Augmentation, Crop, SourceKind};
 use vitrine_models::ModelConfig;
 
 use super::{Evidence, Overrides};
-use crate::recipe::{Freeze, NamedRecipe, Optimizer, Recipe};
+use crate::recipe::{Freeze, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
 use crate::usage::{did_you_mean, usage};
 
 /// The recipe that was asked for, or the one for these data, with what was stated in place of its values.
@@ -32,7 +32,32 @@ pub(super) fn choose(
         recipe.learning_rate = 3e-3;
     }
     overrides.options.apply(&mut recipe);
+    // A phase is a whole number of epochs.
+    if !is_file && recipe.epochs.is_some_and(|epochs| epochs < FEWEST_EPOCHS) {
+        recipe.progressive_learning = None;
+    }
+    if let Some(progressive) = &recipe.progressive_learning {
+        reasons.push(described(progressive, &recipe, model));
+    }
     Ok(recipe)
+}
+
+/// Epochs of a run that are worth dividing into phases.
+const FEWEST_EPOCHS: usize = 4;
+
+/// What the first phase of a run is.
+fn described(progressive: &ProgressiveLearning, recipe: &Recipe, model: &ModelConfig) -> String {
+    let size = progressive.size(model);
+    let images = if size == model.image_size {
+        "images".to_owned()
+    } else {
+        format!("images of {}x{} pixels", size.width, size.height)
+    };
+    let augmentation = match recipe.augmentation == recipe.augmentation.crop_and_flips() {
+        true => "",
+        false => ", only cropped and mirrored",
+    };
+    format!("the first {:.0}% of the run: {images}{augmentation}", 100.0 * progressive.until)
 }
 
 fn from_file(file: &Path, evidence: &Evidence<'_>) -> Result<Recipe> {
@@ -124,7 +149,20 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     }
     recipe.batch_size = if evidence.train < 20_000 { 32 } else { 64 };
     recipe.epochs = Some(epochs_for(evidence));
+    recipe.progressive_learning =
+        recipe.progressive_learning.and_then(|wanted| progressive(wanted, &recipe.augmentation, model));
     recipe
+}
+
+/// Progressive learning as far as the model and the augmentation can do it.
+fn progressive(
+    wanted: ProgressiveLearning,
+    augmentation: &Augmentation,
+    model: &ModelConfig,
+) -> Option<ProgressiveLearning> {
+    let scale = if model.fits_all_sizes() { wanted.scale } else { 1.0 };
+    let possible = ProgressiveLearning { scale, ..wanted };
+    possible.check_model(model, augmentation).is_ok().then_some(possible)
 }
 
 /// The recipe's crop in the size of the images: parts are taken of photos alone, and smaller images are moved by up to an eighth.

@@ -173,6 +173,46 @@ fn what_has_no_effect_is_refused_and_never_chosen() {
 }
 
 #[test]
+fn a_run_begins_with_what_is_easy_where_the_model_and_its_length_allow() {
+    let photos = case(SourceKind::Folder, [64, 64], false, 300);
+    let chosen = |model: Option<&str>, recipe: &str, epochs| {
+        let overrides = Overrides {
+            model: model.map(str::to_owned),
+            recipe: Some(recipe.to_owned()),
+            length: LengthArgs { epochs: Some(epochs), time: None },
+            ..Overrides::default()
+        };
+        let plan = plan(&photos, &overrides).unwrap();
+        let said = plan.reasons.iter().any(|reason| reason.contains("of the run: images"));
+        assert_eq!(said, plan.recipe.progressive_learning.is_some(), "{:?}", plan.reasons);
+        plan.recipe.progressive_learning.map(|progressive| progressive.size(&plan.model).width)
+    };
+    assert_eq!(chosen(None, "short", 10), Some(48));
+    assert_eq!(chosen(None, "long", 60), Some(48));
+    assert_eq!(chosen(None, "short", 3), None, "too few epochs for two phases");
+    // Windows belong to one size: augmentation alone is light at first, where there is more to leave out.
+    assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "long", 60), Some(32));
+    assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "short", 60), None);
+}
+
+#[test]
+fn what_a_file_asks_for_must_be_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.toml");
+    std::fs::write(&file, "epochs = 9\nprogressive_learning = { until = 0.5, scale = 0.5 }").unwrap();
+    let overrides = |model: &str| Overrides {
+        model: Some(model.to_owned()),
+        recipe: Some(file.display().to_string()),
+        ..Overrides::default()
+    };
+    let photos = case(SourceKind::Folder, [64, 64], false, 300);
+    let progressive = plan(&photos, &overrides("hybrid_nano_patch8_64")).unwrap().recipe.progressive_learning;
+    assert_eq!(progressive, Some(crate::recipe::ProgressiveLearning { until: 0.5, scale: 0.5 }));
+    let error = plan(&photos, &overrides("vit_lite_7_4")).unwrap_err().to_string();
+    assert!(error.contains("`progressive_learning.scale`") && error.contains("--model"), "{error}");
+}
+
+#[test]
 fn a_time_budget_takes_the_place_of_epochs() {
     let data = case(SourceKind::Folder, [32, 32], false, 300);
     let minute = LengthArgs { epochs: None, time: Some(Duration::from_secs(60)) };

@@ -1,7 +1,5 @@
 //! Another attempt within a run.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 
 use super::Trainer;
@@ -9,7 +7,6 @@ use crate::output::note;
 use crate::train::at_chance::AtChance;
 use crate::train::attempt::{self, GivenUp};
 use crate::train::checkpoint::Progress;
-use crate::train::loaders::loader;
 use crate::train::schedule::rest;
 use crate::train::start::Start;
 
@@ -41,7 +38,7 @@ impl Trainer {
             self.config.recipe.learning_rate,
         );
         self.state.learner = start.learner(&self.config, before, &self.device)?;
-        self.train = loader(&self.config, Arc::clone(&self.images), Some(&self.recipe), self.threads)?;
+        self.load()?;
         let progress = &mut self.state.progress;
         progress.given_up.push(attempt);
         progress.stale_epochs = 0;

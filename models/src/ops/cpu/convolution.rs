@@ -1,4 +1,5 @@
-//! Convolution on flex, as products with the pixels that each output reads side by side (Chellapilla et al. 2006, section 3).
+//! Convolution on flex, as products with the pixels that each output reads side by side (Chellapilla et al. 2006, section 3), or where it
+//! suits in [tiles](winograd).
 //!
 //! ```text
 //! for a chunk of whole images                    a task
@@ -7,6 +8,8 @@
 //!     backward: dweight += pixels^T * dy         the pixels are gathered again rather than kept
 //!               dx += scattered (dy * weight^T)
 //! ```
+
+mod winograd;
 
 use super::flex::{self, Operation, contiguous, sizes};
 use super::gemm::amx;
@@ -17,6 +20,7 @@ use super::sliding::Kernel;
 use super::sums::Sums;
 use burn::backend::flex::FlexTensor;
 use std::ops::Range;
+use winograd::Tiles;
 
 /// Outputs whose pixels are gathered at a time.
 const PIECE: usize = 256;
@@ -43,18 +47,26 @@ impl Operation<2> for Convolve {
         let [Some(x), Some(weight)] = inputs.map(|input| input.map(contiguous)) else {
             unreachable!("both factors are given")
         };
-        let output = Maps::new(self.kernel, &x, &weight).outputs(x.storage(), weight.storage());
+        let maps = Maps::new(self.kernel, &x, &weight);
+        let output = match maps.suit_winograd() {
+            true => Tiles(&maps).convolve(x.storage(), weight.storage()),
+            false => maps.outputs(x.storage(), weight.storage()),
+        };
         (output, Saved { x, weight })
     }
 
     fn backward(self, saved: Saved, gradient: FlexTensor, wanted: [bool; 2]) -> [Option<FlexTensor>; 2] {
         let maps = Maps::new(self.kernel, &saved.x, &saved.weight);
-        maps.gradients(saved.x.storage(), saved.weight.storage(), contiguous(gradient).storage(), wanted)
+        let (x, weight, gradient) = (saved.x.storage(), saved.weight.storage(), contiguous(gradient));
+        match maps.suit_winograd() {
+            true => Tiles(&maps).gradients(x, weight, gradient.storage(), wanted),
+            false => maps.gradients(x, weight, gradient.storage(), wanted),
+        }
     }
 }
 
 /// Sizes of a convolution.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Maps {
     kernel: Kernel,
     images: usize,

@@ -9,10 +9,15 @@ mod small;
 mod testing;
 mod view;
 
+pub(in crate::ops) use library::gemm;
 pub(in crate::ops) use view::{Epilogue, Matrix, MatrixMut};
 
 use super::parallel::{Buffer, Shared, parallel};
-use library::gemm;
+
+/// Whether AMX is the way to go for a product.
+pub(in crate::ops) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
+    amx::takes(rows, inner, columns).is_some()
+}
 
 /// The right factor of several products, made ready once.
 pub(in crate::ops) enum Factor<'a> {
