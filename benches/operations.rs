@@ -130,6 +130,17 @@ fn cases() -> Vec<Case> {
                 Some(leaves[2].clone())
             )
         ),
+        // In the second stage of the default model.
+        case!(
+            "convolution",
+            [BATCH * 16 * 16 * 64, 9 * 64 * 128],
+            convolution / convolution_composed,
+            |leaves, run| run(
+                leaves[0].clone().reshape([BATCH, 16, 16, 64]),
+                rows(&leaves[1], 9 * 64),
+                ops::Convolution::same(3)
+            )
+        ),
         // After the first layer of a convolutional tokenizer.
         case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),

@@ -1,7 +1,9 @@
 """Runs vitrine and two ResNets in turn on the data sets of subsets.py, for the same time, and prints a Markdown table.
 
-All that vitrine is told is the data, the time, the threads and a seed. Each run is a line in the results file; what is
-there already is not run again, so that an interrupted judge goes on where it was, and more seeds add to what there is.
+All that vitrine is told is the data, the time, the threads and a seed; --variants FILE adds columns of vitrine with
+more options, such as those of variants.toml: other architectures, recipes and sizes. Each run is a line in the results
+file; what is there already is not run again, so that an interrupted judge goes on where it was, and more seeds add to
+what there is.
 
 Run:  python judge.py FOLDER --vitrine target/release/vitrine --results results.jsonl --times 1m 5m --seeds 1 2 3
 """
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 from statistics import mean, stdev
@@ -34,11 +37,11 @@ def output(*command):
     return done.stdout
 
 
-def ours(args, run):
+def ours(args, run, options):
     with tempfile.TemporaryDirectory() as folder:
         start, place = time.perf_counter(), Path(folder, "run")
         output(args.vitrine, "train", args.folder / run.data, "--time", run.time, "--threads", args.threads,
-               "--seed", run.seed, "--output", place)
+               "--seed", run.seed, "--output", place, *options)
         wall = time.perf_counter() - start
         test = json.loads((place / "metrics.json").read_text())["test"]
     return {"accuracy": test["top1"], "macro_f1": test["macro_f1"], "wall_seconds": round(wall, 2)}
@@ -75,7 +78,7 @@ def measure(args, results):
     for run in wanted(args):
         if run in results:
             continue
-        result = ours(args, run) if run.who == "vitrine" else theirs(args, run)
+        result = ours(args, run, args.variants[run.who]) if run.who in args.variants else theirs(args, run)
         results[run] = {**result, **run._asdict(), "threads": args.threads}
         with open(args.results, "a") as file:
             file.write(json.dumps(results[run]) + "\n")
@@ -95,7 +98,7 @@ def table(args, results):
     def values(data, length, who):
         return [results[run][args.metric] for seed in args.seeds if (run := Run(data, length, seed, who)) in results]
 
-    yield f"| data | time | {' | '.join(COLUMNS[who] for who in args.only)} |"
+    yield f"| data | time | {' | '.join(COLUMNS.get(who, who) for who in args.only)} |"
     yield "|---|---|" + "---|" * len(args.only)
     for data in args.data:
         for length in args.times:
@@ -112,15 +115,23 @@ def arguments():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N")
     parser.add_argument("--times", nargs="+", default=["1m", "5m"], metavar="TIME", help="such as 90s, 2m or 1h")
     parser.add_argument("--data", nargs="+", default=DATA, choices=DATA, metavar="NAME", help=", ".join(DATA))
-    parser.add_argument("--only", nargs="+", default=list(COLUMNS), choices=list(COLUMNS), metavar="COLUMN",
-                        help=", ".join(COLUMNS))
+    parser.add_argument("--only", nargs="+", metavar="COLUMN",
+                        help=", ".join(COLUMNS) + ", and the variants; by default all of them")
+    parser.add_argument("--variants", type=Path, metavar="FILE", help="TOML: NAME = [OPTION, ...] of vitrine train")
     parser.add_argument("--metric", choices=["accuracy", "macro_f1"], default="accuracy", help="what the table shows")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of the ResNets, instead of the fastest")
     parser.add_argument("--table-only", action="store_true", help="run nothing, print what is in the results file")
     args = parser.parse_args()
+    variants = tomllib.loads(args.variants.read_text()) if args.variants else {}
+    if taken := set(variants) & set(COLUMNS):
+        parser.error(f"{args.variants}: {', '.join(taken)}: a variant needs a name of its own")
+    args.variants = {"vitrine": [], **variants}
+    args.only = args.only or [*COLUMNS, *variants]
+    if unknown := [who for who in args.only if who not in {*COLUMNS, *variants}]:
+        parser.error(f"--only {' '.join(unknown)}: there is no such column")
     if not args.table_only:
-        if "vitrine" in args.only and not args.vitrine:
+        if set(args.only) & set(args.variants) and not args.vitrine:
             parser.error("say with --vitrine where the program is")
         if missing := [name for name in args.data if not (args.folder / name).is_dir()]:
             parser.error(f"{args.folder}: no {', '.join(missing)} in it; make them with subsets.py")

@@ -108,7 +108,7 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
 
 /// Epochs before which more of them are worth more than more pixels: few images want many.
 fn wanted_epochs(images: usize) -> f64 {
-    (40_000.0 / images.max(1) as f64).clamp(4.0, 40.0)
+    (25_000.0 / images.max(1) as f64).clamp(4.0, 25.0)
 }
 
 /// The default architecture at a size: residual convolutions down to a grid of about 8 by 8, then attention.

@@ -146,9 +146,11 @@ fn pool_lanes<const N: usize>(
             let values = x.lanes::<N>(line + kernel.pixel(column, across), channel);
             let tap = (down * kernel.size + across) as u32;
             for lane in 0..N {
-                let wins = (values[lane] > best[lane]) | values[lane].is_nan();
-                best[lane] = if wins { values[lane] } else { best[lane] };
-                taps[lane] = if wins { tap } else { taps[lane] };
+                // In bits, all of them or none: a choice by a condition is not made in vectors.
+                let wins = u32::from(values[lane] > best[lane]) | u32::from(values[lane].is_nan());
+                let mask = wins.wrapping_neg();
+                best[lane] = f32::from_bits(values[lane].to_bits() & mask | best[lane].to_bits() & !mask);
+                taps[lane] = tap & mask | taps[lane] & !mask;
             }
         }
     }
@@ -178,7 +180,8 @@ fn gather_lanes<const N: usize>(
             let tap = (kernel.tap(down, row) * kernel.size + kernel.tap(across, column)) as u8;
             let (dy, winners) = (dy.lanes::<N>(place, channel), winners.lanes::<N>(place, channel));
             for lane in 0..N {
-                sums[lane] += if winners[lane] == tap { dy[lane] } else { 0.0 };
+                let mask = u32::from(winners[lane] == tap).wrapping_neg();
+                sums[lane] += f32::from_bits(dy[lane].to_bits() & mask);
             }
         }
     }

@@ -1,0 +1,279 @@
+//! What a loader promises.
+
+use super::*;
+use crate::{Crop, ImageSource, Interpolation, ResizeRule};
+
+/// `count` gray images of 8 by 8 pixels; those at `broken` end before their data does.
+fn samples(count: usize, broken: &[usize]) -> Arc<[Sample]> {
+    let buffer: Arc<[u8]> = (0..count * 64).map(|i| (i * 31 % 256) as u8).collect();
+    (0..count)
+        .map(|index| Sample {
+            label: index % 3,
+            source: ImageSource::Raw {
+                name: format!("image {index}"),
+                buffer: Arc::clone(&buffer),
+                offset: if broken.contains(&index) { buffer.len() - 10 } else { index * 64 },
+                width: 8,
+                height: 8,
+                channels: 1,
+            },
+        })
+        .collect()
+}
+
+fn config(threads: usize) -> LoaderConfig {
+    let preprocessing = Preprocessing {
+        image_size: [8, 8],
+        channels: 3,
+        resize: ResizeRule::Squash,
+        interpolation: Interpolation::Bicubic,
+        mean: vec![0.5; 3],
+        std: vec![0.25; 3],
+        crop_rounding: Default::default(),
+    };
+    LoaderConfig {
+        batch_size: 4,
+        seed: 5,
+        threads,
+        augmentation: Some(Augmentation {
+            crop: Crop::Pad { pixels: 2, reflect: false },
+            horizontal_flip: 0.5,
+            random_erasing: 0.5,
+            mixup: 0.8,
+            cutmix: 1.0,
+            ..Augmentation::none().with_jitter(0.3)
+        }),
+        label_smoothing: 0.1,
+        ..LoaderConfig::evaluation(&preprocessing, 3)
+    }
+}
+
+fn epoch(loader: &Loader, epoch: usize, first: usize) -> Vec<Batch> {
+    loader.epoch(epoch, first).map(Result::unwrap).collect()
+}
+
+#[test]
+fn batches_depend_on_seed_and_epoch_and_not_on_threads_or_cache() {
+    let loader = |threads, cache_bytes| {
+        Loader::new(samples(18, &[]), LoaderConfig { cache_bytes, ..config(threads) }).unwrap()
+    };
+    let first = epoch(&loader(1, 0), 3, 0);
+    assert_eq!(first.iter().map(|batch| batch.size).collect::<Vec<_>>(), [4, 4, 4, 4, 2]);
+    let shared = loader(4, 1 << 20);
+    assert_eq!(first, epoch(&shared, 3, 0));
+    assert_eq!(first, epoch(&shared, 3, 0), "the second time from the cache");
+    assert_ne!(first, epoch(&shared, 4, 0));
+    let mut indices: Vec<usize> = first.iter().flat_map(|batch| batch.indices.clone()).collect();
+    indices.sort_unstable();
+    assert_eq!(indices, (0..18).collect::<Vec<_>>(), "every sample once");
+}
+
+#[test]
+fn an_epoch_taken_up_again_goes_on_with_the_same_batches() {
+    let loader = Loader::new(samples(18, &[]), config(2)).unwrap();
+    assert_eq!(epoch(&loader, 1, 0)[3..], epoch(&loader, 1, 3));
+}
+
+#[test]
+fn a_balanced_epoch_is_taken_up_again_and_augments_every_draw_anew() {
+    let labels = [vec![0; 30], vec![1; 4]].concat();
+    let samples: Arc<[Sample]> = samples(34, &[])
+        .iter()
+        .zip(&labels)
+        .map(|(sample, &label)| Sample { label, ..sample.clone() })
+        .collect();
+    let plain = Augmentation { mixup: 0.0, cutmix: 0.0, ..config(1).augmentation.unwrap() };
+    let loader = |threads| {
+        let balanced =
+            LoaderConfig { balanced_sampling: true, augmentation: Some(plain.clone()), ..config(threads) };
+        Loader::new(Arc::clone(&samples), balanced).unwrap()
+    };
+    let batches = epoch(&loader(1), 2, 0);
+    assert_eq!(batches.len(), loader(1).batches());
+    assert_eq!(batches, epoch(&loader(3), 2, 0));
+    for first in [1, 5, 8] {
+        assert_eq!(batches[first..], epoch(&loader(2), 2, first));
+    }
+    let drawn: Vec<usize> = batches.iter().flat_map(|batch| batch.labels.clone()).collect();
+    assert_eq!(drawn.iter().filter(|&&label| label == 1).count(), 17);
+    // The four images of the small class come up four times each, and never alike.
+    let views = |index: usize| -> Vec<Vec<f32>> {
+        batches
+            .iter()
+            .flat_map(|batch| batch.indices.iter().zip(batch.images.chunks(192)))
+            .filter(|(of, _)| **of == index)
+            .map(|(_, values)| values.to_vec())
+            .collect()
+    };
+    for index in 30..34 {
+        let views = views(index);
+        assert!(views.len() >= 4);
+        assert!((1..views.len()).all(|other| views[other] != views[0]), "image {index}");
+    }
+    let (first, again) = (loader(1).in_order().next(), loader(1).in_order().next());
+    assert_eq!(first.unwrap().unwrap().indices, [0, 1, 2, 3], "measuring balances nothing");
+    assert!(again.is_some());
+}
+
+#[test]
+fn weights_multiply_rows_by_the_classes_that_an_image_is_of() {
+    let weights = vec![0.5, 1.0, 4.0];
+    let loader = |augmentation, class_weights| {
+        let config = LoaderConfig { augmentation: Some(augmentation), class_weights, ..config(2) };
+        Loader::new(samples(18, &[]), config).unwrap()
+    };
+    // Without mixing: the smoothed row times the weight of its label.
+    let weighted = loader(Augmentation::none(), Some(weights.clone()));
+    for batch in epoch(&weighted, 0, 0) {
+        for (row, &label) in batch.targets.chunks(3).zip(&batch.labels) {
+            for (class, target) in row.iter().enumerate() {
+                let smoothed = 0.1 / 3.0 + if class == label { 0.9 } else { 0.0 };
+                assert!((target - smoothed * weights[label]).abs() < 1e-5, "{row:?} of {label}");
+            }
+        }
+    }
+    let measured = weighted.in_order().map(Result::unwrap).flat_map(|batch| batch.targets);
+    assert!((measured.sum::<f32>() - 18.0).abs() < 1e-4, "measuring has no weights");
+    // With mixing: the same row, as long as its shares of the weights, so that its largest class stays the largest.
+    let mixing = Augmentation { mixup: 1.0, cutmix: 1.0, ..Augmentation::none() };
+    let (plain, weighted) = (loader(mixing.clone(), None), loader(mixing, Some(weights.clone())));
+    let mut mixed = 0;
+    for (plain, weighted) in epoch(&plain, 0, 0).into_iter().zip(epoch(&weighted, 0, 0)) {
+        assert_eq!(plain.images, weighted.images);
+        for (row, scaled) in plain.targets.chunks(3).zip(weighted.targets.chunks(3)) {
+            let shares = row.iter().map(|target| (target - 0.1 / 3.0) / 0.9);
+            mixed += usize::from(shares.clone().filter(|share| *share > 0.01).count() > 1);
+            let weight: f32 = shares.zip(&weights).map(|(share, weight)| share * weight).sum();
+            for (target, scaled) in row.iter().zip(scaled) {
+                assert!((target * weight - scaled).abs() < 1e-5, "{row:?} {scaled}");
+            }
+        }
+    }
+    assert!(mixed > 5, "{mixed}");
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_named_once() {
+    let loader = Loader::new(samples(9, &[0, 5]), config(2)).unwrap();
+    let batches = epoch(&loader, 0, 0);
+    assert_eq!(batches.len(), loader.batches());
+    assert_eq!(batches.iter().map(|batch| batch.size).sum::<usize>(), 7);
+    let mut names: Vec<String> =
+        batches.iter().flat_map(|batch| batch.skipped.iter().map(|bad| bad.name.clone())).collect();
+    names.sort();
+    assert_eq!(names, ["image 0", "image 5"]);
+    // What remains is what it would be without the broken ones.
+    let whole = Loader::new(samples(9, &[]), config(2)).unwrap();
+    let value = |loader: &Loader, index: usize| {
+        let batch =
+            loader.in_order().map(Result::unwrap).find(|batch| batch.indices.contains(&index)).unwrap();
+        let place = batch.indices.iter().position(|&i| i == index).unwrap();
+        batch.images[place * 192..(place + 1) * 192].to_vec()
+    };
+    for index in [1, 2, 4, 8] {
+        assert_eq!(value(&loader, index), value(&whole, index));
+    }
+}
+
+#[test]
+fn evaluation_changes_nothing_and_keeps_the_order() {
+    let loader = Loader::new(samples(6, &[]), LoaderConfig { label_smoothing: 0.0, ..config(2) }).unwrap();
+    let batches: Vec<Batch> = loader.in_order().map(Result::unwrap).collect();
+    assert_eq!(batches[1].indices, [4, 5]);
+    assert_eq!(batches[0].targets[..6], [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(batches[0].images[1], (31.0 / 255.0 - 0.5) / 0.25);
+}
+
+#[test]
+fn targets_are_smoothed_and_sum_to_one() {
+    let loader = Loader::new(samples(5, &[]), config(1)).unwrap();
+    for batch in loader.epoch(0, 0).map(Result::unwrap) {
+        for row in batch.targets.chunks(3) {
+            assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{row:?}");
+            assert!(row.iter().all(|&share| share >= 0.1 / 3.0 - 1e-6));
+        }
+    }
+}
+
+/// An image of this loader without its normalization, and which it is.
+fn pixels(batch: &Batch, place: usize) -> (usize, Vec<u8>) {
+    let values = &batch.images[place * 192..place * 192 + 64];
+    (batch.indices[place], values.iter().map(|value| ((value * 0.25 + 0.5) * 255.0).round() as u8).collect())
+}
+
+#[test]
+fn flips_alternate_from_epoch_to_epoch() {
+    let augmentation = Augmentation { horizontal_flip: 0.5, alternate_flips: true, ..Augmentation::none() };
+    let config = LoaderConfig { augmentation: Some(augmentation), ..config(2) };
+    let loader = Loader::new(samples(18, &[]), config).unwrap();
+    let plain: Vec<Vec<u8>> = loader
+        .in_order()
+        .map(Result::unwrap)
+        .flat_map(|batch| (0..batch.size).map(|place| pixels(&batch, place).1).collect::<Vec<_>>())
+        .collect();
+    let mirrored = |number| -> Vec<bool> {
+        let mut mirrored = vec![false; 18];
+        for batch in epoch(&loader, number, 0) {
+            for (index, seen) in (0..batch.size).map(|place| pixels(&batch, place)) {
+                mirrored[index] = seen != plain[index];
+            }
+        }
+        mirrored
+    };
+    let epochs = [0, 1, 2, 3].map(mirrored);
+    for pair in epochs.windows(2) {
+        assert!(pair[0].iter().zip(&pair[1]).all(|(now, then)| now != then), "{epochs:?}");
+    }
+    assert!(epochs[0].contains(&true) && epochs[0].contains(&false));
+}
+
+#[test]
+fn repeated_images_share_a_batch_and_are_augmented_anew() {
+    let mut config = config(2);
+    let augmentation =
+        Augmentation { repeats: 3, crop: Crop::Pad { pixels: 4, reflect: false }, ..Augmentation::none() };
+    (config.batch_size, config.augmentation) = (6, Some(augmentation));
+    let loader = Loader::new(samples(18, &[]), config.clone()).unwrap();
+    let batches = epoch(&loader, 2, 0);
+    assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [6, 6, 6]);
+    let mut differing = 0;
+    for batch in &batches {
+        let seen: Vec<_> = (0..6).map(|place| pixels(batch, place)).collect();
+        for group in seen.chunks(3) {
+            assert!(group.iter().all(|(index, _)| *index == group[0].0));
+            differing += usize::from(group[0].1 != group[1].1 && group[1].1 != group[2].1);
+        }
+        assert_ne!(seen[0].0, seen[3].0);
+    }
+    assert!(differing >= 5, "{differing} of 6");
+    assert_eq!(batches, epoch(&Loader::new(samples(18, &[]), config.clone()).unwrap(), 2, 0));
+    assert_eq!(batches[2..], epoch(&loader, 2, 2));
+    let broken = Loader::new(samples(18, &[batches[1].indices[0]]), config).unwrap();
+    let skipped: usize = epoch(&broken, 2, 0).iter().map(|batch| batch.skipped.len()).sum();
+    assert_eq!(skipped, 1, "an unreadable image counts once");
+}
+
+#[test]
+fn the_last_batches_are_not_mixed_and_the_others_as_before() {
+    let loader = Loader::new(samples(18, &[]), config(2)).unwrap();
+    let whole = epoch(&loader, 0, 0);
+    let part: Vec<Batch> = loader.epoch_mixing(0, 1, 3).map(Result::unwrap).collect();
+    assert_eq!(part[..2], whole[1..3]);
+    for batch in &part[2..] {
+        for (row, &label) in batch.targets.chunks(3).zip(&batch.labels) {
+            assert!((row[label] - (0.9 + 0.1 / 3.0)).abs() < 1e-6, "{row:?}");
+        }
+    }
+    let pure =
+        |batch: &Batch| batch.targets.chunks(3).zip(&batch.labels).all(|(row, &label)| row[label] > 0.93);
+    assert!(!whole.iter().all(pure), "some of them are mixed otherwise");
+}
+
+#[test]
+fn a_loader_that_is_dropped_early_stops() {
+    let loader = Loader::new(samples(4000, &[]), config(2)).unwrap();
+    let mut batches = loader.epoch(0, 0);
+    assert!(batches.next().is_some());
+    drop(batches);
+    drop(loader);
+}
