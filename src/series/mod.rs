@@ -76,12 +76,13 @@ impl Series {
         let folder = create(output, &plan, &first.data_name())?;
         let series = Self { folder, plan };
         let begin = || -> Result<Run> {
-            let run = Run::begin(first, Some(&series.folder.join(series.name(0))), device)?;
+            // First, so that a series that is killed at once can be resumed.
             write_atomically(&series.folder.join(SERIES), toml::to_string(&series.plan)?.as_bytes())?;
-            Ok(run)
+            Run::begin(first, Some(&series.folder.join(series.name(0))), device)
         };
         let run = begin().inspect_err(|_| {
-            // Only where nothing is in it.
+            let _ = fs::remove_file(series.folder.join(SERIES));
+            // Only where nothing else is in it.
             let _ = fs::remove_dir(&series.folder);
         })?;
         Ok((series, run))

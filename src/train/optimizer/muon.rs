@@ -11,12 +11,6 @@ use vitrine_models::ops;
 
 use crate::recipe::Recipe;
 
-/// Of the quintic polynomial: x, x³, x⁵.
-const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
-/// How often the polynomial is applied.
-const ITERATIONS: usize = 5;
-/// The least norm that a matrix is divided by.
-const EPSILON: f64 = 1e-7;
 /// The root mean square of AdamW's updates, which these have too.
 const RMS: f64 = 0.2;
 
@@ -62,9 +56,7 @@ impl burn::optim::Optimizer for Muon {
         let (gradient, state) = self.momentum.transform(gradient, state);
         let matrices = self.matrices(gradient);
         let [_, rows, columns] = matrices.dims();
-        let update: Vec<Tensor<2>> =
-            matrices.iter_dim(0).map(|matrix| orthogonalized(matrix.squeeze_dim(0))).collect();
-        let update = Tensor::stack::<3>(update, 0);
+        let update = ops::orthogonalize(matrices);
         // The inverse of `matrices`.
         let update = if D == 2 { update.swap_dims(0, 1) } else { update };
         let update = update.reshape(parameter.dims());
@@ -78,53 +70,11 @@ impl burn::optim::Optimizer for Muon {
     }
 }
 
-/// A matrix with the singular vectors of `x` and singular values around 1, between 0.7 and 1.2, by the iteration of Newton and Schulz.
-///
-/// # Shapes
-/// - x, output: `[rows, columns]`
-fn orthogonalized(x: Tensor<2>) -> Tensor<2> {
-    let [rows, columns] = x.dims();
-    if rows > columns {
-        // The products are smaller on this side.
-        return orthogonalized(x.transpose()).transpose();
-    }
-    let [a, b, c] = COEFFICIENTS;
-    let norm = ops::sum_of_squares(x.clone()).sqrt().clamp_min(EPSILON);
-    let mut x = ops::scaled(x, norm.recip());
-    for _ in 0..ITERATIONS {
-        let square = ops::linear(x.clone(), x.clone().transpose(), None); // [rows, rows]
-        let fourth = ops::linear(square.clone(), square.clone(), None);
-        let polynomial = square.mul_scalar(b) + fourth.mul_scalar(c);
-        x = ops::linear(polynomial, x.clone(), None) + x.mul_scalar(a);
-    }
-    x
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use burn::tensor::Distribution;
-
-    #[test]
-    fn singular_values_end_around_one() {
-        let device = Device::default();
-        for [rows, columns] in [[4, 40], [40, 4], [1, 7], [1, 1]] {
-            let x = Tensor::<2>::random([rows, columns], Distribution::Normal(0.0, 3.0), &device);
-            let result = orthogonalized(x.clone());
-            assert_eq!(result.dims(), [rows, columns]);
-            let (wide, x) = if rows > columns { (result.transpose(), x.transpose()) } else { (result, x) };
-            let small = rows.min(columns);
-            let error = wide.clone().matmul(wide.clone().transpose()) - Tensor::eye(small, &device);
-            // Of squares between 0.68² and 1.2².
-            assert!(error.abs().max().into_scalar::<f32>() < 0.6, "{rows} x {columns}");
-            // The same side of zero, for each vector of the smaller side: it is not any orthogonal matrix, but the nearest.
-            let signs = (wide * x).sum_dim(1).min().into_scalar::<f32>();
-            assert!(signs > 0.0, "{rows} x {columns}");
-        }
-        let zeros = Tensor::<2>::zeros([3, 5], &device);
-        assert_eq!(orthogonalized(zeros.clone()).into_data(), zeros.into_data());
-    }
 
     #[test]
     fn an_update_is_as_large_as_adamws_whatever_the_shape() {

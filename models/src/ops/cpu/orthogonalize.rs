@@ -1,0 +1,129 @@
+//! The iteration of Newton and Schulz on flex.
+//!
+//! ```text
+//! s = x x^T / norm^2                     on the smaller side
+//! for each iteration
+//!   p = a + b s + c s s                  the polynomial of the squares of the singular values
+//!   q = p q                              all polynomials so far
+//!   s = p s p                            the squares of what they make of the singular values
+//! y = q x / norm
+//! ```
+//!
+//! All but the first and the last product are of squares of the smaller side, in the cache, where the definition goes through `x` twice an
+//! iteration. A square rounds off directions whose singular value is less than a thousandth of the largest; those are still small after five
+//! iterations.
+
+use super::flex::{self, contiguous, sizes};
+use super::gemm::{Epilogue, Matrix, MatrixMut, product};
+use super::parallel::{Buffer, Chunks, parallel};
+use burn::tensor::Tensor;
+use std::ops::Range;
+
+/// Rows of a product that are worth a task.
+const SMALLEST_CHUNK: usize = 32;
+
+pub(in crate::ops) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32) -> Tensor<3> {
+    let x = contiguous(flex::untracked(x));
+    let [count, rows, columns] = sizes(&x);
+    let whole = Stack { count, rows, columns };
+    if count * whole.size() == 0 {
+        return flex::wrap(x);
+    }
+    let data = x.storage::<f32>();
+    let side = Stack { count, rows: rows.min(columns), columns: rows.min(columns) };
+    let is_wide = rows <= columns;
+
+    let mut squares = side.filled(|index, rows, out| {
+        let x = whole.matrix(data, index);
+        let x = if is_wide { x } else { x.transposed() };
+        let left = x.block(rows, 0..x.columns);
+        product(MatrixMut::row_major(out, side.columns), Epilogue::Overwrite, 1.0, left, x.transposed());
+    });
+    let mut norms = Vec::with_capacity(count);
+    for square in squares.chunks_exact_mut(side.size()) {
+        let norm = square.iter().step_by(side.columns + 1).sum::<f32>().sqrt().max(epsilon);
+        // Not by the norm's square, which may be no number.
+        square.iter_mut().for_each(|value| *value = *value / norm / norm);
+        norms.push(norm);
+    }
+    let mut product_of_all = side.polynomials(polynomials, squares);
+    for (polynomial, norm) in product_of_all.chunks_exact_mut(side.size()).zip(norms) {
+        polynomial.iter_mut().for_each(|value| *value /= norm);
+    }
+    let output = whole.filled(|index, rows, out| {
+        let (x, polynomial) = (whole.matrix(data, index), side.matrix(&product_of_all, index));
+        let (left, right) = if is_wide { (polynomial, x) } else { (x, polynomial) };
+        let left = left.block(rows, 0..left.columns);
+        product(MatrixMut::row_major(out, whole.columns), Epilogue::Overwrite, 1.0, left, right);
+    });
+    flex::wrap(flex::tensor(output, [count, rows, columns]))
+}
+
+/// Matrices of one size, one after the other.
+#[derive(Clone, Copy)]
+struct Stack {
+    count: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl Stack {
+    /// Elements of a matrix.
+    fn size(self) -> usize {
+        self.rows * self.columns
+    }
+
+    fn matrix(self, data: &[f32], index: usize) -> Matrix<'_> {
+        Matrix::new(&data[index * self.size()..], [self.rows, self.columns], [self.columns, 1])
+    }
+
+    /// Matrices whose elements `write` writes, all of them: for some rows of a matrix at a time.
+    fn filled(self, write: impl Fn(usize, Range<usize>, &mut [f32]) + Sync) -> Vec<f32> {
+        let mut data = Buffer::new(self.count * self.size());
+        let out = data.shared();
+        let chunks = Chunks::of(self.rows, SMALLEST_CHUNK);
+        parallel(self.count * chunks.count(), |task| {
+            let (index, rows) = (task / chunks.count(), chunks.range(task % chunks.count()));
+            let first = index * self.rows;
+            // SAFETY: the rows are disjoint.
+            let out =
+                unsafe { out.slice((first + rows.start) * self.columns..(first + rows.end) * self.columns) };
+            write(index, rows, out);
+        });
+        // SAFETY: `write` wrote the chunks, which cover all rows.
+        unsafe { data.written() }
+    }
+
+    /// The products of square matrices.
+    fn products(self, left: &[f32], right: &[f32]) -> Vec<f32> {
+        self.filled(|index, rows, out| {
+            let left = self.matrix(left, index).block(rows, 0..self.columns);
+            let out = MatrixMut::row_major(out, self.columns);
+            product(out, Epilogue::Overwrite, 1.0, left, self.matrix(right, index));
+        })
+    }
+
+    /// What the polynomials multiply matrices with whose squares these are.
+    fn polynomials(self, factors: &[[f32; 3]], mut squares: Vec<f32>) -> Vec<f32> {
+        let mut all: Option<Vec<f32>> = None;
+        for (index, &[a, b, c]) in factors.iter().enumerate() {
+            let polynomials = self.filled(|index, rows, out| {
+                let square = self.matrix(&squares, index);
+                for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.columns)) {
+                    out.iter_mut().zip(square.row(row)).for_each(|(out, square)| *out = b * square);
+                    out[row] += a;
+                }
+                let left = square.block(rows, 0..self.columns);
+                product(MatrixMut::row_major(out, self.columns), Epilogue::Accumulate, c, left, square);
+            });
+            if index + 1 < factors.len() {
+                squares = self.products(&self.products(&polynomials, &squares), &polynomials);
+            }
+            all = Some(match all {
+                Some(before) => self.products(&polynomials, &before),
+                None => polynomials,
+            });
+        }
+        all.unwrap_or_default()
+    }
+}
