@@ -40,6 +40,11 @@ impl ProgressiveLearning {
         pixels(self.size(model)) / pixels(model.image_size)
     }
 
+    /// Images that are seen in the time of one at the model's size, on average over a run that ends by the clock.
+    pub fn images_for_one(&self, model: &ModelConfig) -> f64 {
+        1.0 - self.until + self.until / self.cost(model)
+    }
+
     /// Checks the numbers.
     ///
     /// # Errors
@@ -93,7 +98,7 @@ mod tests {
         let model = preset::find("hybrid_nano_patch8_64").unwrap();
         let size = |scale| ProgressiveLearning { scale, ..HALF }.size(&model);
         assert_eq!([0.5, 0.7, 0.01, 0.99, 1.0].map(size), [32, 48, 8, 64, 64].map(ImageSize::square));
-        assert_eq!(HALF.cost(&model), 0.25);
+        assert_eq!((HALF.cost(&model), HALF.images_for_one(&model)), (0.25, 2.5));
     }
 
     #[test]

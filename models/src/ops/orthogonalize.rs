@@ -93,7 +93,7 @@ mod tests {
             // One row alone leaves all but one direction to rounding.
             let one_row = (0..data.len()).map(|index| data[index % columns]).collect();
             let small = data.iter().map(|value| 1e-6 * value).collect();
-            for (values, tolerance) in [(data, 5e-4f32), (small, 5e-4), (one_row, 5e-3)] {
+            for (values, tolerance) in [(data, 5e-4f32), (small, 5e-4), (one_row, 1e-2)] {
                 let x =
                     Tensor::<1>::from_floats(values.as_slice(), &device).reshape([matrices, rows, columns]);
                 let both = [orthogonalize(x.clone()), orthogonalize_composed(x)];

@@ -95,21 +95,26 @@ fn asked_for(
     suited(named, evidence, model)
 }
 
+/// Epochs that are worth strong augmentation: after 24 of CIFAR-10, `short` is no worse (87.0%, and 86.5% with `long`).
+const STRONG_EPOCHS: f64 = 26.0;
+
 fn by_default(
     overrides: &Overrides,
     evidence: &Evidence<'_>,
     model: &ModelConfig,
     reasons: &mut Vec<String>,
 ) -> NamedRecipe {
-    let epochs = match (overrides.length.epochs, &evidence.budget) {
-        (Some(epochs), Some(budget)) => budget.epochs(model, evidence.train).min(epochs as f64),
+    let affordable =
+        evidence.budget.map(|budget| budget.epochs(model, evidence.train) * images_for_one(model));
+    let epochs = match (overrides.length.epochs, affordable) {
+        (Some(epochs), Some(affordable)) => affordable.min(epochs as f64),
         (Some(epochs), None) => epochs as f64,
-        (None, Some(budget)) => budget.epochs(model, evidence.train),
+        (None, Some(affordable)) => affordable,
         (None, None) => epochs_for(evidence) as f64,
     };
     let name = match epochs {
         _ if evidence.pretrained.is_some() => "fine-tune",
-        20.0.. => "long",
+        STRONG_EPOCHS.. => "long",
         _ => "short",
     };
     if overrides.length.epochs.is_none() && overrides.length.time.is_none() {
@@ -119,6 +124,13 @@ fn by_default(
         if evidence.info.flip_safe { "with flips" } else { "without flips, which would change the class" };
     reasons.push(format!("recipe {name} for {} epochs, {flips}", super::rounded(epochs)));
     NamedRecipe::find(name).expect("a recipe of this program")
+}
+
+/// Images that `short` and `long`, which begin with the same small ones, see in the time of one at the model's size.
+fn images_for_one(model: &ModelConfig) -> f64 {
+    let short = NamedRecipe::find("short").expect("a recipe of this program").recipe;
+    let first = short.progressive_learning.and_then(|wanted| progressive(wanted, &short.augmentation, model));
+    first.map_or(1.0, |first| first.images_for_one(model))
 }
 
 /// A named recipe for these images: nothing that would change their class or do nothing to them, and, unless the recipe is whole, its

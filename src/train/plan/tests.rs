@@ -83,6 +83,22 @@ fn digits_color_images_and_photos_get_what_suits_them() {
 }
 
 #[test]
+fn time_buys_views_then_stronger_augmentation_and_pixels() {
+    let chosen = |side, train, seconds| {
+        let case = case(SourceKind::Folder, [side; 2], false, train);
+        let budget = Some(Budget { seconds, multiply_adds_per_second: 3e10 });
+        let plan = Plan::new(&Overrides::default(), &Evidence { budget, ..evidence(&case) }).unwrap();
+        (plan.model.image_size.width, plan.recipe.augmentation.trivial_augment)
+    };
+    assert_eq!(chosen(32, 45_000, 600.0), (32, false));
+    assert_eq!(chosen(32, 45_000, 1_800.0), (32, false));
+    assert_eq!(chosen(32, 45_000, 3_600.0), (32, true));
+    assert_eq!(chosen(100, 1_600, 10.0), (32, false));
+    assert_eq!(chosen(100, 1_600, 120.0), (64, true));
+    assert_eq!(chosen(100, 1_600, 300.0), (96, true));
+}
+
+#[test]
 fn overrides_come_before_choices() {
     let overrides = Overrides {
         model: Some("vit_tiny_patch16_224".to_owned()),

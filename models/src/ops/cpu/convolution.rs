@@ -190,16 +190,30 @@ impl Maps {
 
     /// Copies what some outputs read into rows of `pixels`; zeros where that lies outside.
     fn gather(&self, x: &[f32], outputs: Range<usize>, pixels: &mut [f32]) {
+        match self.kernel.size * self.in_channels {
+            // Of images: without a call for each copy.
+            9 => self.gather_by(x, outputs, pixels, copy::<9>),
+            _ => self.gather_by(x, outputs, pixels, <[f32]>::copy_from_slice),
+        }
+    }
+
+    #[inline(always)]
+    fn gather_by(
+        &self,
+        x: &[f32],
+        outputs: Range<usize>,
+        pixels: &mut [f32],
+        copy: impl Fn(&mut [f32], &[f32]),
+    ) {
         let (taps, segment) = (self.taps(), self.kernel.size * self.in_channels);
-        for (pixels, output) in pixels.chunks_exact_mut(taps.max(1)).zip(outputs) {
-            for (to, line) in pixels.chunks_exact_mut(segment.max(1)).zip(self.lines(output)) {
+        for (pixels, place) in pixels.chunks_exact_mut(taps.max(1)).zip(self.places_of(outputs)) {
+            for (to, line) in pixels.chunks_exact_mut(segment.max(1)).zip(self.lines(place)) {
                 match line {
                     None => to.fill(0.0),
+                    Some(line) if line.values.len() == segment => copy(to, &x[line.values]),
                     Some(line) => {
-                        to[..line.missing].fill(0.0);
-                        let end = line.missing + line.values.len();
-                        to[line.missing..end].copy_from_slice(&x[line.values]);
-                        to[end..].fill(0.0);
+                        to.fill(0.0);
+                        to[line.missing..][..line.values.len()].copy_from_slice(&x[line.values]);
                     }
                 }
             }
@@ -209,8 +223,8 @@ impl Maps {
     /// Adds rows of gradients to what their outputs read.
     fn scatter(&self, pixels: &[f32], outputs: Range<usize>, dx: &mut [f32]) {
         let (taps, segment) = (self.taps(), self.kernel.size * self.in_channels);
-        for (pixels, output) in pixels.chunks_exact(taps.max(1)).zip(outputs) {
-            for (from, line) in pixels.chunks_exact(segment.max(1)).zip(self.lines(output)) {
+        for (pixels, place) in pixels.chunks_exact(taps.max(1)).zip(self.places_of(outputs)) {
+            for (from, line) in pixels.chunks_exact(segment.max(1)).zip(self.lines(place)) {
                 if let Some(line) = line {
                     let from = &from[line.missing..][..line.values.len()];
                     simd::add(&mut dx[line.values], from);
@@ -219,12 +233,27 @@ impl Maps {
         }
     }
 
+    /// The image, row and column of some outputs.
+    fn places_of(&self, outputs: Range<usize>) -> impl Iterator<Item = [usize; 3]> {
+        let [rows, columns] = self.output.map(|size| size.max(1));
+        let first = outputs.start / columns;
+        let mut next = [first / rows, first % rows, outputs.start % columns];
+        outputs.map(move |_| {
+            let [image, row, column] = next;
+            next = match (column + 1 < columns, row + 1 < rows) {
+                (true, _) => [image, row, column + 1],
+                (false, true) => [image, row + 1, 0],
+                (false, false) => [image + 1, 0, 0],
+            };
+            [image, row, column]
+        })
+    }
+
     /// For each row of the kernel, the values of the map that it covers for an output; nothing where it lies outside.
-    fn lines(&self, output: usize) -> impl Iterator<Item = Option<Line>> {
+    fn lines(&self, [image, row, column]: [usize; 3]) -> impl Iterator<Item = Option<Line>> {
         let Kernel { size: kernel_size, stride, padding } = self.kernel;
         let ([rows, columns], channels) = (self.input, self.in_channels);
-        let (image, place) = (output / self.places(), output % self.places());
-        let (top, left) = (place / self.output[1] * stride, place % self.output[1] * stride);
+        let (top, left) = (row * stride, column * stride);
         // Columns of the padded map, of which the first and last `padding` are not there.
         let start = left.clamp(padding, padding + columns);
         let end = (left + kernel_size).clamp(padding, padding + columns);
@@ -236,6 +265,15 @@ impl Maps {
                 values: (first + start - padding) * channels..(first + end - padding) * channels,
             })
         })
+    }
+}
+
+/// Copies `N` values, or however many there are.
+#[inline(always)]
+fn copy<const N: usize>(to: &mut [f32], from: &[f32]) {
+    match (<&mut [f32; N]>::try_from(&mut *to), <&[f32; N]>::try_from(from)) {
+        (Ok(to), Ok(from)) => *to = *from,
+        _ => to.copy_from_slice(from),
     }
 }
 

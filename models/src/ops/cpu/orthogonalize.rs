@@ -9,8 +9,8 @@
 //! y = q x / norm
 //! ```
 //!
-//! All but the first and the last product are of squares of the smaller side, in the cache, where the definition goes through `x` twice an
-//! iteration. A square rounds off directions whose singular value is less than a thousandth of the largest; those are still small after five
+//! `s` and `p` are their own transposes, of which half is computed; all products but the first and the last are of squares of the smaller
+//! side, in the cache, where the definition goes through `x` twice an iteration. A square rounds off directions whose singular value is less than a thousandth of the largest; those are still small after five
 //! iterations.
 
 use super::flex::{self, contiguous, sizes};
@@ -33,11 +33,10 @@ pub(in crate::ops) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsi
     let side = Stack { count, rows: rows.min(columns), columns: rows.min(columns) };
     let is_wide = rows <= columns;
 
-    let mut squares = side.filled(|index, rows, out| {
+    let mut squares = side.symmetric(|index, rows, out| {
         let x = whole.matrix(data, index);
         let x = if is_wide { x } else { x.transposed() };
-        let left = x.block(rows, 0..x.columns);
-        product(MatrixMut::row_major(out, side.columns), Epilogue::Overwrite, 1.0, left, x.transposed());
+        product_up_to(rows, out, Epilogue::Overwrite, 1.0, x, x.transposed());
     });
     let mut norms = Vec::with_capacity(count);
     for square in squares.chunks_exact_mut(side.size()) {
@@ -52,7 +51,7 @@ pub(in crate::ops) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsi
     }
     let output = whole.filled(|index, rows, out| {
         let (x, polynomial) = (whole.matrix(data, index), side.matrix(&product_of_all, index));
-        let (left, right) = if is_wide { (polynomial, x) } else { (x, polynomial) };
+        let (left, right) = if is_wide { (polynomial, x) } else { (x, polynomial.transposed()) };
         let left = left.block(rows, 0..left.columns);
         product(MatrixMut::row_major(out, whole.columns), Epilogue::Overwrite, 1.0, left, right);
     });
@@ -94,6 +93,29 @@ impl Stack {
         unsafe { data.written() }
     }
 
+    /// Square matrices that are their own transposes: for some rows of one at a time, `write` writes all columns up to the last of these rows.
+    fn symmetric(self, write: impl Fn(usize, Range<usize>, &mut MatrixMut<'_>) + Sync) -> Vec<f32> {
+        let side = self.columns;
+        let mut data = Buffer::new(self.count * self.size());
+        let out = data.shared();
+        let chunks = Chunks::of(side, SMALLEST_CHUNK);
+        parallel(self.count * chunks.count(), |task| {
+            let (index, rows) = (task / chunks.count(), chunks.range(task % chunks.count()));
+            let start = index * self.size();
+            // SAFETY: the rows are disjoint, and above the diagonal blocks so are the columns.
+            let [mut lower, mut upper] = unsafe {
+                [
+                    MatrixMut::shared(out, start + rows.start * side, [rows.len(), rows.end], side),
+                    MatrixMut::shared(out, start + rows.start, [rows.start, rows.len()], side),
+                ]
+            };
+            write(index, rows.clone(), &mut lower);
+            upper.write_transposed(&mut lower.block(0..rows.len(), 0..rows.start));
+        });
+        // SAFETY: `write` wrote the blocks up to the diagonal, which give the others.
+        unsafe { data.written() }
+    }
+
     /// The products of square matrices.
     fn products(self, left: &[f32], right: &[f32]) -> Vec<f32> {
         self.filled(|index, rows, out| {
@@ -103,27 +125,51 @@ impl Stack {
         })
     }
 
+    /// The products of square matrices that are polynomials of the same: their own transposes.
+    fn symmetric_products(self, left: &[f32], right: &[f32]) -> Vec<f32> {
+        self.symmetric(|index, rows, out| {
+            let (left, right) = (self.matrix(left, index), self.matrix(right, index));
+            product_up_to(rows, out, Epilogue::Overwrite, 1.0, left, right);
+        })
+    }
+
     /// What the polynomials multiply matrices with whose squares these are.
     fn polynomials(self, factors: &[[f32; 3]], mut squares: Vec<f32>) -> Vec<f32> {
         let mut all: Option<Vec<f32>> = None;
         for (index, &[a, b, c]) in factors.iter().enumerate() {
-            let polynomials = self.filled(|index, rows, out| {
+            let polynomials = self.symmetric(|index, rows, out| {
                 let square = self.matrix(&squares, index);
-                for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.columns)) {
+                for (index, row) in rows.clone().enumerate() {
+                    let out = out.row_mut(index);
                     out.iter_mut().zip(square.row(row)).for_each(|(out, square)| *out = b * square);
                     out[row] += a;
                 }
-                let left = square.block(rows, 0..self.columns);
-                product(MatrixMut::row_major(out, self.columns), Epilogue::Accumulate, c, left, square);
+                product_up_to(rows, out, Epilogue::Accumulate, c, square, square);
             });
             if index + 1 < factors.len() {
-                squares = self.products(&self.products(&polynomials, &squares), &polynomials);
+                squares =
+                    self.symmetric_products(&self.symmetric_products(&polynomials, &squares), &polynomials);
             }
             all = Some(match all {
+                // Whole: what rounding does in directions that were next to zero stays on the side that `x` is not on.
                 Some(before) => self.products(&polynomials, &before),
                 None => polynomials,
             });
         }
         all.unwrap_or_default()
     }
+}
+
+/// Some rows of a product, up to the column of the last.
+fn product_up_to(
+    rows: Range<usize>,
+    out: &mut MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    let right = right.block(0..right.rows, 0..rows.end);
+    let out = out.block(0..rows.len(), 0..rows.end);
+    product(out, epilogue, scale, left.block(rows, 0..left.columns), right);
 }

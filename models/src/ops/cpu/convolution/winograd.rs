@@ -44,6 +44,12 @@ impl Maps {
     }
 }
 
+/// Values of so many channels at one place of some tiles, with a gap, so that the places of a tile do not all lie in one set of the
+/// first-level cache.
+fn plane(tiles: usize, channels: usize) -> usize {
+    tiles * channels + LANES
+}
+
 /// The maps, in tiles.
 pub(super) struct Tiles<'a>(pub(super) &'a Maps);
 
@@ -95,7 +101,7 @@ impl Tiles<'_> {
 
     /// The transformed pixels of some tiles: `v`, `[16][tiles][in]`.
     fn transform(&self, x: &[f32], tiles: Range<usize>, v: &mut [f32]) {
-        let (channels, plane) = (self.0.in_channels, tiles.len() * self.0.in_channels);
+        let (channels, plane) = (self.0.in_channels, plane(tiles.len(), self.0.in_channels));
         for (place, tile) in tiles.enumerate() {
             transform_pixels(x, self.inputs(tile), channels, &mut v[place * channels..], plane);
         }
@@ -116,18 +122,20 @@ impl Tiles<'_> {
             // SAFETY: the chunks are disjoint.
             let y = unsafe { outputs.slice(images.start * output..images.end * output) };
             let most = self.at_a_time().min(self.count(images.len()));
-            let (mut v, mut m) = (vec![0.0; PLACES * most * inputs], vec![0.0; PLACES * most * width]);
+            let (mut v, mut m) =
+                (vec![0.0; PLACES * plane(most, inputs)], vec![0.0; PLACES * plane(most, width)]);
             for tiles in Chunks::of(self.count(images.len()), most).ranges_after(0) {
                 self.transform(x, tiles.clone(), &mut v);
                 let count = tiles.len();
+                let (v_plane, m_plane) = (plane(count, inputs), plane(count, width));
                 for place in 0..PLACES {
-                    let v = Matrix::new(&v[place * count * inputs..], [count, inputs], [inputs, 1]);
+                    let v = Matrix::new(&v[place * v_plane..], [count, inputs], [inputs, 1]);
                     let u = Matrix::new(&filters[place * inputs * width..], [inputs, width], [width, 1]);
-                    let m = &mut m[place * count * width..][..count * width];
+                    let m = &mut m[place * m_plane..][..count * width];
                     gemm(MatrixMut::row_major(m, width), Epilogue::Overwrite, 1.0, v, u, false);
                 }
                 for (place, tile) in tiles.enumerate() {
-                    write_outputs(&m[place * width..], count * width, width, self.outputs(tile), y);
+                    write_outputs(&m[place * width..], m_plane, width, self.outputs(tile), y);
                 }
             }
         });
@@ -185,22 +193,23 @@ impl Tiles<'_> {
         let (inputs, width) = (self.0.in_channels, self.0.out_channels);
         let tile_count = self.count(dy.len() / (self.0.places() * width).max(1));
         let most = self.at_a_time().min(tile_count);
-        let (mut v, mut dm) = (vec![0.0; PLACES * most * inputs], vec![0.0; PLACES * most * width]);
+        let (mut v, mut dm) =
+            (vec![0.0; PLACES * plane(most, inputs)], vec![0.0; PLACES * plane(most, width)]);
         let mut du = vec![0.0; if dweight.is_some() { PLACES * inputs * width } else { 0 }];
         if let Some(dx) = &mut dx {
             dx.fill(0.0);
         }
         for tiles in Chunks::of(tile_count, most.max(1)).ranges_after(0) {
             let count = tiles.len();
+            let (v_plane, m_plane) = (plane(count, inputs), plane(count, width));
             for (place, tile) in tiles.clone().enumerate() {
-                transform_gradients(dy, self.outputs(tile), width, &mut dm[place * width..], count * width);
+                transform_gradients(dy, self.outputs(tile), width, &mut dm[place * width..], m_plane);
             }
-            let gradients =
-                |place: usize| Matrix::new(&dm[place * count * width..], [count, width], [width, 1]);
+            let gradients = |place: usize| Matrix::new(&dm[place * m_plane..], [count, width], [width, 1]);
             if dweight.is_some() {
                 self.transform(x, tiles.clone(), &mut v);
                 for (place, du) in du.chunks_exact_mut(inputs * width).enumerate() {
-                    let v = Matrix::new(&v[place * count * inputs..], [count, inputs], [inputs, 1]);
+                    let v = Matrix::new(&v[place * v_plane..], [count, inputs], [inputs, 1]);
                     let du = MatrixMut::row_major(du, width);
                     gemm(du, Epilogue::Accumulate, 1.0, v.transposed(), gradients(place), false);
                 }
@@ -208,11 +217,11 @@ impl Tiles<'_> {
             if let Some(dx) = &mut dx {
                 for place in 0..PLACES {
                     let u = Matrix::new(&filters[place * inputs * width..], [inputs, width], [width, 1]);
-                    let dv = MatrixMut::row_major(&mut v[place * count * inputs..][..count * inputs], inputs);
+                    let dv = MatrixMut::row_major(&mut v[place * v_plane..][..count * inputs], inputs);
                     gemm(dv, Epilogue::Overwrite, 1.0, gradients(place), u.transposed(), false);
                 }
                 for (place, tile) in tiles.enumerate() {
-                    add_to_pixels(&v[place * inputs..], count * inputs, inputs, self.inputs(tile), dx);
+                    add_to_pixels(&v[place * inputs..], v_plane, inputs, self.inputs(tile), dx);
                 }
             }
         }

@@ -59,7 +59,12 @@ impl<'a> Factor<'a> {
     ) {
         match self {
             Self::Packed(panels) => panels.after(left, out, epilogue, 1.0),
-            Self::Plain(matrix) => gemm(out, epilogue, 1.0, left, *matrix, threads),
+            Self::Plain(matrix) => match small::takes(left.rows, left.columns, matrix.columns) {
+                Some(avx512) if matrix.compact() => {
+                    small::multiply(avx512, out, epilogue, 1.0, left, *matrix)
+                }
+                _ => gemm(out, epilogue, 1.0, left, *matrix, threads),
+            },
         }
     }
 }

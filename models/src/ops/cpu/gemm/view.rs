@@ -166,6 +166,25 @@ impl<'a> MatrixMut<'a> {
         }
     }
 
+    /// Writes the transpose of a matrix whose elements were written.
+    ///
+    /// # Panics
+    ///
+    /// If it has another size.
+    pub(in crate::ops) fn write_transposed(&mut self, other: &mut MatrixMut<'_>) {
+        const AT_A_TIME: usize = 16;
+        assert_eq!([self.rows, self.columns], [other.columns, other.rows], "sizes of a transposed matrix");
+        for first in (0..self.rows).step_by(AT_A_TIME) {
+            for column in 0..self.columns {
+                let values = &other.row_mut(column)[first..(first + AT_A_TIME).min(self.rows)];
+                for (row, value) in (first..).zip(values) {
+                    // SAFETY: the matrix has this element, and is borrowed.
+                    unsafe { self.start.add(row * self.row_stride + column).write(*value) };
+                }
+            }
+        }
+    }
+
     pub(in crate::ops) fn fill_rows(&mut self, row: &[f32]) {
         assert_eq!(row.len(), self.columns);
         for index in 0..self.rows {
