@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `s` and `p` are their own transposes, of which half is computed; all products but the first and the last are of squares of the smaller
-//! side, in the cache, where the definition goes through `x` twice an iteration. A square rounds off directions whose singular value is less than a thousandth of the largest; those are still small after five
-//! iterations.
+//! side, in the cache, where the definition goes through `x` twice an iteration. A square rounds off directions whose singular value is
+//! less than a thousandth of the largest; those are still small after five iterations.
 
 use super::flex::{self, contiguous, sizes};
 use super::gemm::{Epilogue, Matrix, MatrixMut, product};
