@@ -196,5 +196,21 @@ fn optimizer(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, by_operation, optimizer);
+/// Muon's step on the kernel of a convolution between 128 channels, and on the stacked projections of a block.
+fn orthogonalize(c: &mut Criterion) {
+    let device = Device::default();
+    for shape in [[1, 128, 9 * 128], [4, 128, 128]] {
+        let x = Tensor::<3>::random(shape, Distribution::Normal(0.0, 1.0), &device);
+        let [count, rows, columns] = shape;
+        let mut group = c.benchmark_group(format!("orthogonalize/{count}x{rows}x{columns}"));
+        for (kind, operation) in
+            [("fused", ops::orthogonalize as fn(_) -> _), ("composed", ops::orthogonalize_composed)]
+        {
+            group.bench_function(kind, |b| b.iter(|| black_box(operation(x.clone()))));
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, by_operation, optimizer, orthogonalize);
 criterion_main!(benches);

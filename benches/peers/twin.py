@@ -168,8 +168,8 @@ def arguments():
     parser.add_argument("--vitrine", required=True, metavar="PATH", help="the program to compare")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="NAME",
                         help=", ".join(MODELS))
-    parser.add_argument("--recipes", nargs="+", choices=["plain", "short"], default=["short"], metavar="NAME",
-                        help="plain, short")
+    parser.add_argument("--recipes", nargs="+", default=["plain"], metavar="NAME",
+                        help="named recipes or files of AdamW, without what the twin lacks")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="two or more")
     parser.add_argument("--threads", type=int, default=2)

@@ -216,3 +216,29 @@ impl Epilogue<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transpose_has_each_element_and_leaves_the_gaps_alone() {
+        // More rows than are copied at a time, and a part of that.
+        for [rows, columns] in [[35, 3], [1, 20], [0, 4]] {
+            let mut values: Vec<f32> = (0..rows * columns).map(|index| index as f32).collect();
+            let stride = columns + 2;
+            let mut data = vec![-1.0; rows * stride];
+            MatrixMut::with_gaps(&mut data, rows, columns, stride).write_transposed(&mut MatrixMut::with_gaps(
+                &mut values,
+                columns,
+                rows,
+                rows,
+            ));
+            for (index, &value) in data.iter().enumerate() {
+                let (row, column) = (index / stride, index % stride);
+                let expected = if column < columns { (column * rows + row) as f32 } else { -1.0 };
+                assert_eq!(value, expected, "{rows} x {columns}: row {row}, column {column}");
+            }
+        }
+    }
+}
