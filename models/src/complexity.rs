@@ -165,12 +165,13 @@ fn tokenizer(config: &ModelConfig) -> u64 {
         Tokenizer::Residual { width } => {
             let area = config.image_size.height * config.image_size.width;
             let width = |after| ResidualEmbed::width(config, width, after);
-            (0..ResidualEmbed::stages(config))
+            let stages = (0..ResidualEmbed::stages(config))
                 .map(|stage| {
                     let (places, inputs, outputs) = (area >> (2 * stage), width(stage), width(stage + 1));
                     product([places, 9 * inputs, outputs]) + product([places / 4, 9 * outputs, outputs])
                 })
-                .sum()
+                .sum::<u64>();
+            product([area, 9 * config.channels, width(0)]) + stages
         }
     }
 }

@@ -60,14 +60,15 @@ impl StepMemory {
     }
 }
 
-/// Numbers of one image that a tokenizer of residual stages keeps: four maps of each stage's size, where the pool took each of its values, and
+/// Numbers of one image that a tokenizer of residual stages keeps: the stem's two maps, four of each stage's size, where the pool took each of its values, and
 /// for a while the map before the pool with its gradient.
 fn maps(config: &ModelConfig) -> u64 {
     let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
     let area = config.image_size.height * config.image_size.width;
+    let stem = area * ResidualEmbed::width(config, width, 0);
     let before_pool = |stage| (area >> (2 * stage)) * ResidualEmbed::width(config, width, stage + 1);
     let kept: usize = (0..ResidualEmbed::stages(config)).map(|stage| before_pool(stage) * 17 / 16).sum();
-    (kept + 2 * before_pool(0)) as u64
+    (2 * stem + kept + 2 * before_pool(0)) as u64
 }
 
 /// Numbers of one image.

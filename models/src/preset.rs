@@ -200,13 +200,13 @@ fn small_images() -> Vec<Preset> {
     let presets = vec![
         row(
             "hybrid_pico_patch4_32",
-            "residual convolutions, then attention: 32 pixels in minutes on a CPU, 0.5 M parameters",
-            hybrid(32, 4, 64, (128, 2, 4, 2.0)),
+            "residual convolutions, then attention: 32 pixels in minutes on a CPU, 0.4 M parameters",
+            hybrid(32, 4, 64, (128, 1, 4, 2.0)),
         ),
         row(
             "hybrid_nano_patch8_64",
-            "the same for 64 pixels, 0.6 M parameters",
-            hybrid(64, 8, 32, (128, 2, 4, 2.0)),
+            "the same for 64 pixels, 0.4 M parameters",
+            hybrid(64, 8, 32, (128, 1, 4, 2.0)),
         ),
         row("vit_pico_patch4_32", "32 pixels in a minute on a CPU, 0.5 M parameters", pooled(32, 3, pico)),
         row(

@@ -182,7 +182,10 @@ mod tests {
                 assert_eq!(after.values[index], live.values[index]);
             }
         }
-        assert_eq!(moved, 12, "two stages of two norms, each with a mean, a variance and a count");
+        assert_eq!(
+            moved, 15,
+            "the stem's norm and two stages of two, each with a mean, a variance and a count"
+        );
     }
 
     #[test]

@@ -25,11 +25,10 @@ const NO_DECAY: [&str; 5] = [
 ];
 
 /// Paths of what Muon updates: all of the blocks that [`NO_DECAY`] does not name, and convolutions after the first.
-const HIDDEN: [&str; 4] = [
+const HIDDEN: [&str; 3] = [
     r"^(stages|class_blocks)\.",
     r"^patch_embed\.tokenizer\.Convolution\.layers\.[1-9][0-9]*\.weight$",
-    r"^patch_embed\.tokenizer\.Residual\.stages\.[1-9][0-9]*\.conv[12]\.weight$",
-    r"^patch_embed\.tokenizer\.Residual\.stages\.0\.conv2\.weight$",
+    r"^patch_embed\.tokenizer\.Residual\.stages\.[0-9]+\.conv[12]\.weight$",
 ];
 
 /// Of these, queries, keys and values in one matrix.

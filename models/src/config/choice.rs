@@ -109,10 +109,10 @@ pub enum Tokenizer {
         /// Side of their kernels, an odd number.
         kernel_size: usize,
     },
-    /// Stages of two convolutions of 3 by 3 with batch norm and GELU, the second residual, and a max pool of 2 by 2 after the first
-    /// (after Jordan 2024, airbench, section 3.1): `patch_size` is then 2 to the power of their number.
+    /// A convolution of 3 by 3 with batch norm and GELU, then stages of two of them, the second residual, and a max pool of 2 by 2 after
+    /// the first (after Jordan 2024, airbench, section 3.1): `patch_size` is then 2 to the power of the number of stages.
     Residual {
-        /// Channels of the first stage. They double from stage to stage, and the last has `embed_dim`.
+        /// Channels of the first stage, twice those before it. They double from stage to stage, and the last has `embed_dim`.
         width: usize,
     },
 }

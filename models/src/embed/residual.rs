@@ -12,6 +12,10 @@ use crate::{ModelConfig, ops};
 /// Better'), of the stages that train fastest (Jordan 2024, '94% on CIFAR-10 in 3.29 Seconds', section 3.1), made residual.
 #[derive(Module, Debug)]
 pub struct ResidualEmbed {
+    /// To half the channels of the first stage, at the size of the images: what is pooled has seen more than 3 by 3 pixels.
+    pub stem: Convolution,
+    /// After it, followed by GELU.
+    pub stem_norm: BatchNorm,
     /// Each halves the map.
     pub stages: Vec<ResidualStage>,
 }
@@ -35,10 +39,10 @@ impl ResidualEmbed {
         config.patch_size.ilog2() as usize
     }
 
-    /// Channels after so many of the stages.
+    /// Channels after so many of the stages; before the first, those of the stem.
     pub(crate) fn width(config: &ModelConfig, width: usize, after: usize) -> usize {
         match after {
-            0 => config.channels,
+            0 => width.div_ceil(2),
             last if last == Self::stages(config) => config.embed_dim,
             _ => width << (after - 1),
         }
@@ -55,7 +59,12 @@ impl ResidualEmbed {
                 norm2: BatchNorm::new(output, config.norm_epsilon, device),
             }
         };
-        Self { stages: (0..Self::stages(config)).map(stage).collect() }
+        let stem = Self::width(config, width, 0);
+        Self {
+            stem: convolution(config.channels, stem, device),
+            stem_norm: BatchNorm::new(stem, config.norm_epsilon, device),
+            stages: (0..Self::stages(config)).map(stage).collect(),
+        }
     }
 
     /// # Shapes
@@ -77,7 +86,8 @@ impl ResidualEmbed {
     /// assert_eq!(embed.forward(images).dims(), [2, 8 * 8, 96]);
     /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        let map = self.stages.iter().fold(images.permute([0, 2, 3, 1]), |map, stage| stage.forward(map));
+        let stem = self.stem_norm.forward_gelu(self.stem.forward(images.permute([0, 2, 3, 1])));
+        let map = self.stages.iter().fold(stem, |map, stage| stage.forward(map));
         map.flatten(1, 2)
     }
 }

@@ -158,7 +158,8 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
         Tokenizer::Residual { width } => {
             let width = |after| ResidualEmbed::width(config, width, after);
             let stages = 0..ResidualEmbed::stages(config);
-            9.0 * stages.map(|stage| product(width(stage) + width(stage + 1), width(stage + 1))).sum::<f64>()
+            let pairs = stages.map(|stage| product(width(stage) + width(stage + 1), width(stage + 1)));
+            9.0 * (product(config.channels, width(0)) + pairs.sum::<f64>())
         }
     };
     let widths = config.head_hidden.iter().chain([&config.num_classes]);

@@ -398,9 +398,10 @@ mod tests {
         let tensors = to_timm(&config.init(&Device::default()).unwrap());
         let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         for name in [
+            "patch_embed.stem.weight",
             "patch_embed.stages.0.conv1.weight",
             "patch_embed.stages.1.norm2.running_var",
-            "blocks.1.norm1.weight",
+            "blocks.0.norm1.weight",
         ] {
             assert!(names.contains(&name), "{name}: {names:?}");
         }

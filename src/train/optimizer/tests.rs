@@ -364,8 +364,8 @@ fn muon_takes_the_matrices_of_blocks_and_the_convolutions_after_the_first() {
         by_muon(&residual).into_iter().filter(|path| path.starts_with("patch_embed")).collect();
     let stages: BTreeSet<String> = convolutions;
     assert!(residual.patch_size >= 4, "two stages or more");
-    assert!(!stages.contains("patch_embed.tokenizer.Residual.stages.0.conv1.weight"), "{stages:?}");
-    for path in ["0.conv2", "1.conv1", "1.conv2"] {
+    assert!(!stages.contains("patch_embed.tokenizer.Residual.stem.weight"), "{stages:?}");
+    for path in ["0.conv1", "0.conv2", "1.conv1", "1.conv2"] {
         assert!(
             stages.contains(&format!("patch_embed.tokenizer.Residual.stages.{path}.weight")),
             "{stages:?}"

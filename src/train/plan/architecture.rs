@@ -67,11 +67,10 @@ fn by_default(
     let name = format!("hybrid_patch{}_{side}", config.patch_size);
     reasons.push(format!("image size {side}: {why}"));
     reasons.push(format!(
-        "model {name}: convolutions that make {} tokens of {} channels, then {} blocks of attention: they learn most from \
-         few images and in little time",
+        "model {name}: convolutions that make {} tokens of {} channels, then attention: they learn most from few images and in \
+         little time",
         config.num_tokens(),
-        config.embed_dim,
-        config.depth
+        config.embed_dim
     ));
     Ok((name, config))
 }

@@ -228,12 +228,8 @@ mod tests {
             let mut values: Vec<f32> = (0..rows * columns).map(|index| index as f32).collect();
             let stride = columns + 2;
             let mut data = vec![-1.0; rows * stride];
-            MatrixMut::with_gaps(&mut data, rows, columns, stride).write_transposed(&mut MatrixMut::with_gaps(
-                &mut values,
-                columns,
-                rows,
-                rows,
-            ));
+            MatrixMut::with_gaps(&mut data, rows, columns, stride)
+                .write_transposed(&mut MatrixMut::with_gaps(&mut values, columns, rows, rows));
             for (index, &value) in data.iter().enumerate() {
                 let (row, column) = (index / stride, index % stride);
                 let expected = if column < columns { (column * rows + row) as f32 } else { -1.0 };
