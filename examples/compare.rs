@@ -13,7 +13,7 @@ use clap::Parser;
 use vitrine::evaluate::{Metrics, predict};
 use vitrine::recipe::LengthArgs;
 use vitrine::train::{
-    Evidence, HoldOut, Origin, Overrides, Plan, RunConfig, RunData, RunFolder, Start, Trainer,
+    Evidence, HoldOut, Origin, Overrides, Plan, Resources, RunConfig, RunData, RunFolder, Start, Trainer,
 };
 use vitrine::{device, model_file};
 use vitrine_datasets::{ClassSizes, DecodeLimits, Loader, LoaderConfig, OpenOptions};
@@ -132,7 +132,8 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     let (found, _) = device::select(None)?;
     let threads = std::thread::available_parallelism()?.get();
     let start = Instant::now();
-    let mut trainer = Trainer::new(config, run.clone(), &data, &found.device, threads, Start::Fresh)?;
+    let resources = Resources { device: &found.device, threads, begun: start };
+    let mut trainer = Trainer::new(config, run.clone(), &data, Start::Fresh, resources)?;
     trainer.run(&|| Ok(Start::Fresh))?;
     let seconds = start.elapsed().as_secs_f64();
     let seen = (arguments.epochs * dataset.train.len()) as f64;

@@ -1,6 +1,7 @@
 //! The front door for programs: [`train`] and [`evaluate`] with everything that the command line would have chosen.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
@@ -72,6 +73,7 @@ pub struct TrainOptions {
 /// # }
 /// ```
 pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
+    let begun = Instant::now();
     let threads = options.threads.unwrap_or_else(threads::by_default);
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
     threads::check()?;
@@ -91,6 +93,7 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
         seed: options.seed,
         fold: None,
         threads,
+        begun,
     };
     let planned = PlannedRun::new(new, &device)?;
     Run::begin(planned, options.output.as_deref(), &device)?.train(&device, threads)

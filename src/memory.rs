@@ -44,6 +44,21 @@ pub fn check(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> Resul
     Ok(())
 }
 
+/// Whether work fits the memory without a doubt, or nothing is known of it.
+pub fn suffices(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> bool {
+    device.is_gpu || available().is_none_or(|available| needed(model, work) <= available)
+}
+
+/// The most images at once, up to `wanted`, whose forward pass fits the memory; 1 where none does.
+pub fn images_at_once(model: &ModelConfig, wanted: usize, device: &FoundDevice) -> usize {
+    let halves =
+        std::iter::successors(Some(wanted.max(1)), |images| Some(images / 2).filter(|half| *half > 0));
+    halves
+        .take_while(|images| *images > 1)
+        .find(|images| suffices(model, Work::Inference(*images), device))
+        .unwrap_or(1)
+}
+
 /// Bytes that the work takes.
 fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
     let memory = StepMemory::of(model);

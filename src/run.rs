@@ -1,6 +1,7 @@
 //! A run from its beginning to its report: what `vitrine train` and [`train`](crate::train()) do.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, Split, probe, survey};
@@ -14,7 +15,8 @@ use crate::recipe::Recipe;
 use crate::report::{self, RunReport};
 use crate::train::{
     AskedLength, BadFiles, Budget, Evidence, HoldOut, Origin, Outcome, Overrides, Plan, Progress, Purpose,
-    Resumption, RunConfig, RunData, RunFolder, Start, Trainer, data_path, resume, weights_checksum,
+    Resources, Resumption, RunConfig, RunData, RunFolder, Start, Trainer, data_path, resume,
+    weights_checksum,
 };
 
 mod repeat;
@@ -55,6 +57,8 @@ pub struct NewRun<'a> {
     pub fold: Option<Fold>,
     /// Threads that will compute.
     pub threads: usize,
+    /// When it was begun: its time counts from then on, the choice of everything included.
+    pub begun: Instant,
 }
 
 /// A run of which everything is decided, before its folder is made.
@@ -64,6 +68,7 @@ pub struct PlannedRun {
     start: Start,
     /// What was chosen and why, one choice per line.
     reasons: Vec<String>,
+    begun: Instant,
 }
 
 /// A run that is ready to train: everything is decided, and its folder is there.
@@ -73,6 +78,7 @@ pub struct Run {
     data: RunData,
     start: Start,
     bad_files: BadFiles,
+    begun: Instant,
 }
 
 /// A run that has come to its end, or to an interruption.
@@ -111,21 +117,15 @@ impl PlannedRun {
         let dataset = data.dataset();
         let limits = DecodeLimits::default().with_max_file_bytes(new.max_file_size);
         let survey = survey(&dataset.train, SURVEYED, &limits)?;
-        // The size and the recipe depend on it; what is stated needs no measuring.
-        let Overrides { model, image_size, recipe, .. } = new.overrides;
-        let sizes = model.is_none() && image_size.is_none();
-        let is_open = pretrained.is_none() && (sizes || recipe.is_none());
-        let seconds = new.overrides.length.seconds().filter(|_| is_open);
-        let measure = |seconds| Budget::measure(seconds, model.as_deref(), &device.device);
-        let budget = seconds.map(measure).transpose()?;
-        let evidence = Evidence {
+        let mut evidence = Evidence {
             info: &dataset.info,
             survey: &survey,
             train: dataset.train.len(),
             class_sizes: &ClassSizes::of(&dataset.train, dataset.info.classes.len()),
             pretrained: pretrained.as_ref().map(|weights| (weights.name.as_str(), &weights.card)),
-            budget,
+            budget: None,
         };
+        evidence.budget = Budget::of_run(new.overrides, &evidence, device)?;
         let plan = Plan::new(new.overrides, &evidence)?;
         let mut config = RunConfig {
             program: PROGRAM.to_owned(),
@@ -156,7 +156,7 @@ impl PlannedRun {
         if let Start::Pretrained(tensors) = &start {
             config.origin.weights = Some(weights_checksum(tensors));
         }
-        Ok(Self { config, data, start, reasons: plan.reasons })
+        Ok(Self { config, data, start, reasons: plan.reasons, begun: new.begun })
     }
 
     /// What was decided.
@@ -176,14 +176,14 @@ impl Run {
     /// # Errors
     /// When too many images cannot be read, the memory does not suffice, or the folder cannot be made.
     pub fn begin(planned: PlannedRun, output: Option<&Path>, device: &FoundDevice) -> Result<Self> {
-        let PlannedRun { config, data, start, reasons } = planned;
+        let PlannedRun { config, data, start, reasons, begun } = planned;
         let dataset = data.dataset();
         memory::check(&config.model, Work::Training(&config.recipe, dataset.train.len()), device)?;
         let bad_files = judge_files(&dataset, &config)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         announce(&dataset, &reasons, &config, &folder);
-        Ok(Self { config, folder, data, start, bad_files })
+        Ok(Self { config, folder, data, start, bad_files, begun })
     }
 
     /// Opens a run that was begun earlier. `asked` is its new length, where it says anything; `open` opens the data set that the
@@ -197,6 +197,7 @@ impl Run {
         device: &FoundDevice,
         open: impl FnOnce(&RunConfig) -> Result<Dataset>,
     ) -> Result<Resumed> {
+        let begun = Instant::now();
         let (folder, config) = match resume(run, asked)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
             Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
@@ -208,7 +209,7 @@ impl Run {
             folder.write_length(&config.recipe)?;
         }
         let bad_files = BadFiles::default();
-        Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files })))
+        Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files, begun })))
     }
 
     /// Trains to the end, or until the user stops it, and measures and reports the result.
@@ -216,19 +217,19 @@ impl Run {
     /// # Errors
     /// When training diverges, too many images cannot be read, or the disk refuses.
     pub fn train(self, device: &FoundDevice, threads: usize) -> Result<FinishedRun> {
-        let Self { config, folder, data, start, bad_files } = self;
+        let Self { config, folder, data, start, bad_files, begun } = self;
         for remark in &data.remarks {
             note!("{remark}");
         }
-        let trained = Trainer::new(config.clone(), folder.clone(), &data, &device.device, threads, start)
-            .and_then(|mut trainer| {
+        let resources = Resources { device: &device.device, threads, begun };
+        let trained =
+            Trainer::new(config.clone(), folder.clone(), &data, start, resources).and_then(|mut trainer| {
                 trainer.set_bad_files(bad_files);
                 Ok((trainer.run(&|| start_of(&config))?, trainer))
             });
         let (outcome, trainer) = trained.inspect_err(|_| folder.discard_unsaved())?;
-        let progress = trainer.progress().clone();
-        let bad_files = trainer.bad_files();
-        drop(trainer);
+        let trained = trainer.finish();
+        let progress = trained.progress.clone();
         if outcome == Outcome::StoppedEarly {
             let Recipe { metric, patience, .. } = &config.recipe;
             note!("stopped early: no better validation {metric} for {patience} epochs");
@@ -236,7 +237,7 @@ impl Run {
         let report = match outcome {
             Outcome::Interrupted => None,
             Outcome::Finished | Outcome::StoppedEarly => Some(
-                report::of_run(&folder, &config, &data.dataset(), &progress, device, bad_files)
+                report::of_run(&folder, &config, &data.dataset(), trained, device)
                     .context("the finished run cannot be measured and reported")?,
             ),
         };

@@ -9,6 +9,8 @@ pub enum Stream {
     Augmentation,
     /// Dropout and stochastic depth.
     Dropout,
+    /// Which images are measured, where the time does not pay for all.
+    Measuring,
 }
 
 /// The seed of a stream at a moment (a step, for example): SplitMix64 (Steele et al. 2014) of all three.
@@ -17,6 +19,7 @@ pub fn stream(seed: u64, purpose: Stream, moment: u64) -> u64 {
         Stream::Initialization => 1,
         Stream::Augmentation => 2,
         Stream::Dropout => 3,
+        Stream::Measuring => 4,
     };
     mix(mix(mix(seed).wrapping_add(purpose)).wrapping_add(moment))
 }

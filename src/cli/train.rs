@@ -1,6 +1,7 @@
 //! `vitrine train`: from images to a run folder.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Command};
@@ -152,6 +153,7 @@ impl Train {
     }
 
     fn planned(&self, device: &FoundDevice, threads: usize) -> Result<PlannedRun> {
+        let begun = Instant::now();
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
         self.data_args.check(&self.data, fetches)?;
         let dataset = self.data_args.open(&self.data)?;
@@ -172,6 +174,7 @@ impl Train {
             seed: self.seed,
             fold: self.folds.map(|of| Fold { number: 1, of }),
             threads,
+            begun,
         };
         PlannedRun::new(new, device)
     }

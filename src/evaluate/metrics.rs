@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::agreement::Agreement;
 use super::calibration::{expected_calibration_error, reliability};
 use super::predictions::Predictions;
 
@@ -113,6 +114,25 @@ impl Metrics {
         let recalls: Vec<f64> =
             self.per_class.iter().filter(|class| class.support > 0).map(|class| class.recall).collect();
         recalls.iter().sum::<f64>() / recalls.len() as f64
+    }
+
+    /// How the answers agree with the classes, apart from those to images with logits that are not finite.
+    fn agreement(&self) -> Agreement {
+        let mut agreement = Agreement::new(self.per_class.len());
+        for (truth, row) in self.confusion.iter().enumerate() {
+            row.iter().enumerate().for_each(|(answer, count)| agreement.add(truth, answer, *count as u64));
+        }
+        agreement
+    }
+
+    /// By how many standard errors the answers are better than the same ones given to the images at random.
+    pub(crate) fn errors_above_chance(&self) -> f64 {
+        self.agreement().errors_above_chance()
+    }
+
+    /// The accuracy that the same answers would have if they were given to the images at random, from 0 to 1.
+    pub(crate) fn chance(&self) -> f64 {
+        self.agreement().expected()
     }
 
     /// The `count` most frequent confusions, the most frequent first, then in class order.

@@ -3,6 +3,7 @@
 //! Logits go into [`Predictions`] batch by batch; [`Metrics::compute`] turns them into the object that
 //! `vitrine evaluate --json` prints, and [`table`] into the text for a terminal.
 
+mod agreement;
 mod calibration;
 mod evaluation;
 mod metrics;
@@ -21,7 +22,8 @@ pub use selection::{Part, Selection};
 pub use table::table;
 pub use views::Views;
 
+pub(crate) use agreement::Agreement;
 pub(crate) use metrics::wilson_interval;
-pub(crate) use predict::images;
+pub(crate) use predict::{images, predict_mirrored};
 pub(crate) use predictions::NOT_FINITE;
 pub(crate) use table::{interval, percent};

@@ -78,6 +78,11 @@ impl Predictions {
         &self.labels
     }
 
+    /// The answer to each sample, in the order in which they were pushed; none where a logit is not finite.
+    pub fn answers(&self) -> impl Iterator<Item = Option<usize>> {
+        self.outcomes().map(|(_, outcome)| outcome.map(|outcome| outcome.predicted))
+    }
+
     /// Number of samples.
     pub fn len(&self) -> usize {
         self.labels.len()

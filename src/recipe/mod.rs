@@ -80,6 +80,10 @@ pub struct Recipe {
     /// Smaller images and lighter augmentation in the first part of the run; none is all of it as the rest says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressive_learning: Option<ProgressiveLearning>,
+    /// Whether the run begins without flips, and mirrors images only once the validation images have shown that mirror images are
+    /// recognized, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub judge_flips: bool,
     /// What is done to training images.
     pub augmentation: Augmentation,
 }
@@ -111,6 +115,7 @@ impl Default for Recipe {
             patience: 0,
             bad_file_limit: 0.01,
             progressive_learning: None,
+            judge_flips: false,
             augmentation: Augmentation::default(),
         }
     }
@@ -179,6 +184,11 @@ impl Recipe {
             bail!(
                 "`class_weights` (--class-weights) and `balanced_sampling` (--balanced-sampling) do not go together: where classes come up \
                  equally often, weights would favor the rare ones twice; leave one of them out"
+            );
+        }
+        if self.judge_flips && self.augmentation.horizontal_flip == 0.0 {
+            bail!(
+                "`judge_flips` has no effect, because `augmentation.horizontal_flip` is 0: leave it out, or set a share of images to mirror"
             );
         }
         self.optimizer.check(self)?;

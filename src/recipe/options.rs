@@ -54,6 +54,13 @@ pub struct RecipeArgs {
     /// Draw from all classes equally often, however many images they have.
     #[arg(long, conflicts_with = "resume")]
     pub balanced_sampling: bool,
+    /// Mirror half of the images from the beginning on. By default, images of folders, manifests and archives are mirrored only once
+    /// validation has shown that mirror images are recognized, too.
+    #[arg(long, conflicts_with_all = ["resume", "no_flips"])]
+    pub flips: bool,
+    /// Mirror no images: where left and right make a difference, such as in letters and signs.
+    #[arg(long, conflicts_with = "resume")]
+    pub no_flips: bool,
 }
 
 impl RecipeArgs {
@@ -78,6 +85,8 @@ impl RecipeArgs {
             gradient_checkpointing,
             class_weights,
             balanced_sampling,
+            flips,
+            no_flips,
         } = self;
         recipe.freeze = freeze.or(recipe.freeze);
         set(&mut recipe.layer_decay, layer_decay);
@@ -91,6 +100,15 @@ impl RecipeArgs {
         recipe.gradient_checkpointing |= gradient_checkpointing;
         recipe.class_weights |= class_weights;
         recipe.balanced_sampling |= balanced_sampling;
+        if *flips || *no_flips {
+            recipe.judge_flips = false;
+        }
+        if *flips && recipe.augmentation.horizontal_flip == 0.0 {
+            recipe.augmentation.horizontal_flip = 0.5;
+        }
+        if *no_flips {
+            recipe.augmentation = recipe.augmentation.without_flips();
+        }
     }
 }
 
@@ -165,7 +183,8 @@ mod tests {
         let program = Program::from_arg_matches(&matches).unwrap();
         assert!(program.pretrained.is_none() || arguments.contains(&"--pretrained"));
         assert!(program.resume.is_none());
-        let mut recipe = Recipe { epochs: Some(9), ..Recipe::default() };
+        let mut recipe = Recipe { epochs: Some(9), judge_flips: true, ..Recipe::default() };
+        recipe.augmentation.horizontal_flip = 0.25;
         program.options.apply(&mut recipe);
         program.length.apply(&mut recipe);
         recipe
@@ -181,13 +200,28 @@ mod tests {
                 "optimizer" => &["--optimizer", "muon"],
                 "metric" => &["--metric", "macro-f1"],
                 "layer-decay" => &["--layer-decay", "0.5"],
-                "gradient-checkpointing" | "class-weights" | "balanced-sampling" => &[&format!("--{option}")],
+                "gradient-checkpointing" | "class-weights" | "balanced-sampling" | "flips" | "no-flips" => {
+                    &[&format!("--{option}")]
+                }
                 "time" => &["--time", "90s", "--epochs", "9"],
                 "learning-rate" | "weight-decay" | "bad-file-limit" => &[&format!("--{option}"), "0.125"],
                 _ => &[&format!("--{option}"), "7"],
             };
             let mut changed = serde_json::to_value(applied(arguments)).unwrap();
-            let key = if option == "time" { "time_seconds".to_owned() } else { option.replace('-', "_") };
+            let key = match option {
+                "time" => "time_seconds".to_owned(),
+                // They decide, so that nothing is left to judge.
+                "flips" | "no-flips" => {
+                    assert!(changed["judge_flips"].take().is_null());
+                    changed["judge_flips"] = usual["judge_flips"].clone();
+                    "augmentation".to_owned()
+                }
+                _ => option.replace('-', "_"),
+            };
+            if option == "flips" {
+                assert_eq!(changed[&key], usual[&key], "the recipe's own share of images stays");
+                continue;
+            }
             assert_ne!(changed[&key], usual[&key], "{option}");
             changed[&key] = usual[&key].clone();
             // What a recipe may leave out is not there, rather than nothing.
@@ -197,6 +231,17 @@ mod tests {
             let is_taken = Program::command().try_get_matches_from(resumed).is_ok();
             assert_eq!(is_taken, ["epochs", "time"].contains(&option), "{option} with --resume");
         }
+    }
+
+    #[test]
+    fn flips_can_be_decided() {
+        let share = |arguments: &[&str]| applied(arguments).augmentation.horizontal_flip;
+        assert_eq!([share(&[]), share(&["--flips"]), share(&["--no-flips"])], [0.25, 0.25, 0.0]);
+        let mut gray = Recipe::default();
+        RecipeArgs { flips: true, ..RecipeArgs::default() }.apply(&mut gray);
+        assert_eq!(gray.augmentation.horizontal_flip, 0.5, "a recipe without flips has them then");
+        let both = ["program", "--flips", "--no-flips"];
+        assert!(Program::command().try_get_matches_from(both).is_err());
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! The report of a finished run: its best model measured once more, on images that training did not see.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use burn::module::Module;
 use vitrine_datasets::{Dataset, Loader, LoaderConfig, Sample, Split};
+use vitrine_models::VisionTransformer;
 
 use super::{Mistake, Report, Thumbnail, Verdict, render};
 use crate::device::FoundDevice;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
-use crate::model_file;
 use crate::recipe::Metric;
-use crate::train::{BadFiles, Progress, RunConfig, RunFolder, clock};
+use crate::train::{Progress, RunConfig, RunFolder, Trained, clock, part};
+use crate::{memory, model_file};
 
 /// How many mistakes are shown as images,
 const MISTAKES: usize = 24;
@@ -27,15 +29,15 @@ pub struct RunReport {
     pub verdicts: Vec<Verdict>,
 }
 
-/// A split of a run's data set through its best model.
-struct Measured<'a> {
-    samples: &'a [Sample],
+/// A split of a run's data set, or a part of it, through its best model.
+struct Measured {
+    samples: Arc<[Sample]>,
     predicted: Predicted,
     metrics: Metrics,
 }
 
-/// Measures the best model of `folder` on the validation split and on the test split where there is one, writes
-/// `metrics.json` and `report.html` and returns the result: that of the last of these splits.
+/// Measures the best model of `folder` on the validation split, unless training has just done so, and on the test split where there is
+/// one, writes `metrics.json` and `report.html` and returns the result: that of the last of these splits.
 ///
 /// # Errors
 /// When the model cannot be read, more images cannot than the limit allows, or a file cannot be written.
@@ -43,30 +45,32 @@ pub fn of_run(
     folder: &RunFolder,
     config: &RunConfig,
     dataset: &Dataset,
-    progress: &Progress,
+    trained: Trained,
     device: &FoundDevice,
-    mut bad_files: BadFiles,
 ) -> Result<RunReport> {
+    let Trained { progress, mut bad_files, mut validated, test_images } = trained;
     let (_, model) = model_file::load(&folder.model(), &device.device)?;
-    let measured = |split: &Split| -> Result<(Split, Measured<'_>)> {
-        let samples = dataset.split(*split);
-        let classes = config.classes.len();
-        let evaluation = LoaderConfig::evaluation(&config.preprocessing, classes);
-        let loader = Loader::new(samples.into(), LoaderConfig { limits: config.limits(), ..evaluation })?;
-        let predicted = predict(&model, &loader, &config.preprocessing, classes, &device.device)?;
+    let mut measured = BTreeMap::new();
+    for split in [Split::Val, Split::Test] {
+        let images = match split {
+            Split::Test => test_images,
+            Split::Val | Split::Train => progress.validation_images,
+        };
+        let samples = part(dataset.split(split), images, config.seed);
+        if samples.is_empty() {
+            continue;
+        }
+        let predicted = match validated.take() {
+            Some(predicted) if split == Split::Val => predicted,
+            _ => predicted(&model, &samples, config, device)?,
+        };
         let metrics = Metrics::compute(&predicted.predictions, &config.classes);
-        Ok((*split, Measured { samples, predicted, metrics }))
-    };
-    let splits = [Split::Val, Split::Test];
-    let measured = splits
-        .iter()
-        .filter(|split| !dataset.split(**split).is_empty())
-        .map(measured)
-        .collect::<Result<BTreeMap<_, _>>>()?;
+        measured.insert(split, Measured { samples, predicted, metrics });
+    }
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
     let (split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
     let validation_images = progress.best.as_ref().map_or(0, |best| best.samples);
-    let verdicts = Verdict::of(&result.metrics, &progress.history, validation_images);
+    let verdicts = Verdict::of(&result.metrics, &progress.history, validation_images, *split != Split::Test);
     let split_name = match split {
         Split::Test => "the test split",
         Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
@@ -74,14 +78,14 @@ pub fn of_run(
     let title = format!("{} on {}", config.model_name, dataset.info.name);
     let html = render(&Report {
         title: &title,
-        summary: summary(config, dataset, progress, device, model.num_params()),
+        summary: summary(config, dataset, &progress, device, model.num_params()),
         history: &progress.history,
         best_epoch: progress.best.as_ref().map(|best| best.epoch),
         metrics: Some(&result.metrics),
         split: split_name,
         verdicts: &verdicts,
         reliability: &reliability(&result.predicted.predictions),
-        mistakes: &mistakes(&result.predicted, result.samples, config),
+        mistakes: &mistakes(&result.predicted, &result.samples, config),
         config_toml: &toml::to_string(config)?,
     });
     folder.write_report(&html)?;
@@ -93,13 +97,40 @@ pub fn of_run(
         metric => format!(" by {metric}"),
     };
     let line = format!(
-        "top-1 {} on {split_name} (95% interval {}, {} images), best epoch {}{by}",
+        "top-1 {} on {split_name} (95% interval {}, {}), best epoch {}{by}",
         percent(result.metrics.top1),
         interval(result.metrics.top1_interval),
-        result.metrics.samples,
+        counted(result, dataset.split(*split).len()),
         progress.best.as_ref().map_or(0, |best| best.epoch),
     );
     Ok(RunReport { line, verdicts })
+}
+
+/// How many images were measured.
+fn counted(result: &Measured, all: usize) -> String {
+    let images = result.metrics.samples;
+    if result.samples.len() < all {
+        format!("{images} of {all} images, as the time paid for no more: `vitrine evaluate` measures all")
+    } else {
+        format!("{images} images")
+    }
+}
+
+/// What the model takes images for.
+fn predicted(
+    model: &VisionTransformer,
+    samples: &Arc<[Sample]>,
+    config: &RunConfig,
+    device: &FoundDevice,
+) -> Result<Predicted> {
+    let classes = config.classes.len();
+    let loading = LoaderConfig {
+        batch_size: memory::images_at_once(&config.model, config.recipe.batch_size, device),
+        limits: config.limits(),
+        ..LoaderConfig::evaluation(&config.preprocessing, classes)
+    };
+    let loader = Loader::new(Arc::clone(samples), loading)?;
+    predict(model, &loader, &config.preprocessing, classes, &device.device)
 }
 
 /// The facts of a run, as name and value.

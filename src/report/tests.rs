@@ -70,6 +70,7 @@ fn row(epoch: usize) -> EpochRow {
         images_per_second: 100.0,
         val_macro_f1: Some(0.3),
         val_balanced_accuracy: Some(0.35),
+        kept: false,
     }
 }
 
@@ -206,7 +207,7 @@ fn numbers_that_are_none() {
     predictions.push(&[0], &[f32::NAN; 3]);
     run.metrics = Metrics::compute(&predictions, &names(3));
     run.reliability = reliability(&predictions);
-    run.verdicts = Verdict::of(&run.metrics, &run.history, 1);
+    run.verdicts = Verdict::of(&run.metrics, &run.history, 1, false);
     let page = checked(&run.report());
     assert!(
         page.contains("All values are NaN or infinite.") && page.contains("NaN or infinity for 1 images")
@@ -240,7 +241,7 @@ fn epochs_survive_csv() {
     rows.iter().for_each(|row| writer.serialize(row).unwrap());
     let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
     assert!(text.starts_with(
-        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy\n"
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy,kept\n"
     ));
     let read: Vec<EpochRow> =
         csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>().unwrap();

@@ -36,15 +36,26 @@ pub enum Verdict {
     },
 }
 
+/// A result is more than chance if it is above by so many standard errors (97.5% of one side),
+const ERRORS: f64 = 1.96;
+/// or by so many where its images have chosen the best epoch.
+const CHOSEN_ERRORS: f64 = 3.0;
+
 impl Verdict {
     /// Judges a result and the training that led to it; nothing where there is nothing to warn of.
     ///
-    /// `validation_images` is how many images the validation accuracies of `history` were measured on.
-    pub fn of(metrics: &Metrics, history: &[EpochRow], validation_images: usize) -> Vec<Self> {
+    /// `validation_images` is how many images the validation accuracies of `history` were measured on, and `is_chosen_by` whether the
+    /// result was measured on them too.
+    pub fn of(
+        metrics: &Metrics,
+        history: &[EpochRow],
+        validation_images: usize,
+        is_chosen_by: bool,
+    ) -> Vec<Self> {
         let improving = still_improving(history, validation_images);
         let overfitted = if improving.is_some() { None } else { overfitted(history) };
         let not_finite = (metrics.invalid > 0).then_some(Self::NotFinite { images: metrics.invalid });
-        [not_finite, at_chance(metrics), improving, overfitted].into_iter().flatten().collect()
+        [not_finite, at_chance(metrics, is_chosen_by), improving, overfitted].into_iter().flatten().collect()
     }
 
     /// The verdict in two or three words.
@@ -93,23 +104,15 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Agreement by chance (Cohen 1960): the accuracy of the same answers given to images at random. A model that always
-/// names the most frequent class has no more. Images of one class alone say nothing about it.
-fn at_chance(metrics: &Metrics) -> Option<Verdict> {
+/// Whether the answers agree with the classes by no more than chance (Cohen's kappa, with the standard error that it has then), which
+/// also sees what a model knows of rare classes. Images of one class alone say nothing about it.
+///
+/// Where the epoch was chosen by the same images, the best of several lucky ones must not pass.
+fn at_chance(metrics: &Metrics, is_chosen_by: bool) -> Option<Verdict> {
     let classes_seen = metrics.per_class.iter().filter(|class| class.support > 0).count();
-    if classes_seen < 2 {
-        return None;
-    }
-    let mut chosen = vec![0usize; metrics.per_class.len()];
-    for (class, count) in metrics.confusion.iter().flat_map(|row| row.iter().enumerate()) {
-        chosen[class] += count;
-    }
-    let samples = metrics.samples as f64;
-    let agreement = metrics.per_class.iter().zip(chosen);
-    let chance: f64 =
-        agreement.map(|(class, chosen)| class.support as f64 / samples * (chosen as f64 / samples)).sum();
-    let measured = (metrics.top1, metrics.samples);
-    (metrics.top1_interval[0] <= chance).then_some(Verdict::AtChance { chance, measured })
+    let asked = if is_chosen_by { CHOSEN_ERRORS } else { ERRORS };
+    (classes_seen > 1 && metrics.errors_above_chance() <= asked)
+        .then(|| Verdict::AtChance { chance: metrics.chance(), measured: (metrics.top1, metrics.samples) })
 }
 
 /// Whether the best epoch is the last, and better than a quarter of the run ago by more than the number of images
@@ -157,6 +160,7 @@ mod tests {
             images_per_second: 1.0,
             val_macro_f1: None,
             val_balanced_accuracy: None,
+            kept: false,
         };
         rows.iter().enumerate().map(row).collect()
     }
@@ -174,7 +178,7 @@ mod tests {
     }
 
     fn names(metrics: &Metrics, history: &[EpochRow]) -> Vec<&'static str> {
-        Verdict::of(metrics, history, 1000).iter().map(Verdict::name).collect()
+        Verdict::of(metrics, history, 1000, false).iter().map(Verdict::name).collect()
     }
 
     #[test]
@@ -192,10 +196,17 @@ mod tests {
         for better in [[[40, 10], [10, 40]], [[880, 20], [40, 60]], [[5, 0], [0, 5]], [[0, 9], [0, 0]]] {
             assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
         }
-        let sentence = Verdict::of(&metrics([[95, 0], [5, 0]]), &[], 0)[0].to_string();
+        let sentence = Verdict::of(&metrics([[95, 0], [5, 0]]), &[], 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: chance alone") && sentence.contains("95.0%"), "{sentence}");
+        // A minority of 1 in 325 that is found, and one that is not.
+        assert!(names(&metrics([[1300, 0], [0, 4]]), &[]).is_empty());
+        assert_eq!(names(&metrics([[1300, 0], [4, 0]]), &[]), ["at chance"]);
+        // 2.4 standard errors: enough, unless the images have chosen the best of several epochs.
+        let lucky = metrics([[31, 19], [19, 31]]);
+        assert!(Verdict::of(&lucky, &[], 0, false).is_empty());
+        assert_eq!(Verdict::of(&lucky, &[], 0, true)[0].name(), "at chance");
         // All right, but too few to say so.
-        let sentence = Verdict::of(&metrics([[2, 0], [0, 1]]), &[], 0)[0].to_string();
+        let sentence = Verdict::of(&metrics([[2, 0], [0, 1]]), &[], 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: 100.0% on 3 images is not"), "{sentence}");
     }
 
@@ -204,10 +215,10 @@ mod tests {
         let good = metrics([[50, 0], [0, 50]]);
         let rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6), (1.0, 1.1, 0.7)]);
         assert_eq!(names(&good, &rising), ["still improving"]);
-        let sentence = Verdict::of(&good, &rising, 1000)[0].to_string();
+        let sentence = Verdict::of(&good, &rising, 1000, false)[0].to_string();
         assert!(sentence.contains("from 60.0% after epoch 3 to 70.0%"), "{sentence}");
         // With ten images, a tenth more is no rise; neither is a plateau, nor a best epoch before the last.
-        assert!(Verdict::of(&good, &rising, 10).is_empty());
+        assert!(Verdict::of(&good, &rising, 10, false).is_empty());
         for over in [
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.6), (1.2, 1.3, 0.7), (1.0, 1.3, 0.705)][..],
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.8), (1.2, 1.3, 0.6), (1.0, 1.3, 0.7)],
@@ -222,7 +233,7 @@ mod tests {
         let good = metrics([[50, 0], [0, 50]]);
         let overfitted = history(&[(2.0, 2.0, 0.6), (1.0, 1.2, 0.7), (0.5, 1.3, 0.69), (0.1, 1.5, 0.68)]);
         assert_eq!(names(&good, &overfitted), ["overfitted"]);
-        let sentence = Verdict::of(&good, &overfitted, 1000)[0].to_string();
+        let sentence = Verdict::of(&good, &overfitted, 1000, false)[0].to_string();
         assert!(sentence.contains("1.200 in epoch 2 to 1.500"), "{sentence}");
         for fine in [
             // Both rise: that is divergence; a tiny loss doubles; and a loss that hardly moves.

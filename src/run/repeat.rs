@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use vitrine_datasets::{Dataset, Fingerprint, Split};
@@ -93,6 +94,7 @@ impl PlannedRun {
     /// # Errors
     /// When the data set or the weights are not what they were.
     pub fn again(from: Repetition<'_>, device: &str, threads: usize) -> Result<Self> {
+        let begun = Instant::now();
         let Repetition { mut config, listed, name, dataset, pretrained } = from;
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let data = match listed {
@@ -115,7 +117,7 @@ impl PlannedRun {
         config.origin.threads = Some(threads);
         config.origin.device = Some(device.to_owned());
         config.origin.images.clone_from(&data.trained_on.splits);
-        Ok(Self { config, data, start, reasons: Vec::new() })
+        Ok(Self { config, data, start, reasons: Vec::new(), begun })
     }
 }
 

@@ -15,6 +15,9 @@ pub(super) const MOST: usize = 3;
 pub struct GivenUp {
     /// Whole epochs that were done.
     pub epoch: usize,
+    /// Batches that were done of the epoch after them.
+    #[serde(default)]
+    pub batch: usize,
     /// Updates of the run that were done.
     pub updates: usize,
     /// Seconds of the run that had passed.

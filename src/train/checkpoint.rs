@@ -20,11 +20,13 @@ use vitrine_models::VisionTransformer;
 
 use super::at_chance::ChanceWatch;
 use super::attempt::GivenUp;
+use super::flips::FlipVerdict;
 use super::history::EpochRow;
 use super::learner::Learner;
 use crate::files::{sync_folder, write_atomically};
-use crate::model_file::Validation;
+use crate::model_file::{self, FILE_NAME, ModelCard, Validation};
 use crate::recipe::{LengthArgs, Recipe};
+use crate::weights_file::Precision;
 
 /// The folder of the saved states inside a run folder.
 pub(super) const FOLDER: &str = "last";
@@ -43,9 +45,12 @@ pub struct Progress {
     pub updates: usize,
     /// Seconds spent, over all sessions.
     pub seconds: f64,
-    /// Whether the epoch that has begun is of the first phase of `progressive_learning`.
-    #[serde(default)]
-    pub is_easy: bool,
+    /// What the validation images have shown of mirror images, where the recipe asks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flips: Option<FlipVerdict>,
+    /// Validation images that are measured, where the clock pays for no more: the first ones of a shuffled order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_images: Option<usize>,
     /// Sums over the epoch that has begun.
     pub running: Running,
     /// The validation of the model that is kept so far.
@@ -108,6 +113,7 @@ impl Progress {
         let length = AskedLength::from(recipe);
         if self.length != length {
             (self.finished, self.stale_epochs, self.length) = (false, 0, length);
+            self.validation_images = None;
         }
     }
 }
@@ -133,18 +139,44 @@ pub struct State {
     pub progress: Progress,
 }
 
-/// Writes `state` under `run/last`, then makes it the valid one, then removes the one before.
+/// The best model since the last checkpoint, which becomes the run's model file together with the next one.
+pub struct Kept {
+    /// What its file says of it.
+    pub card: ModelCard,
+    /// The model.
+    pub model: VisionTransformer,
+}
+
+impl Kept {
+    /// Writes the model file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        model_file::save(path, &self.card, &self.model, Precision::F32)
+    }
+}
+
+/// Writes `state` and the model that is kept with it under `run/last`, then makes the state the valid one, then moves the model to its
+/// place, then removes the state before.
+///
+/// The model file is thus never of a later epoch than the state that a run goes on from; where it is of an earlier one, because the
+/// program was killed in between, [`load`] moves it.
 ///
 /// # Errors
 /// When the disk refuses; the state saved before then stays valid.
-pub fn save(run: &Path, state: &State) -> Result<()> {
+pub fn save(run: &Path, state: &State, kept: Option<&Kept>) -> Result<()> {
     let root = run.join(FOLDER);
     let (name, folder) = new_folder(&root, &state.progress)
         .with_context(|| format!("{}: no checkpoint can be written there", root.display()))?;
+    if let Some(kept) = kept {
+        kept.write(&staged(&root, &name))?;
+    }
     write(&folder, state)
         .with_context(|| format!("{}: the checkpoint cannot be written", folder.display()))?;
     sync_folder(&root)?;
     write_atomically(&root.join(CURRENT), name.as_bytes())?;
+    move_model(run, &name)?;
     for entry in fs::read_dir(&root)?.flatten() {
         if entry.path().is_dir() && entry.file_name() != name.as_str() {
             // What stays behind here is only space: `current` no longer names it.
@@ -152,6 +184,21 @@ pub fn save(run: &Path, state: &State) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Where the model that is kept with a state waits until the state is the valid one.
+fn staged(root: &Path, name: &str) -> PathBuf {
+    root.join(format!("{name}.safetensors"))
+}
+
+/// Moves the model that was kept with the valid state `name`, if it is not in its place yet.
+fn move_model(run: &Path, name: &str) -> Result<()> {
+    let (from, to) = (staged(&run.join(FOLDER), name), run.join(FILE_NAME));
+    match fs::rename(&from, &to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        moved => moved.and_then(|()| sync_folder(run)),
+    }
+    .with_context(|| format!("{}: cannot be written", to.display()))
 }
 
 /// Makes a folder that is not there yet, so that neither the valid state nor what a crash left behind is written to.
@@ -265,6 +312,7 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
     let bytes = |name: &str| -> Result<Bytes> { Ok(Bytes::from_bytes_vec(fs::read(folder.join(name))?)) };
     let read = || -> Result<State> {
         verify(&folder)?;
+        move_model(run, &folder.file_name().unwrap_or_default().to_string_lossy())?;
         let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
             Ok(module.try_load_record(ModuleRecord::from_bytes(bytes(name)?)?)?)
         };
@@ -310,6 +358,7 @@ mod tests {
             images_per_second: b / 7.0,
             val_macro_f1: Some(a / 9.0),
             val_balanced_accuracy: None,
+            kept: epoch % 2 == 0,
         };
         let history = (0..1000).map(|epoch| row(epoch, float(), float())).collect();
         let bad = vec![BadFile { name: "a\"b".to_owned(), message: "c\nd".to_owned() }];

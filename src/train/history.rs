@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One row of a run's `metrics.csv`.
 ///
 /// Accuracies are fractions; what was not measured is `None` (an empty field), what is no number is NaN.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
     /// Number of the epoch.
     pub epoch: usize,
@@ -29,4 +29,7 @@ pub struct EpochRow {
     pub val_macro_f1: Option<f64>,
     /// Mean recall of the classes on the validation images.
     pub val_balanced_accuracy: Option<f64>,
+    /// Whether its model was kept as the best one: that of the last such row is in the run's model file.
+    #[serde(default)]
+    pub kept: bool,
 }

@@ -27,8 +27,8 @@ pub struct Learner {
 pub struct BatchResult {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
-    /// Images whose best class is that of their target, `[1]`.
-    pub correct: Tensor<1, Int>,
+    /// The best class of each image, `[batch]`.
+    pub answers: Tensor<1, Int>,
 }
 
 impl Learner {
@@ -75,10 +75,9 @@ impl Learner {
         let (model, sums) = (other.as_ref().unwrap_or(&self.model), &mut self.sums);
         let mut result = None;
         let loss = |logits: Tensor<2>| {
-            let correct =
-                logits.clone().inner().argmax(1).equal(targets.clone().inner().argmax(1)).int().sum();
+            let answers = logits.clone().inner().argmax(1).flatten(0, 1);
             let loss = ops::cross_entropy(logits, targets);
-            result = Some(BatchResult { loss: loss.clone().inner(), correct });
+            result = Some(BatchResult { loss: loss.clone().inner(), answers });
             loss.mul_scalar(batch as f64)
         };
         let mut add = |grads| sums.accumulate(model, GradientsParams::from_grads(grads, model));
@@ -154,7 +153,9 @@ mod tests {
         let mut whole = Learner::new(start.clone(), &recipe);
         let result = whole.backward(&recipe, images.clone(), targets.clone(), 0);
         assert!(result.loss.into_scalar::<f32>() > 0.0);
-        assert!((0..=4).contains(&result.correct.into_scalar::<i64>()));
+        let answers = result.answers.into_data();
+        assert_eq!(answers.num_elements(), 4);
+        assert!(answers.iter::<i64>().all(|answer| (0..3).contains(&answer)));
         assert!(whole.update(&recipe, 5e-3, 1));
         for checkpointing in [false, true] {
             let recipe = Recipe { gradient_checkpointing: checkpointing, ..recipe.clone() };

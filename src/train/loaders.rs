@@ -10,28 +10,39 @@ use crate::memory;
 use crate::recipe::Recipe;
 use crate::seed::{Stream, stream};
 
-/// What the images of an epoch go through: smaller ones where the recipe begins with them.
-pub(super) fn preprocessing(config: &RunConfig, is_easy: bool) -> Preprocessing {
+/// What the images of training go through at a moment of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    /// Whether images are small and lightly augmented: the first part of `progressive_learning`.
+    pub(super) is_easy: bool,
+    /// Whether images are mirrored, where the recipe mirrors them.
+    pub(super) flips: bool,
+    /// Whether the clock still allows mixup and CutMix.
+    pub(super) mixes: bool,
+}
+
+/// What the images of a phase go through: smaller ones where the recipe begins with them.
+pub(super) fn preprocessing(config: &RunConfig, phase: Phase) -> Preprocessing {
     let mut preprocessing = config.preprocessing.clone();
-    if let (Some(progressive), true) = (&config.recipe.progressive_learning, is_easy) {
+    if let (Some(progressive), true) = (&config.recipe.progressive_learning, phase.is_easy) {
         let size = progressive.size(&config.model);
         preprocessing.image_size = [size.height, size.width];
     }
     preprocessing
 }
 
-/// The batches of training by a recipe, in the phase that is easy or the one after it.
+/// The batches of training by a recipe, in one of its phases.
 pub(super) fn training(
     config: &RunConfig,
     images: Arc<[Sample]>,
     recipe: &Recipe,
     threads: usize,
-    is_easy: bool,
+    phase: Phase,
 ) -> Result<Loader> {
-    let preprocessing = preprocessing(config, is_easy);
+    let preprocessing = preprocessing(config, phase);
     let share = preprocessing.image_size[0] as f64 / config.preprocessing.image_size[0] as f64;
-    let whole = &recipe.augmentation;
-    let augmentation = if is_easy { scaled(whole.crop_and_flips(), share) } else { whole.clone() };
+    let whole = if phase.flips { recipe.augmentation.clone() } else { recipe.augmentation.without_flips() };
+    let augmentation = if phase.is_easy { scaled(whole.crop_and_flips(), share) } else { whole };
     let class_weights =
         recipe.class_weights.then(|| ClassSizes::of(&images, config.classes.len()).balanced_weights());
     let loading = LoaderConfig {

@@ -15,22 +15,22 @@ pub(super) struct Session {
     /// The share of the run (0 to 1) that was done when this session began.
     pub(super) done_before: f64,
     last_checkpoint: Instant,
-    /// Seconds of the last validation; 0 before the first.
-    validation: f64,
+    /// Images that the last validation measured in a second.
+    measured_per_second: Option<f64>,
     epoch_start: Instant,
     epoch_images: u64,
 }
 
 impl Session {
-    /// Begins now, after `seconds_before` seconds of earlier sessions.
-    pub(super) fn new(seconds_before: f64) -> Self {
+    /// One that began at `start`, after `seconds_before` seconds of earlier sessions.
+    pub(super) fn new(start: Instant, seconds_before: f64) -> Self {
         let now = Instant::now();
         Self {
-            start: now,
+            start,
             seconds_before,
             done_before: 0.0,
             last_checkpoint: now,
-            validation: 0.0,
+            measured_per_second: None,
             epoch_start: now,
             epoch_images: 0,
         }
@@ -46,9 +46,14 @@ impl Session {
         self.epoch_images += images as u64;
     }
 
-    /// A validation that began at `start` is done.
-    pub(super) fn validated_since(&mut self, start: Instant) {
-        self.validation = start.elapsed().as_secs_f64();
+    /// A validation of so many images that began at `start` is done.
+    pub(super) fn validated(&mut self, images: usize, start: Instant) {
+        self.measured_per_second = Some(images as f64 / start.elapsed().as_secs_f64().max(1e-9));
+    }
+
+    /// Whether this session has validated the model.
+    pub(super) fn has_validated(&self) -> bool {
+        self.measured_per_second.is_some()
     }
 
     /// The state of the run is saved.
@@ -81,16 +86,12 @@ impl Session {
         self.epoch_images as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// Seconds that the last validation, of so many images, will take: as long as the one before, or judged by the training speed.
-    pub(super) fn validation_reserve(&self, images: usize) -> f64 {
-        if self.validation > 0.0 {
-            return 1.1 * self.validation;
-        }
-        if self.epoch_images == 0 {
-            return 0.0;
-        }
+    /// Images that can be measured in a second: as many as the last validation did, or judged by the training speed. Nothing is known
+    /// before the first batch.
+    pub(super) fn measured_per_second(&self) -> Option<f64> {
         // A forward pass costs about a third of a training step.
-        images as f64 / (2.5 * self.images_per_second())
+        let by_training = (self.epoch_images > 0).then(|| 2.5 * self.images_per_second());
+        self.measured_per_second.or(by_training)
     }
 }
 
@@ -100,7 +101,7 @@ mod tests {
 
     /// A session that began so many seconds ago.
     fn begun(seconds: u64, before: f64) -> Session {
-        let mut session = Session::new(before);
+        let mut session = Session::new(Instant::now(), before);
         for moment in [&mut session.start, &mut session.last_checkpoint, &mut session.epoch_start] {
             *moment =
                 moment.checked_sub(Duration::from_secs(seconds)).expect("the clock has run for so long");
@@ -130,13 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn time_is_kept_for_the_last_validation() {
+    fn the_speed_of_measuring_is_that_of_the_last_validation_or_judged_by_training() {
         let mut session = begun(10, 0.0);
-        assert_eq!(session.validation_reserve(1000), 0.0, "nothing is known yet");
+        assert_eq!(session.measured_per_second(), None, "nothing is known yet");
         session.trained_on(1000); // about 100 images a second, so 250 without a backward pass
-        assert!((3.0..9.0).contains(&session.validation_reserve(1000)));
-        session.validation = 2.0;
-        assert!((session.validation_reserve(1000) - 2.2).abs() < 1e-9);
+        assert!((150.0..=250.0).contains(&session.measured_per_second().unwrap_or(0.0)));
+        session
+            .validated(3000, Instant::now().checked_sub(Duration::from_secs(2)).expect("the clock has run"));
+        assert!((1000.0..=1500.0).contains(&session.measured_per_second().unwrap_or(0.0)));
         session.begin_epoch();
         assert_eq!(session.epoch_images, 0);
     }

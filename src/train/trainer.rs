@@ -5,31 +5,29 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{BadFile, Batch, Dataset, Loader, Preprocessing, Sample, Split};
+use vitrine_datasets::{BadFile, Batch, Dataset, Loader, Preprocessing, Sample};
 
-use super::at_chance::{AtChance, Moment};
+use super::at_chance::{AtChance, Moment, dominant_classes};
 use super::attempt;
 use super::bad_files::BadFiles;
-use super::best;
-use super::checkpoint::{self, Progress, State};
-use super::history::EpochRow;
-use super::loaders;
-use super::progress::{EpochBar, RunClock, epoch_line};
+use super::checkpoint::{self, Kept, Progress, State};
+use super::loaders::{self, Phase};
+use super::measuring::{self, payable, reserve};
+use super::progress::{EpochBar, RunClock};
 use super::run_config::RunConfig;
 use super::run_data::RunData;
 use super::run_folder::RunFolder;
-use super::schedule::{Length, learning_rate, mixed_batches};
+use super::schedule::{Length, Steps, learning_rate, mixed_batches, mixes_after};
 use super::session::Session;
 use super::start::Start;
 use super::{interrupt, threads as run_threads};
-use crate::evaluate::{self, Metrics};
-use crate::model_file::{ModelCard, Validation};
-use crate::output::note;
+use crate::evaluate::{self, Predicted};
 use crate::recipe::Recipe;
 use crate::seed::{Stream, stream};
 use crate::trained_on::TrainedOn;
 
 mod again;
+mod epoch_end;
 
 /// Losses are read back from the device after this many batches, or sooner where somebody watches.
 const READ_BACK: usize = 16;
@@ -54,16 +52,45 @@ pub struct Trainer {
     device: Device,
     images: Arc<[Sample]>,
     threads: usize,
+    /// The batches of `phase`, and what their images go through.
     train: Loader,
-    /// Whether `train` is that of the easy phase, and what its images go through.
-    train_is_easy: bool,
+    phase: Phase,
     train_preprocessing: Preprocessing,
+    /// All validation images; `val` loads those that the clock pays for.
+    val_images: Arc<[Sample]>,
     val: Loader,
-    train_samples: usize,
+    test_images: usize,
     trained_on: TrainedOn,
     state: State,
+    /// The best model, until it is written with the next checkpoint.
+    kept: Option<Kept>,
+    /// The validation of the model that is kept, if this session has made it.
+    validated: Option<Predicted>,
     bad_files: BadFiles,
     session: Session,
+}
+
+/// What a session of training computes with.
+#[derive(Clone, Copy, Debug)]
+pub struct Resources<'a> {
+    /// Where tensors are.
+    pub device: &'a Device,
+    /// Threads that decode and compute.
+    pub threads: usize,
+    /// When the session began: the time of the run counts from then on, and the choice of everything is a part of it.
+    pub begun: Instant,
+}
+
+/// What is left when training is over.
+pub struct Trained {
+    /// Where the run stands.
+    pub progress: Progress,
+    /// What the user was told of unreadable images.
+    pub bad_files: BadFiles,
+    /// The validation of the model of the run's file, where this session has made it.
+    pub validated: Option<Predicted>,
+    /// Of the test images, how many the rest of the time pays for, where it is not all.
+    pub test_images: Option<usize>,
 }
 
 /// How an epoch ended.
@@ -80,8 +107,9 @@ enum Epoch {
 #[derive(Default)]
 struct Pending {
     losses: Vec<Tensor<1>>,
-    correct: Vec<Tensor<1, Int>>,
-    sizes: Vec<usize>,
+    answers: Vec<Tensor<1, Int>>,
+    /// The classes that dominate the targets of each batch.
+    dominant: Vec<Vec<usize>>,
 }
 
 impl Trainer {
@@ -93,37 +121,43 @@ impl Trainer {
         config: RunConfig,
         folder: RunFolder,
         data: &RunData,
-        device: &Device,
-        threads: usize,
         start: Start,
+        Resources { device, threads, begun }: Resources<'_>,
     ) -> Result<Self> {
-        let Dataset { train, val, .. } = data.dataset();
-        let images: Arc<[Sample]> = train.into();
+        let Dataset { train, val, test, .. } = data.dataset();
+        let (images, val_images): (Arc<[Sample]>, Arc<[Sample]>) = (train.into(), val.into());
         let is_new = start.is_new();
         let mut state = start.state(&config, &folder, device)?;
         run_threads::change(&mut state.progress, threads);
         let recipe = attempt::recipe_after(state.progress.given_up.len(), &config.recipe);
-        let is_easy = state.progress.is_easy;
+        let phase = Phase { is_easy: false, flips: true, mixes: true };
+        let measured = measuring::part(&val_images, state.progress.validation_images, config.seed);
         let mut trainer = Self {
-            session: Session::new(state.progress.seconds),
-            train: loaders::training(&config, Arc::clone(&images), &recipe, threads, is_easy)?,
-            train_is_easy: is_easy,
-            train_preprocessing: loaders::preprocessing(&config, is_easy),
-            val: loaders::validation(&config, val.into(), threads)?,
+            session: Session::new(begun, state.progress.seconds),
+            train: loaders::training(&config, Arc::clone(&images), &recipe, threads, phase)?,
+            phase,
+            train_preprocessing: loaders::preprocessing(&config, phase),
+            val: loaders::validation(&config, measured, threads)?,
+            val_images,
+            test_images: test.len(),
             config,
             recipe,
             folder,
             device: device.clone(),
-            train_samples: images.len(),
             images,
             threads,
             trained_on: data.trained_on.clone(),
+            kept: None,
+            validated: None,
             bad_files: BadFiles::default(),
             state,
         };
         trainer.session.done_before = trainer.done();
         if is_new {
             trainer.checkpoint()?;
+        } else {
+            // What was written after the last checkpoint is not of this run any more.
+            trainer.folder.write_metrics(&trainer.state.progress.history)?;
         }
         Ok(trainer)
     }
@@ -133,14 +167,15 @@ impl Trainer {
         self.bad_files = bad_files;
     }
 
-    /// What the user was told of unreadable images.
-    pub fn bad_files(&self) -> BadFiles {
-        self.bad_files.clone()
-    }
-
-    /// Where the run stands.
-    pub fn progress(&self) -> &Progress {
-        &self.state.progress
+    /// Ends the session.
+    pub fn finish(self) -> Trained {
+        let test = payable(self.test_images, self.time(), self.session.measured_per_second());
+        Trained {
+            test_images: (test < self.test_images).then_some(test),
+            progress: self.state.progress,
+            bad_files: self.bad_files,
+            validated: self.validated,
+        }
     }
 
     /// Trains until the run ends or the user stops it. `again` gives the start once more, for another attempt.
@@ -148,6 +183,15 @@ impl Trainer {
     /// # Errors
     /// When the loss is no longer a number, too many images are unreadable, or the disk refuses.
     pub fn run(&mut self, again: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
+        let outcome = self.run_to_the_end(again);
+        if let (Err(_), Some(kept)) = (&outcome, self.kept.take()) {
+            // There will be no checkpoint to write it with. What went wrong first is what the user must hear of.
+            let _ = kept.write(&self.folder.model());
+        }
+        outcome
+    }
+
+    fn run_to_the_end(&mut self, again: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
         while !self.is_over() {
             match self.epoch()? {
                 Epoch::Done => {}
@@ -159,15 +203,15 @@ impl Trainer {
             }
             let patience = self.config.recipe.patience;
             if patience > 0 && self.state.progress.stale_epochs >= patience {
-                self.finish()?;
+                self.end()?;
                 return Ok(Outcome::StoppedEarly);
             }
         }
-        self.finish()?;
+        self.end()?;
         Ok(Outcome::Finished)
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn end(&mut self) -> Result<()> {
         if !self.state.progress.finished {
             // A report is that of the whole run, or not there: a finished run without one is given one when it is resumed.
             self.folder.remove_report()?;
@@ -183,15 +227,31 @@ impl Trainer {
 
     /// One epoch from where it stands, with validation at its end.
     fn epoch(&mut self) -> Result<Epoch> {
-        self.choose_phase()?;
-        let (epoch, first_batch) = (self.state.progress.epoch, self.state.progress.batch);
-        let seen = (first_batch * self.config.recipe.batch_size).min(self.train_samples);
-        let bar = EpochBar::new(epoch + 1, self.train_samples, seen, self.run_clock());
+        let Progress { epoch, batch, .. } = self.state.progress;
+        let seen = (batch * self.config.recipe.batch_size).min(self.images.len());
+        let bar = EpochBar::new(epoch + 1, self.images.len(), seen, self.run_clock());
         self.session.begin_epoch();
-        let batches = self.train_samples.div_ceil(self.config.recipe.batch_size);
-        let (mut waiting_batches, mut waiting_samples) = (0, 0);
         let mut pending = Pending::default();
-        let mixed = mixed_batches(&self.config.recipe, epoch, batches, self.session.run_seconds());
+        let end = loop {
+            self.enter_phase()?;
+            if let Some(end) = self.train_in_phase(&bar, &mut pending)? {
+                break end;
+            }
+        };
+        self.read_back(&mut pending)?;
+        bar.finish();
+        if let Epoch::Done = end {
+            self.end_epoch()?;
+        }
+        Ok(end)
+    }
+
+    /// Trains on the batches of the present phase, until the epoch ends in one way or another; nothing where the next phase begins.
+    fn train_in_phase(&mut self, bar: &EpochBar, pending: &mut Pending) -> Result<Option<Epoch>> {
+        let Progress { epoch, batch: first_batch, .. } = self.state.progress;
+        let batches = self.steps().batches;
+        let (mut waiting_batches, mut waiting_samples) = (0, 0);
+        let mixed = if self.phase.mixes { mixed_batches(&self.config.recipe, epoch, batches) } else { 0 };
         for batch in self.train.epoch_mixing(epoch, first_batch, mixed) {
             let mut batch = batch?;
             self.state.progress.batch += 1;
@@ -199,51 +259,56 @@ impl Trainer {
             let last = self.state.progress.batch >= batches;
             if batch.size > 0 {
                 waiting_samples += batch.size;
-                self.backward(batch, &mut pending);
+                self.backward(batch, pending);
             }
             waiting_batches += 1;
             if !last && waiting_batches < self.config.recipe.accumulate {
                 continue;
             }
-            let found = self.update(&mut pending)?;
+            let found = self.update(pending)?;
             let samples = std::mem::take(&mut waiting_samples);
             waiting_batches = 0;
             if bar.is_visible() || pending.losses.len() >= READ_BACK || last {
-                self.read_back(&mut pending)?;
-                self.show(&bar, samples);
+                self.read_back(pending)?;
+                self.show(bar, samples);
             }
             if let Some(found) = found {
-                bar.finish();
-                return Ok(Epoch::AtChance(found));
+                return Ok(Some(Epoch::AtChance(found)));
             }
-            if !self.after_update(&mut pending)? {
-                bar.finish();
-                return Ok(Epoch::Interrupted);
+            if !self.after_update(pending)? {
+                return Ok(Some(Epoch::Interrupted));
             }
-            if self.config.recipe.time_seconds.is_some() && self.done() >= 1.0 {
+            if self.time().is_some() && self.done() >= 1.0 {
                 break;
             }
+            if !last && self.phase_now() != self.phase {
+                return Ok(None);
+            }
         }
-        self.read_back(&mut pending)?;
-        bar.finish();
-        self.end_epoch()?;
-        Ok(Epoch::Done)
+        Ok(Some(Epoch::Done))
     }
 
-    /// Whether an epoch is easy is decided where it begins, and kept where it is taken up again.
-    fn choose_phase(&mut self) -> Result<()> {
-        if let (Some(progressive), 0) = (&self.recipe.progressive_learning, self.state.progress.batch) {
-            self.state.progress.is_easy = self.attempt_done(self.state.progress.updates) < progressive.until;
-        }
-        if self.state.progress.is_easy == self.train_is_easy { Ok(()) } else { self.load() }
+    /// The phase of the next update.
+    fn phase_now(&self) -> Phase {
+        let Recipe { progressive_learning, judge_flips, .. } = &self.recipe;
+        let is_easy =
+            progressive_learning.as_ref().is_some_and(|progressive| self.attempt_done() < progressive.until);
+        let flips = !judge_flips || self.state.progress.flips.as_ref().is_some_and(|verdict| verdict.flips);
+        Phase { is_easy, flips, mixes: mixes_after(&self.recipe, self.session.run_seconds()) }
     }
 
-    /// Makes the batches of training anew, by the present recipe and phase.
-    fn load(&mut self) -> Result<()> {
-        let (images, is_easy) = (Arc::clone(&self.images), self.state.progress.is_easy);
-        self.train = loaders::training(&self.config, images, &self.recipe, self.threads, is_easy)?;
-        self.train_preprocessing = loaders::preprocessing(&self.config, is_easy);
-        self.train_is_easy = is_easy;
+    /// Makes the batches of training anew where another phase begins.
+    fn enter_phase(&mut self) -> Result<()> {
+        let phase = self.phase_now();
+        if phase == self.phase { Ok(()) } else { self.load(phase) }
+    }
+
+    /// Makes the batches of training anew, by the present recipe.
+    fn load(&mut self, phase: Phase) -> Result<()> {
+        let images = Arc::clone(&self.images);
+        self.train = loaders::training(&self.config, images, &self.recipe, self.threads, phase)?;
+        self.train_preprocessing = loaders::preprocessing(&self.config, phase);
+        self.phase = phase;
         Ok(())
     }
 
@@ -266,64 +331,55 @@ impl Trainer {
         let images = evaluate::images(&mut batch, &self.train_preprocessing, &device);
         let classes = self.config.classes.len();
         self.state.progress.watch.saw_targets(&batch.targets, classes);
+        pending.dominant.push(dominant_classes(&batch.targets, classes));
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
         let result = self.state.learner.backward(&self.recipe, images, targets, seed);
         pending.losses.push(result.loss);
-        pending.correct.push(result.correct);
-        pending.sizes.push(batch.size);
+        pending.answers.push(result.answers);
         self.session.trained_on(batch.size);
     }
 
     /// One update with the gradients of the batches since the last one, if any of them had images. Says something if the attempt is found
     /// to learn nothing.
     fn update(&mut self, pending: &mut Pending) -> Result<Option<AtChance>> {
-        let updates = self.state.progress.updates + 1;
-        let rate = learning_rate(&self.recipe, self.attempt_done(updates));
-        let of_attempt = self.state.progress.attempt_updates() + 1;
-        if !self.state.learner.update(&self.recipe, rate, of_attempt) {
+        let rate = learning_rate(&self.recipe, self.attempt_done());
+        let updates = self.state.progress.attempt_updates() + 1;
+        if !self.state.learner.update(&self.recipe, rate, updates) {
             return Ok(None);
         }
-        self.state.progress.updates = updates;
-        if !self.state.progress.watch.saw_update(of_attempt) {
+        self.state.progress.updates += 1;
+        let moment =
+            Moment { updates, attempt: self.attempt_done(), run: self.done(), warmup: self.recipe.warmup };
+        if !self.state.progress.watch.saw_update(moment) {
             return Ok(None);
         }
         self.read_back(pending)?;
-        let moment = Moment {
-            updates: of_attempt,
-            attempt: self.attempt_done(updates),
-            run: self.done(),
-            warmup: self.recipe.warmup,
-        };
         Ok(self.state.progress.watch.judge(moment))
     }
 
     /// Adds what the device has computed to the sums of the epoch.
     fn read_back(&mut self, pending: &mut Pending) -> Result<()> {
-        let pending = std::mem::take(pending);
-        if pending.losses.is_empty() {
+        let Pending { losses, answers, dominant } = std::mem::take(pending);
+        if losses.is_empty() {
             return Ok(());
         }
         let data = Transaction::default()
-            .register(Tensor::cat(pending.losses, 0))
-            .register(Tensor::cat(pending.correct, 0))
+            .register(Tensor::cat(losses, 0))
+            .register(Tensor::cat(answers, 0))
             .execute();
-        let [losses, correct]: [TensorData; 2] =
+        let [losses, answers]: [TensorData; 2] =
             data.try_into().ok().context("the device gave back too few results")?;
         let running = &mut self.state.progress.running;
-        let pairs = losses.iter::<f32>().zip(correct.iter::<i64>()).zip(pending.sizes);
-        for ((loss, correct), size) in pairs {
+        let mut answers = answers.iter::<i64>().map(|answer| answer as usize);
+        for (loss, dominant) in losses.iter::<f32>().map(f64::from).zip(dominant) {
             if !loss.is_finite() {
-                return Err(diverged(
-                    self.state.progress.epoch + 1,
-                    "loss",
-                    f64::from(loss),
-                    &self.config.recipe,
-                ));
+                return Err(diverged(self.state.progress.epoch + 1, "loss", loss, &self.recipe));
             }
-            self.state.progress.watch.saw_result(f64::from(loss), correct as u64, size);
-            running.loss += f64::from(loss) * size as f64;
-            running.correct += correct as u64;
-            running.samples += size as u64;
+            let answers: Vec<usize> = answers.by_ref().take(dominant.len()).collect();
+            self.state.progress.watch.saw_result(loss, &dominant, &answers);
+            running.loss += loss * dominant.len() as f64;
+            running.correct += dominant.iter().zip(&answers).filter(|(a, b)| a == b).count() as u64;
+            running.samples += dominant.len() as u64;
         }
         Ok(())
     }
@@ -346,110 +402,41 @@ impl Trainer {
         }
     }
 
-    /// Validates, writes the row, the best model and a checkpoint.
-    fn end_epoch(&mut self) -> Result<()> {
-        let images_per_second = self.session.images_per_second();
-        let running = std::mem::take(&mut self.state.progress.running);
-        let limit = self.config.recipe.bad_file_limit;
-        self.bad_files.judge(limit, Split::Train, &running.bad, self.train_samples)?;
-        let start = Instant::now();
-        let model = self.state.learner.evaluated();
-        let classes = &self.config.classes;
-        let predicted =
-            evaluate::predict(&model, &self.val, &self.config.preprocessing, classes.len(), &self.device)?;
-        self.bad_files.judge(limit, Split::Val, &predicted.bad, self.val.len())?;
-        self.session.validated_since(start);
-        let metrics = Metrics::compute(&predicted.predictions, classes);
-        let (val_loss, val_top1) = (metrics.loss, metrics.top1);
-        let (macro_f1, balanced_accuracy) = (Some(metrics.macro_f1), Some(metrics.balanced_accuracy()));
-        if !val_loss.is_finite() {
-            let epoch = self.state.progress.epoch + 1;
-            return Err(diverged(epoch, "validation loss", val_loss, &self.config.recipe));
-        }
-        let progress = &mut self.state.progress;
-        progress.epoch += 1;
-        progress.batch = 0;
-        let validation = Validation {
-            epoch: progress.epoch,
-            samples: metrics.samples,
-            loss: val_loss,
-            top1: val_top1,
-            macro_f1,
-            balanced_accuracy,
-        };
-        let metric = self.recipe.metric;
-        let before = progress.best.as_ref().map(|kept| best::score(metric, kept));
-        progress.highest = progress.highest.or(before);
-        let verdict = best::judge(metric, &validation, progress.highest);
-        if verdict.is_highest {
-            (progress.stale_epochs, progress.highest) = (0, Some(best::score(metric, &validation)));
-        } else {
-            progress.stale_epochs += 1;
-        }
-        let is_best = verdict.is_kept;
-        if is_best {
-            progress.best = Some(validation.clone());
-        }
-        let row = EpochRow {
-            epoch: progress.epoch,
-            step: progress.updates,
-            seconds: self.session.run_seconds(),
-            learning_rate: 0.0,
-            train_loss: running.loss / running.samples.max(1) as f64,
-            train_top1: Some(running.correct as f64 / running.samples.max(1) as f64),
-            val_loss: Some(val_loss),
-            val_top1: Some(val_top1),
-            images_per_second,
-            val_macro_f1: macro_f1,
-            val_balanced_accuracy: balanced_accuracy,
-        };
-        let rate = learning_rate(&self.recipe, self.attempt_done(self.state.progress.updates));
-        self.state.progress.history.push(EpochRow { learning_rate: rate, ..row });
-        if let Some(row) = self.state.progress.history.last() {
-            note!("{}", epoch_line(row, &self.recipe, verdict));
-        }
-        if is_best {
-            self.folder.write_model(&self.card(validation), &model)?;
-        }
-        self.folder.write_metrics(&self.state.progress.history)?;
-        if self.session.is_due_after_epoch() || interrupt::requested() {
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
-    fn card(&self, validation: Validation) -> ModelCard {
-        let config = &self.config;
-        let mut card =
-            ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
-        card.pretrained.clone_from(&config.pretrained);
-        card.data = Some(config.data.clone());
-        card.trained_on = Some(self.trained_on.clone());
-        card.recipe = Some(self.recipe.clone());
-        card.validation = Some(validation);
-        card
-    }
-
+    /// Saves the state, and with it the best model.
     fn checkpoint(&mut self) -> Result<()> {
         self.state.progress.seconds = self.session.run_seconds();
-        checkpoint::save(self.folder.path(), &self.state)?;
+        checkpoint::save(self.folder.path(), &self.state, self.kept.as_ref())?;
+        self.kept = None;
         self.session.saved();
         Ok(())
     }
 
     /// The share of the run that is done.
     fn done(&self) -> f64 {
-        self.length().done(self.state.progress.updates, self.session.run_seconds())
+        let Progress { epoch, batch, .. } = self.state.progress;
+        self.length().done(self.steps().until(epoch, batch), self.session.run_seconds())
     }
 
+    /// How its epochs are divided.
+    fn steps(&self) -> Steps {
+        let Recipe { batch_size, accumulate, .. } = self.config.recipe;
+        Steps { batches: self.images.len().div_ceil(batch_size), accumulate }
+    }
+
+    /// The seconds that it may take.
+    fn time(&self) -> Option<f64> {
+        self.config.recipe.time_seconds
+    }
+
+    /// How long it trains: until what is left of its time suffices to measure the result.
     fn length(&self) -> Length {
-        let recipe = &self.config.recipe;
-        let batches = self.train_samples.div_ceil(recipe.batch_size);
+        let speed = self.session.measured_per_second();
+        let measured =
+            payable(self.val.len(), self.time(), speed) + payable(self.test_images, self.time(), speed);
+        let training = |seconds: f64| (seconds - reserve(measured, seconds, speed)).max(0.0);
         Length {
-            updates: recipe.epochs.map(|epochs| epochs * batches.div_ceil(recipe.accumulate)),
-            seconds: recipe
-                .time_seconds
-                .map(|seconds| (seconds - self.session.validation_reserve(self.val.len())).max(0.0)),
+            steps: self.config.recipe.epochs.map(|epochs| self.steps().of_epochs(epochs)),
+            seconds: self.time().map(training),
         }
     }
 }

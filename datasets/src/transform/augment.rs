@@ -137,6 +137,11 @@ impl Augmentation {
         Self { crop, horizontal_flip, alternate_flips, ..Self::none() }
     }
 
+    /// The same, but no image is mirrored.
+    pub fn without_flips(&self) -> Self {
+        Self { horizontal_flip: 0.0, alternate_flips: false, ..self.clone() }
+    }
+
     /// With brightness, contrast and saturation of this strength and hue of a quarter of it.
     pub fn with_jitter(self, strength: f64) -> Self {
         Self { brightness: strength, contrast: strength, saturation: strength, hue: strength / 4.0, ..self }

@@ -111,12 +111,25 @@ fn wanted_epochs(images: usize) -> f64 {
 }
 
 /// The default architecture at a size: residual convolutions down to a grid of about 8 by 8, then attention.
-pub(super) fn hybrid(side: usize, channels: usize) -> ModelConfig {
+fn hybrid(side: usize, channels: usize) -> ModelConfig {
     let name = if side <= 40 { "hybrid_pico_patch4_32" } else { "hybrid_nano_patch8_64" };
     let base = preset::find(name).expect("a preset of this program");
     // What nothing divides is refused before, or by the model's own rules.
     let patch_size = patch_for(side).unwrap_or(base.patch_size);
     ModelConfig { image_size: ImageSize::square(side), patch_size, channels, ..base }
+}
+
+/// The architecture whose speed stands for that of the run: the one that was asked for, or the default one on images of 32 pixels.
+///
+/// # Errors
+/// When there is no such architecture.
+pub(super) fn to_measure(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<ModelConfig> {
+    let mut config = match &overrides.model {
+        Some(wanted) => asked_for(wanted, overrides, evidence)?.1,
+        None => hybrid(overrides.image_size.unwrap_or(32), evidence.channels()),
+    };
+    config.num_classes = evidence.info.classes.len();
+    Ok(config)
 }
 
 /// The patch that leaves a grid of 8 by 8, or up to some 24 by 24 of large images; none if nothing divides the side.

@@ -1,20 +1,25 @@
 //! What the time there is can pay for: how large images may be and how often each is seen.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::module::Module;
+use burn::tensor::{Distribution, Tensor};
 use vitrine_models::{Complexity, ModelConfig};
 
-use super::architecture::{hybrid, named_model};
+use super::{Evidence, Overrides, architecture, recipe};
+use crate::device::FoundDevice;
+use crate::memory::{self, Work};
 use crate::recipe::Recipe;
 use crate::train::Learner;
 
 /// Share of a run's time that is spent in training steps; the rest goes to validation, loading and checkpoints.
 const TRAINING: f64 = 0.85;
 
-/// Images of the steps that are measured: the first ones allocate, and show a slow device before it is given more.
-const BATCHES: [usize; 6] = [1, 8, 32, 32, 32, 32];
+/// Steps that are measured at most, besides the first ones of each size, which allocate and are not counted.
+const STEPS: usize = 5;
+/// Images of the first steps, which show a slow device before it is given whole batches.
+const FIRST: [usize; 2] = [1, 8];
 
 /// The most seconds that are measured, and the largest share of the run.
 const MOST_SECONDS: f64 = 2.0;
@@ -30,38 +35,58 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Measures a few training steps of the architecture that was asked for, or of the default one on images of 32 pixels: for a
-    /// second or two, and no more than a fiftieth of the run, but for the step that shows it.
+    /// What the time of a run pays for, where there is a limit and the plan depends on it: what is stated needs no measuring. Nothing where
+    /// a training step does not fit the memory, which whoever begins the run will say.
     ///
     /// # Errors
-    /// When there is no such architecture, or the device fails.
-    pub fn measure(seconds: f64, model: Option<&str>, device: &Device) -> Result<Self> {
-        let config = match model {
-            Some(wanted) => named_model(wanted)?.1,
-            None => hybrid(32, 3),
-        };
-        let tracked = device.clone().autodiff();
-        let recipe = Recipe::default();
-        let mut learner = Learner::new(config.init(&tracked)?, &recipe);
+    /// When there is no such architecture or recipe, or the device fails.
+    pub fn of_run(
+        overrides: &Overrides,
+        evidence: &Evidence<'_>,
+        device: &FoundDevice,
+    ) -> Result<Option<Self>> {
+        let Some(seconds) = overrides.length.seconds() else { return Ok(None) };
+        let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
+        let has_size = overrides.model.is_some() || overrides.image_size.is_some();
+        if evidence.pretrained.is_some() || (is_file && has_size) {
+            return Ok(None);
+        }
+        let config = architecture::to_measure(overrides, evidence)?;
+        let recipe = recipe::to_measure(overrides, evidence, &config)?;
+        let work = Work::Training(&recipe, evidence.train);
+        if config.validate().is_err() || !memory::suffices(&config, work, device) {
+            return Ok(None);
+        }
+        Self::measure(seconds, &config, &recipe, device).map(Some)
+    }
+
+    /// Measures a few training steps of a model by a recipe, with its batches and its optimizer: for a second or two, and no more than a
+    /// fiftieth of the run, but for the first steps, which are colder than those of the run.
+    fn measure(seconds: f64, config: &ModelConfig, recipe: &Recipe, device: &FoundDevice) -> Result<Self> {
+        let mut learner = Learner::new(config.init(&device.device.clone().autodiff())?, recipe);
+        let patience = Duration::from_secs_f64((MOST_OF_RUN * seconds).min(MOST_SECONDS));
+        let whole = recipe.batch_size;
         let begin = Instant::now();
-        let patience = (MOST_OF_RUN * seconds).min(MOST_SECONDS);
         let mut images_per_second = 0f64;
-        for (step, batch) in BATCHES.into_iter().enumerate() {
+        for (step, batch) in
+            FIRST.into_iter().chain([whole; STEPS + 1]).map(|batch| batch.min(whole)).enumerate()
+        {
             let start = Instant::now();
-            let shape = [batch, config.channels, config.image_size.height, config.image_size.width];
-            let images = Tensor::random(shape, Distribution::Normal(0.0, 1.0), &tracked);
-            let classes = config.num_classes;
-            let targets = Tensor::<2>::full([batch, classes], 1.0 / classes as f64, &tracked);
-            learner.backward(&recipe, images, targets, 0);
-            learner.update(&recipe, recipe.learning_rate, step + 1);
-            device.sync().context("the device failed")?;
-            images_per_second = images_per_second.max(batch as f64 / start.elapsed().as_secs_f64().max(1e-9));
-            if begin.elapsed().as_secs_f64() > patience {
+            train_once(&mut learner, config, recipe, (batch, step + 1))?;
+            device.device.sync().context("the device failed")?;
+            // The first step of all allocates, and so does the first of a size; nothing else may be known of a slow device.
+            if step > 0 {
+                images_per_second =
+                    images_per_second.max(batch as f64 / start.elapsed().as_secs_f64().max(1e-9));
+            }
+            if step > 0 && begin.elapsed() > patience {
                 break;
             }
         }
-        let cost = Complexity::of(&config).total() as f64;
-        Ok(Self { seconds, multiply_adds_per_second: cost * images_per_second })
+        Ok(Self {
+            seconds,
+            multiply_adds_per_second: Complexity::of(config).total() as f64 * images_per_second,
+        })
     }
 
     /// Passes over so many images that the time pays for.
@@ -70,4 +95,20 @@ impl Budget {
             / Complexity::of(config).total().max(1) as f64;
         views / images.max(1) as f64
     }
+}
+
+/// Step number `step` on `batch` images that mean nothing.
+fn train_once(
+    learner: &mut Learner,
+    config: &ModelConfig,
+    recipe: &Recipe,
+    (batch, step): (usize, usize),
+) -> Result<()> {
+    let device = learner.model.devices().into_iter().next().context("the model is on no device")?;
+    let shape = [batch, config.channels, config.image_size.height, config.image_size.width];
+    let images = Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device);
+    let targets = Tensor::<2>::full([batch, config.num_classes], 1.0 / config.num_classes as f64, &device);
+    learner.backward(recipe, images, targets, 0);
+    learner.update(recipe, recipe.learning_rate, step);
+    Ok(())
 }

@@ -32,9 +32,12 @@ pub(super) fn choose(
         recipe.learning_rate = 3e-3;
     }
     overrides.options.apply(&mut recipe);
-    // A phase is a whole number of epochs.
-    if !is_file && recipe.epochs.is_some_and(|epochs| epochs < FEWEST_EPOCHS) {
+    let epochs = affordable(recipe.epochs, evidence, model);
+    if !is_file && epochs.is_some_and(|epochs| epochs < FEWEST_EPOCHS) {
         recipe.progressive_learning = None;
+    }
+    if !is_file {
+        reasons.extend(about_flips(&recipe, overrides, evidence).map(str::to_owned));
     }
     if let Some(progressive) = &recipe.progressive_learning {
         reasons.push(described(progressive, &recipe, model));
@@ -42,8 +45,48 @@ pub(super) fn choose(
     Ok(recipe)
 }
 
+/// The recipe whose steps stand for those of the run: the one that was asked for, or `short`.
+///
+/// # Errors
+/// When there is no such recipe.
+pub(super) fn to_measure(
+    overrides: &Overrides,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+) -> Result<Recipe> {
+    let mut recipe = match &overrides.recipe {
+        Some(file) if file.ends_with(".toml") => from_file(Path::new(file), evidence)?,
+        Some(name) => suited(find(name)?, evidence, model),
+        None => suited(find("short")?, evidence, model),
+    };
+    overrides.options.apply(&mut recipe);
+    Ok(recipe)
+}
+
 /// Epochs of a run that are worth dividing into phases.
-const FEWEST_EPOCHS: usize = 4;
+const FEWEST_EPOCHS: f64 = 4.0;
+
+/// Epochs that a run will have: as many as were stated, or as the time pays for, if it was measured.
+fn affordable(stated: Option<usize>, evidence: &Evidence<'_>, model: &ModelConfig) -> Option<f64> {
+    let paid = evidence.budget.map(|budget| budget.epochs(model, evidence.train) * images_for_one(model));
+    let stated = stated.map(|epochs| epochs as f64);
+    paid.into_iter().chain(stated).reduce(f64::min)
+}
+
+/// What is to be said of flips, unless the user decided about them.
+fn about_flips(recipe: &Recipe, overrides: &Overrides, evidence: &Evidence<'_>) -> Option<&'static str> {
+    if overrides.options.flips || overrides.options.no_flips {
+        return None;
+    }
+    match (recipe.judge_flips, recipe.augmentation.horizontal_flip > 0.0) {
+        (true, _) => Some(
+            "without flips until the validation images are recognized in the mirror, too (--flips or --no-flips decides now)",
+        ),
+        (false, true) => Some("with flips"),
+        (false, false) if !evidence.info.flip_safe => Some("without flips, which would change the class"),
+        (false, false) => None,
+    }
+}
 
 /// What the first phase of a run is.
 fn described(progressive: &ProgressiveLearning, recipe: &Recipe, model: &ModelConfig) -> String {
@@ -88,8 +131,7 @@ fn asked_for(
 ) -> Recipe {
     let NamedRecipe { name, source, .. } = &named;
     if named.is_whole() {
-        let flips =
-            if evidence.info.flip_safe { "" } else { ", but without flips, which would change the class" };
+        let flips = if evidence.info.flip_safe { "" } else { " but for its flips" };
         reasons.push(format!("recipe {name} as published{flips}: {source}"));
     }
     suited(named, evidence, model)
@@ -104,14 +146,8 @@ fn by_default(
     model: &ModelConfig,
     reasons: &mut Vec<String>,
 ) -> NamedRecipe {
-    let affordable =
-        evidence.budget.map(|budget| budget.epochs(model, evidence.train) * images_for_one(model));
-    let epochs = match (overrides.length.epochs, affordable) {
-        (Some(epochs), Some(affordable)) => affordable.min(epochs as f64),
-        (Some(epochs), None) => epochs as f64,
-        (None, Some(affordable)) => affordable,
-        (None, None) => epochs_for(evidence) as f64,
-    };
+    let epochs = affordable(overrides.length.epochs, evidence, model);
+    let epochs = epochs.unwrap_or_else(|| epochs_for(evidence) as f64);
     let name = match epochs {
         _ if evidence.pretrained.is_some() => "fine-tune",
         STRONG_EPOCHS.. => "long",
@@ -120,9 +156,7 @@ fn by_default(
     if overrides.length.epochs.is_none() && overrides.length.time.is_none() {
         reasons.push(format!("{epochs} epochs: {} training images", evidence.train));
     }
-    let flips =
-        if evidence.info.flip_safe { "with flips" } else { "without flips, which would change the class" };
-    reasons.push(format!("recipe {name} for {} epochs, {flips}", super::rounded(epochs)));
+    reasons.push(format!("recipe {name} for {} epochs", super::rounded(epochs)));
     NamedRecipe::find(name).expect("a recipe of this program")
 }
 
@@ -140,8 +174,7 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     let mut recipe = named.recipe;
     let augmentation = &mut recipe.augmentation;
     if !evidence.info.flip_safe {
-        augmentation.horizontal_flip = 0.0;
-        augmentation.alternate_flips = false;
+        *augmentation = augmentation.without_flips();
     }
     if evidence.is_gray_to(model) {
         *augmentation = Augmentation {
@@ -155,6 +188,7 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     if is_whole {
         return recipe;
     }
+    recipe.judge_flips = recipe.augmentation.horizontal_flip > 0.0 && !knows_flips(evidence.info.source);
     recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
     if model.embed_dim > 128 {
         recipe.learning_rate /= 2.0;
@@ -164,6 +198,14 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     recipe.progressive_learning =
         recipe.progressive_learning.and_then(|wanted| progressive(wanted, &recipe.augmentation, model));
     recipe
+}
+
+/// Whether it is known of the images of a source what mirroring does to them; a stranger's folder may hold letters.
+fn knows_flips(source: SourceKind) -> bool {
+    match source {
+        SourceKind::Shapes | SourceKind::Cifar => true,
+        SourceKind::Folder | SourceKind::Manifest | SourceKind::Archive | SourceKind::Idx => false,
+    }
 }
 
 /// Progressive learning as far as the model and the augmentation can do it.

@@ -13,9 +13,9 @@ use crate::train::start::Start;
 impl Trainer {
     /// Begins another attempt, if there may be one: new weights and a gentler recipe for the rest of the run.
     pub(super) fn begin_again(&mut self, found: AtChance, again: &dyn Fn() -> Result<Start>) -> Result<()> {
-        let Progress { epoch, updates, given_up, .. } = &self.state.progress;
-        let attempt =
-            GivenUp { epoch: *epoch, updates: *updates, seconds: self.session.run_seconds(), found };
+        let Progress { epoch, batch, updates, given_up, .. } = &self.state.progress;
+        let seconds = self.session.run_seconds();
+        let attempt = GivenUp { epoch: *epoch, batch: *batch, updates: *updates, seconds, found };
         note!("not learning: {attempt}");
         let before = given_up.len() + 1;
         let start = if before < attempt::MOST { again().map(Some) } else { Ok(None) };
@@ -38,18 +38,19 @@ impl Trainer {
             self.config.recipe.learning_rate,
         );
         self.state.learner = start.learner(&self.config, before, &self.device)?;
-        self.load()?;
+        self.load(self.phase_now())?;
         let progress = &mut self.state.progress;
         progress.given_up.push(attempt);
         progress.stale_epochs = 0;
         self.checkpoint()
     }
 
-    /// The share of the present attempt that is done after so many updates of the run.
-    pub(super) fn attempt_done(&self, updates: usize) -> f64 {
-        let length = self.length();
+    /// The share of the present attempt that is done.
+    pub(super) fn attempt_done(&self) -> f64 {
+        let (length, steps) = (self.length(), self.steps());
         let before = self.state.progress.given_up.last();
-        let before = before.map_or(0.0, |before| length.done(before.updates, before.seconds));
-        rest(length.done(updates, self.session.run_seconds()), before)
+        let before =
+            before.map_or(0.0, |before| length.done(steps.until(before.epoch, before.batch), before.seconds));
+        rest(self.done(), before)
     }
 }
