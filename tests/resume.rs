@@ -128,8 +128,41 @@ fn a_run_by_the_clock_is_lengthened_by_the_clock_and_by_epochs() {
     let more = metrics(&images, "run").len() - 1;
     assert!(more > epochs, "{more} {epochs}");
     let (last, next) = ((more + 2).to_string(), format!("epoch {}/{}", more + 2, more + 2));
-    resume(&images, "run", &["--epochs", &last]).success().stderr(contains(next));
+    let beyond = format!("epoch {}/{}", more + 3, more + 2);
+    resume(&images, "run", &["--epochs", &last]).success().stderr(contains(next).and(contains(beyond).not()));
     resume(&images, "run", &["--time", "1s"]).failure().stderr(contains("--time"));
+}
+
+#[test]
+fn batches_without_an_image_are_batches_of_their_epoch() {
+    let images = Images::prepared();
+    for name in ["a", "b", "c"] {
+        images.write(&format!("data/red/{name}.png"), "no image");
+    }
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--batch-size", "1", "--epochs", "2"])
+        .args(["--bad-file-limit", "0.5", "--output", "run"])
+        .assert()
+        .success()
+        .stderr(contains("epoch 2/2").and(contains("epoch 3/2").not()));
+}
+
+#[test]
+fn a_model_that_was_kept_when_the_program_was_killed_is_found_again() {
+    let images = Images::prepared();
+    train(&images, &["--epochs", "2", "--output", "run"]);
+    let state = fs::read_to_string(images.path("run/last/current")).unwrap();
+    let staged = images.path(&format!("run/last/{}.safetensors", state.trim()));
+    let model = fs::read(images.path("run/model.safetensors")).unwrap();
+    // As if the program was killed after the state had become the valid one, before its model was moved.
+    fs::rename(images.path("run/model.safetensors"), &staged).unwrap();
+    fs::remove_file(images.path("run/report.html")).unwrap();
+    resume(&images, "run", &[]).success();
+    assert_eq!(fs::read(images.path("run/model.safetensors")).unwrap(), model);
+    assert!(!staged.exists());
+    let rows = metrics(&images, "run");
+    let last = |row: &Vec<String>, text: &str| row.last().is_some_and(|last| last == text);
+    assert!(last(&rows[0], "kept") && rows.iter().any(|row| last(row, "true")), "{rows:?}");
 }
 
 #[test]

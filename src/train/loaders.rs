@@ -5,21 +5,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use vitrine_datasets::{Augmentation, ClassSizes, Crop, Loader, LoaderConfig, Preprocessing, Sample};
 
+use super::phase::Phase;
 use super::run_config::RunConfig;
 use crate::memory;
 use crate::recipe::Recipe;
 use crate::seed::{Stream, stream};
-
-/// What the images of training go through at a moment of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Phase {
-    /// Whether images are small and lightly augmented: the first part of `progressive_learning`.
-    pub(super) is_easy: bool,
-    /// Whether images are mirrored, where the recipe mirrors them.
-    pub(super) flips: bool,
-    /// Whether the clock still allows mixup and CutMix.
-    pub(super) mixes: bool,
-}
 
 /// What the images of a phase go through: smaller ones where the recipe begins with them.
 pub(super) fn preprocessing(config: &RunConfig, phase: Phase) -> Preprocessing {

@@ -22,6 +22,7 @@ mod lock;
 mod measuring;
 pub mod optimizer;
 mod origin;
+mod phase;
 mod place;
 pub mod plan;
 mod progress;

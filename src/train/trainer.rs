@@ -11,13 +11,14 @@ use super::at_chance::{AtChance, Moment, dominant_classes};
 use super::attempt;
 use super::bad_files::BadFiles;
 use super::checkpoint::{self, Kept, Progress, State};
-use super::loaders::{self, Phase};
+use super::loaders;
 use super::measuring::{self, payable, reserve};
+use super::phase::Phase;
 use super::progress::{EpochBar, RunClock};
 use super::run_config::RunConfig;
 use super::run_data::RunData;
 use super::run_folder::RunFolder;
-use super::schedule::{Length, Steps, learning_rate, mixed_batches, mixes_after};
+use super::schedule::{Length, Steps, learning_rate, mixed_batches};
 use super::session::Session;
 use super::start::Start;
 use super::{interrupt, threads as run_threads};
@@ -221,8 +222,10 @@ impl Trainer {
         Ok(())
     }
 
+    /// Whether all is done, or the time is up: not before there is a model, however little time there is.
     fn is_over(&self) -> bool {
-        self.state.progress.finished || (self.done() >= 1.0 && self.state.progress.batch == 0)
+        let Progress { finished, batch, history, .. } = &self.state.progress;
+        *finished || (self.done() >= 1.0 && *batch == 0 && !history.is_empty())
     }
 
     /// One epoch from where it stands, with validation at its end.
@@ -290,11 +293,8 @@ impl Trainer {
 
     /// The phase of the next update.
     fn phase_now(&self) -> Phase {
-        let Recipe { progressive_learning, judge_flips, .. } = &self.recipe;
-        let is_easy =
-            progressive_learning.as_ref().is_some_and(|progressive| self.attempt_done() < progressive.until);
-        let flips = !judge_flips || self.state.progress.flips.as_ref().is_some_and(|verdict| verdict.flips);
-        Phase { is_easy, flips, mixes: mixes_after(&self.recipe, self.session.run_seconds()) }
+        let flips = self.state.progress.flips.as_ref();
+        Phase::at(&self.recipe, self.attempt_done(), self.session.run_seconds(), flips)
     }
 
     /// Makes the batches of training anew where another phase begins.

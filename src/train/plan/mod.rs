@@ -207,5 +207,9 @@ fn preprocessing(
 
 /// A number of epochs as people say it.
 fn rounded(epochs: f64) -> String {
-    if epochs < 10.0 { format!("{epochs:.1}") } else { format!("{epochs:.0}") }
+    match epochs {
+        ..0.1 => "less than 0.1".to_owned(),
+        ..10.0 => format!("{epochs:.1}"),
+        _ => format!("{epochs:.0}"),
+    }
 }
