@@ -7,7 +7,7 @@ use crate::drawing;
 use crate::files::DEFAULT_FILE_BYTES;
 use crate::source::published::PUBLISHED;
 use crate::source::{self, Found, shapes};
-use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin};
+use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin, shown};
 
 /// The name of the data set that the program draws.
 const SHAPES: &str = "shapes";
@@ -140,7 +140,7 @@ fn split_names(classes: &[String]) -> Option<String> {
 /// A short name for what a path leads to, safe in a file name.
 fn name_of(path: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = shown(absolute.file_name().unwrap_or_default());
     let endings = [".tar.gz", ".tgz", ".tar", ".zip", ".csv", ".tsv", ".jsonl"];
     let lower = name.to_ascii_lowercase();
     let ending =

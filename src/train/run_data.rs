@@ -243,7 +243,7 @@ impl Found {
 
 /// The last folder and the name of a file: what stays when its data set is moved.
 fn place(name: &str) -> &str {
-    name.rmatch_indices(['/', '\\']).nth(1).map_or(name, |(slash, _)| &name[slash + 1..])
+    name.rmatch_indices(std::path::is_separator).nth(1).map_or(name, |(slash, _)| &name[slash + 1..])
 }
 
 /// The message for a run whose images are not all there.

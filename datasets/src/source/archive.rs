@@ -13,8 +13,8 @@ use zip::CompressionMethod;
 
 use super::class_folders::Listing;
 use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
-use crate::files::{HEAD_BYTES, is_hidden};
-use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, SourceKind, Spool};
+use crate::files::{HEAD_BYTES, is_hidden, shown_bytes};
+use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, SourceKind, Spool, shown};
 
 /// How the archive is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,19 +131,19 @@ impl<'a> Contents<'a> {
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
     }
 
-    fn add_folder(&mut self, name: &str) {
+    fn add_folder(&mut self, name: &[u8]) {
         if let Some(name) = normalized(name) {
             self.listing.folders.insert(name);
         }
     }
 
     /// An entry, whatever size its header claims: no more of it is read than a file may have.
-    fn add_file(&mut self, name: &str, claimed: u64, mut content: impl Read) -> Result<(), DatasetError> {
+    fn add_file(&mut self, name: &[u8], claimed: u64, mut content: impl Read) -> Result<(), DatasetError> {
         let Some(name) = normalized(name) else {
-            self.left_out.add(format!("{}/{name}", self.path.display()), Reason::Hidden);
+            self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
             return Ok(());
         };
-        let shown = format!("{}/{name}", self.path.display());
+        let shown = self.within(&name);
         let file_name = name.rsplit('/').next().unwrap_or_default();
         if idx::is_name(file_name) || cifar::is_name(file_name) {
             return self.add_blob(shown, &name, content);
@@ -206,7 +206,7 @@ impl<'a> Contents<'a> {
             let folder = std::env::temp_dir();
             let problem = format!(
                 "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give the folder",
-                folder.display()
+                shown(folder)
             );
             DatasetError::layout(self.path, problem)
         };
@@ -234,12 +234,17 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
+    /// What messages call an entry.
+    fn within(&self, name: &str) -> String {
+        format!("{}/{name}", shown(self.path))
+    }
+
     /// A tar archive that was cut between two files looks whole but for its end.
     fn add_missing_end(&mut self) {
         let count = self.listing.images.len();
         let problem =
             format!("the archive has no end marker: what follows after {count} images may be missing");
-        self.left_out.add(self.path.display().to_string(), Reason::Unreadable(problem));
+        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
     }
 
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
@@ -253,16 +258,15 @@ impl<'a> Contents<'a> {
     }
 
     fn damaged(&self, place: &str, error: &dyn std::error::Error) -> DatasetError {
-        DatasetError::malformed(
-            self.path.display().to_string(),
-            format!("the archive is damaged {place}: {error}"),
-        )
+        DatasetError::malformed(shown(self.path), format!("the archive is damaged {place}: {error}"))
     }
 }
 
 /// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
-fn normalized(name: &str) -> Option<String> {
-    let names: Vec<&str> = name.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".").collect();
+fn normalized(name: &[u8]) -> Option<String> {
+    let parts = name.split(|byte| matches!(byte, b'/' | b'\\'));
+    let names: Vec<String> =
+        parts.filter(|part| !part.is_empty() && *part != b".").map(shown_bytes).collect();
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
 }
 
@@ -303,7 +307,7 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
             count => format!("after {count} images"),
         };
         let mut entry = entry.map_err(|error| contents.damaged(&place, &error))?;
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let name = entry.path_bytes().into_owned();
         let kind = entry.header().entry_type();
         if kind.is_dir() {
             contents.add_folder(&name);
@@ -311,7 +315,7 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
             contents.add_file(&name, entry.size(), &mut entry)?;
         } else if kind.is_symlink() || kind.is_hard_link() {
             let problem = "a link inside an archive: unpack it and give the folder".to_owned();
-            contents.left_out.add(format!("{}/{name}", contents.path.display()), Reason::Unreadable(problem));
+            contents.left_out.add(contents.within(&shown_bytes(&name)), Reason::Unreadable(problem));
         }
         // What was not read is passed over here, before the next header.
         io::copy(&mut entry, &mut io::sink()).map_err(|error| contents.damaged(&place, &error))?;
@@ -342,11 +346,12 @@ fn read_zip_entries<R: Read + io::Seek>(
         if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
             return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
         }
+        // A name that is not UTF-8 is in the first code page of MS-DOS, which has a character for each byte.
         let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.into_owned();
         if entry.is_dir() {
-            contents.add_folder(&name);
+            contents.add_folder(name.as_bytes());
         } else if entry.is_file() {
-            contents.add_file(&name, entry.size(), entry)?;
+            contents.add_file(name.as_bytes(), entry.size(), entry)?;
         }
     }
     Ok(())
@@ -486,6 +491,35 @@ pub(crate) mod tests {
         let (_folder, path) = write("evil.zip", &zip_of(entries));
         let found = source::read(&path).unwrap();
         assert_eq!((found.classes, found.train.len()), (vec!["a".to_owned(), "b".to_owned()], 2));
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_stay_apart() {
+        let names: [&[u8]; 4] =
+            [b"caf\xe9/\xe4.png", b"caf\xe9/\xf6.png", b"caf\xe8/1.png", b"caf\xc3\xa9/1.png"];
+        let mut builder = tar::Builder::new(Vec::new());
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name);
+            header.set_size(1);
+            header.set_cksum();
+            builder.append(&header, &b"-"[..]).unwrap();
+        }
+        let (_folder, path) = write("pets.tar", &builder.into_inner().unwrap());
+        let found = source::read(&path).unwrap();
+        assert_eq!(found.classes, [r"caf\xE8", r"caf\xE9", "café"]);
+        let names: Vec<String> = found.train.iter().map(|sample| sample.source.name()).collect();
+        assert_eq!(names.len(), 4);
+        assert_eq!(names[1], format!(r"{}/caf\xE9/\xE4.png", path.display()));
+        // A name of the same length in its place.
+        let mut zip = zip_of(&[("caf1/1.png", b"1"), ("caf2/1.png", b"2")]);
+        for (name, byte) in [(b"caf1", 0xe9), (b"caf2", 0xe8)] {
+            let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(name)).collect();
+            assert_eq!(places.len(), 2, "in its header and in the directory");
+            places.into_iter().for_each(|at| zip[at + 3] = byte);
+        }
+        let (_folder, path) = write("pets.zip", &zip);
+        assert_eq!(source::read(&path).unwrap().classes, ["cafΘ", "cafΦ"], "as MS-DOS wrote them");
     }
 
     #[test]
