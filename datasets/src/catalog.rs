@@ -163,7 +163,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{ImageSource, Inventory};
+    use crate::{DecodeLimits, ImageSource, Inventory};
 
     /// `count` images in a class folder, unlike those of any other folder.
     fn fill(root: &Path, folder: &str, count: u8) {
@@ -190,7 +190,7 @@ mod tests {
 
     /// As for training, with a fifth held out where there is no validation split.
     fn held_out(path: &Path, seed: u64) -> Dataset {
-        let mut inventory = Inventory::of(open_path(path).unwrap());
+        let mut inventory = Inventory::of(open_path(path).unwrap(), &DecodeLimits::default());
         inventory.hold_out(0.2, seed).unwrap();
         inventory.into_dataset()
     }
@@ -309,7 +309,8 @@ mod tests {
     #[test]
     fn a_validation_fraction_out_of_range_is_refused() {
         for val_fraction in [0.0, 1.0, -0.5, f64::NAN] {
-            let mut inventory = Inventory::of(open("shapes", &OpenOptions::default()).unwrap());
+            let mut inventory =
+                Inventory::of(open("shapes", &OpenOptions::default()).unwrap(), &DecodeLimits::default());
             let message = inventory.hold_out(val_fraction, 0).unwrap_err().to_string();
             assert!(
                 message.contains("--val-fraction") && message.contains(&val_fraction.to_string()),
