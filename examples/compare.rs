@@ -92,6 +92,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         &arguments.data,
         HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None },
         None,
+        &DecodeLimits::default(),
     )?;
     let dataset = data.dataset();
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;

@@ -113,9 +113,9 @@ impl PlannedRun {
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let val_fraction = new.val_fraction.unwrap_or_else(|| default_val_fraction(&new.dataset));
         let hold_out = HoldOut { fraction: val_fraction, seed: new.seed, fold: new.fold };
-        let data = RunData::choose(new.dataset, new.data, hold_out, earlier)?;
-        let dataset = data.dataset();
         let limits = DecodeLimits::default().with_max_file_bytes(new.max_file_size);
+        let data = RunData::choose(new.dataset, new.data, hold_out, earlier, &limits)?;
+        let dataset = data.dataset();
         let survey = survey(&dataset.train, SURVEYED, &limits)?;
         let mut evidence = Evidence {
             info: &dataset.info,

@@ -53,12 +53,14 @@ mod encoded {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use vitrine_datasets::{ContentKey, ImageSource};
+    use vitrine_datasets::{ContentKey, DecodeLimits, ImageSource};
 
     use super::*;
 
     fn keys(seeds: std::ops::Range<u64>) -> KeySet {
-        seeds.map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed })).collect()
+        seeds
+            .map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed }, &DecodeLimits::default()))
+            .collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::drawing;
 use crate::files::DEFAULT_FILE_BYTES;
 use crate::source::published::PUBLISHED;
 use crate::source::{self, Found, shapes};
-use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin};
+use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin, shown};
 
 /// The name of the data set that the program draws.
 const SHAPES: &str = "shapes";
@@ -140,7 +140,7 @@ fn split_names(classes: &[String]) -> Option<String> {
 /// A short name for what a path leads to, safe in a file name.
 fn name_of(path: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = shown(absolute.file_name().unwrap_or_default());
     let endings = [".tar.gz", ".tgz", ".tar", ".zip", ".csv", ".tsv", ".jsonl"];
     let lower = name.to_ascii_lowercase();
     let ending =
@@ -163,7 +163,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{ImageSource, Inventory};
+    use crate::{DecodeLimits, ImageSource, Inventory};
 
     /// `count` images in a class folder, unlike those of any other folder.
     fn fill(root: &Path, folder: &str, count: u8) {
@@ -190,7 +190,7 @@ mod tests {
 
     /// As for training, with a fifth held out where there is no validation split.
     fn held_out(path: &Path, seed: u64) -> Dataset {
-        let mut inventory = Inventory::of(open_path(path).unwrap());
+        let mut inventory = Inventory::of(open_path(path).unwrap(), &DecodeLimits::default());
         inventory.hold_out(0.2, seed).unwrap();
         inventory.into_dataset()
     }
@@ -309,7 +309,8 @@ mod tests {
     #[test]
     fn a_validation_fraction_out_of_range_is_refused() {
         for val_fraction in [0.0, 1.0, -0.5, f64::NAN] {
-            let mut inventory = Inventory::of(open("shapes", &OpenOptions::default()).unwrap());
+            let mut inventory =
+                Inventory::of(open("shapes", &OpenOptions::default()).unwrap(), &DecodeLimits::default());
             let message = inventory.hold_out(val_fraction, 0).unwrap_err().to_string();
             assert!(
                 message.contains("--val-fraction") && message.contains(&val_fraction.to_string()),

@@ -1,7 +1,8 @@
 //! What tells an image from every other: a hash of its content. Names play no part, so that a file that was moved,
 //! copied, renamed or packed into an archive is still the same image.
 
-use std::io::{ErrorKind, Read};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -16,19 +17,23 @@ const CHUNK: usize = 1 << 16;
 /// The hash of an image's content (XXH3, 128 bits): of the whole file for encoded images, of size and pixels for raw
 /// ones, of class and seed for drawn ones.
 ///
-/// Two files with the same bytes have the same key; the same pixels in two formats do not. A file that cannot be read,
-/// or exceeds [`DecodeLimits`], has a key of its name: it is no image that anything could be learned from.
+/// Two files with the same bytes have the same key; the same pixels in two formats do not. What nothing can be learned
+/// from has a key, too, which depends on no folder above the data set's root, so that moving that changes nothing:
+///
+/// - A file over [`DecodeLimits::max_file_bytes`] has a key of its length and of the 64 KiB at each of its ends: files
+///   of one name are no copies of each other, and no more of it is read.
+/// - What cannot be read at all, such as a file that is gone, has a key of its folder's name and its own. Its own name
+///   alone is that of other images, too, where they are numbered in each folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ContentKey(u128);
 
 impl ContentKey {
-    /// The key of one image; reads all of it.
-    pub fn of(source: &ImageSource) -> Self {
+    /// The key of one image; reads all of a file within the limits that it will be decoded with.
+    pub fn of(source: &ImageSource, limits: &DecodeLimits) -> Self {
         Self(match source {
             ImageSource::File(path) => {
-                let limit = DecodeLimits::default().max_file_bytes;
-                hash_file(path, limit).unwrap_or_else(|| unreadable(source))
+                hash_file(path, limits.max_file_bytes).unwrap_or_else(|| unreadable(source))
             }
             ImageSource::Spooled { spool, place, .. } => {
                 spool.get(*place).map_or_else(|_| unreadable(source), |bytes| hash([&bytes]))
@@ -46,8 +51,8 @@ impl ContentKey {
     }
 
     /// The keys of some images in their order, made on all threads.
-    pub fn of_all(samples: &[Sample]) -> Vec<Self> {
-        samples.par_iter().with_min_len(16).map(|sample| Self::of(&sample.source)).collect()
+    pub fn of_all(samples: &[Sample], limits: &DecodeLimits) -> Vec<Self> {
+        samples.par_iter().with_min_len(16).map(|sample| Self::of(&sample.source, limits)).collect()
     }
 
     /// A number in `0..1` that the content and `seed` alone decide. The splits of existing runs depend on it: it
@@ -85,11 +90,12 @@ impl TryFrom<String> for ContentKey {
     }
 }
 
-/// A key for what is no image: of its file name alone, as the folders before it may be written in several ways.
+/// The hash of the names of a file that cannot be read and of the folder that it is in.
 fn unreadable(source: &ImageSource) -> u128 {
-    let path = source.name();
-    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
-    hash([b"unreadable", name.as_bytes()])
+    let name = source.name();
+    let mut names = name.rsplit(std::path::is_separator);
+    let (file, folder) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
+    hash([b"unreadable", folder.as_bytes(), b"/", file.as_bytes()])
 }
 
 /// The hash of some bytes, one part after the other.
@@ -101,9 +107,12 @@ pub(crate) fn hash<const PARTS: usize>(parts: [&[u8]; PARTS]) -> u128 {
     hasher.finish_128()
 }
 
-/// The hash of a regular file of at most `limit` bytes.
+/// The hash of a regular file: of all of it where that is at most `limit` bytes.
 fn hash_file(path: &Path, limit: u64) -> Option<u128> {
-    let (file, length) = open_regular(path, limit).ok()?;
+    let (file, length) = open_regular(path, u64::MAX).ok()?;
+    if length > limit {
+        return hash_ends(file, length).ok();
+    }
     let mut file = file.take(limit);
     let mut hasher = Hasher::new();
     let mut chunk = vec![0; CHUNK.min(length as usize + 1)];
@@ -117,11 +126,26 @@ fn hash_file(path: &Path, limit: u64) -> Option<u128> {
     }
 }
 
+/// The hash of a file's length and of its first and last bytes.
+fn hash_ends(mut file: File, length: u64) -> io::Result<u128> {
+    let chunk = length.min(CHUNK as u64);
+    let (mut start, mut end) = (Vec::new(), Vec::new());
+    file.by_ref().take(chunk).read_to_end(&mut start)?;
+    file.seek(SeekFrom::Start(length - chunk))?;
+    file.take(chunk).read_to_end(&mut end)?;
+    Ok(hash([b"too large", &length.to_le_bytes(), &start, &end]))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    /// The key under the usual limits.
+    fn key_of(source: &ImageSource) -> ContentKey {
+        ContentKey::of(source, &DecodeLimits::default())
+    }
 
     fn encoded(name: &str, bytes: &[u8]) -> ImageSource {
         ImageSource::Encoded { name: name.to_owned(), bytes: bytes.into() }
@@ -139,34 +163,61 @@ mod tests {
         let (path, copy) = (folder.path().join("a.png"), folder.path().join("b.jpg"));
         std::fs::write(&path, &bytes).unwrap();
         std::fs::write(&copy, &bytes).unwrap();
-        let key = ContentKey::of(&ImageSource::File(path.clone()));
-        assert_eq!(key, ContentKey::of(&ImageSource::File(copy.clone())));
-        assert_eq!(key, ContentKey::of(&encoded("an archive/c.png", &bytes)));
+        let key = key_of(&ImageSource::File(path.clone()));
+        assert_eq!(key, key_of(&ImageSource::File(copy.clone())));
+        assert_eq!(key, key_of(&encoded("an archive/c.png", &bytes)));
         // A byte in the middle is another image.
         let mut changed = bytes;
         changed[100_000] ^= 1;
         std::fs::write(&copy, &changed).unwrap();
-        assert_ne!(key, ContentKey::of(&ImageSource::File(copy)));
-        assert_eq!(ContentKey::of(&raw(0, 2, 2)), ContentKey::of(&raw(4, 2, 2)));
-        assert_ne!(ContentKey::of(&raw(0, 2, 2)), ContentKey::of(&raw(0, 4, 1)));
-        assert_ne!(ContentKey::of(&raw(0, 2, 2)), ContentKey::of(&raw(5, 2, 2)));
-        let drawn = |class, seed| ContentKey::of(&ImageSource::Drawn { class, seed });
+        assert_ne!(key, key_of(&ImageSource::File(copy)));
+        assert_eq!(key_of(&raw(0, 2, 2)), key_of(&raw(4, 2, 2)));
+        assert_ne!(key_of(&raw(0, 2, 2)), key_of(&raw(0, 4, 1)));
+        assert_ne!(key_of(&raw(0, 2, 2)), key_of(&raw(5, 2, 2)));
+        let drawn = |class, seed| key_of(&ImageSource::Drawn { class, seed });
         assert_eq!(drawn(1, 2), drawn(1, 2));
         assert_ne!(drawn(1, 2), drawn(2, 1));
     }
 
     #[test]
-    fn unreadable_files_are_told_apart_by_their_names_and_endless_ones_are_not_read() {
-        let file = |path: &str| ContentKey::of(&ImageSource::File(path.into()));
-        assert_eq!(file("nowhere/a.png"), file("nowhere/a.png"));
-        assert_ne!(file("nowhere/a.png"), file("nowhere/b.png"));
-        assert_eq!(file("nowhere/a.png"), file("/else/where/a.png"), "a folder may be moved");
-        assert_eq!(ContentKey::of(&ImageSource::File("/dev/zero".into())), file("/dev/zero"));
+    fn what_cannot_be_read_is_told_apart_by_folder_and_name_and_endless_files_are_not_read() {
+        let file = |path: &str| key_of(&ImageSource::File(path.into()));
+        assert_eq!(file("nowhere/cat/a.png"), file("nowhere/cat/a.png"));
+        assert_ne!(file("nowhere/cat/a.png"), file("nowhere/cat/b.png"));
+        assert_ne!(file("nowhere/cat/a.png"), file("nowhere/dog/a.png"));
+        assert_eq!(file("nowhere/cat/a.png"), file("/else/where/cat/a.png"), "a folder may be moved");
+        assert_eq!(key_of(&ImageSource::File("/dev/zero".into())), file("/dev/zero"));
+    }
+
+    #[test]
+    fn the_limit_that_is_in_force_decides_how_much_of_a_large_file_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let limits = |bytes| DecodeLimits::default().with_max_file_bytes(Some(bytes));
+        let write = |path: &str, place: usize| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let mut bytes = vec![7; 200_000];
+            bytes[place] = 8;
+            std::fs::write(&path, bytes).unwrap();
+            ImageSource::File(path)
+        };
+        let key = |source: &ImageSource, limit| ContentKey::of(source, &limits(limit));
+        let (first, second, middle) =
+            (write("a/1.tif", 10), write("b/1.tif", 199_990), write("c/1.tif", 100_000));
+        let keys = |limit| [&first, &second, &middle].map(|source| key(source, limit));
+        for limit in [200_000, 199_999] {
+            let [first, second, middle] = keys(limit);
+            assert!(first != second && second != middle && middle != first, "files of one name, {limit}");
+        }
+        assert_ne!(key(&first, 200_000), key(&first, 199_999));
+        assert_eq!(key(&write("elsewhere/2.tif", 10), 1000), key(&first, 1000), "a copy stays a copy");
+        // What lies between the ends is not read.
+        assert_eq!(key(&write("d/1.tif", 100_001), 1000), key(&middle, 1000));
     }
 
     #[test]
     fn keys_are_written_as_hexadecimal_digits() {
-        let key = ContentKey::of(&encoded("a", b"content"));
+        let key = key_of(&encoded("a", b"content"));
         let text = serde_json::to_string(&key).unwrap();
         assert_eq!(text.len(), 34);
         assert_eq!(serde_json::from_str::<ContentKey>(&text).unwrap(), key);
@@ -179,7 +230,7 @@ mod tests {
     #[test]
     fn the_draw_is_even_and_stays_what_it_is() {
         let draws: Vec<f64> =
-            (0..10_000u32).map(|index| ContentKey::of(&encoded("", &index.to_le_bytes())).draw(3)).collect();
+            (0..10_000u32).map(|index| key_of(&encoded("", &index.to_le_bytes())).draw(3)).collect();
         let below = |limit: f64| draws.iter().filter(|&&draw| draw < limit).count() as f64 / 1e4;
         for limit in [0.1, 0.2, 0.5, 0.9] {
             assert!((below(limit) - limit).abs() < 0.02, "{} of {limit}", below(limit));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::Split;
+use crate::{Split, shown};
 
 /// What can be wrong with a data set. Every message names the file or argument and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum DatasetError {
     #[error(
         "{} is not a data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, \
          .tgz, .zip)",
-        path.display()
+        shown(path)
     )]
     UnknownFormat {
         /// The file.
@@ -37,7 +37,7 @@ pub enum DatasetError {
         fraction: f64,
     },
     /// A file or folder could not be read or written.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", shown(path))]
     Io {
         /// What was tried: `read`, `write`.
         action: &'static str,
@@ -47,7 +47,7 @@ pub enum DatasetError {
         source: io::Error,
     },
     /// A folder, manifest or archive whose content is not laid out as a data set.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {problem}", shown(path))]
     Layout {
         /// The folder, manifest or archive.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum DatasetError {
     #[error(
         "{}: the class '{class}' is in {present} but not in {missing}: add images of it there, or \
          remove the class, or correct its name",
-        path.display()
+        shown(path)
     )]
     OneSidedClass {
         /// The folder, manifest or archive.
@@ -71,7 +71,7 @@ pub enum DatasetError {
         missing: Split,
     },
     /// A row of a manifest.
-    #[error("{}, line {line}: {problem}", path.display())]
+    #[error("{}, line {line}: {problem}", shown(path))]
     Manifest {
         /// The manifest.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum DatasetError {
     /// A published data set that is neither on disk nor to be had.
     #[error(
         "{name} is not in {}; to add it by hand, put these files into {}: {}",
-        data_dir.display(), folder.display(), urls.join(", ")
+        shown(data_dir), shown(folder), urls.join(", ")
     )]
     Unavailable {
         /// The data set's name.

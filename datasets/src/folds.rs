@@ -43,10 +43,12 @@ pub(crate) fn folds(images: &[(ContentKey, usize)], classes: usize, count: usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ImageSource;
+    use crate::{DecodeLimits, ImageSource};
 
     fn images(counts: &[u64]) -> Vec<(ContentKey, usize)> {
-        let image = |class, seed| (ContentKey::of(&ImageSource::Drawn { class, seed }), class);
+        let image = |class, seed| {
+            (ContentKey::of(&ImageSource::Drawn { class, seed }, &DecodeLimits::default()), class)
+        };
         counts
             .iter()
             .enumerate()

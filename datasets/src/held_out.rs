@@ -28,10 +28,12 @@ pub(crate) fn held_out(keys: &[ContentKey], fraction: f64, seed: u64) -> Vec<boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ImageSource;
+    use crate::{DecodeLimits, ImageSource};
 
     fn keys(count: u64) -> Vec<ContentKey> {
-        (0..count).map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed })).collect()
+        (0..count)
+            .map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed }, &DecodeLimits::default()))
+            .collect()
     }
 
     fn count(held_out: &[bool]) -> usize {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, SizeRange, Split};
 
@@ -101,7 +100,7 @@ pub struct Duplicate {
 struct Facts {
     size: (u32, u32),
     is_gray: bool,
-    hash: [u8; 32],
+    key: u64,
     pixels: u64,
     sums: [u64; 3],
     square_sums: [u64; 3],
@@ -121,20 +120,9 @@ impl Facts {
         if is_gray {
             (sums, square_sums) = ([sums[0]; 3], [square_sums[0]; 3]);
         }
-        let mut hash = Sha256::new();
-        hash.update(image.width.to_le_bytes());
-        hash.update(image.height.to_le_bytes());
-        hash.update([image.channels]);
-        hash.update(&image.pixels);
         let pixels = u64::from(image.width) * u64::from(image.height);
-        Self {
-            size: (image.width, image.height),
-            is_gray,
-            hash: hash.finalize().into(),
-            pixels,
-            sums,
-            square_sums,
-        }
+        let size = (image.width, image.height);
+        Self { size, is_gray, key: image.key(), pixels, sums, square_sums }
     }
 }
 
@@ -223,12 +211,12 @@ fn channel_statistics<'a>(facts: impl Iterator<Item = &'a Facts>) -> (Vec<f64>, 
 }
 
 fn duplicates(classes: &[String], facts: &[(Split, &Sample, Facts)]) -> Vec<DuplicateGroup> {
-    let mut by_hash: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
+    let mut by_key: HashMap<u64, Vec<usize>> = HashMap::new();
     for (position, (.., fact)) in facts.iter().enumerate() {
-        by_hash.entry(fact.hash).or_default().push(position);
+        by_key.entry(fact.key).or_default().push(position);
     }
     let groups: BTreeMap<usize, Vec<usize>> =
-        by_hash.into_values().filter(|group| group.len() > 1).map(|group| (group[0], group)).collect();
+        by_key.into_values().filter(|group| group.len() > 1).map(|group| (group[0], group)).collect();
     let group = |positions: Vec<usize>| {
         let (first_split, first, _) = &facts[positions[0]];
         DuplicateGroup {

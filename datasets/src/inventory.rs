@@ -8,7 +8,8 @@ use crate::content::hash;
 use crate::folds::folds;
 use crate::held_out::held_out;
 use crate::{
-    ContentKey, Dataset, DatasetError, DatasetInfo, Fold, KeySet, LeftOut, Sample, Split, ValidationOrigin,
+    ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Fold, KeySet, LeftOut, Sample, Split,
+    ValidationOrigin,
 };
 
 #[cfg(test)]
@@ -48,12 +49,12 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Reads every image once for its key, on all threads.
-    pub fn of(dataset: Dataset) -> Self {
+    /// Reads every image once for its key, on all threads, within the limits that it will be decoded with.
+    pub fn of(dataset: Dataset, limits: &DecodeLimits) -> Self {
         let Dataset { info, train, val, test, left_out, warnings } = dataset;
         let splits = [(Split::Train, train), (Split::Val, val), (Split::Test, test)];
         let listed = |(split, samples): (Split, Vec<Sample>)| {
-            let keys = ContentKey::of_all(&samples);
+            let keys = ContentKey::of_all(&samples, limits);
             samples.into_iter().zip(keys).map(move |(sample, key)| ListedImage {
                 sample,
                 key,

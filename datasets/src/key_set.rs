@@ -62,10 +62,10 @@ impl FromIterator<ContentKey> for KeySet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ImageSource;
+    use crate::{DecodeLimits, ImageSource};
 
     fn key(seed: u64) -> ContentKey {
-        ContentKey::of(&ImageSource::Drawn { class: 0, seed })
+        ContentKey::of(&ImageSource::Drawn { class: 0, seed }, &DecodeLimits::default())
     }
 
     #[test]

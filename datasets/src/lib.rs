@@ -48,7 +48,7 @@ pub use download::DownloadProgress;
 pub use error::DatasetError;
 pub use files::{
     BadFile, Entry, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular,
-    read_regular,
+    read_regular, shown,
 };
 pub use folds::Fold;
 pub use inspect::{CorruptImage, Duplicate, DuplicateGroup, Inspection, SplitCounts, inspect};

@@ -43,6 +43,8 @@ pub struct LoaderConfig {
     pub limits: DecodeLimits,
     /// Decoded images are kept for the next epoch up to this many bytes.
     pub cache_bytes: u64,
+    /// Whether batches have [`pixel_keys`](Batch::pixel_keys).
+    pub hash_pixels: bool,
 }
 
 impl LoaderConfig {
@@ -61,6 +63,7 @@ impl LoaderConfig {
             classes,
             limits: DecodeLimits::default(),
             cache_bytes: 0,
+            hash_pixels: false,
         }
     }
 }
@@ -78,6 +81,10 @@ pub struct Batch {
     pub labels: Vec<usize>,
     /// The index of each sample.
     pub indices: Vec<usize>,
+    /// A hash of the decoded image of each sample, before augmentation: of its size, channels, and pixels (XXH3, 64
+    /// bits), so that two files with the same pixels have the same. Empty unless [`LoaderConfig::hash_pixels`] asks for
+    /// it.
+    pub pixel_keys: Vec<u64>,
     /// Samples of this batch that could not be read and are left out.
     pub skipped: Vec<BadFile>,
 }
@@ -251,7 +258,7 @@ impl Shared {
         };
         let values = self.config.preprocessing.values();
         let mut images = vec![0.0; indices.len() * values];
-        let results: Vec<Result<(), DatasetError>> = images
+        let results: Vec<Result<Option<u64>, DatasetError>> = images
             .par_chunks_exact_mut(values)
             .zip(indices)
             .enumerate()
@@ -263,17 +270,19 @@ impl Shared {
             targets: Vec::new(),
             labels: Vec::new(),
             indices: Vec::new(),
+            pixel_keys: Vec::new(),
             skipped: Vec::new(),
         };
         for (place, (&index, result)) in indices.iter().zip(results).enumerate() {
             match result {
-                Ok(()) => {
+                Ok(pixel_key) => {
                     if batch.size < place {
                         batch.images.copy_within(place * values..(place + 1) * values, batch.size * values);
                     }
                     batch.size += 1;
                     batch.labels.push(self.samples[index].label);
                     batch.indices.push(index);
+                    batch.pixel_keys.extend(pixel_key);
                 }
                 // Once is enough.
                 Err(_) if epoch.is_some() && repeat(place) > 0 => {}
@@ -296,10 +305,17 @@ impl Shared {
         batch
     }
 
-    /// Decodes, augments and normalizes one sample into `slot`, `[channels, height, width]`.
-    fn sample(&self, index: usize, view: Option<View>, slot: &mut [f32]) -> Result<(), DatasetError> {
+    /// Decodes, augments and normalizes one sample into `slot`, `[channels, height, width]`. The key of its pixels, where
+    /// that is wanted.
+    fn sample(
+        &self,
+        index: usize,
+        view: Option<View>,
+        slot: &mut [f32],
+    ) -> Result<Option<u64>, DatasetError> {
         let preprocessing = &self.config.preprocessing;
         let image = self.cache.decode(index, &self.samples[index].source, &self.config.limits)?;
+        let pixel_key = self.config.hash_pixels.then(|| image.key());
         match (&self.config.augmentation, view) {
             (Some(augmentation), Some(View { epoch, repeat, stream: number })) => {
                 let seed = self.config.seed;
@@ -318,7 +334,7 @@ impl Shared {
             }
             _ => preprocessing.normalize(&preprocessing.resized(&image), slot),
         }
-        Ok(())
+        Ok(pixel_key)
     }
 
     fn targets(&self, labels: &[usize]) -> Vec<f32> {

@@ -1,5 +1,9 @@
 //! A decoded image.
 
+use std::hash::Hasher as _;
+
+use twox_hash::xxhash3_64::Hasher;
+
 /// A decoded image: 8 bits per channel, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -11,4 +15,37 @@ pub struct Image {
     pub channels: u8,
     /// `height * width * channels` bytes.
     pub pixels: Vec<u8>,
+}
+
+impl Image {
+    /// The hash of size, channels, and pixels (XXH3, 64 bits): images that look the same have the same, whatever files
+    /// they are from. Gray pixels in one channel and in three are not the same.
+    pub(crate) fn key(&self) -> u64 {
+        let mut hasher = Hasher::new();
+        hasher.write(&self.width.to_le_bytes());
+        hasher.write(&self.height.to_le_bytes());
+        hasher.write(&[self.channels]);
+        hasher.write(&self.pixels);
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_of_the_pixels_and_of_their_shape() {
+        let image = |width, height, channels, first| {
+            let mut pixels = vec![7; (width * height) as usize * usize::from(channels)];
+            pixels[0] = first;
+            Image { width, height, channels, pixels }.key()
+        };
+        assert_eq!(image(6, 2, 1, 9), image(6, 2, 1, 9));
+        let keys =
+            [image(6, 2, 1, 9), image(6, 2, 1, 8), image(2, 6, 1, 9), image(2, 2, 3, 9), image(12, 1, 1, 9)];
+        for (place, key) in keys.iter().enumerate() {
+            assert!(!keys[..place].contains(key), "{place}");
+        }
+    }
 }

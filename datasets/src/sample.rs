@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::DatasetError;
 use crate::decode::{Decoded, decode_bytes, probe_bytes};
 use crate::drawing;
-use crate::files::{BadFile, Place, Spool, read_regular};
+use crate::files::{BadFile, Place, Spool, read_regular, shown};
 use crate::limits::DecodeLimits;
 use crate::memory;
 use crate::pixels::Image;
@@ -69,7 +69,7 @@ impl ImageSource {
     /// What messages call the image.
     pub fn name(&self) -> String {
         match self {
-            Self::File(path) => path.display().to_string(),
+            Self::File(path) => shown(path),
             Self::Encoded { name, .. } | Self::Spooled { name, .. } | Self::Raw { name, .. } => name.clone(),
             Self::Drawn { class, seed } => format!("{} {seed:016x}", drawing::CLASSES[*class]),
         }
@@ -156,8 +156,7 @@ impl ImageSource {
         let done = match self {
             Self::File(path) => {
                 let _turn = memory::turn_of_large_file(path);
-                read_regular(path, limits.max_file_bytes)
-                    .and_then(|bytes| work(&path.to_string_lossy(), &bytes))
+                read_regular(path, limits.max_file_bytes).and_then(|bytes| work(&shown(path), &bytes))
             }
             Self::Encoded { name, bytes } => work(name, bytes),
             Self::Spooled { name, spool, place } => {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use vitrine_datasets::ImageSource;
+use vitrine_datasets::{ImageSource, shown};
 
 use self::batches::Batches;
 use self::print::{Format, Printer, Selection};
@@ -119,7 +119,7 @@ fn classify(
     let mut status = Status::Done;
     for input in batch {
         let (path, result) = match input {
-            Ok(path) => (path.display().to_string(), results.next().context("a result is missing")?),
+            Ok(path) => (shown(path), results.next().context("a result is missing")?),
             Err(unreadable) => (unreadable.path, Err(anyhow!(unreadable.message))),
         };
         match result {
@@ -157,7 +157,7 @@ struct Unreadable {
 
 impl Unreadable {
     fn new(path: &Path, message: impl Into<String>) -> Self {
-        Self { path: path.display().to_string(), message: message.into() }
+        Self { path: shown(path), message: message.into() }
     }
 }
 

@@ -85,10 +85,10 @@ impl Inspect {
         let dataset = self.data_args.open(&self.what)?;
         let val_fraction = self.val_fraction.unwrap_or_else(|| default_val_fraction(&dataset));
         check_val_fraction(self.val_fraction, &dataset.info)?;
-        let mut images = Inventory::of(dataset);
+        let limits = self.data_args.file_size.limits();
+        let mut images = Inventory::of(dataset, &limits);
         images.hold_out(val_fraction, 0)?;
-        let inspection =
-            vitrine_datasets::inspect(&images.into_dataset(), &self.data_args.file_size.limits());
+        let inspection = vitrine_datasets::inspect(&images.into_dataset(), &limits);
         if self.json {
             outln!("{}", serde_json::to_string(&inspection)?)?;
         } else {

@@ -53,7 +53,7 @@ impl Evaluation {
     ) -> Result<Self> {
         let (card, model) = model_file::load(model, &device.device)?;
         settings.views.check(&card)?;
-        let selection = Selection::new(open()?, data, settings.part, &card)?;
+        let selection = Selection::new(open()?, data, settings.part, &card, &settings.limits)?;
         for remark in &selection.remarks {
             note!("{remark}");
         }

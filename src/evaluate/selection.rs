@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use vitrine_datasets::{Dataset, DatasetInfo, Fingerprint, Inventory, ListedImage, Sample, Split};
+use vitrine_datasets::{
+    Dataset, DatasetInfo, DecodeLimits, Fingerprint, Inventory, ListedImage, Sample, Split,
+};
 
 use crate::model_file::ModelCard;
 use crate::names::first_few;
@@ -72,14 +74,21 @@ enum Take {
 
 impl Selection {
     /// Chooses from `dataset`, which messages call `data`, what `part` asks for: by default the test split, else the
-    /// validation split, else everything; and never what the model was trained on, unless `part` says so.
+    /// validation split, else everything; and never what the model was trained on, unless `part` says so. `limits` are those that the
+    /// images will be decoded with.
     ///
     /// # Errors
     /// When there is no such part, all of it was trained on, or the model does not know one of its classes.
-    pub fn new(dataset: Dataset, data: &str, part: Option<Part>, card: &ModelCard) -> Result<Self> {
+    pub fn new(
+        dataset: Dataset,
+        data: &str,
+        part: Option<Part>,
+        card: &ModelCard,
+        limits: &DecodeLimits,
+    ) -> Result<Self> {
         let places = places(&dataset.info, data, card)?;
         let request = Request::new(&dataset, data, part, card)?;
-        let images = Inventory::of(restricted(dataset, request.source));
+        let images = Inventory::of(restricted(dataset, request.source), limits);
         let changes = request.changes(&images);
         let is_seen: Vec<bool> = images.images.iter().map(|image| request.is_seen(image)).collect();
         let (total, seen) = (is_seen.len(), is_seen.iter().filter(|&&is_seen| is_seen).count());

@@ -41,7 +41,7 @@ Mislabeled images often show up here first.</p>
 /// One image with the two answers.
 fn figure(mistake: &Mistake) -> String {
     let Mistake { name, truth, predicted, confidence, image } = mistake;
-    let file = escape_short(name.rsplit(['/', '\\']).next().unwrap_or(name), NAME_WIDTH);
+    let file = escape_short(name.rsplit(std::path::is_separator).next().unwrap_or(name), NAME_WIDTH);
     let (name, truth, predicted) =
         (escape(name), escape_short(truth, NAME_WIDTH), escape_short(predicted, NAME_WIDTH));
     let source = image.element(&format!("{truth}, mistaken for {predicted}"));

@@ -100,7 +100,8 @@ impl PlannedRun {
         let data = match listed {
             Some(run) => RunData::reopen(dataset, &config, run, Purpose::Repeat)?,
             None => {
-                let data = RunData::choose(dataset, &config.data_now(), config.hold_out(), earlier)?;
+                let (data, hold_out, limits) = (config.data_now(), config.hold_out(), config.limits());
+                let data = RunData::choose(dataset, &data, hold_out, earlier, &limits)?;
                 check_images(&name, &config, &data)?;
                 data
             }

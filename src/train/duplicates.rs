@@ -8,16 +8,19 @@ use crate::names::first_few;
 
 /// One remark for each kind of trouble that there is. `left_out` names the validation and test images that are trained on, too, and
 /// that [`Inventory::leave_out`] has left out of their splits.
-pub(super) fn remarks(images: &Inventory, left_out: &[(Split, String)]) -> Vec<String> {
-    [in_two_classes(images), trained_on(images, left_out), in_both_measured_splits(images)]
-        .into_iter()
-        .flatten()
-        .collect()
+pub(super) fn remarks(
+    images: &Inventory,
+    left_out: &[(Split, String)],
+    limits: &DecodeLimits,
+) -> Vec<String> {
+    let in_two_classes = in_two_classes(images, limits);
+    let in_two_splits = in_both_measured_splits(images, limits);
+    [in_two_classes, trained_on(images, left_out), in_two_splits].into_iter().flatten().collect()
 }
 
 /// Images of which one label must be wrong.
-fn in_two_classes(images: &Inventory) -> Option<String> {
-    let pairs = pairs(images, |first, other| first.sample.label != other.sample.label);
+fn in_two_classes(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
+    let pairs = pairs(images, limits, |first, other| first.sample.label != other.sample.label);
     let class = |image: &ListedImage| {
         format!("{} ({})", image.sample.source.name(), images.info.classes[image.sample.label])
     };
@@ -56,8 +59,8 @@ fn trained_on(images: &Inventory, left_out: &[(Split, String)]) -> Option<String
 }
 
 /// Test images by which the best epoch is chosen, too.
-fn in_both_measured_splits(images: &Inventory) -> Option<String> {
-    let pairs = pairs(images, |first, other| {
+fn in_both_measured_splits(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
+    let pairs = pairs(images, limits, |first, other| {
         [first.split, other.split].contains(&Some(Split::Val))
             && [first.split, other.split].contains(&Some(Split::Test))
     });
@@ -74,19 +77,17 @@ fn in_both_measured_splits(images: &Inventory) -> Option<String> {
 
 /// For each content of which two images are `wrong` together, the first one and the first that is wrong with it. Files that are no
 /// images have nothing to do with each other, whatever they have in common.
-fn pairs(
-    images: &Inventory,
+fn pairs<'a>(
+    images: &'a Inventory,
+    limits: &DecodeLimits,
     wrong: impl Fn(&ListedImage, &ListedImage) -> bool,
-) -> Vec<(&ListedImage, &ListedImage)> {
+) -> Vec<(&'a ListedImage, &'a ListedImage)> {
     let mut firsts: HashMap<ContentKey, &ListedImage> = HashMap::new();
     let mut told: HashSet<ContentKey> = HashSet::new();
     let mut pairs = Vec::new();
     for image in &images.images {
         let first = *firsts.entry(image.key).or_insert(image);
-        if wrong(first, image)
-            && told.insert(image.key)
-            && first.sample.source.probe(&DecodeLimits::default()).is_ok()
-        {
+        if wrong(first, image) && told.insert(image.key) && first.sample.source.probe(limits).is_ok() {
             pairs.push((first, image));
         }
     }
@@ -114,7 +115,8 @@ mod tests {
             validation: ValidationOrigin::Given,
             flip_safe: true,
         };
-        Inventory::of(Dataset { info, train, val, test, left_out: LeftOut::default(), warnings: Vec::new() })
+        let (left_out, warnings) = (LeftOut::default(), Vec::new());
+        Inventory::of(Dataset { info, train, val, test, left_out, warnings }, &DecodeLimits::default())
     }
 
     fn png(name: &str, shade: u8) -> ImageSource {
@@ -134,7 +136,7 @@ mod tests {
         let mut images = inventory(splits);
         let known = images.keys(Split::Train);
         let left_out = images.leave_out(&known);
-        remarks(&images, &left_out)
+        remarks(&images, &left_out, &DecodeLimits::default())
     }
 
     #[test]
@@ -172,7 +174,7 @@ mod tests {
         let mut images = inventory([&train, &[(0, png("val/5", 5))], &[]]);
         let known = images.keys(Split::Val);
         let left_out = images.leave_out(&known);
-        let remarks = super::remarks(&images, &left_out);
+        let remarks = super::remarks(&images, &left_out, &DecodeLimits::default());
         assert!(remarks[0].ends_with("do not count: val/5"), "{remarks:?}");
     }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::{ContentKey, Dataset, Inventory, ListedImage, Sample, Split, ValidationOrigin};
+use vitrine_datasets::{
+    ContentKey, Dataset, DecodeLimits, Inventory, ListedImage, Sample, Split, ValidationOrigin,
+};
 
 use super::duplicates;
 use super::file_names::{IMAGES, TRAINED_ON};
@@ -48,7 +50,7 @@ pub enum Purpose {
 impl RunData {
     /// Chooses the images of a new run on `dataset`, which messages call `data`; where it has no validation split,
     /// a share of the training images becomes one. Images that the weights learn from, now or in `earlier` training,
-    /// are left out of validation and test.
+    /// are left out of validation and test. `limits` are those that the images will be decoded with.
     ///
     /// # Errors
     /// When the data set lacks what training needs, or nothing is left for validation.
@@ -57,9 +59,10 @@ impl RunData {
         data: &str,
         HoldOut { fraction, seed, fold }: HoldOut,
         earlier: Option<&TrainedOn>,
+        limits: &DecodeLimits,
     ) -> Result<Self> {
         dataset.check_for_training(data)?;
-        let mut images = Inventory::of(dataset);
+        let mut images = Inventory::of(dataset, limits);
         let splits = images.fingerprints();
         let lacking = match fold {
             Some(fold) => images.hold_out_fold(fold, seed),
@@ -80,7 +83,8 @@ impl RunData {
             };
             bail!("{data}: every image of the validation split is also trained on: {way_out}");
         }
-        let remarks = duplicates::remarks(&images, &left_out).into_iter().chain(uneven(&lacking)).collect();
+        let copies = duplicates::remarks(&images, &left_out, limits);
+        let remarks = copies.into_iter().chain(uneven(&lacking)).collect();
         Ok(Self { images, trained_on, remarks })
     }
 
@@ -207,7 +211,7 @@ struct Found {
 /// The data set without its images, and these under the run's numbers of classes.
 fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, Found) {
     let mut found = Found::default();
-    let mut inventory = Inventory::of(dataset);
+    let mut inventory = Inventory::of(dataset, &config.limits());
     let images = std::mem::take(&mut inventory.images);
     for ListedImage { sample: Sample { label, source }, key, .. } in images.into_iter().rev() {
         let class = &inventory.info.classes[label];
@@ -243,7 +247,7 @@ impl Found {
 
 /// The last folder and the name of a file: what stays when its data set is moved.
 fn place(name: &str) -> &str {
-    name.rmatch_indices(['/', '\\']).nth(1).map_or(name, |(slash, _)| &name[slash + 1..])
+    name.rmatch_indices(std::path::is_separator).nth(1).map_or(name, |(slash, _)| &name[slash + 1..])
 }
 
 /// The message for a run whose images are not all there.

@@ -4,6 +4,7 @@ mod bad_file;
 mod kind;
 mod left_out;
 mod regular;
+mod shown;
 mod spool;
 mod walk;
 
@@ -11,7 +12,9 @@ pub use bad_file::BadFile;
 pub use kind::{FileKind, is_image_name};
 pub use left_out::{Group, LeftOut, Reason};
 pub use regular::{DEFAULT_FILE_BYTES, open_regular, read_regular};
+pub use shown::shown;
 pub use spool::{Place, Spool};
 pub use walk::{Entry, Walk};
 
 pub(crate) use kind::{HEAD_BYTES, is_hidden, is_tga_name};
+pub(crate) use shown::shown_bytes;

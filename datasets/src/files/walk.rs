@@ -8,6 +8,7 @@ use walkdir::{DirEntry, WalkDir};
 use super::kind::{FileKind, HEAD_BYTES, is_hidden, is_image_name};
 use super::left_out::Reason;
 use super::regular::open_regular;
+use super::shown::shown;
 
 /// Something below a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Iterator for Walk {
             Ok(entry) => entry,
             Err(error) => return Some(unreadable(&error, &self.root)),
         };
-        let name = entry.file_name().to_string_lossy().into_owned();
+        let name = shown(entry.file_name());
         let is_folder = entry.file_type().is_dir();
         if is_hidden(&name) {
             if is_folder {
@@ -101,7 +102,7 @@ fn head(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn back_to(above: &Path) -> Reason {
-    Reason::Unreadable(format!("a link back to {}, which contains it", above.display()))
+    Reason::Unreadable(format!("a link back to {}, which contains it", shown(above)))
 }
 
 fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {
@@ -110,7 +111,7 @@ fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {
         return Entry::LeftOut(path, back_to(above));
     }
     // A link to nothing: an image that cannot be read, if its name says so.
-    if path.file_name().is_some_and(|name| is_image_name(&name.to_string_lossy())) && path.is_symlink() {
+    if path.file_name().is_some_and(|name| is_image_name(&shown(name))) && path.is_symlink() {
         return Entry::Image(path);
     }
     let message = error.io_error().map_or_else(|| error.to_string(), ToString::to_string);

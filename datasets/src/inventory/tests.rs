@@ -24,7 +24,7 @@ fn inventory(splits: [&[(usize, u64)]; 3]) -> Inventory {
         flip_safe: true,
     };
     let (left_out, warnings) = (LeftOut::default(), Vec::new());
-    Inventory::of(Dataset { info, train, val, test, left_out, warnings })
+    Inventory::of(Dataset { info, train, val, test, left_out, warnings }, &DecodeLimits::default())
 }
 
 fn seeds(inventory: &Inventory, split: Split) -> Vec<u64> {
@@ -60,7 +60,8 @@ fn a_given_validation_split_stays_what_it_is() {
 fn what_is_known_is_left_out_of_validation_and_test_alone() {
     let mut inventory = inventory([&[(0, 1), (1, 2)], &[(0, 1), (1, 3)], &[(0, 4), (1, 2), (1, 9)]]);
     let mut known = inventory.keys(Split::Train);
-    let earlier = [9].map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed }));
+    let earlier =
+        [9].map(|seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed }, &DecodeLimits::default()));
     known = known.union(&earlier.into_iter().collect());
     let left_out: Vec<Split> = inventory.leave_out(&known).into_iter().map(|(split, _)| split).collect();
     assert_eq!(left_out, [Split::Val, Split::Test, Split::Test]);
@@ -99,7 +100,7 @@ fn fill(root: &Path, count: u8) {
 /// The training and the validation images of a folder or archive, by their content.
 fn parts(path: &Path) -> [BTreeSet<ContentKey>; 2] {
     let dataset = open(&path.to_string_lossy(), &OpenOptions::default()).unwrap();
-    let mut inventory = Inventory::of(dataset);
+    let mut inventory = Inventory::of(dataset, &DecodeLimits::default());
     inventory.hold_out(0.2, 0).unwrap();
     [Split::Train, Split::Val].map(|split| inventory.of_split(split).map(|image| image.key).collect())
 }
@@ -162,6 +163,26 @@ fn copies_of_a_file_are_in_one_split() {
     assert_eq!(parts(root.path()), before);
     let [train, val] = before;
     assert!(train.is_disjoint(&val));
+}
+
+#[test]
+fn large_files_of_one_name_are_no_copies_of_each_other() {
+    let root = TempDir::new().unwrap();
+    for (path, byte) in
+        [("train/cat/1.tif", 1), ("train/dog/1.tif", 2), ("test/cat/1.tif", 3), ("test/dog/1.tif", 2)]
+    {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, [byte; 100]).unwrap();
+    }
+    for limit in [10, 100, 1000] {
+        let dataset = open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap();
+        let limits = DecodeLimits::default().with_max_file_bytes(Some(limit));
+        let mut inventory = Inventory::of(dataset, &limits);
+        let left_out = inventory.leave_out(&inventory.keys(Split::Train));
+        let [(Split::Test, name)] = &left_out[..] else { panic!("{left_out:?} with {limit}") };
+        assert!(name.ends_with("test/dog/1.tif"), "{name}");
+    }
 }
 
 #[test]

@@ -270,6 +270,49 @@ fn the_last_batches_are_not_mixed_and_the_others_as_before() {
 }
 
 #[test]
+fn equal_pixels_have_the_same_key_whatever_file_they_are_from() {
+    let png = |shade: u8, text: bool| -> Vec<u8> {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        let image = image::RgbImage::from_fn(9, 7, |x, y| image::Rgb([x as u8, y as u8, shade]));
+        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        let mut bytes = bytes.into_inner();
+        if text {
+            // After the signature and the header.
+            let chunk = [&7u32.to_be_bytes()[..], b"tEXtkey\0abc", &0x5350_bce5u32.to_be_bytes()].concat();
+            bytes.splice(33..33, chunk);
+        }
+        bytes
+    };
+    let files = [png(1, false), png(2, false), png(1, true), b"broken".to_vec(), png(2, true), png(3, false)];
+    assert_ne!(files[0], files[2]);
+    let samples: Arc<[Sample]> = files
+        .iter()
+        .map(|bytes| {
+            let source = ImageSource::Encoded { name: "a.png".to_owned(), bytes: bytes[..].into() };
+            Sample { label: 0, source }
+        })
+        .collect();
+    let keys = |threads, cache_bytes, hash_pixels| -> Vec<(usize, Option<u64>)> {
+        let config = LoaderConfig { cache_bytes, hash_pixels, ..config(threads) };
+        let loader = Loader::new(Arc::clone(&samples), config).unwrap();
+        let batches: Vec<Batch> = (0..2).flat_map(|number| epoch(&loader, number, 0)).collect();
+        let keys = |batch: Batch| {
+            let keys = batch.pixel_keys.into_iter().map(Some).chain(std::iter::repeat(None));
+            batch.indices.into_iter().zip(keys).collect::<Vec<_>>()
+        };
+        batches.into_iter().flat_map(keys).collect()
+    };
+    let found = keys(1, 0, true);
+    assert_eq!(found.len(), 10);
+    let key = |index| found.iter().find(|(of, _)| *of == index).unwrap().1.unwrap();
+    assert!(found.iter().all(|(index, found)| *found == Some(key(*index))), "the same in each epoch");
+    assert_eq!((key(0), key(1)), (key(2), key(4)));
+    assert!(key(0) != key(1) && key(1) != key(5) && key(5) != key(0));
+    assert_eq!(found, keys(3, 1 << 20, true));
+    assert!(keys(2, 0, false).iter().all(|(_, key)| key.is_none()), "unless it is asked for");
+}
+
+#[test]
 fn a_loader_that_is_dropped_early_stops() {
     let loader = Loader::new(samples(4000, &[]), config(2)).unwrap();
     let mut batches = loader.epoch(0, 0);

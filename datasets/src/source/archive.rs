@@ -13,8 +13,8 @@ use zip::CompressionMethod;
 
 use super::class_folders::Listing;
 use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
-use crate::files::{HEAD_BYTES, is_hidden};
-use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, SourceKind, Spool};
+use crate::files::{HEAD_BYTES, is_hidden, shown_bytes};
+use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, SourceKind, Spool, shown};
 
 /// How the archive is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ const MAX_IMAGE_BYTES: u64 = 64 << 30;
 const MAX_DATA_BYTES: u64 = 384 << 20;
 /// What lies between two files of a tar archive: headers and long names.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// Where POSIX archives have the name of a sparse file. Its header has another one.
+const SPARSE_NAME: &[u8] = b"GNU.sparse.name";
 /// Tar archives are made of such blocks, and end with blocks of zeros.
 const TAR_BLOCK: u64 = 512;
 
@@ -131,19 +133,28 @@ impl<'a> Contents<'a> {
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
     }
 
-    fn add_folder(&mut self, name: &str) {
+    fn add_folder(&mut self, name: &[u8]) {
         if let Some(name) = normalized(name) {
             self.listing.folders.insert(name);
         }
     }
 
+    /// An entry that is neither a file nor a folder.
+    fn add_other(&mut self, name: &[u8], problem: &str) {
+        let (name, reason) = match normalized(name) {
+            Some(name) => (name, Reason::Unreadable(problem.to_owned())),
+            None => (shown_bytes(name), Reason::Hidden),
+        };
+        self.left_out.add(self.within(&name), reason);
+    }
+
     /// An entry, whatever size its header claims: no more of it is read than a file may have.
-    fn add_file(&mut self, name: &str, claimed: u64, mut content: impl Read) -> Result<(), DatasetError> {
+    fn add_file(&mut self, name: &[u8], claimed: u64, mut content: impl Read) -> Result<(), DatasetError> {
         let Some(name) = normalized(name) else {
-            self.left_out.add(format!("{}/{name}", self.path.display()), Reason::Hidden);
+            self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
             return Ok(());
         };
-        let shown = format!("{}/{name}", self.path.display());
+        let shown = self.within(&name);
         let file_name = name.rsplit('/').next().unwrap_or_default();
         if idx::is_name(file_name) || cifar::is_name(file_name) {
             return self.add_blob(shown, &name, content);
@@ -206,7 +217,7 @@ impl<'a> Contents<'a> {
             let folder = std::env::temp_dir();
             let problem = format!(
                 "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give the folder",
-                folder.display()
+                shown(folder)
             );
             DatasetError::layout(self.path, problem)
         };
@@ -234,12 +245,17 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
+    /// What messages call an entry.
+    fn within(&self, name: &str) -> String {
+        format!("{}/{name}", shown(self.path))
+    }
+
     /// A tar archive that was cut between two files looks whole but for its end.
     fn add_missing_end(&mut self) {
         let count = self.listing.images.len();
         let problem =
             format!("the archive has no end marker: what follows after {count} images may be missing");
-        self.left_out.add(self.path.display().to_string(), Reason::Unreadable(problem));
+        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
     }
 
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
@@ -253,16 +269,15 @@ impl<'a> Contents<'a> {
     }
 
     fn damaged(&self, place: &str, error: &dyn std::error::Error) -> DatasetError {
-        DatasetError::malformed(
-            self.path.display().to_string(),
-            format!("the archive is damaged {place}: {error}"),
-        )
+        DatasetError::malformed(shown(self.path), format!("the archive is damaged {place}: {error}"))
     }
 }
 
 /// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
-fn normalized(name: &str) -> Option<String> {
-    let names: Vec<&str> = name.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".").collect();
+fn normalized(name: &[u8]) -> Option<String> {
+    let parts = name.split(|byte| matches!(byte, b'/' | b'\\'));
+    let names: Vec<String> =
+        parts.filter(|part| !part.is_empty() && *part != b".").map(shown_bytes).collect();
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
 }
 
@@ -285,37 +300,134 @@ impl<R: Read> Read for Rationed<'_, R> {
     }
 }
 
+/// What an entry of an archive is.
+enum Kind {
+    File,
+    Folder,
+    /// Neither of these, and why that is not used.
+    Other(&'static str),
+    /// Facts about other entries.
+    Metadata,
+}
+
+impl Kind {
+    const LINK: Self = Self::Other("a link inside an archive: unpack it and give the folder");
+    const SPARSE: Self = Self::Other("a sparse file inside an archive: unpack it and give the folder");
+    const DEVICE: Self = Self::Other("it is a device, not a regular file");
+    const PIPE: Self = Self::Other("it is a named pipe, not a regular file");
+    const SOCKET: Self = Self::Other("it is a socket, not a regular file");
+    const UNKNOWN: Self = Self::Other("of a kind that is not known: unpack the archive and give the folder");
+
+    /// By the type in the header. POSIX archives mark sparse files in an extended header instead, and have a map of the
+    /// holes before their content.
+    fn of_tar<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Self> {
+        let kind = entry.header().entry_type();
+        Ok(match kind {
+            tar::EntryType::Regular | tar::EntryType::Continuous => {
+                match extension(entry, |key| key.starts_with(b"GNU.sparse."))? {
+                    Some(_) => Self::SPARSE,
+                    None => Self::File,
+                }
+            }
+            tar::EntryType::Directory => Self::Folder,
+            tar::EntryType::Link | tar::EntryType::Symlink => Self::LINK,
+            tar::EntryType::Char | tar::EntryType::Block => Self::DEVICE,
+            tar::EntryType::Fifo => Self::PIPE,
+            tar::EntryType::GNUSparse => Self::SPARSE,
+            tar::EntryType::GNULongName
+            | tar::EntryType::GNULongLink
+            | tar::EntryType::XGlobalHeader
+            | tar::EntryType::XHeader => Self::Metadata,
+            // A volume's label, the attributes of Solaris, and the list of a folder in an incremental archive.
+            _ => match kind.as_byte() {
+                b'V' | b'X' => Self::Metadata,
+                b'D' => Self::Folder,
+                _ => Self::UNKNOWN,
+            },
+        })
+    }
+
+    /// By the mode, where the archive is from Unix.
+    fn of_zip(mode: Option<u32>, is_folder: bool) -> Self {
+        match mode.unwrap_or_default() & 0o170_000 {
+            0o120_000 => Self::LINK,
+            0o020_000 | 0o060_000 => Self::DEVICE,
+            0o010_000 => Self::PIPE,
+            0o140_000 => Self::SOCKET,
+            _ if is_folder => Self::Folder,
+            _ => Self::File,
+        }
+    }
+}
+
+/// The first value of a tar entry's extended header whose key `is_it`. Lines of it that break its format, such as binary
+/// attributes, are passed over.
+fn extension<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    is_it: impl Fn(&[u8]) -> bool,
+) -> io::Result<Option<Vec<u8>>> {
+    let kind = entry.header().entry_type();
+    if kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
+        // Its content would be read for it.
+        return Ok(None);
+    }
+    let lines = entry.pax_extensions()?.into_iter().flatten().flatten();
+    Ok(lines.into_iter().find(|line| is_it(line.key_bytes())).map(|line| line.value_bytes().to_vec()))
+}
+
+/// The bytes of a sparse file that are in the archive. Its holes, which may be as large as they like, are not.
+fn packed_size<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
+    let stated = extension(entry, |key| key == b"size")?;
+    let stated = stated.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
+    let size = stated.map_or_else(|| entry.header().entry_size(), Ok)?;
+    Ok(size.checked_next_multiple_of(TAR_BLOCK).unwrap_or(size))
+}
+
 fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
     let left = Cell::new(MAX_HEADER_BYTES);
     let mut archive = tar::Archive::new(Rationed { inner: reader, left: &left });
     let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
+    // Bytes of the entry before that are passed over on the way to the next header.
+    let mut unread = 0;
     loop {
-        left.set(MAX_HEADER_BYTES);
+        left.set(MAX_HEADER_BYTES.saturating_add(unread));
         let Some(entry) = entries.next() else {
-            if MAX_HEADER_BYTES - left.get() < TAR_BLOCK {
+            if left.get() > MAX_HEADER_BYTES - TAR_BLOCK {
                 contents.add_missing_end();
             }
             return Ok(());
         };
-        left.set(u64::MAX);
         let place = match contents.listing.images.len() {
             0 => "at its start".to_owned(),
             count => format!("after {count} images"),
         };
         let mut entry = entry.map_err(|error| contents.damaged(&place, &error))?;
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let kind = entry.header().entry_type();
-        if kind.is_dir() {
-            contents.add_folder(&name);
-        } else if kind.is_file() {
-            contents.add_file(&name, entry.size(), &mut entry)?;
-        } else if kind.is_symlink() || kind.is_hard_link() {
-            let problem = "a link inside an archive: unpack it and give the folder".to_owned();
-            contents.left_out.add(format!("{}/{name}", contents.path.display()), Reason::Unreadable(problem));
-        }
-        // What was not read is passed over here, before the next header.
-        io::copy(&mut entry, &mut io::sink()).map_err(|error| contents.damaged(&place, &error))?;
+        left.set(u64::MAX);
+        unread = read_tar_entry(&mut entry, contents, &place)?;
     }
+}
+
+/// Adds an entry, and says how many bytes of it are not read.
+fn read_tar_entry<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    contents: &mut Contents<'_>,
+    place: &str,
+) -> Result<u64, DatasetError> {
+    let read = Kind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
+    let (kind, sparse_name) = read.map_err(|error| contents.damaged(place, &error))?;
+    let name = sparse_name.unwrap_or_else(|| entry.path_bytes().into_owned());
+    match kind {
+        Kind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
+        Kind::Folder => contents.add_folder(&name),
+        Kind::Other(problem) => contents.add_other(&name, problem),
+        Kind::Metadata => {}
+    }
+    let passed = match entry.header().entry_type().is_gnu_sparse() {
+        // Reading it would read its holes.
+        true => packed_size(entry),
+        false => io::copy(entry, &mut io::sink()).map(|_| 0),
+    };
+    passed.map_err(|error| contents.damaged(place, &error))
 }
 
 fn read_zip(mut file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
@@ -342,11 +454,13 @@ fn read_zip_entries<R: Read + io::Seek>(
         if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
             return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
         }
+        // A name that is not UTF-8 is in the first code page of MS-DOS, which has a character for each byte.
         let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.into_owned();
-        if entry.is_dir() {
-            contents.add_folder(&name);
-        } else if entry.is_file() {
-            contents.add_file(&name, entry.size(), entry)?;
+        match Kind::of_zip(entry.unix_mode(), entry.is_dir()) {
+            Kind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
+            Kind::Folder => contents.add_folder(name.as_bytes()),
+            Kind::Other(problem) => contents.add_other(name.as_bytes(), problem),
+            Kind::Metadata => {}
         }
     }
     Ok(())
@@ -489,6 +603,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn names_that_are_not_utf8_stay_apart() {
+        let names: [&[u8]; 4] =
+            [b"caf\xe9/\xe4.png", b"caf\xe9/\xf6.png", b"caf\xe8/1.png", b"caf\xc3\xa9/1.png"];
+        let mut builder = tar::Builder::new(Vec::new());
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name);
+            header.set_size(1);
+            header.set_cksum();
+            builder.append(&header, &b"-"[..]).unwrap();
+        }
+        let (_folder, path) = write("pets.tar", &builder.into_inner().unwrap());
+        let found = source::read(&path).unwrap();
+        assert_eq!(found.classes, [r"caf\xE8", r"caf\xE9", "café"]);
+        let names: Vec<String> = found.train.iter().map(|sample| sample.source.name()).collect();
+        assert_eq!(names.len(), 4);
+        assert_eq!(names[1], format!(r"{}/caf\xE9/\xE4.png", path.display()));
+        // A name of the same length in its place.
+        let mut zip = zip_of(&[("caf1/1.png", b"1"), ("caf2/1.png", b"2")]);
+        for (name, byte) in [(b"caf1", 0xe9), (b"caf2", 0xe8)] {
+            let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(name)).collect();
+            assert_eq!(places.len(), 2, "in its header and in the directory");
+            places.into_iter().for_each(|at| zip[at + 3] = byte);
+        }
+        let (_folder, path) = write("pets.zip", &zip);
+        assert_eq!(source::read(&path).unwrap().classes, ["cafΘ", "cafΦ"], "as MS-DOS wrote them");
+    }
+
+    #[test]
     fn a_damaged_or_empty_archive_is_named() {
         let whole = tar_of(&[("cat/1.png", &[7; 2000]), ("dog/1.png", b"d")]);
         let zipped = zip_of(&[("cat/1.png", &[7; 2000]), ("dog/1.png", b"d")]);
@@ -625,6 +768,121 @@ pub(crate) mod tests {
             let message = read_tar(bomb(kind, 6 << 30), &mut contents).unwrap_err().to_string();
             assert!(message.contains("bomb.tar") && message.contains("a header of more than"), "{message}");
         }
+    }
+
+    /// What is said of each entry that cannot be read, by its name in the archive.
+    fn unreadable(found: &Found) -> Vec<(&str, &str)> {
+        let bad = found.left_out.unreadable.iter();
+        bad.map(|bad| (bad.name.split_once("/pets.").unwrap().1, bad.message.as_str())).collect()
+    }
+
+    const LINK: &str = "a link inside an archive: unpack it and give the folder";
+
+    #[test]
+    fn links_and_devices_of_a_zip_archive_are_named() {
+        let options = SimpleFileOptions::default();
+        let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for name in ["cat/1.png", "dog/2.png", "dog/pipe.png"] {
+            writer.start_file(name, options.unix_permissions(0o644)).unwrap();
+        }
+        writer.add_symlink("dog/3.png", "../cat/1.png", options).unwrap();
+        writer.add_symlink("dog/.4.png", "../cat/1.png", options).unwrap();
+        writer.add_symlink("rat", "cat", options).unwrap();
+        let mut zip = writer.finish().unwrap().into_inner();
+        let directory = (0..zip.len()).rfind(|&at| zip[at..].starts_with(b"dog/pipe.png")).unwrap() - 46;
+        assert_eq!(zip[directory + 41] >> 4, 0o10, "the type of a file in its mode");
+        zip[directory + 41] = 0o01 << 4;
+        let (_folder, path) = write("pets.zip", &zip);
+        let found = source::read(&path).unwrap();
+        assert_eq!((found.train.len(), found.left_out.hidden.count), (2, 1));
+        let pipe = ("zip/dog/pipe.png", "it is a named pipe, not a regular file");
+        assert_eq!(unreadable(&found), [pipe, ("zip/dog/3.png", LINK), ("zip/rat", LINK)]);
+    }
+
+    /// A tar archive of entries of these kinds, each with three bytes of content where it may have some.
+    fn tar_of_kinds(kinds: &[(u8, &str)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &(kind, name) in kinds {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(tar::EntryType::new(kind));
+            let is_sparse = kind == b'S';
+            header.set_size(if is_sparse { 512 } else { 3 * u64::from(!b"123456".contains(&kind)) });
+            if let (true, Some(gnu)) = (is_sparse, header.as_gnu_mut()) {
+                // An exbibyte of nothing before a block of content.
+                gnu.sparse[0].set_offset(1 << 60);
+                gnu.sparse[0].set_length(512);
+                gnu.set_real_size((1 << 60) + 512);
+            }
+            header.set_cksum();
+            bytes.extend_from_slice(header.as_bytes());
+            if !b"123456".contains(&kind) {
+                bytes.extend_from_slice(&[b"abc".as_slice(), &[0; 509]].concat());
+            }
+        }
+        [bytes, vec![0; 1024]].concat()
+    }
+
+    #[test]
+    fn what_is_no_file_in_a_tar_archive_is_named() {
+        let tar = tar_of_kinds(&[
+            (b'5', "cat"),
+            (b'0', "cat/1.png"),
+            (b'1', "cat/2.png"),
+            (b'2', "cat/3.png"),
+            (b'3', "cat/4.png"),
+            (b'4', "cat/.5.png"),
+            (b'6', "cat/6.png"),
+            (b'S', "cat/7.png"),
+            (b'g', "pax_global_header"),
+            (b'V', "a label"),
+            (b'Q', "cat/8.png"),
+            (b'7', "dog/1.png"),
+            (b'S', "dog/2.png"),
+        ]);
+        let (_folder, path) = write("pets.tar", &tar);
+        let found = source::read(&path).unwrap();
+        assert_eq!((found.train.len(), found.left_out.hidden.count), (2, 1));
+        let sparse = "a sparse file inside an archive: unpack it and give the folder";
+        let expected = [
+            ("tar/cat/2.png", LINK),
+            ("tar/cat/3.png", LINK),
+            ("tar/cat/4.png", "it is a device, not a regular file"),
+            ("tar/cat/6.png", "it is a named pipe, not a regular file"),
+            ("tar/cat/7.png", sparse),
+            ("tar/cat/8.png", "of a kind that is not known: unpack the archive and give the folder"),
+            ("tar/dog/2.png", sparse),
+        ];
+        assert_eq!(unreadable(&found), expected);
+        // Cut after a sparse file.
+        let (_folder, path) = write("pets.tar", &tar[..tar.len() - 1024]);
+        let message = source::read(&path).unwrap().left_out.unreadable.pop().unwrap().message;
+        assert!(message.contains("no end marker"), "{message}");
+    }
+
+    #[test]
+    fn a_sparse_file_of_a_posix_archive_is_named_as_it_was() {
+        let mut builder = tar::Builder::new(Vec::new());
+        let sparse = [
+            ("GNU.sparse.major", b"1".as_slice()),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"cat/2.png"),
+            ("GNU.sparse.realsize", b"1000000"),
+        ];
+        for (name, extensions) in [
+            ("cat/1.png", &[("SCHILY.xattr.user.bytes", b"1\n2".as_slice())][..]),
+            ("cat/GNUSparseFile.7/2.png", &sparse),
+            ("dog/3.png", &[]),
+        ] {
+            builder.append_pax_extensions(extensions.iter().copied()).unwrap();
+            let mut header = tar::Header::new_ustar();
+            header.set_size(3);
+            builder.append_data(&mut header, name, &b"abc"[..]).unwrap();
+        }
+        let (_folder, path) = write("pets.tar", &builder.into_inner().unwrap());
+        let found = source::read(&path).unwrap();
+        assert_eq!(found.train.len(), 2);
+        assert!(matches!(unreadable(&found)[..], [("tar/cat/2.png", message)] if message.contains("sparse")));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::Labeled;
-use crate::{DatasetError, ImageSource, LeftOut, Split};
+use crate::{DatasetError, ImageSource, LeftOut, Split, shown};
 
 const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
 
@@ -81,7 +81,8 @@ impl Listing {
                 if let (1, Some((name, Content { is_nested: true, .. }))) =
                     (contents.len(), contents.first_key_value())
                 {
-                    let inner = self.root.join(name);
+                    // Both parts are text already.
+                    let inner = PathBuf::from(shown(&self.root)).join(name);
                     let problem = format!(
                         "has only one class, '{name}': if the classes are folders inside it, give {}",
                         inner.display()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::class_folders::Listing;
 use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
-use crate::{DatasetError, Entry, ImageSource, LeftOut, SourceKind, Walk};
+use crate::{DatasetError, Entry, ImageSource, LeftOut, SourceKind, Walk, shown};
 
 /// Reads a folder by the layout that it has.
 ///
@@ -43,19 +43,51 @@ fn list(root: &Path) -> Result<(Listing, LeftOut), DatasetError> {
     let mut listing = Listing { root: root.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
     let mut left_out = LeftOut::default();
     let below = |path: &Path| {
-        let names: Vec<_> =
-            path.strip_prefix(root).unwrap_or(path).iter().map(|name| name.to_string_lossy()).collect();
+        let names: Vec<String> = path.strip_prefix(root).unwrap_or(path).iter().map(shown).collect();
         names.join("/")
     };
     for entry in Walk::new(root) {
         match entry {
             Entry::Folder(path) => drop(listing.folders.insert(below(&path))),
             Entry::Image(path) => drop(listing.images.insert(below(&path), ImageSource::File(path))),
-            Entry::LeftOut(path, reason) => left_out.add(path.display().to_string(), reason),
+            Entry::LeftOut(path, reason) => left_out.add(shown(&path), reason),
         }
         if listing.images.len() > MAX_IMAGES {
             return Err(DatasetError::layout(root, format!("holds more than {MAX_IMAGES} images")));
         }
     }
     Ok((listing, left_out))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_utf8_stay_apart() {
+        let root = tempfile::tempdir().unwrap();
+        for name in [
+            &b"caf\xe9/\xe4.png"[..],
+            b"caf\xe9/\xf6.png",
+            b"caf\xe9/\xfc.png",
+            b"caf\xe8/1.png",
+            b"caf\xe8/\xe4.txt",
+        ] {
+            let path = root.path().join(OsStr::from_bytes(name));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        let found = read(root.path()).unwrap();
+        assert_eq!(found.classes, [r"caf\xE8", r"caf\xE9"]);
+        let names: Vec<String> = found.train.iter().map(|sample| sample.source.name()).collect();
+        let expected = [r"caf\xE8/1.png", r"caf\xE9/\xE4.png", r"caf\xE9/\xF6.png", r"caf\xE9/\xFC.png"];
+        assert_eq!(names, expected.map(|name| format!("{}/{name}", root.path().display())));
+        assert!(found.left_out.no_images.first[0].ends_with(r"caf\xE8/\xE4.txt"), "{:?}", found.left_out);
+        let message = found.train[1].source.decode(&crate::DecodeLimits::default()).unwrap_err().to_string();
+        assert!(message.contains(r"caf\xE9/\xE4.png: "), "{message}");
+    }
 }

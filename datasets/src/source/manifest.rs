@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Found, Labeled, MAX_IMAGES, align};
-use crate::{DatasetError, ImageSource, LeftOut, SourceKind, Split, UnknownSplit, open_regular};
+use crate::{DatasetError, ImageSource, LeftOut, SourceKind, Split, UnknownSplit, open_regular, shown};
 
 /// The most bytes of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 512 << 20;
@@ -74,7 +74,7 @@ fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> 
         Some(first) if !files().any(Path::exists) => {
             let problem = format!(
                 "none of its files exists, the first one being {}: paths are relative to the manifest",
-                first.display()
+                shown(first)
             );
             Err(DatasetError::layout(manifest, problem))
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use flate2::read::MultiGzDecoder;
 
 use crate::files::DEFAULT_FILE_BYTES;
-use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split, open_regular};
+use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split, open_regular, shown};
 
 /// The most bytes of pixels that a data set of IDX files or CIFAR batches may hold in memory.
 const MAX_BYTES: u64 = 640 << 20;
@@ -80,7 +80,7 @@ impl Blob {
     /// What messages call it.
     fn name(&self) -> String {
         match self {
-            Self::File(path) => path.display().to_string(),
+            Self::File(path) => shown(path),
             Self::Memory { name, .. } => name.clone(),
         }
     }
@@ -88,7 +88,7 @@ impl Blob {
     /// The last part of its path.
     fn file_name(&self) -> String {
         match self {
-            Self::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Self::File(path) => shown(path.file_name().unwrap_or_default()),
             Self::Memory { name, .. } => name.rsplit('/').next().unwrap_or_default().to_owned(),
         }
     }
@@ -137,7 +137,7 @@ pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, Data
     if path.is_dir() {
         return folder::read(path);
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let name = shown(path.file_name().unwrap_or_default()).to_ascii_lowercase();
     if let Some(format) = manifest::Format::of(&name) {
         return manifest::read(path, format);
     }

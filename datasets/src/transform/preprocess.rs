@@ -4,6 +4,7 @@ use fast_image_resize::FilterType;
 use serde::{Deserialize, Serialize};
 
 use super::color::luma;
+use super::resize::Side;
 use crate::Image;
 
 /// Pixels; an image of more would not fit the memory of most machines.
@@ -47,6 +48,14 @@ impl CropRounding {
     /// Whether nothing needs to be said of it.
     fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Half of what is cut off: where the center begins.
+    fn half(self, rest: u64) -> u64 {
+        match self {
+            Self::HalfToEven => (rest as f64 / 2.0).round_ties_even() as u64,
+            Self::Down => rest / 2,
+        }
     }
 }
 
@@ -155,21 +164,33 @@ impl Preprocessing {
     /// The image in the model's size and channels, before its values become numbers around 0.
     pub fn resized(&self, image: &Image) -> Image {
         let image = image.with_channels(self.channels as u8);
-        let [height, width] = self.image_size.map(|side| side as u32);
+        let [down, across] = self.sides([image.height, image.width]);
+        let resized = image.resize_sides(&across, &down, self.interpolation);
         match self.resize {
-            ResizeRule::Squash => image.resize(width, height, self.interpolation),
-            ResizeRule::SquashCrop { crop } => image
-                .resize(scaled(width, crop), scaled(height, crop), self.interpolation)
-                .center_crop(width, height, self.crop_rounding),
+            ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::ShorterSide { .. } => resized,
+            ResizeRule::Letterbox => self.framed(&resized),
+        }
+    }
+
+    /// What becomes of the height and the width of an image of `size`, rows first, up to the padding.
+    fn sides(&self, size: [u32; 2]) -> [Side; 2] {
+        let target = self.image_size.map(|side| side as u32);
+        let whole =
+            |[rows, columns]: [u32; 2]| [Side::part(0, size[0], rows), Side::part(0, size[1], columns)];
+        // Scaled as a whole, of which the center is kept.
+        let cropped = |scaled: [u64; 2]| {
+            [0, 1].map(|side| {
+                let offset = self.crop_rounding.half(scaled[side] - u64::from(target[side]));
+                Side::cropped(size[side], scaled[side], offset, target[side], self.interpolation)
+            })
+        };
+        match self.resize {
+            ResizeRule::Squash => whole(target),
+            ResizeRule::SquashCrop { crop } => cropped(target.map(|side| scaled(side, crop).into())),
             ResizeRule::ShorterSide { crop } => {
-                let [rows, columns] =
-                    covering([image.height, image.width], [height, width].map(|side| scaled(side, crop)));
-                image.resize(columns, rows, self.interpolation).center_crop(width, height, self.crop_rounding)
+                cropped(covering(size, target.map(|side| scaled(side, crop))))
             }
-            ResizeRule::Letterbox => {
-                let [rows, columns] = within([image.height, image.width], [height, width]);
-                self.framed(&image.resize(columns, rows, self.interpolation))
-            }
+            ResizeRule::Letterbox => whole(within(size, target)),
         }
     }
 
@@ -248,22 +269,21 @@ fn scaled(side: u32, crop: f64) -> u32 {
 
 /// Rows and columns of an image of `size` scaled to cover `target`: the side that is shorter in proportion fits exactly. The other one is
 /// rounded down for a square, as torchvision's `Resize` does, and to the nearest number otherwise, as timm's `ResizeKeepRatio` does.
-fn covering(size: [u32; 2], target: [u32; 2]) -> [u32; 2] {
+fn covering(size: [u32; 2], target: [u32; 2]) -> [u64; 2] {
     let ([height, width], [rows, columns]) = (size.map(u64::from), target.map(u64::from));
     let is_low = height * columns <= width * rows;
     if rows == columns {
-        let [height, width] = match is_low {
+        return match is_low {
             true => [rows, rows * width / height],
             false => [columns * height / width, columns],
         };
-        return [height as u32, width as u32];
     }
     let ratio = match is_low {
         true => height as f64 / rows as f64,
         false => width as f64 / columns as f64,
     };
-    let [height, width] = size.map(|side| (f64::from(side) / ratio).round_ties_even() as u32);
-    [height.max(target[0]), width.max(target[1])]
+    let [height, width] = size.map(|side| (f64::from(side) / ratio).round_ties_even() as u64);
+    [height.max(rows), width.max(columns)]
 }
 
 /// Rows and columns of an image of `size` scaled to lie within `target`: the side that is longer in proportion fits exactly, the
@@ -283,6 +303,15 @@ impl Interpolation {
             Self::Lanczos => FilterType::Lanczos3,
         }
     }
+
+    /// How many pixels the filter reaches to each side, where an image is not scaled down.
+    pub(super) fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
+        }
+    }
 }
 
 impl Image {
@@ -294,36 +323,6 @@ impl Image {
             _ => self.pixels.clone(),
         };
         Self { channels, pixels, ..*self }
-    }
-
-    /// The middle of the image.
-    ///
-    /// # Panics
-    ///
-    /// When the image is smaller.
-    pub fn center_crop(&self, width: u32, height: u32, rounding: CropRounding) -> Self {
-        let start = |size: u32, kept: u32| match rounding {
-            CropRounding::HalfToEven => (f64::from(size - kept) / 2.0).round_ties_even() as usize,
-            CropRounding::Down => ((size - kept) / 2) as usize,
-        };
-        self.crop(start(self.width, width), start(self.height, height), width, height)
-    }
-
-    /// The part of `width` by `height` pixels from column `left` and row `top`.
-    ///
-    /// # Panics
-    ///
-    /// When it reaches beyond the image.
-    pub fn crop(&self, left: usize, top: usize, width: u32, height: u32) -> Self {
-        let (channels, stride) =
-            (usize::from(self.channels), self.width as usize * usize::from(self.channels));
-        let pixels = (top..top + height as usize)
-            .flat_map(|row| {
-                let start = row * stride + left * channels;
-                self.pixels[start..start + width as usize * channels].iter().copied()
-            })
-            .collect();
-        Self { width, height, channels: self.channels, pixels }
     }
 
     /// The whole image, scaled down where a side is longer than `longest`.
@@ -344,6 +343,7 @@ mod tests {
     use safetensors::SafeTensors;
 
     use super::*;
+    use crate::transform::resize::most_pixels;
     use crate::{DecodeLimits, ImageSource};
 
     fn preprocessing(size: usize, resize: ResizeRule, interpolation: Interpolation) -> Preprocessing {
@@ -477,9 +477,93 @@ mod tests {
     #[test]
     fn the_center_of_an_odd_rest_is_where_the_library_has_it() {
         let image = test_image(9, 4);
-        let column = |rounding| image.center_crop(2, 4, rounding).pixels[0];
+        let column = |crop_rounding| {
+            let resize = ResizeRule::ShorterSide { crop: 1.0 };
+            let rule = Preprocessing {
+                image_size: [4, 2],
+                crop_rounding,
+                ..preprocessing(4, resize, Interpolation::Bicubic)
+            };
+            rule.resized(&image).pixels[0]
+        };
         assert_eq!(column(CropRounding::HalfToEven), image.pixels[3 * 4], "3.5 becomes 4");
         assert_eq!(column(CropRounding::Down), image.pixels[3 * 3]);
+    }
+
+    /// What scaling the whole image and cropping the result gives.
+    fn scaled_then_cropped(rule: &Preprocessing, image: &Image, [rows, columns]: [u64; 2]) -> Image {
+        let whole = image.resize(columns as u32, rows as u32, rule.interpolation);
+        let [height, width] = rule.image_size;
+        let (top, left) = (
+            rule.crop_rounding.half(rows - height as u64) as usize,
+            rule.crop_rounding.half(columns - width as u64) as usize,
+        );
+        let row = |row: usize| &whole.pixels[(row * columns as usize + left) * 3..][..width * 3];
+        let pixels = (top..top + height).flat_map(row).copied().collect();
+        Image { width: width as u32, height: height as u32, channels: 3, pixels }
+    }
+
+    const FILTERS: [Interpolation; 3] =
+        [Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Lanczos];
+
+    #[test]
+    fn a_crop_has_the_pixels_of_the_whole_image() {
+        let sizes = [(100, 150), (333, 500), (37, 41), (31, 33), (600, 200), (90, 200), (224, 224), (1, 1)];
+        for (width, height) in sizes.into_iter().chain([(1000, 60), (17, 400), (3, 1000)]) {
+            let image = test_image(width, height);
+            for (crop, interpolation) in [1.0, 0.875, 0.5].into_iter().zip(FILTERS) {
+                for image_size in [[32, 32], [24, 40], [64, 64]] {
+                    let target = image_size.map(|side| scaled(side as u32, crop));
+                    for (resize, size) in [
+                        (ResizeRule::ShorterSide { crop }, covering([height, width], target)),
+                        (ResizeRule::SquashCrop { crop }, target.map(u64::from)),
+                    ] {
+                        let rule = Preprocessing { image_size, ..preprocessing(32, resize, interpolation) };
+                        let (ours, expected) =
+                            (rule.resized(&image), scaled_then_cropped(&rule, &image, size));
+                        let gaps = ours.pixels.iter().zip(&expected.pixels).map(|(a, b)| a.abs_diff(*b));
+                        let gap = gaps.max().unwrap_or(0);
+                        // Where most is cut off, only the rest is computed, with weights that may be rounded otherwise.
+                        let is_most = size.iter().zip(image_size).any(|(&side, kept)| side > 4 * kept as u64);
+                        assert!(gap == 0 || is_most && gap <= 2, "{width}x{height} by {rule:?}: {gap}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_most_extreme_shape_takes_no_more_memory_than_a_few_results() {
+        let crop = 0.875;
+        let rules = [
+            ResizeRule::Squash,
+            ResizeRule::SquashCrop { crop },
+            ResizeRule::SquashCrop { crop: LEAST_CROP },
+            ResizeRule::ShorterSide { crop },
+            ResizeRule::ShorterSide { crop: LEAST_CROP },
+            ResizeRule::Letterbox,
+        ];
+        for (width, height) in [(32_768, 1), (1, 32_768)] {
+            let image = Image { width, height, channels: 3, pixels: [200, 100, 50].repeat(32_768) };
+            for (resize, interpolation) in
+                rules.into_iter().flat_map(|rule| FILTERS.map(|filter| (rule, filter)))
+            {
+                let rule = preprocessing(224, resize, interpolation);
+                let [down, across] = rule.sides([height, width]);
+                let (pixels, most) = (most_pixels(&across, &down), 4 * 224 * 224);
+                assert!(pixels <= most, "{width}x{height} by {resize:?}: {pixels}");
+                let resized = rule.resized(&image);
+                let is_sane = |pixel: &[u8]| pixel == [200, 100, 50] || pixel == [124, 116, 104];
+                assert!(resized.pixels.len() == 3 * 224 * 224 && resized.pixels.chunks(3).all(is_sane));
+                let part = rule.resized_part(&image, [0, 0, width, height], interpolation);
+                assert!(part.pixels.chunks(3).all(is_sane));
+            }
+        }
+        // Scaled to a size beyond 32 bits.
+        let rule =
+            preprocessing(LARGEST_SIDE, ResizeRule::ShorterSide { crop: LEAST_CROP }, Interpolation::Lanczos);
+        let [down, across] = rule.sides([1, 32_768]);
+        assert!(most_pixels(&across, &down) <= (LARGEST_SIDE * LARGEST_SIDE) as u64);
     }
 
     #[test]

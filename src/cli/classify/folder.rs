@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vitrine_datasets::{Entry, LeftOut, Reason, Walk};
+use vitrine_datasets::{Entry, LeftOut, Reason, Walk, shown};
 
 use crate::output::note;
 
@@ -27,7 +27,7 @@ impl Folder {
             return None;
         }
         for line in self.others.others() {
-            note!("{}: {line}", self.root.display());
+            note!("{}: {line}", shown(&self.root));
         }
         self.is_empty.then(|| (self.root.clone(), "the folder holds no images".to_owned()))
     }
@@ -45,7 +45,7 @@ impl Iterator for Folder {
                     return Some(Ok(path));
                 }
                 Entry::LeftOut(path, reason @ (Reason::NoImage | Reason::Hidden)) => {
-                    self.others.add(path.display().to_string(), reason);
+                    self.others.add(shown(&path), reason);
                 }
                 Entry::LeftOut(path, reason @ (Reason::Unsupported(_) | Reason::Unreadable(_))) => {
                     self.is_empty = false;

@@ -1,0 +1,106 @@
+//! Names of files and folders as text, which differs wherever the names do.
+//!
+//! A name need not be UTF-8: archives and Unix know it as bytes. Text that is made of it with replacement characters
+//! would give two such names the same key. Here every byte that is not part of a character becomes its escape, and a
+//! name that holds such an escape already has the backslash of it escaped:
+//!
+//! | name | text |
+//! |---|---|
+//! | `käse.png` | `käse.png` |
+//! | `k`, byte E4, `se.png` | `k\xE4se.png` |
+//! | `k\xE4se.png` | `k\x5CxE4se.png` |
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+
+/// A path or name as text. Two different ones have different texts; what is UTF-8 stays as it is, unless it looks like
+/// an escape.
+///
+/// On other systems than Unix, where names are UTF-16, halves of surrogate pairs become replacement characters.
+///
+/// ```
+/// assert_eq!(vitrine_datasets::shown("photos/käse.png"), "photos/käse.png");
+/// assert_eq!(vitrine_datasets::shown(r"k\xE4se.png"), r"k\x5CxE4se.png");
+/// ```
+#[cfg(unix)]
+pub fn shown(path: impl AsRef<OsStr>) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    shown_bytes(path.as_ref().as_bytes())
+}
+
+/// A path or name as text; halves of surrogate pairs become replacement characters.
+#[cfg(not(unix))]
+pub fn shown(path: impl AsRef<OsStr>) -> String {
+    path.as_ref().to_string_lossy().into_owned()
+}
+
+/// A name from an archive, where it is bytes on any system.
+pub(crate) fn shown_bytes(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        let valid = chunk.valid();
+        for (place, character) in valid.char_indices() {
+            if is_escape(&valid.as_bytes()[place..]) {
+                push_escape(&mut text, b'\\');
+            } else {
+                text.push(character);
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| push_escape(&mut text, byte));
+    }
+    text
+}
+
+fn push_escape(text: &mut String, byte: u8) {
+    // Writing to a string does not fail.
+    let _ = write!(text, "\\x{byte:02X}");
+}
+
+/// Whether text begins with what could be taken for an escape.
+fn is_escape(text: &[u8]) -> bool {
+    matches!(text, [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_utf8_stays_and_every_other_byte_is_escaped() {
+        for name in ["", "a.png", "Füchse/猫 1.png", r"back\slash", r"\x", r"\xE", r"\\", r"\xé9", "\u{fffd}"]
+        {
+            assert_eq!(shown_bytes(name.as_bytes()), name);
+        }
+        assert_eq!(shown_bytes(b"caf\xe9/1.png"), r"caf\xE9/1.png");
+        assert_eq!(shown_bytes(b"\xe4\xf6\x0a"), "\\xE4\\xF6\n");
+        assert_eq!(shown_bytes(br"caf\xe9 \x5C"), r"caf\x5Cxe9 \x5Cx5C");
+        // The first three bytes of a character of four.
+        assert_eq!(shown_bytes(b"\xf0\x9f\x98x"), r"\xF0\x9F\x98x");
+    }
+
+    #[test]
+    fn no_two_names_have_the_same_text() {
+        // All names of up to five of these bytes: whatever an escape is made of, and bytes that need one.
+        let alphabet = [b'\\', b'x', b'5', b'C', b'E', 0xe9, 0xc3, 0xa9];
+        let mut names: Vec<Vec<u8>> = vec![Vec::new()];
+        let mut texts = BTreeSet::new();
+        for _ in 0..5 {
+            names =
+                names.iter().flat_map(|name| alphabet.map(|byte| [&name[..], &[byte]].concat())).collect();
+            for name in &names {
+                assert!(texts.insert(shown_bytes(name)), "{name:?}");
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_is_shown_part_by_part_as_in_whole() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::path::Path::new(OsStr::from_bytes(b"caf\xe9/\xe4.png"));
+        let parts: Vec<String> = path.iter().map(shown).collect();
+        assert_eq!(shown(path), parts.join("/"));
+    }
+}
