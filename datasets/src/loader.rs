@@ -99,7 +99,7 @@ struct Shared {
     samples: Arc<[Sample]>,
     config: LoaderConfig,
     pool: rayon::ThreadPool,
-    cache: Cache,
+    cache: Arc<Cache>,
 }
 
 impl Loader {
@@ -114,13 +114,36 @@ impl Loader {
     /// When `batch_size`, `threads` or `prefetch` is 0.
     pub fn new(samples: Arc<[Sample]>, config: LoaderConfig) -> Result<Self, DatasetError> {
         assert!(config.batch_size > 0 && config.threads > 0 && config.prefetch > 0, "at least one of each");
+        let cache = Arc::new(Cache::new(samples.len(), config.cache_bytes));
+        Self::with_cache(samples, config, cache)
+    }
+
+    /// A loader of the same samples that makes other batches of them. Decoded images that this one keeps are kept, as many as it was
+    /// allowed to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn reconfigured(&self, config: LoaderConfig) -> Result<Self, DatasetError> {
+        Self::with_cache(Arc::clone(&self.0.samples), config, Arc::clone(&self.0.cache))
+    }
+
+    fn with_cache(
+        samples: Arc<[Sample]>,
+        config: LoaderConfig,
+        cache: Arc<Cache>,
+    ) -> Result<Self, DatasetError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads)
             .thread_name(|index| format!("loader-{index}"))
             .build()
             .map_err(|error| DatasetError::Threads { problem: error.to_string() })?;
-        let cache = Cache::new(samples.len(), config.cache_bytes);
         Ok(Self(Arc::new(Shared { samples, config, pool, cache })))
+    }
+
+    /// The samples.
+    pub fn samples(&self) -> &[Sample] {
+        &self.0.samples
     }
 
     /// Number of samples.

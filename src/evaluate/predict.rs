@@ -14,6 +14,8 @@ pub struct Predicted {
     pub predictions: Predictions,
     /// For each prediction, the index of its sample in the loader.
     pub indices: Vec<usize>,
+    /// For each prediction, the key of its image's pixels, if the loader makes them.
+    pub pixel_keys: Vec<u64>,
     /// Images that could not be read.
     pub bad: Vec<BadFile>,
 }
@@ -57,8 +59,12 @@ pub(super) fn predict_by(
     classes: usize,
     device: &Device,
 ) -> Result<Predicted> {
-    let mut predicted =
-        Predicted { predictions: Predictions::new(classes), indices: Vec::new(), bad: Vec::new() };
+    let mut predicted = Predicted {
+        predictions: Predictions::new(classes),
+        indices: Vec::new(),
+        pixel_keys: Vec::new(),
+        bad: Vec::new(),
+    };
     for batch in loader.in_order() {
         let mut batch = batch?;
         predicted.bad.append(&mut batch.skipped);
@@ -70,6 +76,7 @@ pub(super) fn predict_by(
         let values: Vec<f32> = logits.iter::<f32>().collect();
         predicted.predictions.push(&batch.labels, &values);
         predicted.indices.append(&mut batch.indices);
+        predicted.pixel_keys.append(&mut batch.pixel_keys);
     }
     if predicted.predictions.is_empty() {
         match predicted.bad.first() {

@@ -21,29 +21,26 @@ pub(super) fn preprocessing(config: &RunConfig, phase: Phase) -> Preprocessing {
     preprocessing
 }
 
-/// The batches of training by a recipe, in one of its phases.
+/// How the batches of training are made by a recipe, in one of its phases.
 pub(super) fn training(
     config: &RunConfig,
-    images: Arc<[Sample]>,
+    class_sizes: &ClassSizes,
     recipe: &Recipe,
     threads: usize,
     phase: Phase,
-) -> Result<Loader> {
+) -> LoaderConfig {
     let preprocessing = preprocessing(config, phase);
     let share = preprocessing.image_size[0] as f64 / config.preprocessing.image_size[0] as f64;
     let whole = if phase.flips { recipe.augmentation.clone() } else { recipe.augmentation.without_flips() };
     let augmentation = if phase.is_easy { scaled(whole.crop_and_flips(), share) } else { whole };
-    let class_weights =
-        recipe.class_weights.then(|| ClassSizes::of(&images, config.classes.len()).balanced_weights());
-    let loading = LoaderConfig {
+    LoaderConfig {
         seed: stream(config.seed, Stream::Augmentation, 0),
         augmentation: Some(augmentation),
         label_smoothing: recipe.label_smoothing,
         balanced_sampling: recipe.balanced_sampling,
-        class_weights,
+        class_weights: recipe.class_weights.then(|| class_sizes.balanced_weights()),
         ..in_order(config, &preprocessing, threads)
-    };
-    Ok(Loader::new(images, loading)?)
+    }
 }
 
 /// The batches of validation.
@@ -57,6 +54,7 @@ fn in_order(config: &RunConfig, preprocessing: &Preprocessing, threads: usize) -
         threads,
         limits: config.limits(),
         cache_bytes: memory::for_cache(),
+        hash_pixels: true,
         ..LoaderConfig::evaluation(preprocessing, config.classes.len())
     }
 }

@@ -23,6 +23,7 @@ mod measuring;
 pub mod optimizer;
 mod origin;
 mod phase;
+mod pixel_copies;
 mod place;
 pub mod plan;
 mod progress;

@@ -46,13 +46,19 @@ mod tests {
             assert!(flips, "they are not judged");
             (is_easy, mixes)
         };
-        assert_eq!([0.0, 0.39, 0.4, 0.5].map(at), [(true, true), (true, true), (false, true), (false, false)]);
+        assert_eq!(
+            [0.0, 0.39, 0.4, 0.5].map(at),
+            [(true, true), (true, true), (false, true), (false, false)]
+        );
     }
 
     #[test]
     fn flips_that_are_judged_wait_for_the_verdict() {
         let judged = Recipe { judge_flips: true, ..Recipe::default() };
         let flips = |verdict: Option<&FlipVerdict>| Phase::at(&judged, 0.5, 0.0, verdict).flips;
-        assert_eq!([flips(None), flips(Some(&verdict(false))), flips(Some(&verdict(true)))], [false, false, true]);
+        assert_eq!(
+            [flips(None), flips(Some(&verdict(false))), flips(Some(&verdict(true)))],
+            [false, false, true]
+        );
     }
 }

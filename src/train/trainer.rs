@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use burn::tensor::{Device, Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{BadFile, Batch, Dataset, Loader, Preprocessing, Sample};
+use vitrine_datasets::{BadFile, Batch, ClassSizes, Dataset, Loader, LoaderConfig, Preprocessing, Sample};
 
 use super::at_chance::{AtChance, Moment, dominant_classes};
 use super::attempt;
@@ -14,6 +14,7 @@ use super::checkpoint::{self, Kept, Progress, State};
 use super::loaders;
 use super::measuring::{self, payable, reserve};
 use super::phase::Phase;
+use super::pixel_copies::PixelCopies;
 use super::progress::{EpochBar, RunClock};
 use super::run_config::RunConfig;
 use super::run_data::RunData;
@@ -51,7 +52,7 @@ pub struct Trainer {
     recipe: Recipe,
     folder: RunFolder,
     device: Device,
-    images: Arc<[Sample]>,
+    class_sizes: ClassSizes,
     threads: usize,
     /// The batches of `phase`, and what their images go through.
     train: Loader,
@@ -62,6 +63,8 @@ pub struct Trainer {
     val: Loader,
     test_images: usize,
     trained_on: TrainedOn,
+    /// The pixels of training images, until they were compared with those of validation images.
+    pixel_copies: Option<PixelCopies>,
     state: State,
     /// The best model, until it is written with the next checkpoint.
     kept: Option<Kept>,
@@ -127,15 +130,18 @@ impl Trainer {
     ) -> Result<Self> {
         let Dataset { train, val, test, .. } = data.dataset();
         let (images, val_images): (Arc<[Sample]>, Arc<[Sample]>) = (train.into(), val.into());
+        let class_sizes = ClassSizes::of(&images, config.classes.len());
         let is_new = start.is_new();
         let mut state = start.state(&config, &folder, device)?;
         run_threads::change(&mut state.progress, threads);
         let recipe = attempt::recipe_after(state.progress.given_up.len(), &config.recipe);
         let phase = Phase { is_easy: false, flips: true, mixes: true };
+        let loading = loaders::training(&config, &class_sizes, &recipe, threads, phase);
         let measured = measuring::part(&val_images, state.progress.validation_images, config.seed);
         let mut trainer = Self {
             session: Session::new(begun, state.progress.seconds),
-            train: loaders::training(&config, Arc::clone(&images), &recipe, threads, phase)?,
+            pixel_copies: Some(PixelCopies::new(images.len())),
+            train: Loader::new(images, loading)?,
             phase,
             train_preprocessing: loaders::preprocessing(&config, phase),
             val: loaders::validation(&config, measured, threads)?,
@@ -145,7 +151,7 @@ impl Trainer {
             recipe,
             folder,
             device: device.clone(),
-            images,
+            class_sizes,
             threads,
             trained_on: data.trained_on.clone(),
             kept: None,
@@ -231,8 +237,8 @@ impl Trainer {
     /// One epoch from where it stands, with validation at its end.
     fn epoch(&mut self) -> Result<Epoch> {
         let Progress { epoch, batch, .. } = self.state.progress;
-        let seen = (batch * self.config.recipe.batch_size).min(self.images.len());
-        let bar = EpochBar::new(epoch + 1, self.images.len(), seen, self.run_clock());
+        let seen = (batch * self.config.recipe.batch_size).min(self.train.len());
+        let bar = EpochBar::new(epoch + 1, self.train.len(), seen, self.run_clock());
         self.session.begin_epoch();
         let mut pending = Pending::default();
         let end = loop {
@@ -260,6 +266,9 @@ impl Trainer {
             self.state.progress.batch += 1;
             note_new(&mut self.state.progress.running.bad, std::mem::take(&mut batch.skipped));
             let last = self.state.progress.batch >= batches;
+            if let Some(copies) = &mut self.pixel_copies {
+                copies.saw(&batch.indices, &batch.pixel_keys);
+            }
             if batch.size > 0 {
                 waiting_samples += batch.size;
                 self.backward(batch, pending);
@@ -305,8 +314,9 @@ impl Trainer {
 
     /// Makes the batches of training anew, by the present recipe.
     fn load(&mut self, phase: Phase) -> Result<()> {
-        let images = Arc::clone(&self.images);
-        self.train = loaders::training(&self.config, images, &self.recipe, self.threads, phase)?;
+        let loading = loaders::training(&self.config, &self.class_sizes, &self.recipe, self.threads, phase);
+        let hash_pixels = self.pixel_copies.is_some();
+        self.train = self.train.reconfigured(LoaderConfig { hash_pixels, ..loading })?;
         self.train_preprocessing = loaders::preprocessing(&self.config, phase);
         self.phase = phase;
         Ok(())
@@ -420,7 +430,7 @@ impl Trainer {
     /// How its epochs are divided.
     fn steps(&self) -> Steps {
         let Recipe { batch_size, accumulate, .. } = self.config.recipe;
-        Steps { batches: self.images.len().div_ceil(batch_size), accumulate }
+        Steps { batches: self.train.len().div_ceil(batch_size), accumulate }
     }
 
     /// The seconds that it may take.

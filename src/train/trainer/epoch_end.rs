@@ -29,7 +29,7 @@ impl Trainer {
         let learning_rate = learning_rate(&self.recipe, self.attempt_done());
         let running = std::mem::take(&mut self.state.progress.running);
         let limit = self.config.recipe.bad_file_limit;
-        self.bad_files.judge(limit, Split::Train, &running.bad, self.images.len())?;
+        self.bad_files.judge(limit, Split::Train, &running.bad, self.train.len())?;
         let model = self.state.learner.evaluated();
         let predicted = self.validate(&model)?;
         let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
@@ -39,6 +39,7 @@ impl Trainer {
         }
         self.state.progress.watch.saw_validation(metrics.errors_above_chance());
         self.judge_flips(&model, &predicted)?;
+        self.look_for_copies(&predicted, running.bad.len())?;
         let progress = &mut self.state.progress;
         (progress.epoch, progress.batch) = (progress.epoch + 1, 0);
         let validation = validation(progress.epoch, &metrics);
@@ -99,6 +100,20 @@ impl Trainer {
             note!("{verdict}");
         }
         Ok(())
+    }
+
+    /// Says which validation images have the pixels of training images: once, when all of these were seen, or the run is over.
+    fn look_for_copies(&mut self, predicted: &Predicted, unreadable: usize) -> Result<()> {
+        let is_over = self.done() >= 1.0;
+        let Some(copies) = self.pixel_copies.take_if(|copies| copies.is_complete(unreadable) || is_over)
+        else {
+            return Ok(());
+        };
+        if let Some(remark) = copies.remark(self.train.samples(), self.val.samples(), predicted) {
+            note!("{remark}");
+        }
+        // Without the keys of pixels from now on.
+        self.load(self.phase)
     }
 
     /// What the validation is next to those before it.
