@@ -100,14 +100,7 @@ fn at_chance(metrics: &Metrics) -> Option<Verdict> {
     if classes_seen < 2 {
         return None;
     }
-    let mut chosen = vec![0usize; metrics.per_class.len()];
-    for (class, count) in metrics.confusion.iter().flat_map(|row| row.iter().enumerate()) {
-        chosen[class] += count;
-    }
-    let samples = metrics.samples as f64;
-    let agreement = metrics.per_class.iter().zip(chosen);
-    let chance: f64 =
-        agreement.map(|(class, chosen)| class.support as f64 / samples * (chosen as f64 / samples)).sum();
+    let chance = metrics.chance_agreement();
     let measured = (metrics.top1, metrics.samples);
     (metrics.top1_interval[0] <= chance).then_some(Verdict::AtChance { chance, measured })
 }
