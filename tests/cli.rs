@@ -674,6 +674,37 @@ fn every_command_shows_an_example() {
 }
 
 #[test]
+fn what_presets_shows_is_a_file_to_train_with() {
+    let images = Images::prepared();
+    let show = |name: &str, file: &str| {
+        let shown = vitrine(&images).args(["presets", "--show", name]).assert().success();
+        let text = String::from_utf8(shown.get_output().stdout.clone()).unwrap();
+        assert!(
+            text.starts_with("# The ") && text.contains(&format!("vitrine presets --show {name}")),
+            "{text}"
+        );
+        images.write(file, &text);
+    };
+    show("cct", "recipe.toml");
+    show("vit_pico_patch4_28", "model.toml");
+    let recipe = std::fs::read_to_string(images.path("recipe.toml")).unwrap();
+    images.write("recipe.toml", &recipe.replace("epochs = 310", "epochs = 1"));
+    vitrine(&images)
+        .args(["train", "data", "--recipe", "recipe.toml", "--model", "model.toml", "--output", "run"])
+        .assert()
+        .success()
+        .stderr(contains("epoch 1/1"));
+    let config = std::fs::read_to_string(images.path("run/config.toml")).unwrap();
+    assert!(config.contains("learning_rate = 0.00055") && config.contains("num_classes = 2"), "{config}");
+    assert!(!config.contains("purpose"), "{config}");
+    vitrine(&images)
+        .args(["presets", "--show", "swin-small"])
+        .assert()
+        .code(2)
+        .stderr(contains("--show swin-small").and(contains("vitrine presets")));
+}
+
+#[test]
 fn the_variable_of_amx_is_checked() {
     let images = Images::new();
     let bench = || {

@@ -62,6 +62,52 @@ fn numbers_beyond_what_can_be_meant_are_wrong_usage() {
 }
 
 #[test]
+fn more_folds_than_images_to_hold_out_are_refused_before_the_first_run() {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 3);
+    images.fill("data/blue", [30, 30, 200], 1);
+    images.write("tiny.toml", TINY);
+    let folds = |folds: &str| {
+        vitrine(&images)
+            .args([
+                "train",
+                "data",
+                "--model",
+                "tiny.toml",
+                "--epochs",
+                "1",
+                "--folds",
+                folds,
+                "--output",
+                "cv",
+            ])
+            .assert()
+    };
+    folds("5").code(2).stderr(
+        contains("--folds 5: data has only 3")
+            .and(contains("'blue' 1, 'red' 3"))
+            .and(contains("--folds 3 at most")),
+    );
+    assert!(!images.path("cv").exists());
+    folds("3")
+        .success()
+        .stderr(contains("1 classes have fewer different images than there are folds").and(contains("blue")));
+}
+
+#[test]
+fn folds_that_pretrained_weights_know_as_a_whole_are_refused_before_the_first_run() {
+    let images = Images::prepared();
+    let train = |more: &[&str]| vitrine(&images).args(["train", "data", "--epochs", "1"]).args(more).assert();
+    train(&["--model", "tiny.toml", "--output", "first"]).success();
+    // Each fold holds one image, and most of them were trained on.
+    train(&["--pretrained", "first", "--folds", "24", "--output", "cv"]).code(2).stderr(
+        contains("--folds 24: every image of fold")
+            .and(contains("the weights of --pretrained were trained on")),
+    );
+    assert!(!images.path("cv").exists());
+}
+
+#[test]
 fn a_variable_that_asks_for_too_many_threads_is_named() {
     let images = Images::prepared();
     for command in [&["train", "data"][..], &["inspect", "data"], &["bench", "--steps", "1"]] {

@@ -74,10 +74,11 @@ fn training_ends_with_a_reader_that_takes_two_lines() {
 fn a_full_disk_behind_standard_output_is_named_and_a_reader_that_goes_is_no_fault() {
     let images = prepared();
     assert!(program(&images, &TRAIN).status().unwrap().success());
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &["--help"],
         &["train", "--help"],
         &["presets"],
+        &["presets", "--show", "short"],
         &["devices"],
         &["inspect", "data"],
         &["inspect", "data", "--json"],

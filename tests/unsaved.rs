@@ -94,10 +94,14 @@ fn temporary_files_of_programs_that_were_killed_go_when_the_run_goes_on() {
     for name in ["run/.vitrine-abcdef.tmp", "run/last/.vitrine-ghijkl.tmp", "run/mine.tmp"] {
         images.write(name, "half");
     }
+    images.write("run/last/my copy/model.bpk", "a copy of a state");
     vitrine(&images).args(["train", "--resume", "run", "--epochs", "3"]).assert().success();
     assert!(!images.path("run/.vitrine-abcdef.tmp").exists());
     assert!(!images.path("run/last/.vitrine-ghijkl.tmp").exists());
     assert!(images.path("run/mine.tmp").exists(), "a file of the user's");
+    assert!(images.path("run/last/my copy/model.bpk").exists(), "a folder of the user's");
+    let states = names(&images.path("run/last")).into_iter().filter(|name| name.ends_with("-0"));
+    assert_eq!(states.count(), 1, "one state of the program's");
 }
 
 #[test]

@@ -36,6 +36,22 @@ pub enum DatasetError {
         /// The share asked for.
         fraction: f64,
     },
+    /// More folds than images that can be held out: some would have none.
+    #[error(
+        "--folds {folds}: {data} has only {images} different images to hold out, too few for one in each fold (the \
+         smallest classes, by different images: {smallest}; the only image of a class is always trained on): use \
+         --folds {images} at most, or add images"
+    )]
+    Folds {
+        /// How many were asked for.
+        folds: usize,
+        /// The data set's name.
+        data: String,
+        /// How many there can be at most: as many as different images of classes that have two or more.
+        images: usize,
+        /// The smallest classes with their numbers of different images.
+        smallest: String,
+    },
     /// A file or folder could not be read or written.
     #[error("cannot {action} {}", shown(path))]
     Io {

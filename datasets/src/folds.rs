@@ -1,6 +1,6 @@
 //! Folds: the training images in several parts of equal size, each of which is validation in turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,15 +22,9 @@ pub struct Fold {
 /// image at most, and all folds together by few. Copies of an image go to one fold, even if their classes differ; only the first counts.
 /// A class of a single image has no fold (0): it is always trained on.
 pub(crate) fn folds(images: &[(ContentKey, usize)], classes: usize, count: usize, seed: u64) -> Vec<usize> {
-    let mut different: Vec<Vec<ContentKey>> = vec![Vec::new(); classes];
-    let mut fold_of: HashMap<ContentKey, usize> = HashMap::new();
-    for &(key, class) in images {
-        if fold_of.insert(key, 0).is_none() {
-            different[class].push(key);
-        }
-    }
+    let mut fold_of: HashMap<ContentKey, usize> = images.iter().map(|&(key, _)| (key, 0)).collect();
     let mut next = 0;
-    for mut keys in different.into_iter().filter(|keys| keys.len() > 1) {
+    for mut keys in different_images(images, classes).into_iter().filter(|keys| keys.len() > 1) {
         keys.sort_by(|a, b| a.draw(seed).total_cmp(&b.draw(seed)).then(a.cmp(b)));
         for key in keys {
             fold_of.insert(key, next % count + 1);
@@ -38,6 +32,18 @@ pub(crate) fn folds(images: &[(ContentKey, usize)], classes: usize, count: usize
         }
     }
     images.iter().map(|(key, _)| fold_of[key]).collect()
+}
+
+/// The different images of each class (below `classes`); one that is in several classes counts for the first.
+pub(crate) fn different_images(images: &[(ContentKey, usize)], classes: usize) -> Vec<Vec<ContentKey>> {
+    let mut different: Vec<Vec<ContentKey>> = vec![Vec::new(); classes];
+    let mut seen = HashSet::new();
+    for &(key, class) in images {
+        if seen.insert(key) {
+            different[class].push(key);
+        }
+    }
+    different
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::content::hash;
-use crate::folds::folds;
+use crate::folds::{different_images, folds};
 use crate::held_out::held_out;
 use crate::{
     ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Fold, KeySet, LeftOut, Sample, Split,
@@ -122,18 +122,23 @@ impl Inventory {
     /// Makes one fold of the training images the validation split, where there is none: see [`Fold`]. The same images and `seed` give
     /// folds that have no image in common.
     ///
-    /// Names the classes of which some folds have no image.
+    /// Names the classes of which some folds have no image. Where no class has two different images, no fold has any, and nothing is
+    /// held out.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError::Folds`] if this fold or another one would have no image.
     ///
     /// # Panics
     ///
     /// If there is no such fold.
-    pub fn hold_out_fold(&mut self, fold: Fold, seed: u64) -> Vec<String> {
+    pub fn hold_out_fold(&mut self, fold: Fold, seed: u64) -> Result<Vec<String>, DatasetError> {
         assert!((1..=fold.of).contains(&fold.number), "there is no fold {} of {}", fold.number, fold.of);
         if self.of_split(Split::Val).next().is_some() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let images: Vec<(ContentKey, usize)> =
-            self.of_split(Split::Train).map(|image| (image.key, image.sample.label)).collect();
+        let images = self.training_images();
+        self.check_folds(&images, fold.of)?;
         let folds = folds(&images, self.info.classes.len(), fold.of, seed);
         let mut of_class: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.info.classes.len()];
         for ((_, label), found) in images.iter().zip(&folds) {
@@ -148,10 +153,48 @@ impl Inventory {
         self.info.validation = ValidationOrigin::Fold { fold, seed };
         let is_in_all = |found: &BTreeSet<usize>| (1..=fold.of).all(|number| found.contains(&number));
         let classes = self.info.classes.iter().zip(of_class);
-        classes
-            .filter(|(_, found)| !found.is_empty() && !is_in_all(found))
-            .map(|(name, _)| name.clone())
-            .collect()
+        let lacking = classes.filter(|(_, found)| !found.is_empty() && !is_in_all(found));
+        Ok(lacking.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// The number of the first of `count` folds of the training images that has images, all of them in `known`. There are no folds
+    /// where there is a validation split.
+    pub fn known_fold(&self, count: usize, seed: u64, known: &KeySet) -> Option<usize> {
+        if self.of_split(Split::Val).next().is_some() {
+            return None;
+        }
+        let images = self.training_images();
+        let folds = folds(&images, self.info.classes.len(), count, seed);
+        // By fold: whether it has images, and whether one of them is new.
+        let mut found = vec![(false, false); count + 1];
+        for ((key, _), fold) in images.iter().zip(folds) {
+            let (has_images, has_new) = &mut found[fold];
+            (*has_images, *has_new) = (true, *has_new || !known.contains(*key));
+        }
+        (1..=count).find(|&number| found[number] == (true, false))
+    }
+
+    /// Key and class of each training image.
+    fn training_images(&self) -> Vec<(ContentKey, usize)> {
+        self.of_split(Split::Train).map(|image| (image.key, image.sample.label)).collect()
+    }
+
+    /// Refuses more folds than images that can be held out, if there are any.
+    fn check_folds(&self, images: &[(ContentKey, usize)], folds: usize) -> Result<(), DatasetError> {
+        const SHOWN: usize = 3;
+        let different = different_images(images, self.info.classes.len());
+        let mut sizes: Vec<(usize, &String)> =
+            different.iter().map(Vec::len).zip(&self.info.classes).collect();
+        let images: usize = sizes.iter().map(|(size, _)| *size).filter(|size| *size > 1).sum();
+        if images == 0 || images >= folds {
+            return Ok(());
+        }
+        sizes.retain(|(size, _)| *size > 0);
+        sizes.sort_unstable();
+        let smallest: Vec<String> =
+            sizes.iter().take(SHOWN).map(|(size, class)| format!("'{class}' {size}")).collect();
+        let (data, smallest) = (self.info.name.clone(), smallest.join(", "));
+        Err(DatasetError::Folds { folds, data, images, smallest })
     }
 
     /// Leaves the images of `known` out of the validation and test splits; their splits and names.

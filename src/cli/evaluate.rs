@@ -32,7 +32,8 @@ pub(super) struct Evaluate {
     /// the images the model was trained on.
     #[arg(long, value_name = "SPLIT", value_parser = Part::from_str)]
     split: Option<Part>,
-    /// Print one JSON object.
+    /// Print one JSON object. It has the confusion matrix as `confusion` (rows true, columns predicted), or with more than 1000
+    /// classes as `confusion_cells`, a list of [true, predicted, count] without zeros.
     #[arg(long)]
     json: bool,
     /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.

@@ -7,20 +7,40 @@ use clap::Args;
 use serde::Serialize;
 use vitrine_models::{
     BlockStyle, ChannelGate, GatePlace, MlpKind, Normalizer, Pool, Position, PositionPlace, RelativePosition,
-    Score, preset,
+    Score, preset, preset::Preset,
 };
 
 use super::Status;
-use crate::output::outln;
+use crate::output::{out, outln};
 use crate::recipe::NamedRecipe;
+use crate::usage::{did_you_mean, usage};
 
-/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file.
+/// The version that a printed file is of.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or print one of
+/// them.
 #[derive(Args)]
-#[command(after_help = "Example:\n  vitrine presets")]
-pub(super) struct Presets {}
+#[command(after_help = "Examples:\n  vitrine presets\n  \
+    vitrine presets --show short > my_recipe.toml\n  vitrine train photos/ --recipe my_recipe.toml\n  \
+    vitrine presets --show cct_7_3x1 > my_model.toml\n  vitrine train photos/ --model my_model.toml")]
+pub(super) struct Presets {
+    /// Print the recipe or architecture of this name as TOML, a start for a file of your own: `vitrine train` reads it back with
+    /// --recipe or --model.
+    #[arg(long, value_name = "NAME")]
+    show: Option<String>,
+}
 
 impl Presets {
     pub(super) fn run(&self) -> Result<Status> {
+        match &self.show {
+            Some(name) => out!("{}", shown(name)?)?,
+            None => Self::list()?,
+        }
+        Ok(Status::Done)
+    }
+
+    fn list() -> Result<()> {
         outln!(
             "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  about",
             "model",
@@ -56,8 +76,58 @@ impl Presets {
         for (key, names) in choices()? {
             outln!("{key:32} {}", names.join(", "))?;
         }
-        Ok(Status::Done)
+        Ok(())
     }
+}
+
+/// The file of a name. No recipe is called as an architecture is.
+///
+/// # Errors
+/// When there is no such name.
+fn shown(name: &str) -> Result<String> {
+    if let Some(named) = NamedRecipe::find(name) {
+        return Ok(recipe_file(&named));
+    }
+    if let Some(preset) = preset::all().into_iter().find(|preset| preset.name == name) {
+        return architecture_file(&preset);
+    }
+    let recipes = NamedRecipe::all().map(|named| named.name);
+    let names: Vec<&str> = recipes.chain(preset::all().into_iter().map(|preset| preset.name)).collect();
+    usage!(
+        "--show {name}: there is no such recipe or architecture{}; `vitrine presets` lists them",
+        did_you_mean(name, names)
+    );
+}
+
+fn recipe_file(named: &NamedRecipe) -> String {
+    let NamedRecipe { name, text, .. } = named;
+    let by_name = if named.is_whole() {
+        "By its name, it is used without flips where they would change the class; from a file, it is used as it is."
+    } else {
+        "By its name, epochs, batch size, learning rate, and augmentation are adapted to the data and the model; from a file, they\n\
+         # are used as they are, with a number of epochs that suits the data if none is stated."
+    };
+    format!(
+        "# The recipe {name} of vitrine {VERSION}. To start one of your own from it:\n\
+         #   vitrine presets --show {name} > my_recipe.toml\n\
+         #   vitrine train DATA --recipe my_recipe.toml\n\
+         # {by_name}\n\
+         # Keys that are left out have their defaults; docs/recipes.md describes them.\n\n{text}"
+    )
+}
+
+fn architecture_file(preset: &Preset) -> Result<String> {
+    let Preset { name, about, .. } = preset;
+    let text = toml::to_string(&preset.config())?;
+    // The data say how many there are.
+    let keys: String =
+        text.split_inclusive('\n').filter(|line| !line.starts_with("num_classes = ")).collect();
+    Ok(format!(
+        "# The architecture {name} of vitrine {VERSION}: {about}. To start one of your own from it:\n\
+         #   vitrine presets --show {name} > my_model.toml\n\
+         #   vitrine train DATA --model my_model.toml\n\
+         # The data set says the number of classes; docs/architectures.md describes the keys.\n\n{keys}"
+    ))
 }
 
 /// The keys of an architecture's file that choose from a list, with the names of the choices.
@@ -80,4 +150,49 @@ fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
 fn names<T: Serialize>(all: &[T]) -> Result<Vec<String>> {
     let name = |choice: &T| Ok(serde_json::to_value(choice)?.as_str().context("a name")?.to_owned());
     all.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeSet;
+
+    use vitrine_models::ModelConfig;
+
+    use super::*;
+    use crate::recipe::Recipe;
+    use crate::train::plan::read_model;
+
+    #[test]
+    fn every_name_is_printed_as_a_file_that_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("my.toml");
+        let mut names = BTreeSet::new();
+        for named in NamedRecipe::all() {
+            std::fs::write(&path, shown(named.name).unwrap()).unwrap();
+            assert_eq!(Recipe::read(&path).unwrap(), named.recipe, "{}", named.name);
+            // As it lies in the program's folder, too.
+            std::fs::write(&path, named.text).unwrap();
+            assert_eq!(Recipe::read(&path).unwrap(), named.recipe, "{}", named.name);
+            assert!(names.insert(named.name), "{} is the name of two things", named.name);
+        }
+        for preset in preset::all() {
+            let text = shown(preset.name).unwrap();
+            assert!(text.starts_with("# The architecture") && !text.contains("num_classes"), "{text}");
+            std::fs::write(&path, text).unwrap();
+            let config = preset.config().with_num_classes(ModelConfig::DEFAULT_CLASSES);
+            assert_eq!(read_model(&path).unwrap(), config, "{}", preset.name);
+            assert!(names.insert(preset.name), "{} is the name of two things", preset.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest() {
+        for (name, nearest) in [("fine-tun", "fine-tune"), ("vit_tiny_patch16_225", "vit_tiny_patch16_224")] {
+            let error = shown(name).unwrap_err();
+            assert!(crate::usage::UsageError::is_cause_of(&error));
+            assert!(error.to_string().contains(&format!("did you mean {nearest}?")), "{error}");
+        }
+    }
 }

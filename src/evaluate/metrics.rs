@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::agreement::Agreement;
 use super::calibration::{expected_calibration_error, reliability};
+use super::confusion::{Confusion, ConfusionCell};
 use super::predictions::Predictions;
 
 /// The result of an evaluation.
@@ -35,8 +36,9 @@ pub struct Metrics {
     pub ece: f64,
     /// Every class's scores, in class order.
     pub per_class: Vec<ClassMetrics>,
-    /// How often each class (row) was taken for each class (column), in class order.
-    pub confusion: Vec<Vec<usize>>,
+    /// How often each class was taken for each class.
+    #[serde(flatten)]
+    pub confusion: Confusion,
     /// 95% Wilson score interval of `top1`: what the number of samples alone leaves open.
     pub top1_interval: [f64; 2],
     /// Number of samples with a logit that is not finite.
@@ -58,17 +60,6 @@ pub struct ClassMetrics {
     pub support: usize,
 }
 
-/// Two classes and how often the one was mistaken for the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConfusedPair {
-    /// The true class.
-    pub truth: usize,
-    /// The class chosen instead.
-    pub predicted: usize,
-    /// How often that happened; at least once.
-    pub count: usize,
-}
-
 impl Metrics {
     /// Measures predictions; `class_names` are in class order.
     ///
@@ -80,7 +71,7 @@ impl Metrics {
         assert_eq!(class_names.len(), classes, "one name for each of {classes} classes");
         let samples = predictions.len();
         let mut support = vec![0; classes];
-        let mut confusion = vec![vec![0; classes]; classes];
+        let mut confusion = Confusion::new(classes);
         let (mut loss, mut correct, mut in_top5, mut invalid) = (0.0, 0, 0, 0);
         for (label, outcome) in predictions.outcomes() {
             support[label] += 1;
@@ -92,15 +83,16 @@ impl Metrics {
             loss += outcome.loss;
             correct += usize::from(outcome.rank == 0);
             in_top5 += usize::from(outcome.rank < 5);
-            confusion[label][outcome.predicted] += 1;
+            confusion.add(label, outcome.predicted);
         }
-        let per_class = class_scores(&confusion, &support, class_names);
+        let predicted = predicted_counts(&confusion, classes);
+        let per_class = class_scores(&confusion, &support, &predicted, class_names);
         Self {
             samples,
             loss: loss / samples as f64,
             top1: correct as f64 / samples as f64,
             top5: in_top5 as f64 / samples as f64,
-            macro_f1: macro_f1(&per_class, &confusion),
+            macro_f1: macro_f1(&per_class, &predicted),
             ece: expected_calibration_error(&reliability(predictions)),
             per_class,
             confusion,
@@ -119,9 +111,8 @@ impl Metrics {
     /// How the answers agree with the classes, apart from those to images with logits that are not finite.
     fn agreement(&self) -> Agreement {
         let mut agreement = Agreement::new(self.per_class.len());
-        for (truth, row) in self.confusion.iter().enumerate() {
-            row.iter().enumerate().for_each(|(answer, count)| agreement.add(truth, answer, *count as u64));
-        }
+        let cells = self.confusion.cells();
+        cells.for_each(|cell| agreement.add(cell.truth, cell.predicted, cell.count as u64));
         agreement
     }
 
@@ -136,52 +127,53 @@ impl Metrics {
     }
 
     /// The `count` most frequent confusions, the most frequent first, then in class order.
-    pub fn most_confused(&self, count: usize) -> Vec<ConfusedPair> {
-        let mut pairs: Vec<_> = self
-            .confusion
-            .iter()
-            .enumerate()
-            .flat_map(|(truth, row)| {
-                row.iter()
-                    .enumerate()
-                    .map(move |(predicted, &count)| ConfusedPair { truth, predicted, count })
-                    .filter(|pair| pair.truth != pair.predicted && pair.count > 0)
-            })
-            .collect();
-        pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
-        pairs.truncate(count);
-        pairs
+    pub fn most_confused(&self, count: usize) -> Vec<ConfusionCell> {
+        let mut cells: Vec<_> = self.confusion.cells().filter(|cell| cell.truth != cell.predicted).collect();
+        cells.sort_by_key(|cell| std::cmp::Reverse(cell.count));
+        cells.truncate(count);
+        cells
     }
+}
+
+/// How often each of `classes` classes was chosen.
+fn predicted_counts(confusion: &Confusion, classes: usize) -> Vec<usize> {
+    let mut counts = vec![0; classes];
+    for ConfusionCell { predicted, count, .. } in confusion.cells() {
+        // A file of metrics that was edited may name other classes.
+        if let Some(counted) = counts.get_mut(predicted) {
+            *counted += count;
+        }
+    }
+    counts
 }
 
 /// Precision, recall and F1 of every class.
-fn class_scores(confusion: &[Vec<usize>], support: &[usize], class_names: &[String]) -> Vec<ClassMetrics> {
+fn class_scores(
+    confusion: &Confusion,
+    support: &[usize],
+    predicted: &[usize],
+    class_names: &[String],
+) -> Vec<ClassMetrics> {
     let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    class_names
-        .iter()
-        .enumerate()
-        .map(|(class, label)| {
-            let hits = confusion[class][class];
-            let chosen: usize = confusion.iter().map(|row| row[class]).sum();
-            ClassMetrics {
-                label: label.clone(),
-                precision: ratio(hits, chosen),
-                recall: ratio(hits, support[class]),
-                f1: ratio(2 * hits, chosen + support[class]),
-                support: support[class],
-            }
-        })
-        .collect()
+    let scores = |(class, label): (usize, &String)| {
+        let (hits, chosen, support) = (confusion.count(class, class), predicted[class], support[class]);
+        ClassMetrics {
+            label: label.clone(),
+            precision: ratio(hits, chosen),
+            recall: ratio(hits, support),
+            f1: ratio(2 * hits, chosen + support),
+            support,
+        }
+    };
+    class_names.iter().enumerate().map(scores).collect()
 }
 
 /// The mean F1 of the classes that have samples or were chosen; NaN where there are none.
-fn macro_f1(per_class: &[ClassMetrics], confusion: &[Vec<usize>]) -> f64 {
-    let mut occurs: Vec<bool> = per_class.iter().map(|class| class.support > 0).collect();
-    for (class, count) in confusion.iter().flat_map(|row| row.iter().enumerate()) {
-        occurs[class] |= *count > 0;
-    }
-    let scores = per_class.iter().zip(&occurs).filter(|(_, occurs)| **occurs).map(|(class, _)| class.f1);
-    scores.sum::<f64>() / occurs.iter().filter(|occurs| **occurs).count() as f64
+fn macro_f1(per_class: &[ClassMetrics], predicted: &[usize]) -> f64 {
+    let occurs = |(class, chosen): &(&ClassMetrics, &usize)| class.support > 0 || **chosen > 0;
+    let scores: Vec<f64> =
+        per_class.iter().zip(predicted).filter(occurs).map(|(class, _)| class.f1).collect();
+    scores.iter().sum::<f64>() / scores.len() as f64
 }
 
 /// The 95% score interval of a proportion (Wilson 1927); `[0, 1]` where nothing was counted.
@@ -217,6 +209,25 @@ mod tests {
 
     fn assert_close(actual: f64, expected: f64) {
         assert!((actual - expected).abs() < 1e-6, "{actual} is not {expected}");
+    }
+
+    /// The whole matrix.
+    fn matrix(metrics: &Metrics) -> Vec<Vec<usize>> {
+        let classes = 0..metrics.per_class.len();
+        let row =
+            |truth| classes.clone().map(|predicted| metrics.confusion.count(truth, predicted)).collect();
+        classes.clone().map(row).collect()
+    }
+
+    /// Metrics of so many samples of a class for which a class was chosen.
+    fn counted(classes: usize, counts: &[(usize, usize, usize)]) -> Metrics {
+        let mut predictions = Predictions::new(classes);
+        for &(truth, predicted, count) in counts {
+            let mut logits = vec![0.0; classes];
+            logits[predicted] = 1.0;
+            (0..count).for_each(|_| predictions.push(&[truth], &logits));
+        }
+        Metrics::compute(&predictions, &names(classes))
     }
 
     /// 40 samples of 7 classes, the last of which has no sample, from a formula that Python repeats exactly.
@@ -264,7 +275,7 @@ mod tests {
             assert_eq!(class.support, support);
         }
         #[rustfmt::skip]
-        assert_eq!(metrics.confusion, [
+        assert_eq!(matrix(&metrics), [
             [2, 0, 0, 2, 0, 0, 3],
             [1, 5, 0, 0, 0, 0, 0],
             [0, 1, 4, 0, 1, 0, 0],
@@ -288,7 +299,7 @@ mod tests {
         predictions.push(&[0], &[0.0, 0.0]);
         let metrics = Metrics::compute(&predictions, &names(2));
         assert_eq!((metrics.samples, metrics.top1, metrics.top5), (4, 0.5, 1.0));
-        assert_eq!(metrics.confusion, [[1, 1], [1, 1]]);
+        assert_eq!(matrix(&metrics), [[1, 1], [1, 1]]);
         // (ln 4/3 + ln 4 + ln 4 + ln 2) / 4
         assert_close(metrics.loss, (128f64 / 3.0).ln() / 4.0);
         // 3/4 * |1/3 - 3/4| + 1/4 * |1 - 1/2|
@@ -320,7 +331,7 @@ mod tests {
         let metrics = Metrics::compute(&predictions, &names(3));
         assert_eq!((metrics.top1, metrics.top5, metrics.invalid), (0.5, 0.5, 1));
         assert_eq!((metrics.per_class[1].recall, metrics.per_class[1].support), (0.0, 1));
-        assert_eq!(metrics.confusion, [[1, 0, 0], [0, 0, 0], [0, 0, 0]]);
+        assert_eq!(matrix(&metrics), [[1, 0, 0], [0, 0, 0], [0, 0, 0]]);
         assert!(metrics.loss.is_nan());
         assert!(metrics.ece < 0.01);
     }
@@ -350,15 +361,55 @@ mod tests {
     }
 
     #[test]
-    fn confusions_are_ranked() {
-        let mut predictions = Predictions::new(3);
-        for (truth, predicted, count) in [(0, 1, 1), (2, 0, 3), (1, 2, 1), (0, 0, 5)] {
-            let mut logits = [0.0; 3];
-            logits[predicted] = 1.0;
-            (0..count).for_each(|_| predictions.push(&[truth], &logits));
+    fn agreement_is_told_from_chance_in_standard_errors() {
+        // Of two classes, z is the square root of the samples times the correlation (phi) of truth and answer.
+        for (counts, z) in [
+            // All right, 260 to 1: phi is 1.
+            (&[(0, 0, 260), (1, 1, 1)][..], 261f64.sqrt()),
+            // phi is (40 * 40 - 10 * 10) / 2500 = 0.6 of 100 samples.
+            (&[(0, 0, 40), (0, 1, 10), (1, 0, 10), (1, 1, 40)], 6.0),
+            (&[(0, 1, 40), (0, 0, 10), (1, 1, 10), (1, 0, 40)], -6.0),
+            (&[(0, 0, 25), (0, 1, 25), (1, 0, 25), (1, 1, 25)], 0.0),
+            // One class alone is chosen, or has samples.
+            (&[(0, 0, 260), (1, 0, 1)], 0.0),
+            (&[(0, 0, 9), (0, 1, 2)], 0.0),
+            (&[(0, 0, 9)], 0.0),
+            (&[], 0.0),
+        ] {
+            assert_close(counted(2, counts).errors_above_chance(), z);
         }
-        let pairs = Metrics::compute(&predictions, &names(3)).most_confused(2);
-        let pair = |truth, predicted, count| ConfusedPair { truth, predicted, count };
+        // Three classes of 2, 1 and 1 samples, all right: p = q = 1/2, 1/4, 1/4, so pe = 3/8, the sum of p q (p + q) is
+        // 2 (1/8 + 1/64 + 1/64) = 5/16, and var0 = (3/8 + 9/64 - 5/16) / (4 * 25/64) = (13/64) / (100/64) = 0.13.
+        assert_close(
+            counted(3, &[(0, 0, 2), (1, 1, 1), (2, 2, 1)]).errors_above_chance(),
+            1.0 / 0.13f64.sqrt(),
+        );
+        // Classes that are never right and never expected to be.
+        assert_eq!(counted(4, &[(0, 2, 5), (1, 3, 5)]).errors_above_chance(), 0.0);
+        let metrics = counted(3, &[(0, 0, 2), (1, 0, 1), (2, 2, 1)]);
+        assert_close(metrics.chance(), 0.5 * 0.75 + 0.25 * 0.25);
+    }
+
+    #[test]
+    fn many_classes_take_the_memory_of_their_images() {
+        // The whole matrix would take 20 GB.
+        let classes = 50_000;
+        let metrics = counted(classes, &[(7, 7, 2), (49_999, 3, 1), (5, 49_999, 1)]);
+        assert_eq!((metrics.top1, metrics.confusion.cells().count()), (0.5, 3));
+        assert_eq!(metrics.confusion.count(49_999, 3), 1);
+        assert_eq!(metrics.most_confused(9).len(), 2);
+        let json = serde_json::to_value(&metrics).unwrap();
+        assert!(json.get("confusion").is_none());
+        let cells = serde_json::json!([[5, 49_999, 1], [7, 7, 2], [49_999, 3, 1]]);
+        assert_eq!(json["confusion_cells"], cells);
+        assert_eq!(serde_json::from_value::<Metrics>(json).unwrap(), metrics);
+    }
+
+    #[test]
+    fn confusions_are_ranked() {
+        let counts = [(0, 1, 1), (2, 0, 3), (1, 2, 1), (0, 0, 5)];
+        let pairs = counted(3, &counts).most_confused(2);
+        let pair = |truth, predicted, count| ConfusionCell { truth, predicted, count };
         assert_eq!(pairs, [pair(2, 0, 3), pair(0, 1, 1)]);
     }
 

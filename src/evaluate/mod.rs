@@ -5,6 +5,7 @@
 
 mod agreement;
 mod calibration;
+mod confusion;
 mod evaluation;
 mod metrics;
 mod predict;
@@ -14,8 +15,9 @@ mod table;
 mod views;
 
 pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_error, reliability};
+pub use confusion::{Confusion, ConfusionCell, WHOLE_MATRIX_CLASSES};
 pub use evaluation::{Evaluation, EvaluationSettings};
-pub use metrics::{ClassMetrics, ConfusedPair, Metrics};
+pub use metrics::{ClassMetrics, Metrics};
 pub use predict::{Predicted, predict};
 pub use predictions::{ConfidentMistake, Predictions};
 pub use selection::{Part, Selection};

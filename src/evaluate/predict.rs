@@ -7,10 +7,10 @@ use vitrine_models::VisionTransformer;
 
 use super::Predictions;
 
-/// The logits of every readable image of a loader, in its order.
+/// What a model says of every readable image of a loader, in its order.
 #[derive(Clone, Debug)]
 pub struct Predicted {
-    /// Logits and true classes.
+    /// What the logits say, and the true classes.
     pub predictions: Predictions,
     /// For each prediction, the index of its sample in the loader.
     pub indices: Vec<usize>,

@@ -8,6 +8,7 @@ use vitrine_datasets::Augmentation;
 use crate::bounds;
 use crate::files::read_text;
 
+mod file;
 mod freeze;
 mod metric;
 mod named;
@@ -15,6 +16,7 @@ mod optimizer;
 mod options;
 mod progressive;
 
+use file::RecipeFile;
 pub use freeze::Freeze;
 pub use metric::Metric;
 pub use named::NamedRecipe;
@@ -122,13 +124,14 @@ impl Default for Recipe {
 }
 
 impl Recipe {
-    /// Reads a recipe file.
+    /// Reads a recipe file: these keys, and next to them `purpose`, `source` and `expected`, texts that describe the recipe.
     ///
     /// # Errors
     /// When the file cannot be read or says what cannot be done; the message names the file and the key.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path).with_context(|| format!("--recipe {}", path.display()))?;
-        let recipe: Self = toml::from_str(&text).with_context(|| format!("--recipe {}", path.display()))?;
+        let file = RecipeFile::parse(&text).with_context(|| format!("--recipe {}", path.display()))?;
+        let recipe = file.recipe;
         recipe.validate().with_context(|| format!("--recipe {}", path.display()))?;
         Ok(recipe)
     }

@@ -1,8 +1,7 @@
 //! The recipes that `--recipe` names: files of this folder, built into the program.
 
-use serde::Deserialize;
-
 use super::Recipe;
+use super::file::RecipeFile;
 
 /// A recipe with a name.
 #[derive(Clone, Debug)]
@@ -15,6 +14,8 @@ pub struct NamedRecipe {
     pub source: String,
     /// The accuracy of a model trained with it, and on what, where it is published or measured.
     pub expected: Option<String>,
+    /// Its file, as `--recipe` reads it, too.
+    pub text: &'static str,
     /// The recipe, for color images whose mirror image has the same class; what suits other data is up to the
     /// [plan](crate::train::Plan).
     pub recipe: Recipe,
@@ -32,23 +33,14 @@ const FILES: [(&str, &str); 8] = [
     ("swin-small-data", include_str!("named/sl-vit.toml")),
 ];
 
-/// What one of the files holds.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    purpose: String,
-    source: String,
-    expected: Option<String>,
-    recipe: Recipe,
-}
-
 impl NamedRecipe {
     /// All of them, from the plainest to the most special.
     pub fn all() -> impl Iterator<Item = Self> {
         FILES.into_iter().map(|(name, text)| {
-            let File { purpose, source, expected, recipe } =
-                toml::from_str(text).expect("the program's own files are valid");
-            Self { name, purpose, source, expected, recipe }
+            let RecipeFile { purpose, source, expected, recipe } =
+                RecipeFile::parse(text).expect("the program's own files are valid");
+            let [purpose, source] = [purpose, source].map(Option::unwrap_or_default);
+            Self { name, purpose, source, expected, text, recipe }
         })
     }
 
@@ -92,7 +84,7 @@ mod tests {
     #[test]
     fn every_file_is_a_valid_recipe_and_every_file_is_listed() {
         for named in NamedRecipe::all() {
-            let NamedRecipe { name, purpose, source, expected, recipe } = &named;
+            let NamedRecipe { name, purpose, source, expected, recipe, .. } = &named;
             recipe.validate().unwrap();
             assert!(purpose.len() > 20 && source.len() > 10, "{name}: {purpose}; {source}");
             assert_eq!(&NamedRecipe::find(name).unwrap().recipe, recipe);

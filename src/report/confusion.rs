@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::classes::bar;
 use super::html::{escape, escape_short, section as html_section};
-use crate::evaluate::{ConfusedPair, Metrics, percent};
+use crate::evaluate::{ConfusionCell, Metrics, percent};
 
 /// Number of pairs listed next to the matrix.
 const LISTED_PAIRS: usize = 10;
@@ -130,8 +130,10 @@ fn matrix(metrics: &Metrics, layout: &Layout) -> String {
     let names: String = layout.names.map_or_else(String::new, |font| {
         classes().map(|(place, &class)| name(layout, place, &metrics.per_class[class].label, font)).collect()
     });
-    let pair =
-        |truth, predicted| ConfusedPair { truth, predicted, count: metrics.confusion[truth][predicted] };
+    let pair = |truth, predicted| {
+        let count = metrics.confusion.count(truth, predicted);
+        ConfusionCell { truth, predicted, count }
+    };
     let cells: String = classes()
         .flat_map(|(row, &truth)| {
             classes().map(move |(column, &predicted)| ([row, column], pair(truth, predicted)))
@@ -164,8 +166,8 @@ fn name(layout: &Layout, place: usize, label: &str, font: f64) -> String {
 }
 
 /// One cell with its color, its count where there is room, and its meaning on hovering.
-fn cell(metrics: &Metrics, layout: &Layout, [row, column]: [usize; 2], pair: ConfusedPair) -> String {
-    let ConfusedPair { truth, predicted, count } = pair;
+fn cell(metrics: &Metrics, layout: &Layout, [row, column]: [usize; 2], pair: ConfusionCell) -> String {
+    let ConfusionCell { truth, predicted, count } = pair;
     let (from, to) = (&metrics.per_class[truth], &metrics.per_class[predicted]);
     let share = count as f64 / from.support.max(1) as f64;
     let opacity = opacity(share);
@@ -226,7 +228,7 @@ fn pairs(metrics: &Metrics) -> String {
     if pairs.is_empty() {
         return "<p>None: no class was mistaken for another.</p>\n".to_owned();
     }
-    let row = |pair: &ConfusedPair| {
+    let row = |pair: &ConfusionCell| {
         let (from, to) = (&metrics.per_class[pair.truth], &metrics.per_class[pair.predicted]);
         let share = pair.count as f64 / from.support.max(1) as f64;
         format!(

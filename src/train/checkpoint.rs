@@ -1,11 +1,12 @@
 //! What resuming needs, written so that a crash at any moment leaves the previous state or the new one.
 //!
 //! `last/` holds one folder per saved state and the file `current`, which names the valid one and is replaced by
-//! renaming. No folder is ever written twice, and none is removed before `current` names another.
+//! renaming. No folder is ever written twice, and none is removed before `current` names another. What has another name than
+//! this program gives is not of its making, such as a user's copy of a state, and stays.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,8 @@ pub(super) const FOLDER: &str = "last";
 const CURRENT: &str = "current";
 const CHECKSUMS: &str = "checksums.toml";
 const PROGRESS: &str = "progress.toml";
+/// The ending of a model that lies next to the state of its name until it is the run's.
+const STAGED: &str = ".safetensors";
 
 /// Where a run stands, apart from its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -177,18 +180,14 @@ pub fn save(run: &Path, state: &State, kept: Option<&Kept>) -> Result<()> {
     sync_folder(&root)?;
     write_atomically(&root.join(CURRENT), name.as_bytes())?;
     move_model(run, &name)?;
-    for entry in fs::read_dir(&root)?.flatten() {
-        if entry.path().is_dir() && entry.file_name() != name.as_str() {
-            // What stays behind here is only space: `current` no longer names it.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
+    // What stays behind here is only space: `current` no longer names it.
+    let _ = remove_states(&root, Some(&name));
     Ok(())
 }
 
 /// Where the model that is kept with a state waits until the state is the valid one.
 fn staged(root: &Path, name: &str) -> PathBuf {
-    root.join(format!("{name}.safetensors"))
+    root.join(format!("{name}{STAGED}"))
 }
 
 /// Moves the model that was kept with the valid state `name`, if it is not in its place yet.
@@ -199,6 +198,39 @@ fn move_model(run: &Path, name: &str) -> Result<()> {
         moved => moved.and_then(|()| sync_folder(run)),
     }
     .with_context(|| format!("{}: cannot be written", to.display()))
+}
+
+/// Removes the states in `root` except one, and the staged models of the states removed; what this program did not name stays.
+///
+/// # Errors
+/// When the folder cannot be read or something cannot be removed; the rest is removed all the same.
+pub(super) fn remove_states(root: &Path, kept: Option<&str>) -> io::Result<()> {
+    let mut result = Ok(());
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let state = name.strip_suffix(STAGED).unwrap_or(name);
+        if !is_state(state) || kept == Some(state) {
+            continue;
+        }
+        // A folder has no ending, and a file has one: others are something else.
+        let removed = match (entry.file_type()?.is_dir(), state == name) {
+            (true, true) => fs::remove_dir_all(entry.path()),
+            (false, false) => fs::remove_file(entry.path()),
+            (true, false) | (false, true) => Ok(()),
+        };
+        result = result.and(removed);
+    }
+    result
+}
+
+/// Whether a state is called so: three numbers, the first two of at least nine and six digits.
+fn is_state(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('-').collect();
+    let is_number =
+        |part: &str, digits: usize| part.len() >= digits && part.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(parts[..], [updates, epoch, number] if is_number(updates, 9) && is_number(epoch, 6) && is_number(number, 1))
 }
 
 /// Makes a folder that is not there yet, so that neither the valid state nor what a crash left behind is written to.
@@ -377,6 +409,33 @@ mod tests {
         let (second, folder) = new_folder(root.path(), &progress).unwrap();
         assert_ne!(first, second);
         assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn old_states_go_and_what_the_program_did_not_name_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let progress = |updates| Progress { updates, epoch: 1, ..Progress::default() };
+        let (old, _) = new_folder(root.path(), &progress(7)).unwrap();
+        let (new, _) = new_folder(root.path(), &progress(1_234_567_890)).unwrap();
+        let copies =
+            ["000000007-000001-0 copy", "backup", "000-0", "000000007-000001-x", "000000007-000001-0-0"];
+        for copy in copies {
+            fs::create_dir(root.path().join(copy)).unwrap();
+        }
+        let others =
+            ["current", "lock", "notes.safetensors", "000000009-000001-0", &format!("{new}.safetensors")];
+        for file in others.into_iter().chain(["000000007-000001-0.safetensors"]) {
+            fs::write(root.path().join(file), "").unwrap();
+        }
+        remove_states(root.path(), Some(&new)).unwrap();
+        for stays in copies.into_iter().chain(others).chain([new.as_str()]) {
+            assert!(root.path().join(stays).exists(), "{stays}");
+        }
+        for gone in [&old, "000000007-000001-0.safetensors"] {
+            assert!(!root.path().join(gone).exists(), "{gone}");
+        }
+        remove_states(root.path(), None).unwrap();
+        assert!(!root.path().join(&new).exists() && root.path().join("backup").is_dir());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn is_unsaved_run(run: &Path) -> bool {
         && fs::read_dir(run).is_ok_and(|mut entries| entries.all(is_ours))
 }
 
-/// Empties the folder of a run of which nothing was saved, but for its lock, which the caller has.
+/// Takes away what the program made of a run of which nothing was saved, but for its lock, which the caller has.
 ///
 /// # Errors
 /// When something cannot be removed.
@@ -54,13 +54,17 @@ pub(super) fn remove_begun(run: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    for entry in fs::read_dir(run.join(FOLDER))? {
-        let path = entry?.path();
-        if path.is_dir() {
-            fs::remove_dir_all(path)?;
-        }
-    }
-    Ok(())
+    checkpoint::remove_states(&run.join(FOLDER), None)
+}
+
+/// Takes away the lock and the folders of a run of which nothing else is left. A folder that holds other files stays.
+///
+/// # Errors
+/// When something cannot be removed.
+pub(super) fn remove_folders(run: &Path) -> io::Result<()> {
+    fs::remove_file(run.join(FOLDER).join(LOCK))?;
+    fs::remove_dir(run.join(FOLDER))?;
+    fs::remove_dir(run)
 }
 
 #[cfg(test)]
@@ -72,7 +76,7 @@ mod tests {
     /// A run folder with these files.
     fn run(names: &[&str]) -> tempfile::TempDir {
         let run = tempfile::tempdir().unwrap();
-        fs::create_dir_all(run.path().join("last/000-0")).unwrap();
+        fs::create_dir_all(run.path().join("last/000000003-000001-0")).unwrap();
         for name in names {
             fs::write(run.path().join(name), "").unwrap();
         }
@@ -109,5 +113,18 @@ mod tests {
         };
         assert_eq!(names(run.path()), [".tmpfile", "last", "notes.txt"]);
         assert_eq!(names(&run.path().join("last")), ["lock"]);
+    }
+
+    #[test]
+    fn folders_go_unless_they_hold_what_is_not_ours() {
+        let begun = run(&["last/lock", "config.toml"]);
+        remove_begun(begun.path()).unwrap();
+        remove_folders(begun.path()).unwrap();
+        assert!(!begun.path().exists());
+        let copied = run(&["last/lock", "config.toml"]);
+        fs::create_dir(copied.path().join("last/my copy")).unwrap();
+        remove_begun(copied.path()).unwrap();
+        assert!(remove_folders(copied.path()).is_err());
+        assert!(copied.path().join("last/my copy").is_dir());
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{
-    ContentKey, Dataset, DecodeLimits, Inventory, ListedImage, Sample, Split, ValidationOrigin,
+    ContentKey, Dataset, DecodeLimits, Fold, Inventory, ListedImage, Sample, Split, ValidationOrigin,
 };
 
 use super::duplicates;
@@ -17,6 +17,7 @@ use super::run_folder::RunFolder;
 use crate::files::write_atomically;
 use crate::names::first_few;
 use crate::trained_on::TrainedOn;
+use crate::usage::{UsageError, usage};
 
 /// The images of a run, and what its models will say of them.
 #[derive(Clone, Debug)]
@@ -65,12 +66,12 @@ impl RunData {
         let mut images = Inventory::of(dataset, limits);
         let splits = images.fingerprints();
         let lacking = match fold {
-            Some(fold) => images.hold_out_fold(fold, seed),
+            Some(fold) => hold_out_fold(&mut images, data, (fold, seed), earlier)?,
             None => images.hold_out(fraction, seed).map(|()| Vec::new())?,
         };
         if images.of_split(Split::Val).next().is_none() {
             bail!(
-                "{data}: has one image per class, so none can be kept for validation: add images or a val split"
+                "{data}: has one different image per class, so none can be kept for validation: add images or a val split"
             );
         }
         let trained_on = TrainedOn::new(splits, &images.keys(Split::Train), earlier);
@@ -166,6 +167,25 @@ impl Purpose {
             Self::Repeat => "start a new run without --config".to_owned(),
         }
     }
+}
+
+/// Makes a fold the validation split; the classes of which some folds have no image. What keeps another fold of the same images
+/// from being validation is an error, too: it would end a series of runs in the middle.
+fn hold_out_fold(
+    images: &mut Inventory,
+    data: &str,
+    (fold, seed): (Fold, u64),
+    earlier: Option<&TrainedOn>,
+) -> Result<Vec<String>> {
+    let known = earlier.and_then(|earlier| images.known_fold(fold.of, seed, &earlier.keys));
+    if let Some(number) = known {
+        usage!(
+            "--folds {}: every image of fold {number} of {data} is one that the weights of --pretrained were trained on; start from \
+             others",
+            fold.of
+        );
+    }
+    images.hold_out_fold(fold, seed).map_err(|error| UsageError::new(error.to_string()).into())
 }
 
 /// What is said of classes with fewer different images than there are folds.

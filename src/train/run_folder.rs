@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use vitrine_datasets::Split;
 use vitrine_models::VisionTransformer;
 
-use super::checkpoint::{self, AskedLength, FOLDER};
+use super::checkpoint::{self, AskedLength};
 use super::file_names::{CONFIG, METRICS, REPORT, RESULTS};
 use super::fixed::fixed;
 use super::history::EpochRow;
-use super::leftovers::{is_unsaved_run, remove_begun, remove_temporary};
+use super::leftovers::{is_unsaved_run, remove_begun, remove_folders, remove_temporary};
 use super::lock::RunLock;
 use super::place::{first_free, outside};
 use super::run_config::RunConfig;
@@ -96,9 +96,7 @@ impl RunFolder {
     pub fn discard_unsaved(&self) {
         if !checkpoint::is_saved(&self.path) {
             // What cannot be removed stays, and is taken over by the next run that begins here.
-            if remove_begun(&self.path).is_ok() {
-                let _ = fs::remove_dir_all(self.path.join(FOLDER)).and_then(|()| fs::remove_dir(&self.path));
-            }
+            let _ = remove_begun(&self.path).and_then(|()| remove_folders(&self.path));
         }
     }
 

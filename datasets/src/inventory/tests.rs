@@ -191,7 +191,7 @@ fn every_image_is_held_out_by_one_fold() {
     let mut held_out = Vec::new();
     for number in 1..=3 {
         let mut inventory = inventory([&rows, &[], &[(0, 900)]]);
-        assert!(inventory.hold_out_fold(Fold { number, of: 3 }, 7).is_empty());
+        assert!(inventory.hold_out_fold(Fold { number, of: 3 }, 7).unwrap().is_empty());
         let val = seeds(&inventory, Split::Val);
         assert_eq!(seeds(&inventory, Split::Train).len() + val.len(), 50);
         assert!((3..=4).contains(&val.iter().filter(|&&seed| seed >= 40).count()), "{val:?}");
@@ -204,5 +204,46 @@ fn every_image_is_held_out_by_one_fold() {
 #[test]
 fn classes_that_some_folds_lack_are_named() {
     let mut inventory = inventory([&[(0, 1), (0, 2), (1, 3), (1, 4), (1, 5)], &[], &[]]);
-    assert_eq!(inventory.hold_out_fold(Fold { number: 1, of: 3 }, 0), ["a"]);
+    assert_eq!(inventory.hold_out_fold(Fold { number: 1, of: 3 }, 0).unwrap(), ["a"]);
+}
+
+#[test]
+fn more_folds_than_images_to_hold_out_are_refused_whichever_fold_it_is() {
+    // The only image of a class is always trained on: three can be held out.
+    let rows = [(0, 1), (0, 2), (0, 3), (0, 3), (1, 9)];
+    for number in 1..=4 {
+        let error = inventory([&rows, &[], &[]]).hold_out_fold(Fold { number, of: 4 }, 0).unwrap_err();
+        let message = error.to_string();
+        for part in ["--folds 4", "drawn has only 3", "'b' 1, 'a' 3", "--folds 3 at most"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+    let mut held_out = Vec::new();
+    for number in 1..=3 {
+        let mut inventory = inventory([&rows, &[], &[]]);
+        assert_eq!(inventory.hold_out_fold(Fold { number, of: 3 }, 0).unwrap(), ["b"]);
+        held_out.extend(seeds(&inventory, Split::Val));
+    }
+    held_out.sort_unstable();
+    assert_eq!(held_out, [1, 2, 3, 3]);
+    // Where nothing can be held out, that is for the caller to say.
+    let mut single = inventory([&[(0, 1), (1, 2)], &[], &[]]);
+    assert!(single.hold_out_fold(Fold { number: 1, of: 2 }, 0).is_ok());
+    assert!(seeds(&single, Split::Val).is_empty());
+}
+
+#[test]
+fn a_fold_that_is_known_as_a_whole_is_found() {
+    let rows: Vec<(usize, u64)> = (0..9).map(|seed| (usize::from(seed >= 4), seed)).collect();
+    let of_fold = |number| {
+        let mut inventory = inventory([&rows, &[], &[]]);
+        inventory.hold_out_fold(Fold { number, of: 3 }, 5).unwrap();
+        inventory.keys(Split::Val)
+    };
+    let inventory = inventory([&rows, &[], &[]]);
+    for number in 1..=3 {
+        assert_eq!(inventory.known_fold(3, 5, &of_fold(number)), Some(number));
+    }
+    assert_eq!(inventory.known_fold(3, 5, &KeySet::default()), None);
+    assert_eq!(inventory.known_fold(2, 5, &of_fold(1)), None);
 }

@@ -1,0 +1,143 @@
+//! How often each class was taken for each class: the cells that are not zero, of which there are no more than images.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Up to this many classes, the whole matrix is written; beyond that, its cells that are not zero. A million numbers are
+/// the most that a reader can be expected to load without a thought; 21,841 classes would make 477 million.
+pub const WHOLE_MATRIX_CLASSES: usize = 1000;
+
+/// How often each class was taken for each class.
+///
+/// In JSON it is the key `confusion`, the whole matrix (rows true, columns predicted), or with more than
+/// [`WHOLE_MATRIX_CLASSES`] classes the key `confusion_cells`, a list of `[true, predicted, count]` in this order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Confusion {
+    /// Counts above zero, by true and predicted class.
+    counts: BTreeMap<(usize, usize), usize>,
+    /// The number of classes, where the whole matrix is written.
+    whole: Option<usize>,
+}
+
+/// A true class, the class that was chosen, and how often that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfusionCell {
+    /// The true class.
+    pub truth: usize,
+    /// The class chosen.
+    pub predicted: usize,
+    /// How often that happened.
+    pub count: usize,
+}
+
+/// The form in JSON.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    confusion: Option<Vec<Vec<usize>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    confusion_cells: Option<Vec<[usize; 3]>>,
+}
+
+impl Confusion {
+    /// Of a model with so many classes, without a prediction.
+    pub(super) fn new(classes: usize) -> Self {
+        Self { counts: BTreeMap::new(), whole: (classes <= WHOLE_MATRIX_CLASSES).then_some(classes) }
+    }
+
+    /// Counts a prediction.
+    pub(super) fn add(&mut self, truth: usize, predicted: usize) {
+        *self.counts.entry((truth, predicted)).or_default() += 1;
+    }
+
+    /// How often `predicted` was chosen for images of the class `truth`.
+    pub fn count(&self, truth: usize, predicted: usize) -> usize {
+        self.counts.get(&(truth, predicted)).copied().unwrap_or(0)
+    }
+
+    /// The cells that are not zero, row by row.
+    pub fn cells(&self) -> impl Iterator<Item = ConfusionCell> {
+        self.counts.iter().map(|(&(truth, predicted), &count)| ConfusionCell { truth, predicted, count })
+    }
+}
+
+impl TryFrom<Written> for Confusion {
+    type Error = &'static str;
+
+    /// # Errors
+    /// For a matrix that is not square, which has never been written.
+    fn try_from(Written { confusion, confusion_cells }: Written) -> Result<Self, Self::Error> {
+        let matrix = confusion.unwrap_or_default();
+        if matrix.iter().any(|row| row.len() != matrix.len()) {
+            return Err("`confusion` is not a square matrix");
+        }
+        let whole = Some(matrix.len()).filter(|_| confusion_cells.is_none());
+        let of_matrix = matrix.into_iter().enumerate().flat_map(|(truth, row)| {
+            row.into_iter().enumerate().map(move |(predicted, count)| [truth, predicted, count])
+        });
+        let cells = of_matrix.chain(confusion_cells.into_iter().flatten()).filter(|[.., count]| *count > 0);
+        Ok(Self {
+            counts: cells.map(|[truth, predicted, count]| ((truth, predicted), count)).collect(),
+            whole: whole.filter(|classes| *classes <= WHOLE_MATRIX_CLASSES),
+        })
+    }
+}
+
+impl From<Confusion> for Written {
+    fn from(confusion: Confusion) -> Self {
+        let cells = confusion.cells();
+        let Some(classes) = confusion.whole else {
+            let cells = cells.map(|cell| [cell.truth, cell.predicted, cell.count]);
+            return Self { confusion: None, confusion_cells: Some(cells.collect()) };
+        };
+        let mut matrix = vec![vec![0; classes]; classes];
+        for ConfusionCell { truth, predicted, count } in cells {
+            matrix[truth][predicted] = count;
+        }
+        Self { confusion: Some(matrix), confusion_cells: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(classes: usize, pairs: &[(usize, usize)]) -> Confusion {
+        let mut confusion = Confusion::new(classes);
+        pairs.iter().for_each(|&(truth, predicted)| confusion.add(truth, predicted));
+        confusion
+    }
+
+    #[test]
+    fn few_classes_are_written_as_a_matrix_and_many_as_cells() {
+        let pairs = [(2, 0), (0, 0), (2, 0), (1, 2)];
+        let few = of(3, &pairs);
+        let written = serde_json::to_value(&few).unwrap();
+        assert_eq!(written, json!({ "confusion": [[1, 0, 0], [0, 0, 1], [2, 0, 0]] }));
+        assert_eq!(serde_json::from_value::<Confusion>(written).unwrap(), few);
+        let many = of(WHOLE_MATRIX_CLASSES + 1, &pairs);
+        let written = serde_json::to_value(&many).unwrap();
+        assert_eq!(written, json!({ "confusion_cells": [[0, 0, 1], [1, 2, 1], [2, 0, 2]] }));
+        assert_eq!(serde_json::from_value::<Confusion>(written).unwrap(), many);
+        let last = serde_json::to_value(of(WHOLE_MATRIX_CLASSES, &pairs)).unwrap();
+        assert_eq!(last["confusion"].as_array().unwrap().len(), WHOLE_MATRIX_CLASSES);
+    }
+
+    #[test]
+    fn a_large_matrix_of_an_earlier_version_is_read() {
+        let classes = WHOLE_MATRIX_CLASSES + 1;
+        let mut rows = vec![vec![0; classes]; classes];
+        rows[4][9] = 7;
+        let read: Confusion = serde_json::from_value(json!({ "confusion": rows })).unwrap();
+        assert_eq!((read.count(4, 9), read.count(9, 4), read.cells().count()), (7, 0, 1));
+        assert!(serde_json::to_value(&read).unwrap().get("confusion_cells").is_some());
+        let error = serde_json::from_value::<Confusion>(json!({ "confusion": [[1, 2], [3]] })).unwrap_err();
+        assert!(error.to_string().contains("square"), "{error}");
+    }
+}

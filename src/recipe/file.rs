@@ -1,0 +1,89 @@
+//! The file of a recipe, the program's or a user's: its keys, and next to them what the recipe is.
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::Error;
+
+use super::Recipe;
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RecipeFile {
+    /// What the recipe does, and for what.
+    pub(super) purpose: Option<String>,
+    /// Where it is from.
+    pub(super) source: Option<String>,
+    /// The accuracy of a model trained with it, and on what.
+    pub(super) expected: Option<String>,
+    /// The recipe.
+    pub(super) recipe: Recipe,
+}
+
+/// The keys that describe a recipe and change nothing.
+#[derive(Deserialize)]
+struct Description {
+    purpose: Option<Spanned<String>>,
+    source: Option<Spanned<String>>,
+    expected: Option<Spanned<String>>,
+}
+
+impl RecipeFile {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// When it is not TOML, or has a key or a value that no recipe has; the message shows the line.
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+        let Description { purpose, source, expected } = toml::from_str(text)?;
+        let mut keys = text.to_owned();
+        for value in [&purpose, &source, &expected].into_iter().flatten() {
+            // A key is alone in its line. Blanks in place of it leave the numbers of the lines as they are.
+            let start = text[..value.span().start].rfind('\n').map_or(0, |newline| newline + 1);
+            let place = start..value.span().end;
+            let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };
+            keys.replace_range(place.clone(), &text[place].bytes().map(blank).collect::<String>());
+        }
+        let words = |value: Option<Spanned<String>>| value.map(Spanned::into_inner);
+        Ok(Self {
+            purpose: words(purpose),
+            source: words(source),
+            expected: words(expected),
+            recipe: toml::from_str(&keys)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_describes_a_recipe_may_be_anywhere_among_its_keys_or_nowhere() {
+        let expected = Recipe { epochs: Some(7), warmup: 0.25, ..Recipe::default() };
+        for text in [
+            "epochs = 7\nwarmup = 0.25\n",
+            "purpose = \"é\"\nepochs = 7\nexpected = 'x' # measured\nwarmup = 0.25\nsource = \"\"\"one\ntwo\"\"\"",
+            "\u{feff}\"source\" = \"a = 'b'\"\n\nepochs = 7\nwarmup = 0.25",
+        ] {
+            assert_eq!(RecipeFile::parse(text).unwrap().recipe, expected, "{text}");
+        }
+        let file = RecipeFile::parse("purpose = \"p\"\nsource = \"s\"\n").unwrap();
+        assert_eq!((file.purpose, file.source, file.expected), (Some("p".into()), Some("s".into()), None));
+        assert_eq!(file.recipe, Recipe::default());
+    }
+
+    #[test]
+    fn an_error_shows_the_line_of_the_file() {
+        for (text, part) in [
+            ("purpose = \"\"\"a\nb\"\"\"\nepoch = 3", "unknown field `epoch`"),
+            ("source = \"s\"\n\npurpose = 3", "invalid type"),
+            ("source = \"s\"\n\nwarmup = \"long\"", "invalid type"),
+        ] {
+            let error = RecipeFile::parse(text).unwrap_err().to_string();
+            assert!(error.contains("line 3") && error.contains(part), "{error}");
+        }
+        // They describe the recipe, and no part of it.
+        assert!(RecipeFile::parse("[augmentation]\npurpose = \"p\"").is_err());
+    }
+}
