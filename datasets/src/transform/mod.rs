@@ -14,6 +14,7 @@ mod validate;
 
 pub use augment::{Augmentation, Crop, MixMode};
 pub use auto_augment::AutoAugment;
-pub use preprocess::{CropRounding, Interpolation, InvalidPreprocessing, Preprocessing, ResizeRule};
+pub use preprocess::{CropRounding, InvalidPreprocessing, Preprocessing, ResizeRule};
 pub use rand_augment::RandAugment;
+pub use resize::Interpolation;
 pub use validate::InvalidAugmentation;

@@ -1,10 +1,9 @@
 //! The one way from an image to numbers, shared by training, evaluation and classification.
 
-use fast_image_resize::FilterType;
 use serde::{Deserialize, Serialize};
 
 use super::color::luma;
-use super::resize::Side;
+use super::resize::{Interpolation, Side};
 use crate::Image;
 
 /// Pixels; an image of more would not fit the memory of most machines.
@@ -88,18 +87,6 @@ impl ResizeRule {
             Self::SquashCrop { .. } | Self::ShorterSide { .. } => true,
         }
     }
-}
-
-/// An antialiased scaling filter, as PIL has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Interpolation {
-    /// Triangle.
-    Bilinear,
-    /// Catmull-Rom, a = -0.5.
-    Bicubic,
-    /// Three lobes.
-    Lanczos,
 }
 
 /// What is wrong with a [`Preprocessing`].
@@ -293,25 +280,6 @@ fn within(size: [u32; 2], target: [u32; 2]) -> [u32; 2] {
     let ratio = (height / f64::from(target[0])).max(width / f64::from(target[1]));
     let [rows, columns] = [height, width].map(|side| (side / ratio).round_ties_even() as u32);
     [rows.clamp(1, target[0]), columns.clamp(1, target[1])]
-}
-
-impl Interpolation {
-    pub(super) fn filter(self) -> FilterType {
-        match self {
-            Self::Bilinear => FilterType::Bilinear,
-            Self::Bicubic => FilterType::CatmullRom,
-            Self::Lanczos => FilterType::Lanczos3,
-        }
-    }
-
-    /// How many pixels the filter reaches to each side, where an image is not scaled down.
-    pub(super) fn support(self) -> f64 {
-        match self {
-            Self::Bilinear => 1.0,
-            Self::Bicubic => 2.0,
-            Self::Lanczos => 3.0,
-        }
-    }
 }
 
 impl Image {

@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x3};
-use fast_image_resize::{PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+use serde::{Deserialize, Serialize};
 
-use super::Interpolation;
 use crate::Image;
 
 /// A side that is scaled to more than so many times what is kept of it is not scaled as a whole. A smaller one is: the
-/// precision of the filter's weights depends on those at the edges, so that leaving these out may change a value by 1 of
-/// 255.
+/// precision of the filter's weights depends on those at the edges, so that leaving these out may change a value by a level
+/// or two of 255.
 const MOST_CROPPED: u64 = 4;
 /// Rows are scaled first unless the image in between has so many times the pixels of what it is made of, and of what is
 /// made of it: then it is tall and thin, and becomes much wider and much lower.
@@ -25,6 +25,37 @@ const MOST_GROWTH: u64 = 4;
 thread_local! {
     /// Keeps its buffers between images.
     static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
+}
+
+/// An antialiased scaling filter, as PIL has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interpolation {
+    /// Triangle.
+    Bilinear,
+    /// Catmull-Rom, a = -0.5.
+    Bicubic,
+    /// Three lobes.
+    Lanczos,
+}
+
+impl Interpolation {
+    fn filter(self) -> FilterType {
+        match self {
+            Self::Bilinear => FilterType::Bilinear,
+            Self::Bicubic => FilterType::CatmullRom,
+            Self::Lanczos => FilterType::Lanczos3,
+        }
+    }
+
+    /// How many pixels the filter reaches to each side, where an image is not scaled down.
+    fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
+        }
+    }
 }
 
 /// What becomes of an image along one of its sides.
