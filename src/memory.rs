@@ -128,6 +128,17 @@ mod tests {
         assert!(available > 64 << 20, "{available}");
     }
 
+    #[test]
+    fn as_many_images_are_measured_at_once_as_the_memory_holds() {
+        let device = crate::device::select(Some("cpu")).expect("a CPU").0;
+        let model = preset::find("vit_pico_patch4_32").expect("a preset");
+        assert_eq!([1, 64].map(|wanted| images_at_once(&model, wanted, &device)), [1, 64]);
+        let fitting = images_at_once(&model, 1 << 40, &device);
+        assert!((2..1 << 40).contains(&fitting), "{fitting}");
+        assert!(suffices(&model, Work::Inference(fitting / 2), &device));
+        assert!(!suffices(&model, Work::Inference(fitting * 4), &device));
+    }
+
     /// Megabytes that `vitrine bench --model NAME --batch-size N --steps 1 --threads 2` reported as its peak.
     #[test]
     fn estimates_are_near_what_was_measured() {

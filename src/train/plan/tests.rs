@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::recipe::NamedRecipe;
+use crate::recipe::{NamedRecipe, RecipeArgs};
 use crate::usage::UsageError;
 use vitrine_datasets::{
     AspectRatios, Extent, ImageSource, ResizeRule, Sample, SizeRange, SourceKind, ValidationOrigin,
@@ -209,6 +209,57 @@ fn a_run_begins_with_what_is_easy_where_the_model_and_its_length_allow() {
     // Windows belong to one size: augmentation alone is light at first, where there is more to leave out.
     assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "long", 60), Some(32));
     assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "short", 60), None);
+}
+
+#[test]
+fn a_run_of_too_little_time_has_no_first_phase() {
+    let images = case(SourceKind::Folder, [32, 32], false, 45_000);
+    let overrides = Overrides {
+        length: LengthArgs { epochs: None, time: Some(Duration::from_secs(60)) },
+        ..Overrides::default()
+    };
+    let first_phase = |seconds| {
+        let budget = Some(Budget { seconds, multiply_adds_per_second: 5e10 });
+        let plan = Plan::new(&overrides, &Evidence { budget, ..evidence(&images) }).unwrap();
+        plan.recipe.progressive_learning
+    };
+    assert_eq!(first_phase(2.0), None);
+    // Its images cost three quarters squared: no more than half of all updates are on them, though they are quicker.
+    let first = first_phase(600.0).unwrap();
+    let [small, large] = [first.until / (0.75 * 0.75), 1.0 - first.until];
+    assert!(small <= large, "{small} {large}");
+}
+
+#[test]
+fn flips_of_images_of_which_nothing_is_known_are_judged_unless_the_user_decides() {
+    let planned = |source, is_gray, flips, no_flips| {
+        let options = RecipeArgs { flips, no_flips, ..RecipeArgs::default() };
+        let plan =
+            plan(&case(source, [32, 32], is_gray, 4000), &Overrides { options, ..Overrides::default() })
+                .unwrap();
+        let said = plan.reasons.iter().filter(|reason| reason.contains("flips")).count();
+        (plan.recipe.augmentation.horizontal_flip > 0.0, plan.recipe.judge_flips, said)
+    };
+    assert_eq!(planned(SourceKind::Folder, false, false, false), (true, true, 1));
+    assert_eq!(planned(SourceKind::Cifar, false, false, false), (true, false, 1));
+    assert_eq!(planned(SourceKind::Idx, true, false, false), (false, false, 1), "digits");
+    for source in [SourceKind::Folder, SourceKind::Cifar, SourceKind::Idx] {
+        assert_eq!(planned(source, source == SourceKind::Idx, true, false), (true, false, 0));
+        assert_eq!(planned(source, source == SourceKind::Idx, false, true), (false, false, 0));
+    }
+}
+
+#[test]
+fn what_is_measured_is_what_will_run() {
+    let images = case(SourceKind::Folder, [32, 32], false, 4000);
+    let options = RecipeArgs { batch_size: Some(2), gradient_checkpointing: true, ..RecipeArgs::default() };
+    let overrides = Overrides { model: Some("vit_lite_7_4".to_owned()), options, ..Overrides::default() };
+    let evidence = evidence(&images);
+    let model = architecture::to_measure(&overrides, &evidence).unwrap();
+    assert_eq!((model.num_classes, model.depth.sum()), (3, 7));
+    let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
+    assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
+    assert_eq!(recipe.optimizer, Optimizer::Muon, "that of the recipe that will be chosen");
 }
 
 #[test]
