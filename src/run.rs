@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, Split, probe, survey};
+use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, Split, survey};
 use vitrine_models::weights::NamedTensor;
 
 use crate::device::FoundDevice;
@@ -179,7 +179,7 @@ impl Run {
         let PlannedRun { config, data, start, reasons, begun } = planned;
         let dataset = data.dataset();
         memory::check(&config.model, Work::Training(&config.recipe, dataset.train.len()), device)?;
-        let bad_files = judge_files(&dataset, &config)?;
+        let bad_files = judge_files(&data, &dataset, &config)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         announce(&dataset, &reasons, &config, &folder);
@@ -267,13 +267,12 @@ fn announce(dataset: &Dataset, reasons: &[String], config: &RunConfig, folder: &
     note!("run folder: {}", folder.path().display());
 }
 
-/// Looks at every file before anything is made of them, and refuses a data set of which too much cannot be read.
-fn judge_files(dataset: &Dataset, config: &RunConfig) -> Result<BadFiles> {
+/// Refuses a data set of which too much cannot be read, before anything is made of it.
+fn judge_files(data: &RunData, dataset: &Dataset, config: &RunConfig) -> Result<BadFiles> {
     let mut bad_files = BadFiles::default();
     for split in Split::ALL {
-        let samples = dataset.split(split);
-        let mut bad = probe(samples, &config.limits());
-        let mut total = samples.len();
+        let mut bad = data.bad(split);
+        let mut total = dataset.split(split).len();
         if split == Split::Train {
             // What could not even be listed belongs to no split that is known.
             bad.extend(dataset.left_out.unreadable.iter().cloned());

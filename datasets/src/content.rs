@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_128::Hasher;
 
-use crate::{DecodeLimits, ImageSource, Sample, open_regular};
+use crate::decode::probe_bytes;
+use crate::{BadFile, DecodeLimits, ImageSource, Sample, open_regular};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 16;
@@ -50,9 +51,25 @@ impl ContentKey {
         })
     }
 
-    /// The keys of some images in their order, made on all threads.
-    pub fn of_all(samples: &[Sample], limits: &DecodeLimits) -> Vec<Self> {
-        samples.par_iter().with_min_len(16).map(|sample| Self::of(&sample.source, limits)).collect()
+    /// The keys of some images in their order, each with what keeps its image from being read, as far as
+    /// [`ImageSource::probe`] can tell: every file is read once for both, on all threads.
+    pub(crate) fn of_all(samples: &[Sample], limits: &DecodeLimits) -> Vec<(Self, Option<BadFile>)> {
+        samples.par_iter().with_min_len(16).map(|sample| Self::examined(&sample.source, limits)).collect()
+    }
+
+    fn examined(source: &ImageSource, limits: &DecodeLimits) -> (Self, Option<BadFile>) {
+        if let ImageSource::Raw { .. } | ImageSource::Drawn { .. } = source {
+            return (Self::of(source, limits), None);
+        }
+        let mut key = None;
+        let probed = source.with_bytes(limits, |name, bytes| {
+            key = Some(Self(hash([bytes])));
+            probe_bytes(name, bytes, limits)
+        });
+        (
+            key.unwrap_or_else(|| Self::of(source, limits)),
+            probed.err().map(|error| source.as_bad_file(&error)),
+        )
     }
 
     /// A number in `0..1` that the content and `seed` alone decide. The splits of existing runs depend on it: it

@@ -8,8 +8,8 @@ use crate::content::hash;
 use crate::folds::{different_images, folds};
 use crate::held_out::held_out;
 use crate::{
-    ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Fold, KeySet, LeftOut, Sample, Split,
-    ValidationOrigin,
+    BadFile, ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Fold, KeySet, LeftOut, Sample,
+    Split, ValidationOrigin,
 };
 
 #[cfg(test)]
@@ -24,6 +24,8 @@ pub struct ListedImage {
     pub key: ContentKey,
     /// Where it belongs; nothing for one that was left out of every split.
     pub split: Option<Split>,
+    /// What keeps it from being read, as far as its first bytes tell.
+    pub bad: Option<BadFile>,
 }
 
 /// What a split held: enough to see later that it changed.
@@ -49,16 +51,17 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Reads every image once for its key, on all threads, within the limits that it will be decoded with.
+    /// Reads every image once, for its key and to see whether it is one, on all threads, within the limits that it will be decoded with.
     pub fn of(dataset: Dataset, limits: &DecodeLimits) -> Self {
         let Dataset { info, train, val, test, left_out, warnings } = dataset;
         let splits = [(Split::Train, train), (Split::Val, val), (Split::Test, test)];
         let listed = |(split, samples): (Split, Vec<Sample>)| {
             let keys = ContentKey::of_all(&samples, limits);
-            samples.into_iter().zip(keys).map(move |(sample, key)| ListedImage {
+            samples.into_iter().zip(keys).map(move |(sample, (key, bad))| ListedImage {
                 sample,
                 key,
                 split: Some(split),
+                bad,
             })
         };
         let images = splits.into_iter().flat_map(listed).collect();

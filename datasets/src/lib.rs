@@ -60,7 +60,7 @@ pub use pixels::Image;
 pub use sample::{ImageSource, Sample};
 pub use sampler::{balanced_order, epoch_order};
 pub use split::{Split, UnknownSplit};
-pub use survey::{AspectRatios, Extent, SizeRange, Survey, probe, survey};
+pub use survey::{AspectRatios, Extent, SizeRange, Survey, survey};
 pub use transform::{
     Augmentation, AutoAugment, Crop, CropRounding, Interpolation, InvalidAugmentation, InvalidPreprocessing,
     MixMode, Preprocessing, RandAugment, ResizeRule,

@@ -148,7 +148,7 @@ impl ImageSource {
     }
 
     /// Hands the name and the encoded bytes of an image file to `work`.
-    fn with_bytes<T>(
+    pub(crate) fn with_bytes<T>(
         &self,
         limits: &DecodeLimits,
         work: impl FnOnce(&str, &[u8]) -> Result<T, String>,

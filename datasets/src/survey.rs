@@ -1,9 +1,9 @@
-//! A quick look at some images (their sizes, and whether they have color), and a quicker one at all of them.
+//! A quick look at some images: their sizes, and whether they have color.
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::{BadFile, DatasetError, DecodeLimits, Sample};
+use crate::{DatasetError, DecodeLimits, Sample};
 
 /// The range of the images' sizes in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,13 +104,6 @@ pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Resu
     }
 }
 
-/// Looks at every image without decoding it, on all cores, and lists those that cannot be read; see
-/// [`ImageSource::probe`](crate::ImageSource::probe).
-pub fn probe(samples: &[Sample], limits: &DecodeLimits) -> Vec<BadFile> {
-    let bad = |sample: &Sample| Some(sample.source.as_bad_file(&sample.source.probe(limits).err()?));
-    samples.par_iter().filter_map(bad).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -155,14 +148,7 @@ mod tests {
             fs::write(path, "no image").unwrap();
         }
         let dataset = open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap();
-        assert_eq!(probe(&dataset.train, &DecodeLimits::default()).len(), dataset.train.len());
-        let message = survey(
-            &open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap().train,
-            100,
-            &DecodeLimits::default(),
-        )
-        .unwrap_err()
-        .to_string();
+        let message = survey(&dataset.train, 100, &DecodeLimits::default()).unwrap_err().to_string();
         assert!(message.contains(".png"), "{message}");
         assert!(survey(&[], 100, &DecodeLimits::default()).is_err());
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{
-    ContentKey, Dataset, DecodeLimits, Fold, Inventory, ListedImage, Sample, Split, ValidationOrigin,
+    BadFile, ContentKey, Dataset, DecodeLimits, Fold, Inventory, ListedImage, Split, ValidationOrigin,
 };
 
 use super::duplicates;
@@ -105,7 +105,7 @@ impl RunData {
         let mut missing = Vec::new();
         for row in rows {
             match (found.take(&row), row.split) {
-                (Some(sample), split) => images.images.push(ListedImage { sample, key: row.key, split }),
+                (Some(image), split) => images.images.push(ListedImage { split, ..image }),
                 (None, Some(_)) => missing.push(row.path),
                 (None, None) => {}
             }
@@ -123,6 +123,11 @@ impl RunData {
         );
         let remarks = if new.is_empty() { Vec::new() } else { vec![remark] };
         Ok(Self { images, trained_on, remarks })
+    }
+
+    /// The images of a split that cannot be read, as far as their first bytes tell.
+    pub fn bad(&self, split: Split) -> Vec<BadFile> {
+        self.images.of_split(split).filter_map(|image| image.bad.clone()).collect()
     }
 
     /// Writes the list of images into a new run's folder.
@@ -223,7 +228,7 @@ fn read(run: &Path, purpose: Purpose) -> Result<Vec<Row>> {
 #[derive(Default)]
 struct Found {
     /// By content and class, the first of several copies last.
-    samples: HashMap<(ContentKey, String), Vec<Sample>>,
+    images: HashMap<(ContentKey, String), Vec<ListedImage>>,
     /// The names of those whose class the run does not know.
     strangers: Vec<String>,
 }
@@ -233,13 +238,14 @@ fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, Found) {
     let mut found = Found::default();
     let mut inventory = Inventory::of(dataset, &config.limits());
     let images = std::mem::take(&mut inventory.images);
-    for ListedImage { sample: Sample { label, source }, key, .. } in images.into_iter().rev() {
-        let class = &inventory.info.classes[label];
+    for mut image in images.into_iter().rev() {
+        let class = &inventory.info.classes[image.sample.label];
         match config.classes.iter().position(|known| known == class) {
             Some(label) => {
-                found.samples.entry((key, class.clone())).or_default().push(Sample { label, source });
+                image.sample.label = label;
+                found.images.entry((image.key, class.clone())).or_default().push(image);
             }
-            None => found.strangers.push(source.name()),
+            None => found.strangers.push(image.sample.source.name()),
         }
     }
     inventory.info.classes.clone_from(&config.classes);
@@ -248,17 +254,17 @@ fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, Found) {
 
 impl Found {
     /// The image of a row: the one of its name, or else a copy of it.
-    fn take(&mut self, row: &Row) -> Option<Sample> {
-        let samples = self.samples.get_mut(&(row.key, row.label.clone()))?;
-        match samples.iter().rposition(|sample| sample.source.name() == row.path) {
-            Some(position) => Some(samples.remove(position)),
-            None => samples.pop(),
+    fn take(&mut self, row: &Row) -> Option<ListedImage> {
+        let images = self.images.get_mut(&(row.key, row.label.clone()))?;
+        match images.iter().rposition(|image| image.sample.source.name() == row.path) {
+            Some(position) => Some(images.remove(position)),
+            None => images.pop(),
         }
     }
 
     /// The names of the images that no row has taken, in order.
     fn rest(self) -> Vec<String> {
-        let rest = self.samples.into_values().flatten().map(|sample| sample.source.name());
+        let rest = self.images.into_values().flatten().map(|image| image.sample.source.name());
         let mut names: Vec<String> = rest.chain(self.strangers).collect();
         names.sort_unstable();
         names

@@ -247,3 +247,23 @@ fn a_fold_that_is_known_as_a_whole_is_found() {
     assert_eq!(inventory.known_fold(3, 5, &KeySet::default()), None);
     assert_eq!(inventory.known_fold(2, 5, &of_fold(1)), None);
 }
+
+#[test]
+fn what_cannot_be_read_is_known_with_its_key() {
+    let root = TempDir::new().unwrap();
+    for class in ["a", "b"] {
+        fs::create_dir(root.path().join(class)).unwrap();
+        RgbImage::from_pixel(4, 4, Rgb([9, 8, 7])).save(root.path().join(class).join("good.png")).unwrap();
+        fs::write(root.path().join(class).join("broken.png"), format!("no image {class}")).unwrap();
+    }
+    let dataset = open(&root.path().to_string_lossy(), &OpenOptions::default()).unwrap();
+    let limits = DecodeLimits::default();
+    for image in Inventory::of(dataset, &limits).images {
+        assert_eq!(image.key, ContentKey::of(&image.sample.source, &limits));
+        let name = image.sample.source.name();
+        let expected =
+            image.sample.source.probe(&limits).err().map(|error| image.sample.source.as_bad_file(&error));
+        assert_eq!(image.bad, expected);
+        assert_eq!(image.bad.is_some(), name.contains("broken"), "{name}");
+    }
+}
