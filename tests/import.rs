@@ -14,8 +14,8 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 use vitrine::import::{self, Imported, Options};
-use vitrine_models::ModelConfig;
-use vitrine_models::weights::NamedTensor;
+use vitrine_models::weights::{NamedTensor, adapt};
+use vitrine_models::{ImageSize, ModelConfig};
 
 /// The folders in `tests/fixtures` that hold a model of each library and family.
 const CASES: [&str; 13] = [
@@ -252,6 +252,90 @@ fn images_are_prepared_in_the_size_that_a_classifier_is_for() {
     }
 }
 
+/// Preprocessing of Hugging Face that cuts the center out of the scaled image, as that of DINOv2.
+fn cropping(side: usize) -> Value {
+    json!({
+        "image_processor_type": "BitImageProcessor", "do_resize": true, "do_center_crop": true, "do_normalize": true,
+        "do_rescale": true, "size": { "shortest_edge": side + side / 8 }, "crop_size": { "height": side, "width": side },
+        "resample": 3, "rescale_factor": 1.0 / 255.0, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+    })
+}
+
+fn with_size(side: usize) -> Options {
+    Options { image_size: Some([side, side]), ..Options::default() }
+}
+
+#[test]
+fn a_backbone_whose_preprocessing_is_for_another_size_than_its_positions_is_no_fault() {
+    let case = "hf_dinov2_registers";
+    let folder = Folder::new(&stored(case), Some(&config(case)));
+    let preprocessor = folder.path().join("preprocessor_config.json");
+    std::fs::write(&preprocessor, cropping(16).to_string()).unwrap();
+    let as_it_is = folder.load().unwrap();
+    assert_eq!(as_it_is.account.warnings, Vec::<String>::new());
+    // The positions stay as they are stored until it is known what they are for.
+    assert_eq!(as_it_is.card.model.image_size, ImageSize::square(32));
+    assert_eq!(as_it_is.card.preprocessing.image_size, [16, 16]);
+    for side in [16, 24, 32, 64] {
+        let imported = load(folder.path(), &with_size(side)).unwrap();
+        assert_eq!(imported.account.warnings, Vec::<String>::new(), "{side}");
+        let is_resampled = imported.account.notes.iter().any(|note| note.contains("positions resampled"));
+        assert_eq!(is_resampled, side != 32, "{side}");
+        assert_eq!(imported.card.preprocessing.image_size, [side, side]);
+        assert_eq!(
+            imported.card.preprocessing.resize,
+            vitrine_datasets::ResizeRule::ShorterSide { crop: 16.0 / 18.0 }
+        );
+        // As training resamples them.
+        let wanted = ModelConfig { image_size: ImageSize::square(side), ..as_it_is.card.model.clone() };
+        let expected = adapt(as_it_is.tensors.clone(), &as_it_is.card.model, &wanted, true).tensors;
+        assert_eq!(imported.card.model, wanted);
+        assert!(imported.tensors == expected, "{side}");
+    }
+    let error = load(folder.path(), &with_size(20)).err().unwrap();
+    assert!(error.contains("--image-size 20x20") && error.contains("patch"), "{error}");
+    // No size that its patches can have: said, and the stored size is kept.
+    std::fs::write(&preprocessor, cropping(20).to_string()).unwrap();
+    let odd = folder.load().unwrap();
+    assert_eq!(odd.card.preprocessing.image_size, [32, 32]);
+    assert!(
+        odd.account.warnings.iter().any(|warning| warning.contains("20x20")),
+        "{:?}",
+        odd.account.warnings
+    );
+    // Shapes contradict a size that the configuration states, whatever is asked for.
+    let mut wrong = config(case);
+    wrong["image_size"] = json!(64);
+    let folder = Folder::new(&stored(case), Some(&wrong));
+    assert!(load(folder.path(), &with_size(64)).err().unwrap().contains("`pos_embed` holds"));
+}
+
+#[test]
+fn a_classifier_is_imported_for_another_size() {
+    let with_config = Folder::new(&stored("timm_vit"), Some(&timm_folder("vit_base_patch16_224")));
+    let alone = Folder::new(&stored("timm_vit"), None);
+    for (folder, heads) in [(&with_config, None), (&alone, Some(vec![3]))] {
+        let imported = load(folder.path(), &Options { heads, ..with_size(48) }).unwrap();
+        assert_eq!(imported.card.model.image_size, ImageSize::square(48));
+        assert_eq!(imported.card.preprocessing.image_size, [48, 48]);
+        assert!(
+            imported.has_head && imported.account.notes.iter().any(|note| note.contains("[4, 4] to [6, 6]"))
+        );
+        imported.model(&burn::tensor::Device::default()).unwrap();
+    }
+    let error = load(with_config.path(), &with_size(36)).err().unwrap();
+    assert!(error.contains("--image-size 36x36"), "{error}");
+    // Windows of 4 do not divide a grid of 5.
+    let swin = Folder::new(&stored("hf_swin"), Some(&config("hf_swin")));
+    let error = load(swin.path(), &with_size(40)).err().unwrap();
+    assert!(error.contains("--image-size 40x40") && error.contains("windows"), "{error}");
+    // Preprocessing for another size is an error until the user chooses one of the two.
+    std::fs::write(swin.path().join("preprocessor_config.json"), cropping(64).to_string()).unwrap();
+    let error = swin.load().err().unwrap();
+    assert!(error.contains("64x64") && error.contains("--image-size"), "{error}");
+    assert!(load(swin.path(), &with_size(32)).is_ok());
+}
+
 /// timm's folder for the weights of `timm_vit`.
 fn timm_folder(architecture: &str) -> Value {
     json!({
@@ -359,7 +443,6 @@ fn a_guess_is_warned_of_and_can_be_stated() {
     let folder = Folder::new(&stored("timm_vit"), Some(&timm_folder("vit_base_patch16_224")));
     for (options, part) in [
         (Options { heads: Some(vec![4]), ..Options::default() }, "--heads 4: the configuration states 3"),
-        (Options { image_size: Some([64, 64]), ..Options::default() }, "--image-size 64x64"),
         (Options { mean: Some(vec![0.1; 3]), ..Options::default() }, "--mean"),
         (Options { std: Some(vec![0.1; 3]), ..Options::default() }, "--std"),
         (Options { crop: Some(0.8), ..Options::default() }, "--crop 0.8: the configuration states 0.9"),

@@ -323,6 +323,37 @@ fn files_cut_short_and_pickles_that_call_are_refused() {
 }
 
 #[test]
+fn training_takes_the_size_that_the_preprocessing_of_a_backbone_makes_without_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = fixture("hf_dinov2_registers");
+    std::fs::copy(case.join("config.json"), folder.path().join("config.json")).unwrap();
+    std::fs::copy(case.join("weights.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let preprocessor = r#"{"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 28},
+        "crop_size": {"height": 24, "width": 24}, "resample": 3, "image_mean": 0.5, "image_std": 0.5}"#;
+    std::fs::write(folder.path().join("preprocessor_config.json"), preprocessor).unwrap();
+    for (more, grid, size) in [
+        (&[][..], "positions resampled from [4, 4] to [3, 3]", "image 24x24"),
+        (&["--image-size", "40"], "positions resampled from [4, 4] to [5, 5]", "image 40x40"),
+        (&["--image-size", "32"], "", "image 32x32"),
+    ] {
+        let run = folder.path().join(format!("run{}", more.concat()));
+        let output = vitrine()
+            .args(["train", "--time", "1s", "--pretrained"])
+            .arg(folder.path())
+            .args(more)
+            .arg("--output")
+            .arg(&run)
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && told.contains(grid) && told.contains(size), "{told}");
+        assert!(!told.contains("warning"), "{told}");
+        assert_eq!(told.contains("--image-size chooses any"), more.is_empty(), "{told}");
+        assert_eq!(told.contains("positions resampled"), !grid.is_empty(), "{told}");
+    }
+}
+
+#[test]
 fn training_begins_with_weights_of_other_classes_and_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");

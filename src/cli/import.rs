@@ -50,7 +50,8 @@ pub(super) struct Import {
     /// Attention heads, if no file says how many: one number, or one per stage (3,6,12,24).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive)]
     heads: Option<Vec<usize>>,
-    /// Image size in pixels, if no file states it: N or HEIGHTxWIDTH.
+    /// Image size in pixels: N or HEIGHTxWIDTH. Positions that are stored for another size are resampled; by default, what the files
+    /// state or the shapes tell.
     #[arg(long, value_name = "N", value_parser = image_size)]
     image_size: Option<[usize; 2]>,
     /// Mean of each channel, from 0 to 1, if no file states it.

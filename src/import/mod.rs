@@ -8,6 +8,7 @@ mod description;
 mod exported;
 mod foreign;
 mod hugging_face_config;
+mod image_size;
 mod preprocessing;
 mod processor;
 mod stated;
@@ -25,15 +26,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use vitrine_datasets::Preprocessing;
-use vitrine_models::weights::{self, Facts, Layout, NamedTensor, Reading, read_architecture};
-use vitrine_models::{ModelConfig, VisionTransformer};
+use vitrine_models::weights::{self, Facts, Layout, NamedTensor, Reading};
+use vitrine_models::{ImageSize, ModelConfig, VisionTransformer};
 
 use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, Entry};
 pub use account::Account;
 use classes::class_names;
-use description::Description;
 use windows::Windows;
 
 /// What the user says about weights that they do not say themselves.
@@ -45,7 +45,7 @@ pub struct Options {
     pub config: Option<String>,
     /// Attention heads, one number per stage.
     pub heads: Option<Vec<usize>>,
-    /// Height and width of the input in pixels.
+    /// Height and width of the input in pixels; positions that are stored for another size are resampled.
     pub image_size: Option<[usize; 2]>,
     /// Mean of each channel, from 0 to 1.
     pub mean: Option<Vec<f32>>,
@@ -68,7 +68,8 @@ impl Options {
 
 /// Weights of another library as a model of ours.
 pub struct Imported {
-    /// Architecture, classes and preprocessing.
+    /// Architecture, classes and preprocessing. Without a head, the preprocessing may be for images of another size than that of the
+    /// stored positions, which are resampled where training does not ask for a size of its own.
     pub card: ModelCard,
     /// Under timm's names; they fit the architecture, but for the head where there is none.
     pub tensors: Vec<NamedTensor>,
@@ -99,32 +100,28 @@ fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Opt
     let description = stated::describe(&files, layout, options, &mut notes)?;
     let (mut account, tensors, unneeded) = Account::of(layout, files, entries, notes)?;
     let facts = with_windows(&description.facts, &Windows::of_tables(&unneeded)?)?;
-    let reading = read_architecture(&tensors, layout, &facts).with_context(|| match &options.config {
-        Some(config) => format!("as {}, --config {config}", layout.name()),
-        None => format!("as {}", layout.name()),
-    })?;
+    let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
+    let reading =
+        image_size::read(&tensors, layout, &facts, asked).with_context(|| match &options.config {
+            Some(config) => format!("as {}, --config {config}", layout.name()),
+            None => format!("as {}", layout.name()),
+        })?;
     let tensors = account.sort_out_head(tensors, reading.has_head);
     check(&tensors, &reading)?;
+    let (reading, tensors) = match asked.filter(|asked| *asked != reading.config.image_size) {
+        Some(asked) => image_size::resampled(reading, tensors, asked, layout, &mut account.notes)?,
+        None => (reading, tensors),
+    };
     account.notes.extend(reading.notes.iter().cloned());
     account.warnings.extend(reading.guesses.iter().cloned());
     let mut pipeline = preprocessing::choose(&description, layout, &reading.config, &mut account.warnings);
-    check_image_size(&description, &reading)?;
+    pipeline.image_size =
+        image_size::of_images(&description, &reading, asked.is_some(), &mut account.warnings)?;
     stated::add_crop(options, &description, &mut pipeline)?;
     pipeline.validate()?;
     let classes = class_names(&reading, &description, options, &mut account.notes)?;
     let has_head = reading.has_head;
     Ok(Imported { card: ModelCard::new(reading.config, classes, pipeline), tensors, has_head, account })
-}
-
-/// A classifier is of one image size. A backbone may be used at several, as DINOv2 is.
-fn check_image_size(description: &Description, reading: &Reading) -> Result<()> {
-    let size = reading.config.image_size;
-    match description.image_size.filter(|stated| reading.has_head && *stated != [size.height, size.width]) {
-        Some([height, width]) => {
-            bail!("the preprocessing makes images of {height}x{width}, but the model expects {size}")
-        }
-        None => Ok(()),
-    }
 }
 
 /// What is stated, with the windows that stored tables are for.

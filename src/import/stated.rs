@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use vitrine_datasets::{Preprocessing, ResizeRule};
 use vitrine_models::weights::{Facts, Layout};
-use vitrine_models::{ImageSize, PerStage, preset};
+use vitrine_models::{PerStage, preset};
 
 use super::config_file;
 use super::description::{self, Description};
@@ -96,12 +96,6 @@ fn add_options(options: &Options, description: &mut Description) -> Result<()> {
             bail!("--heads {heads}: the configuration states {stated}");
         }
     }
-    if let Some([height, width]) = options.image_size {
-        let size = ImageSize { height, width };
-        if let Some(stated) = facts.image_size.replace(size).filter(|stated| *stated != size) {
-            bail!("--image-size {size}: the configuration states {stated}");
-        }
-    }
     for (option, values, stated) in
         [("--mean", &options.mean, &mut description.mean), ("--std", &options.std, &mut description.std)]
     {
@@ -158,7 +152,7 @@ mod tests {
     use std::path::PathBuf;
 
     use vitrine_datasets::{CropRounding, Interpolation};
-    use vitrine_models::Pool;
+    use vitrine_models::{ImageSize, Pool};
 
     use super::*;
     use crate::usage::UsageError;
@@ -220,7 +214,6 @@ mod tests {
         let none = Options::default;
         for (options, name) in [
             (Options { heads: Some(vec![3]), ..none() }, "--heads"),
-            (Options { image_size: Some([32, 48]), ..none() }, "--image-size"),
             (Options { mean: Some(vec![0.5; 3]), ..none() }, "--mean"),
             (Options { std: Some(vec![0.5; 3]), ..none() }, "--std"),
         ] {
@@ -228,16 +221,11 @@ mod tests {
             add_options(&options, &mut description).unwrap();
             // Twice the same is no contradiction.
             add_options(&options, &mut description).unwrap();
-            let (heads, size) = (&description.facts.num_heads, &description.facts.image_size);
-            let stated =
-                [heads.is_some(), size.is_some(), description.mean.is_some(), description.std.is_some()];
+            let heads = &description.facts.num_heads;
+            let stated = [heads.is_some(), description.mean.is_some(), description.std.is_some()];
             assert_eq!(stated.iter().filter(|stated| **stated).count(), 1, "{name}");
             let mut other = Description {
-                facts: Facts {
-                    num_heads: Some(4.into()),
-                    image_size: Some(ImageSize::square(32)),
-                    ..Facts::default()
-                },
+                facts: Facts { num_heads: Some(4.into()), ..Facts::default() },
                 mean: Some(vec![0.25; 3]),
                 std: Some(vec![0.25; 3]),
                 ..Description::default()

@@ -62,21 +62,6 @@ fn stored_tables_tell_windows_that_are_not_stated() {
 }
 
 #[test]
-fn a_classifier_is_of_one_image_size_and_a_backbone_of_any() {
-    let config = preset::find("vit_pico_patch4_32").unwrap();
-    for (stated, has_head, fits) in [
-        (None, true, true),
-        (Some([32; 2]), true, true),
-        (Some([64; 2]), true, false),
-        (Some([64; 2]), false, true),
-    ] {
-        let description = Description { image_size: stated, ..Description::default() };
-        let reading = Reading { config: config.clone(), has_head, guesses: Vec::new(), notes: Vec::new() };
-        assert_eq!(check_image_size(&description, &reading).is_ok(), fits, "{stated:?} {has_head}");
-    }
-}
-
-#[test]
 fn a_header_of_ours_counts_unless_the_user_states_something_else() {
     let none = Options::default;
     for (options, states_nothing) in [

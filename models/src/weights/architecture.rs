@@ -74,15 +74,24 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
             config.pool
         ));
     }
-    if layout != Layout::Timm && !windows_fill_grids(&config) {
+    check_windows(&config, layout)?;
+    Ok(Reading { config, has_head: head.is_some(), guesses: reader.guesses, notes: reader.notes })
+}
+
+/// Checks that windows are computed as the library does whose layout it is.
+///
+/// # Errors
+/// When windows do not fill the grids, or are larger than one, and that library pads what timm and we do not.
+pub fn check_windows(config: &ModelConfig, layout: Layout) -> Result<(), UnknownArchitecture> {
+    if layout != Layout::Timm && !windows_fill_grids(config) {
         return fail(format!(
             "windows do not divide the grids of an image of {}, where {} computes other than timm, and we as timm does: choose \
-             another image size in a configuration file (--config)",
+             another image size",
             config.image_size,
             layout.name()
         ));
     }
-    if layout.pads_small_grids() && windows_shrink(&config) {
+    if layout.pads_small_grids() && windows_shrink(config) {
         return fail(format!(
             "an image of {} has grids smaller than a window, which {} pads, and we make the window smaller as timm does: choose \
              a larger image size (--image-size)",
@@ -90,7 +99,7 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
             layout.name()
         ));
     }
-    Ok(Reading { config, has_head: head.is_some(), guesses: reader.guesses, notes: reader.notes })
+    Ok(())
 }
 
 /// Whether every stage's grid is a whole number of windows, and even where it is merged. Where it is not, timm rolls and then pads, the

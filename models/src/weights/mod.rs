@@ -7,7 +7,9 @@ mod layout;
 mod timm;
 
 pub use adapt::{Adaptation, adapt};
-pub use architecture::{Reading, UnknownArchitecture, read_architecture, windows_fill_grids, windows_shrink};
+pub use architecture::{
+    Reading, UnknownArchitecture, check_windows, read_architecture, windows_fill_grids, windows_shrink,
+};
 pub use facts::Facts;
 pub use layout::{Layout, hugging_face, torchvision, unused};
 pub use timm::{check, from_timm, is_head, to_timm};

@@ -193,9 +193,17 @@ fn pretrained(
             card.model.channels
         }
     };
-    let image_size = overrides.image_size.map_or(card.model.image_size, ImageSize::square);
+    let [height, width] = card.preprocessing.image_size;
+    let image_size = overrides.image_size.map_or(ImageSize { height, width }, ImageSize::square);
     let config = ModelConfig { image_size, channels, ..card.model.clone() };
     reasons.push(format!("pretrained {name}: {}", import::summary(&config)));
+    if overrides.image_size.is_none() && image_size != card.model.image_size {
+        reasons.push(format!(
+            "image size {image_size}: the one that the preprocessing of these weights makes; their positions are stored for {}, and \
+             --image-size chooses any",
+            card.model.image_size
+        ));
+    }
     (name.to_owned(), config)
 }
 
