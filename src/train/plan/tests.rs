@@ -94,7 +94,7 @@ fn time_buys_views_then_stronger_augmentation_and_pixels() {
     assert_eq!(chosen(32, 45_000, 1_800.0), (32, false));
     assert_eq!(chosen(32, 45_000, 4_000.0), (32, true));
     assert_eq!(chosen(100, 1_600, 10.0), (32, false));
-    assert_eq!(chosen(100, 1_600, 120.0), (64, true));
+    assert_eq!(chosen(100, 1_600, 130.0), (64, true));
     assert_eq!(chosen(100, 1_600, 300.0), (96, true));
 }
 
