@@ -24,6 +24,7 @@ use super::session::Session;
 use super::start::Start;
 use super::{interrupt, threads as run_threads};
 use crate::evaluate::{self, Predicted};
+use crate::output::note;
 use crate::recipe::Recipe;
 use crate::seed::{Stream, stream};
 use crate::trained_on::TrainedOn;
@@ -306,10 +307,19 @@ impl Trainer {
         Phase::at(&self.recipe, self.attempt_done(), self.session.run_seconds(), flips)
     }
 
-    /// Makes the batches of training anew where another phase begins.
+    /// Makes the batches of training anew where another phase begins, and says so where the images grow.
     fn enter_phase(&mut self) -> Result<()> {
-        let phase = self.phase_now();
-        if phase == self.phase { Ok(()) } else { self.load(phase) }
+        let (before, phase) = (self.phase, self.phase_now());
+        if phase == before {
+            return Ok(());
+        }
+        self.load(phase)?;
+        if before.is_easy && !phase.is_easy {
+            let [height, width] = self.train_preprocessing.image_size;
+            let updates = self.state.progress.updates;
+            note!("after {updates} updates: images of {width}x{height} pixels and the whole augmentation");
+        }
+        Ok(())
     }
 
     /// Makes the batches of training anew, by the present recipe.

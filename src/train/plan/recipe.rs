@@ -32,10 +32,6 @@ pub(super) fn choose(
         recipe.learning_rate = 3e-3;
     }
     overrides.options.apply(&mut recipe);
-    let epochs = affordable(recipe.epochs, evidence, model);
-    if !is_file && epochs.is_some_and(|epochs| epochs < FEWEST_EPOCHS) {
-        recipe.progressive_learning = None;
-    }
     if !is_file {
         reasons.extend(about_flips(&recipe, overrides, evidence).map(str::to_owned));
     }
@@ -62,9 +58,6 @@ pub(super) fn to_measure(
     overrides.options.apply(&mut recipe);
     Ok(recipe)
 }
-
-/// Epochs of a run that are worth dividing into phases.
-const FEWEST_EPOCHS: f64 = 4.0;
 
 /// Epochs that a run will have: as many as were stated, or as the time pays for, if it was measured.
 fn affordable(stated: Option<usize>, evidence: &Evidence<'_>, model: &ModelConfig) -> Option<f64> {
