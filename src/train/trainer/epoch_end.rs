@@ -88,7 +88,7 @@ impl Trainer {
     fn judge_flips(&mut self, model: &VisionTransformer, plain: &Predicted) -> Result<()> {
         let done = self.attempt_done();
         let progress = &mut self.state.progress;
-        if !self.recipe.judge_flips || progress.flips.is_some() || done < flips::FROM || done >= 1.0 {
+        if !self.recipe.judge_flips || progress.flips.is_some() || !(flips::FROM..1.0).contains(&done) {
             return Ok(());
         }
         let (classes, preprocessing) = (&self.config.classes, &self.config.preprocessing);
