@@ -605,7 +605,7 @@ pub(crate) mod tests {
     #[test]
     fn names_that_are_not_utf8_stay_apart() {
         let names: [&[u8]; 4] =
-            [b"caf\xe9/\xe4.png", b"caf\xe9/\xf6.png", b"caf\xe8/1.png", b"caf\xc3\xa9/1.png"];
+            [b"cl\xe9/\xe4.png", b"cl\xe9/\xf6.png", b"cl\xe8/1.png", b"cl\xc3\xa9/1.png"];
         let mut builder = tar::Builder::new(Vec::new());
         for name in names {
             let mut header = tar::Header::new_gnu();
@@ -616,19 +616,19 @@ pub(crate) mod tests {
         }
         let (_folder, path) = write("pets.tar", &builder.into_inner().unwrap());
         let found = source::read(&path).unwrap();
-        assert_eq!(found.classes, [r"caf\xE8", r"caf\xE9", "café"]);
+        assert_eq!(found.classes, [r"cl\xE8", r"cl\xE9", "clé"]);
         let names: Vec<String> = found.train.iter().map(|sample| sample.source.name()).collect();
         assert_eq!(names.len(), 4);
-        assert_eq!(names[1], format!(r"{}/caf\xE9/\xE4.png", path.display()));
+        assert_eq!(names[1], format!(r"{}/cl\xE9/\xE4.png", path.display()));
         // A name of the same length in its place.
-        let mut zip = zip_of(&[("caf1/1.png", b"1"), ("caf2/1.png", b"2")]);
-        for (name, byte) in [(b"caf1", 0xe9), (b"caf2", 0xe8)] {
+        let mut zip = zip_of(&[("cl1/1.png", b"1"), ("cl2/1.png", b"2")]);
+        for (name, byte) in [(b"cl1", 0xe9), (b"cl2", 0xe8)] {
             let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(name)).collect();
             assert_eq!(places.len(), 2, "in its header and in the directory");
             places.into_iter().for_each(|at| zip[at + 3] = byte);
         }
         let (_folder, path) = write("pets.zip", &zip);
-        assert_eq!(source::read(&path).unwrap().classes, ["cafΘ", "cafΦ"], "as MS-DOS wrote them");
+        assert_eq!(source::read(&path).unwrap().classes, ["clΘ", "clΦ"], "as MS-DOS wrote them");
     }
 
     #[test]
