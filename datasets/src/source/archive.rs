@@ -625,7 +625,7 @@ pub(crate) mod tests {
         for (name, byte) in [(b"cl1", 0xe9), (b"cl2", 0xe8)] {
             let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(name)).collect();
             assert_eq!(places.len(), 2, "in its header and in the directory");
-            places.into_iter().for_each(|at| zip[at + 3] = byte);
+            places.into_iter().for_each(|at| zip[at + 2] = byte);
         }
         let (_folder, path) = write("pets.zip", &zip);
         assert_eq!(source::read(&path).unwrap().classes, ["clΘ", "clΦ"], "as MS-DOS wrote them");
