@@ -393,7 +393,7 @@ impl Trainer {
         let mut answers = answers.iter::<i64>().map(|answer| answer as usize);
         for (loss, dominant) in losses.iter::<f32>().map(f64::from).zip(dominant) {
             if !loss.is_finite() {
-                return Err(diverged(self.state.progress.epoch + 1, "loss", loss, &self.recipe));
+                return Err(diverged(self.state.progress.epoch + 1, "loss", loss, &self.config.recipe));
             }
             let answers: Vec<usize> = answers.by_ref().take(dominant.len()).collect();
             self.state.progress.watch.saw_result(loss, &dominant, &answers);

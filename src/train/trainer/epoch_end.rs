@@ -35,7 +35,7 @@ impl Trainer {
         let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
         if !metrics.loss.is_finite() {
             let epoch = self.state.progress.epoch + 1;
-            return Err(diverged(epoch, "validation loss", metrics.loss, &self.recipe));
+            return Err(diverged(epoch, "validation loss", metrics.loss, &self.config.recipe));
         }
         self.state.progress.watch.saw_validation(metrics.errors_above_chance());
         self.judge_flips(&model, &predicted)?;
