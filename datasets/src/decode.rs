@@ -3,6 +3,7 @@
 use std::io::Cursor;
 use std::ops::Deref;
 
+use image::error::{ImageError, LimitErrorKind};
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
@@ -80,7 +81,12 @@ fn decoder<'a>(
     allowed.max_image_height = Some(limits.max_side);
     allowed.max_alloc = Some(limits.max_bytes);
     reader.limits(allowed);
-    let decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+    let decoder = reader.into_decoder().map_err(|error| match error {
+        ImageError::Limits(error) if error.kind() == LimitErrorKind::DimensionError => {
+            format!("a side is longer than the limit of {} pixels", limits.max_side)
+        }
+        error => error.to_string(),
+    })?;
     if decoder.total_bytes() > limits.max_bytes {
         let (width, height) = decoder.dimensions();
         return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));

@@ -344,7 +344,6 @@ impl Shared {
                 let seed = self.config.seed;
                 let purpose = if repeat == 0 { Purpose::Sample } else { Purpose::Repeat(repeat as u32) };
                 let mut rng = stream(seed, purpose, epoch, number);
-                let image = image.with_channels(preprocessing.channels as u8);
                 let mut image = augmentation.apply(&image, preprocessing, &mut rng);
                 augmentation.alternate(
                     &mut image,

@@ -155,6 +155,7 @@ fn summary(
         fact("Seed", config.seed.to_string()),
         fact("Program", config.program.clone()),
     ];
+    facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
     facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
     facts
 }

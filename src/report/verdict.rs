@@ -41,6 +41,9 @@ const ERRORS: f64 = 1.96;
 /// or by so many where its images have chosen the best epoch.
 const CHOSEN_ERRORS: f64 = 3.0;
 
+/// A validation loss below this is that of a model which is right and as sure as smoothed labels allow (0.105 with a tenth of them).
+const SMALL_LOSS: f64 = 0.15;
+
 impl Verdict {
     /// Judges a result and the training that led to it; nothing where there is nothing to warn of.
     ///
@@ -136,8 +139,8 @@ fn overfitted(history: &[EpochRow]) -> Option<Verdict> {
         .filter(|row| row.val_loss.is_some_and(f64::is_finite))
         .min_by(|a, b| a.val_loss.unwrap_or(f64::NAN).total_cmp(&b.val_loss.unwrap_or(f64::NAN)))?;
     let losses @ [lowest, highest] = [least.val_loss?, last.val_loss?];
-    // A loss close to zero doubles without meaning anything.
-    let rose = highest - lowest > (0.1 * lowest).max(0.02);
+    // A loss close to zero doubles without meaning anything, and with smoothed labels it ends above zero.
+    let rose = highest > SMALL_LOSS && highest - lowest > (0.1 * lowest).max(0.02);
     (rose && last.train_loss < least.train_loss).then_some(Verdict::Overfitted { epoch: least.epoch, losses })
 }
 
@@ -239,6 +242,8 @@ mod tests {
             // Both rise: that is divergence; a tiny loss doubles; and a loss that hardly moves.
             &[(1.0, 1.2, 0.7), (1.5, 1.9, 0.6)][..],
             &[(0.1, 0.001, 0.7), (0.05, 0.002, 0.7)],
+            // All right, and less sure as the labels are smoothed.
+            &[(0.4, 0.03, 1.0), (0.2, 0.053, 1.0)],
             &[(1.0, 1.2, 0.7), (0.9, 1.25, 0.7)],
             &[(1.0, f64::NAN, 0.7), (0.9, f64::NAN, 0.7)],
         ] {

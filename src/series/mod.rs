@@ -13,6 +13,7 @@ use crate::output::note;
 use crate::pretrained::Pretrained;
 use crate::run::{PlannedRun, Repetition, Resumed, Run};
 use crate::train::{AskedLength, RunConfig, RunFolder, first_free, interrupt, is_saved, outside};
+use crate::usage::usage;
 
 mod summary;
 
@@ -71,7 +72,7 @@ impl Series {
     ) -> Result<(Self, Run)> {
         let plan = Plan { kind, runs, config: first.config().clone() };
         if kind == Kind::Seeds && plan.config.seed.checked_add(runs as u64 - 1).is_none() {
-            bail!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
+            usage!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
         }
         let folder = create(output, &plan, &first.data_name())?;
         let series = Self { folder, plan };

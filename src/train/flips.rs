@@ -31,6 +31,8 @@ pub struct FlipVerdict {
     pub epoch: usize,
     /// Whether the rest of the run mirrors its images.
     pub flips: bool,
+    /// Whether enough was recognized to judge by.
+    pub is_sure: bool,
     /// Validation images that were recognized as they are.
     pub recognized: usize,
     /// Those that were not in the mirror.
@@ -41,12 +43,30 @@ pub struct FlipVerdict {
     pub classes: Vec<String>,
 }
 
+impl FlipVerdict {
+    /// The verdict for a list of facts.
+    pub fn in_short(&self) -> String {
+        match self.flips {
+            true if !self.is_sure => format!("from epoch {} on, without evidence", self.epoch + 1),
+            true => format!("from epoch {} on", self.epoch + 1),
+            false => "none: mirror images are not recognized".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for FlipVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { recognized, lost, gained, .. } = self;
         let numbers = format!(
             "of {recognized} validation images that are recognized, {lost} are not in the mirror, and {gained} others are"
         );
+        if !self.is_sure {
+            return write!(
+                f,
+                "with flips from now on: too little is recognized to say more, only {recognized} validation images (--no-flips leaves flips \
+                 out)"
+            );
+        }
         if self.flips {
             return write!(f, "with flips from now on: {numbers} (--no-flips leaves flips out)");
         }
@@ -112,7 +132,8 @@ pub(super) fn judge(
     let chance =
         of_class.iter().map(|class| class.images).max().unwrap_or(0) as f64 / all.images.max(1) as f64;
     let recognized = all.recognized as f64 / all.images.max(1) as f64;
-    if recognized < chance + RECOGNIZED * (1.0 - chance) && done < UNTIL {
+    let is_enough = recognized >= chance + RECOGNIZED * (1.0 - chance);
+    if !is_enough && done < UNTIL {
         return None;
     }
     let differs =
@@ -125,7 +146,8 @@ pub(super) fn judge(
         .collect();
     let flips = classes.is_empty() && !(all.loss() >= LOSS && all.chance() <= CHANCE);
     let Mirrored { recognized, lost, gained, .. } = all;
-    Some(FlipVerdict { epoch, flips, recognized, lost, gained, classes })
+    let is_sure = is_enough || !flips;
+    Some(FlipVerdict { epoch, flips, is_sure, recognized, lost, gained, classes })
 }
 
 #[cfg(test)]
@@ -185,6 +207,7 @@ mod tests {
     fn a_model_that_recognizes_little_is_asked_again_as_long_as_there_is_time() {
         let little = [[0, 0, 0, 12], [0, 1, 1, 8], [1, 1, 1, 12], [1, 0, 0, 8]];
         assert_eq!(judged(2, &little, 0.3), None);
-        assert!(judged(2, &little, 0.5).is_some_and(|verdict| verdict.flips));
+        let verdict = judged(2, &little, 0.5).expect("there is no more time");
+        assert!(verdict.flips && verdict.to_string().contains("too little"), "{verdict}");
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     use vitrine_datasets::Augmentation;
 
     fn verdict(flips: bool) -> FlipVerdict {
-        FlipVerdict { epoch: 1, flips, recognized: 9, lost: 0, gained: 0, classes: Vec::new() }
+        FlipVerdict { epoch: 1, flips, is_sure: true, recognized: 9, lost: 0, gained: 0, classes: Vec::new() }
     }
 
     #[test]

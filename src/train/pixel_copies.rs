@@ -1,9 +1,9 @@
-//! Validation and test images whose pixels are also trained on, from other files: saved again, or with another text in them.
+//! Images with the same pixels in different files, saved again or with another text in them: in training and validation, or in two classes.
 //!
 //! Splits are chosen by the bytes of files, as decoding every image before the first step would take as long as an epoch. Pixels are
 //! compared as they are decoded for training: once, when every training image was seen or the run is over.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use vitrine_datasets::Sample;
 
@@ -14,6 +14,8 @@ use crate::names::first_few;
 #[derive(Debug, Default)]
 pub(super) struct PixelCopies {
     images: HashMap<u64, usize>,
+    /// Images of another class than the first image with the same pixels, which stands second.
+    contradictions: BTreeMap<usize, usize>,
     seen: Vec<bool>,
     unseen: usize,
 }
@@ -21,16 +23,19 @@ pub(super) struct PixelCopies {
 impl PixelCopies {
     /// Of so many training images, none of which was seen yet.
     pub(super) fn new(images: usize) -> Self {
-        Self { images: HashMap::new(), seen: vec![false; images], unseen: images }
+        Self { seen: vec![false; images], unseen: images, ..Self::default() }
     }
 
-    /// Takes note of the keys of training images.
-    pub(super) fn saw(&mut self, indices: &[usize], keys: &[u64]) {
+    /// Takes note of the keys of some of the training images.
+    pub(super) fn saw(&mut self, trained: &[Sample], indices: &[usize], keys: &[u64]) {
         for (&index, &key) in indices.iter().zip(keys) {
             if !std::mem::replace(&mut self.seen[index], true) {
                 self.unseen -= 1;
             }
-            self.images.entry(key).or_insert(index);
+            let first = *self.images.entry(key).or_insert(index);
+            if trained[first].label != trained[index].label {
+                self.contradictions.insert(index, first);
+            }
         }
     }
 
@@ -39,27 +44,42 @@ impl PixelCopies {
         self.unseen <= unreadable
     }
 
-    /// What to say of the images of `measured`, of which `predicted` are some, that have the pixels of images of `trained`.
-    pub(super) fn remark(
+    /// What to say of the images of `measured`, of which `predicted` are some, that have the pixels of images of `trained`, and of those of
+    /// `trained` that have the pixels of another class.
+    pub(super) fn remarks(
         &self,
         trained: &[Sample],
         measured: &[Sample],
         predicted: &Predicted,
-    ) -> Option<String> {
-        let pairs = predicted.indices.iter().zip(&predicted.pixel_keys).filter_map(|(&index, key)| {
-            let twin = *self.images.get(key)?;
-            Some(format!("{} = {}", measured[index].source.name(), trained[twin].source.name()))
-        });
-        let pairs: Vec<String> = pairs.collect();
-        (!pairs.is_empty()).then(|| {
-            format!(
-                "warning: {} validation images have the same pixels as training images in other files, so they are recognized too well: \
-                 {}; keep one file of each (`vitrine inspect` lists them)",
-                pairs.len(),
-                first_few(pairs)
-            )
-        })
+    ) -> Vec<String> {
+        let pairs = predicted.indices.iter().zip(&predicted.pixel_keys);
+        let copies =
+            pairs.filter_map(|(&index, key)| Some((&measured[index], &trained[*self.images.get(key)?])));
+        let contradictions =
+            self.contradictions.iter().map(|(&index, &first)| (&trained[index], &trained[first]));
+        let copies = remark(
+            copies.collect(),
+            "validation images have the same pixels as training images in other files, so they do not show what the model makes of new images",
+        );
+        let contradictions = remark(
+            contradictions.collect(),
+            "training images have the same pixels as others of another class, so their labels contradict each other",
+        );
+        copies.into_iter().chain(contradictions).collect()
     }
+}
+
+/// A remark about images and the others that each of them is a copy of; none without any.
+fn remark(pairs: Vec<(&Sample, &Sample)>, what: &str) -> Option<String> {
+    let names =
+        pairs.iter().map(|(image, other)| format!("{} = {}", image.source.name(), other.source.name()));
+    let names = first_few(names);
+    (!pairs.is_empty()).then(|| {
+        format!(
+            "warning: {} {what}: {names}; keep one file of each (`vitrine inspect` lists them)",
+            pairs.len()
+        )
+    })
 }
 
 #[cfg(test)]
@@ -72,14 +92,16 @@ mod tests {
     #[test]
     fn copies_are_named_once_all_training_images_were_seen() {
         let samples = |names: &[&str]| -> Vec<Sample> {
-            names.iter().map(|name| Sample { label: 0, source: ImageSource::File(name.into()) }).collect()
+            let sample =
+                |(label, name): (usize, &&str)| Sample { label, source: ImageSource::File(name.into()) };
+            names.iter().enumerate().map(sample).collect()
         };
         let (trained, measured) = (samples(&["a", "b", "c", "d"]), samples(&["e", "f"]));
         let mut copies = PixelCopies::new(4);
-        copies.saw(&[2, 0], &[30, 10]);
-        copies.saw(&[2], &[30]);
+        copies.saw(&trained, &[2, 0], &[30, 10]);
+        copies.saw(&trained, &[2], &[30]);
         assert!(!copies.is_complete(1));
-        copies.saw(&[1], &[10]);
+        copies.saw(&trained, &[1], &[10]);
         assert!(copies.is_complete(1) && !copies.is_complete(0));
         let predicted = |keys: [u64; 2]| Predicted {
             predictions: Predictions::new(1),
@@ -87,8 +109,10 @@ mod tests {
             pixel_keys: keys.to_vec(),
             bad: Vec::new(),
         };
-        let remark = copies.remark(&trained, &measured, &predicted([7, 10])).unwrap_or_default();
-        assert!(remark.contains("1 validation images") && remark.contains("f = a"), "{remark}");
-        assert_eq!(copies.remark(&trained, &measured, &predicted([7, 8])), None);
+        let remarks = copies.remarks(&trained, &measured, &predicted([7, 10]));
+        assert_eq!(remarks.len(), 2);
+        assert!(remarks[0].contains("1 validation images") && remarks[0].contains("f = a"), "{remarks:?}");
+        assert!(remarks[1].contains("1 training images") && remarks[1].contains("b = a"), "{remarks:?}");
+        assert_eq!(copies.remarks(&trained, &measured, &predicted([7, 8])).len(), 1);
     }
 }

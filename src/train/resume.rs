@@ -1,14 +1,16 @@
 //! What `--resume` makes of a run: nothing more, the rest of it, or a longer one.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::checkpoint::{self, AskedLength, Progress};
 use super::fixed::check_fixed;
 use super::progress::clock;
 use super::run_config::RunConfig;
 use super::run_folder::RunFolder;
+use crate::usage::usage;
 
 /// A run that was begun earlier.
 pub enum Resumption {
@@ -53,11 +55,11 @@ fn check(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result
             if epochs < progress.epoch
                 || (epochs == progress.epoch && (progress.finished || progress.batch > 0)) =>
         {
-            bail!("--epochs {epochs}: {done} already; give more to train longer")
+            usage!("--epochs {epochs}: {done} already; give more to train longer")
         }
-        AskedLength { seconds: Some(seconds), .. } if seconds <= progress.seconds => bail!(
+        AskedLength { seconds: Some(seconds), .. } if seconds <= progress.seconds => usage!(
             "--time {}: the run has already taken {} ({done}); give a longer time for the whole run",
-            clock(seconds),
+            humantime::format_duration(Duration::from_secs_f64(seconds)),
             clock(progress.seconds)
         ),
         _ => Ok(()),

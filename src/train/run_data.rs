@@ -85,7 +85,8 @@ impl RunData {
             bail!("{data}: every image of the validation split is also trained on: {way_out}");
         }
         let copies = duplicates::remarks(&images, &left_out, limits);
-        let remarks = copies.into_iter().chain(uneven(&lacking)).collect();
+        let unmeasured = if lacking.is_empty() { unmeasured(&images) } else { uneven(&lacking) };
+        let remarks = copies.into_iter().chain(unmeasured).collect();
         Ok(Self { images, trained_on, remarks })
     }
 
@@ -191,6 +192,21 @@ fn hold_out_fold(
         );
     }
     images.hold_out_fold(fold, seed).map_err(|error| UsageError::new(error.to_string()).into())
+}
+
+/// What is said of classes that validation tells nothing of.
+fn unmeasured(images: &Inventory) -> Option<String> {
+    let has = |split| images.of_split(split).map(|image| image.sample.label).collect::<HashSet<usize>>();
+    let measured = has(Split::Val);
+    let mut labels: Vec<usize> = has(Split::Train).difference(&measured).copied().collect();
+    labels.sort_unstable();
+    (!labels.is_empty()).then(|| {
+        format!(
+            "warning: {} classes have no validation image, so nothing is known of how well they are recognized: {}; add images of them",
+            labels.len(),
+            first_few(labels.iter().map(|&label| &images.info.classes[label]))
+        )
+    })
 }
 
 /// What is said of classes with fewer different images than there are folds.

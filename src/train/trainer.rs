@@ -268,7 +268,7 @@ impl Trainer {
             note_new(&mut self.state.progress.running.bad, std::mem::take(&mut batch.skipped));
             let last = self.state.progress.batch >= batches;
             if let Some(copies) = &mut self.pixel_copies {
-                copies.saw(&batch.indices, &batch.pixel_keys);
+                copies.saw(self.train.samples(), &batch.indices, &batch.pixel_keys);
             }
             if batch.size > 0 {
                 waiting_samples += batch.size;

@@ -6,6 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{DatasetError, DecodeLimits, Decoded, Image, ImageSource};
 
+/// The most bytes of an image that is kept: a few giants would take the memory of thousands of usual ones.
+const LARGEST: u64 = 32 << 20;
+
 /// Decoded images, as many as fit.
 pub(super) struct Cache {
     slots: Vec<OnceLock<Arc<Image>>>,
@@ -39,7 +42,10 @@ impl Cache {
         let is_raw = matches!(source, ImageSource::Raw { .. });
         let bytes = image.pixels.len() as u64;
         let take = |room: u64| room.checked_sub(bytes);
-        if !is_raw && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+        if !is_raw
+            && bytes <= LARGEST
+            && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        {
             let image = Arc::new(image.into_image());
             let _ = slot.set(Arc::clone(&image));
             return Ok(Kept::Always(image));

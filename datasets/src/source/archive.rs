@@ -203,8 +203,12 @@ impl<'a> Contents<'a> {
                 format!("unpacks to more than {bytes} bytes or {MAX_IMAGES} images at '{name}': {way_out}");
             return Err(DatasetError::layout(self.path, problem));
         }
-        let image = self.keep(shown, bytes)?;
-        self.listing.images.insert(name, image);
+        let image = self.keep(shown.clone(), bytes)?;
+        if self.listing.images.insert(name, image).is_some() {
+            let problem =
+                "the archive holds several files of this name, of which the last one is used".to_owned();
+            self.left_out.add(shown, Reason::Unreadable(problem));
+        }
         Ok(())
     }
 
@@ -275,7 +279,7 @@ impl<'a> Contents<'a> {
 
 /// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
 fn normalized(name: &[u8]) -> Option<String> {
-    let parts = name.split(|byte| matches!(byte, b'/' | b'\\'));
+    let parts = name.split(|byte| *byte == b'/');
     let names: Vec<String> =
         parts.filter(|part| !part.is_empty() && *part != b".").map(shown_bytes).collect();
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
@@ -455,7 +459,8 @@ fn read_zip_entries<R: Read + io::Seek>(
             return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
         }
         // A name that is not UTF-8 is in the first code page of MS-DOS, which has a character for each byte.
-        let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.into_owned();
+        // Some programs for Windows write backslashes between folders.
+        let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.replace('\\', "/");
         match Kind::of_zip(entry.unix_mode(), entry.is_dir()) {
             Kind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
             Kind::Folder => contents.add_folder(name.as_bytes()),
@@ -600,6 +605,27 @@ pub(crate) mod tests {
         let (_folder, path) = write("evil.zip", &zip_of(entries));
         let found = source::read(&path).unwrap();
         assert_eq!((found.classes, found.train.len()), (vec!["a".to_owned(), "b".to_owned()], 2));
+    }
+
+    #[test]
+    fn a_backslash_is_a_part_of_a_name_in_tar_and_stands_between_folders_in_zip() {
+        let entries: Entries<'_> = &[(r"a\x/1.png", b"1"), (r"a\y/2.png", b"2"), ("b/3.png", b"3")];
+        let (_folder, path) = write("pets.tar", &tar_of(entries));
+        assert_eq!(source::read(&path).unwrap().classes, [r"a\x", r"a\y", "b"]);
+        let (_folder, path) = write("pets.zip", &zip_of(&[(r"a\1.png", b"1"), (r"b\2.png", b"2")]));
+        assert_eq!(source::read(&path).unwrap().classes, ["a", "b"]);
+    }
+
+    #[test]
+    fn of_several_files_of_one_name_the_others_are_named() {
+        let entries: Entries<'_> = &[("a/1.png", b"first"), ("b/2.png", b"b"), ("./a/1.png", b"last")];
+        for bytes in [("pets.tar", tar_of(entries)), ("pets.zip", zip_of(entries))] {
+            let (_folder, path) = write(bytes.0, &bytes.1);
+            let found = source::read(&path).unwrap();
+            assert_eq!(found.train.len(), 2);
+            let unreadable = &found.left_out.unreadable;
+            assert!(unreadable.len() == 1 && unreadable[0].name.ends_with("a/1.png"), "{unreadable:?}");
+        }
     }
 
     #[test]

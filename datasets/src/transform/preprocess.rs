@@ -1,5 +1,7 @@
 //! The one way from an image to numbers, shared by training, evaluation and classification.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::color::luma;
@@ -150,9 +152,9 @@ impl Preprocessing {
 
     /// The image in the model's size and channels, before its values become numbers around 0.
     pub fn resized(&self, image: &Image) -> Image {
-        let image = image.with_channels(self.channels as u8);
         let [down, across] = self.sides([image.height, image.width]);
-        let resized = image.resize_sides(&across, &down, self.interpolation);
+        let resized = self.with_fewer_channels(image).resize_sides(&across, &down, self.interpolation);
+        let resized = self.with_more_channels(resized);
         match self.resize {
             ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::ShorterSide { .. } => resized,
             ResizeRule::Letterbox => self.framed(&resized),
@@ -181,19 +183,43 @@ impl Preprocessing {
         }
     }
 
-    /// A part (left, top, width, height) of an image of the model's channels, in the model's size: distorted or padded as whole
-    /// images are, and not cropped.
+    /// A part (left, top, width, height) of an image, in the model's size and channels: distorted or padded as whole images are, and not
+    /// cropped.
     pub(super) fn resized_part(&self, image: &Image, part: [u32; 4], interpolation: Interpolation) -> Image {
         let [height, width] = self.image_size.map(|side| side as u32);
+        let resized = |columns, rows| {
+            self.with_more_channels(self.with_fewer_channels(image).resize_part(
+                part,
+                columns,
+                rows,
+                interpolation,
+            ))
+        };
         match self.resize {
             ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::ShorterSide { .. } => {
-                image.resize_part(part, width, height, interpolation)
+                resized(width, height)
             }
             ResizeRule::Letterbox => {
                 let [rows, columns] = within([part[3], part[2]], [height, width]);
-                self.framed(&image.resize_part(part, columns, rows, interpolation))
+                self.framed(&resized(columns, rows))
             }
         }
+    }
+
+    /// An image before it is scaled: in gray already, if the model wants that.
+    fn with_fewer_channels<'a>(&self, image: &'a Image) -> Cow<'a, Image> {
+        let channels = self.channels as u8;
+        if channels < image.channels {
+            Cow::Owned(image.with_channels(channels))
+        } else {
+            Cow::Borrowed(image)
+        }
+    }
+
+    /// An image after it was scaled: gray is repeated only now, as a large image would take three times its memory.
+    fn with_more_channels(&self, image: Image) -> Image {
+        let channels = self.channels as u8;
+        if channels > image.channels { image.with_channels(channels) } else { image }
     }
 
     /// Width / height of a part of the image to which [`resized_part`](Self::resized_part) does what evaluation does to the whole:

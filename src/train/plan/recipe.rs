@@ -91,7 +91,7 @@ fn described(progressive: &ProgressiveLearning, recipe: &Recipe, model: &ModelCo
     };
     let augmentation = match recipe.augmentation == recipe.augmentation.crop_and_flips() {
         true => "",
-        false => ", only cropped and mirrored",
+        false => ", with light augmentation",
     };
     format!("the first {:.0}% of the run: {images}{augmentation}", 100.0 * progressive.until)
 }

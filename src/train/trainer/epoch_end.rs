@@ -109,7 +109,7 @@ impl Trainer {
         else {
             return Ok(());
         };
-        if let Some(remark) = copies.remark(self.train.samples(), self.val.samples(), predicted) {
+        for remark in copies.remarks(self.train.samples(), self.val.samples(), predicted) {
             note!("{remark}");
         }
         // Without the keys of pixels from now on.
