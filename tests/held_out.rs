@@ -282,3 +282,46 @@ fn a_model_file_without_a_list_of_images_is_measured_with_a_warning() {
     assert!(message.contains("an earlier version"), "{message}");
     assert!(title(&images, &["data"]).contains("does not say what it was trained on"));
 }
+
+/// Saves an image with the same pixels as another one in other bytes.
+fn save_again(images: &Images, from: &str, to: &str) {
+    use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+    let pixels = image::open(images.path(from)).unwrap();
+    let mut bytes = Vec::new();
+    pixels
+        .write_with_encoder(PngEncoder::new_with_quality(
+            &mut bytes,
+            CompressionType::Best,
+            FilterType::NoFilter,
+        ))
+        .unwrap();
+    assert_ne!(bytes, fs::read(images.path(from)).unwrap());
+    fs::write(images.path(to), bytes).unwrap();
+}
+
+#[test]
+fn equal_pixels_in_other_files_are_named_after_the_first_epoch() {
+    let images = Images::new();
+    for split in ["train", "val"] {
+        images.fill(&format!("data/{split}/red"), [200, 30, 30], if split == "train" { 8 } else { 0 });
+        images.fill(&format!("data/{split}/blue"), [30, 30, 200], if split == "train" { 8 } else { 0 });
+    }
+    images.fill("more", [120, 90, 30], 4);
+    for (name, class) in [("0", "red"), ("1", "blue")] {
+        fs::rename(
+            images.path(&format!("more/{name}.png")),
+            images.path(&format!("data/val/{class}/{name}.png")),
+        )
+        .unwrap();
+    }
+    let (stderr, _) = train(&images, "data", "run", &[]);
+    assert!(!stderr.contains("same pixels"), "{stderr}");
+    save_again(&images, "data/train/red/3.png", "data/val/red/again.png");
+    save_again(&images, "data/train/red/5.png", "data/train/blue/again.png");
+    let (stderr, _) = train(&images, "data", "other", &[]);
+    let named = ["1 validation images have the same pixels", "data/val/red/again.png = data/train/red/3.png"];
+    let contradicting = ["1 training images have the same pixels as others of another class", "5.png"];
+    for part in named.into_iter().chain(contradicting) {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+}
