@@ -262,6 +262,11 @@ impl<'a> Contents<'a> {
         self.left_out.add(shown(self.path), Reason::Unreadable(problem));
     }
 
+    /// What follows the end of a tar archive, or of its compressed data, and is not read.
+    fn add_rest(&mut self, problem: String) {
+        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+    }
+
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
         self.damaged(&format!("at '{name}'"), error)
     }
@@ -395,12 +400,7 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
     let mut unread = 0;
     loop {
         left.set(MAX_HEADER_BYTES.saturating_add(unread));
-        let Some(entry) = entries.next() else {
-            if left.get() > MAX_HEADER_BYTES - TAR_BLOCK {
-                contents.add_missing_end();
-            }
-            return Ok(());
-        };
+        let Some(entry) = entries.next() else { break };
         let place = match contents.listing.images.len() {
             0 => "at its start".to_owned(),
             count => format!("after {count} images"),
@@ -409,6 +409,42 @@ fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), Datase
         left.set(u64::MAX);
         unread = read_tar_entry(&mut entry, contents, &place)?;
     }
+    if left.get() > MAX_HEADER_BYTES - TAR_BLOCK {
+        contents.add_missing_end();
+        return Ok(());
+    }
+    left.set(u64::MAX);
+    if let Some(problem) = after_the_end(archive.into_inner()) {
+        contents.add_rest(problem);
+    }
+    Ok(())
+}
+
+/// What is wrong with the rest of a tar archive, which is zeros and, if it is compressed, a checksum.
+fn after_the_end(mut rest: impl Read) -> Option<String> {
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        match rest.read(&mut chunk) {
+            Ok(0) => return None,
+            Ok(length) if chunk[..length].iter().all(|byte| *byte == 0) => {}
+            Ok(_) => {
+                return Some(
+                    "what follows the first end marker, such as another archive, is not read".to_owned(),
+                );
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Some(format!("the archive is damaged at its end: {error}")),
+        }
+    }
+}
+
+/// Whether the name of an entry is likely to be that of a header that could not be read: with a line break in it. Its other name, for
+/// programs that do not know such headers, is cut at 100 bytes or has question marks.
+fn has_lost_its_name<R: Read>(entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io::Result<bool> {
+    if !(name.contains(&b'?') || name.len() >= 100) || extension(entry, |key| key == b"path")?.is_some() {
+        return Ok(false);
+    }
+    Ok(entry.pax_extensions()?.is_some_and(|mut lines| lines.any(|line| line.is_err())))
 }
 
 /// Adds an entry, and says how many bytes of it are not read.
@@ -420,7 +456,15 @@ fn read_tar_entry<R: Read>(
     let read = Kind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
     let (kind, sparse_name) = read.map_err(|error| contents.damaged(place, &error))?;
     let name = sparse_name.unwrap_or_else(|| entry.path_bytes().into_owned());
+    let has_lost_its_name = !matches!(kind, Kind::Metadata)
+        && has_lost_its_name(entry, &name).map_err(|error| contents.damaged(place, &error))?;
     match kind {
+        _ if has_lost_its_name => {
+            contents.add_other(
+                &name,
+                "its name has a line break, which cannot be read in this archive: rename it",
+            );
+        }
         Kind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
         Kind::Folder => contents.add_folder(&name),
         Kind::Other(problem) => contents.add_other(&name, problem),
@@ -626,6 +670,46 @@ pub(crate) mod tests {
             let unreadable = &found.left_out.unreadable;
             assert!(unreadable.len() == 1 && unreadable[0].name.ends_with("a/1.png"), "{unreadable:?}");
         }
+    }
+
+    #[test]
+    fn what_follows_the_end_is_named_and_a_checksum_is_checked() {
+        let whole = tar_of(&[("a/1.png", b"1"), ("b/2.png", b"2")]);
+        let left_out = |name: &str, bytes: &[u8]| {
+            let (_folder, path) = write(name, bytes);
+            let unreadable = source::read(&path).unwrap().left_out.unreadable;
+            unreadable.into_iter().map(|bad| bad.message).collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(left_out("pets.tar", &whole), "");
+        assert_eq!(left_out("pets.tar.gz", &gzip(&whole)), "");
+        assert!(left_out("two.tar", &[&whole[..], &whole].concat()).contains("first end marker"));
+        let mut wrong = gzip(&whole);
+        let checksum = wrong.len() - 8;
+        wrong[checksum] ^= 1;
+        assert!(left_out("wrong.tar.gz", &wrong).contains("damaged at its end"));
+    }
+
+    #[test]
+    fn a_name_with_a_line_break_in_an_extended_header_is_not_taken_for_another_one() {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, path) in [("?/1.png", "\u{e9}/1\n.png"), ("a/1.png", "a/1.png"), ("b/2.png", "b/2.png")] {
+            let record = format!(" path={path}\n");
+            let length = record.len() + 2;
+            let mut header = tar::Header::new_ustar();
+            header.set_entry_type(tar::EntryType::XHeader);
+            header.set_size(length as u64);
+            header.set_cksum();
+            builder.append(&header, format!("{length}{record}").as_bytes()).unwrap();
+            let mut header = tar::Header::new_ustar();
+            header.set_path(name).unwrap();
+            header.set_size(1);
+            header.set_cksum();
+            builder.append(&header, &b"-"[..]).unwrap();
+        }
+        let (_folder, path) = write("pets.tar", &builder.into_inner().unwrap());
+        let found = source::read(&path).unwrap();
+        assert_eq!(found.classes, ["a", "b"]);
+        assert!(found.left_out.unreadable[0].message.contains("line break"), "{:?}", found.left_out);
     }
 
     #[test]
