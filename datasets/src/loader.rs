@@ -141,6 +141,11 @@ impl Loader {
         Ok(Self(Arc::new(Shared { samples, config, pool, cache })))
     }
 
+    /// How batches are made.
+    pub fn config(&self) -> &LoaderConfig {
+        &self.0.config
+    }
+
     /// The samples.
     pub fn samples(&self) -> &[Sample] {
         &self.0.samples

@@ -26,6 +26,6 @@ pub use views::Views;
 
 pub(crate) use agreement::Agreement;
 pub(crate) use metrics::wilson_interval;
-pub(crate) use predict::{images, predict_mirrored};
+pub(crate) use predict::{images, predict_by};
 pub(crate) use predictions::NOT_FINITE;
 pub(crate) use table::{interval, percent};

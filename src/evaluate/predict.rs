@@ -34,25 +34,11 @@ pub fn predict(
     predict_by(|images| model.forward(images), loader, preprocessing, classes, device)
 }
 
-/// The same for the mirror image of each.
-///
-/// # Errors
-/// As [`predict`].
-pub(crate) fn predict_mirrored(
-    model: &VisionTransformer,
-    loader: &Loader,
-    preprocessing: &Preprocessing,
-    classes: usize,
-    device: &Device,
-) -> Result<Predicted> {
-    predict_by(|images| model.forward(images.flip([3])), loader, preprocessing, classes, device)
-}
-
 /// Classifies every image of `loader` by a function from `[batch, channels, height, width]` to logits, `[batch, classes]`.
 ///
 /// # Errors
 /// As [`predict`].
-pub(super) fn predict_by(
+pub(crate) fn predict_by(
     logits: impl Fn(Tensor<4>) -> Tensor<2>,
     loader: &Loader,
     preprocessing: &Preprocessing,

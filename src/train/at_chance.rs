@@ -112,7 +112,8 @@ impl ChanceWatch {
             return moment.updates >= SKIPPED && moment.attempt >= moment.warmup;
         }
         self.updates += 1;
-        self.updates >= UPDATES
+        // Not after each update, as results have to be read back from the device for it.
+        self.updates.is_multiple_of(UPDATES)
     }
 
     /// Takes note of a validation: one that is better than chance by so many standard errors settles the matter.
@@ -205,7 +206,7 @@ mod tests {
             let answers: Vec<usize> = answers.iter().map(|(answer, _)| *answer).collect();
             watch.saw_targets(&targets, classes);
             watch.saw_result(loss, &labels, &answers);
-            assert_eq!(watch.saw_update(DUE), update + 1 >= UPDATES);
+            assert_eq!(watch.saw_update(DUE), (update + 1) % UPDATES == 0);
         }
         watch
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use vitrine_datasets::Split;
+use vitrine_datasets::{LoaderConfig, Split};
 use vitrine_models::VisionTransformer;
 
 use super::{Trainer, diverged};
@@ -92,8 +92,13 @@ impl Trainer {
             return Ok(());
         }
         let (classes, preprocessing) = (&self.config.classes, &self.config.preprocessing);
-        let mirrored =
-            evaluate::predict_mirrored(model, &self.val, preprocessing, classes.len(), &self.device)?;
+        let mirrored = evaluate::predict_by(
+            |images| model.forward(images.flip([3])),
+            &self.val,
+            preprocessing,
+            classes.len(),
+            &self.device,
+        )?;
         let moment = (progress.epoch + 1, done);
         progress.flips = flips::judge(&plain.predictions, &mirrored.predictions, classes, moment);
         if let Some(verdict) = &progress.flips {
@@ -112,8 +117,10 @@ impl Trainer {
         for remark in copies.remarks(self.train.samples(), self.val.samples(), predicted) {
             note!("{remark}");
         }
-        // Without the keys of pixels from now on.
-        self.load(self.phase)
+        for loader in [&mut self.train, &mut self.val] {
+            *loader = loader.reconfigured(LoaderConfig { hash_pixels: false, ..loader.config().clone() })?;
+        }
+        Ok(())
     }
 
     /// What the validation is next to those before it.
