@@ -39,6 +39,8 @@ pub struct ChanceWatch {
     agreement: Agreement,
     /// The sum of the targets.
     targets: Vec<f64>,
+    /// Images by the class that dominates their target, those whose results are not known yet included.
+    classes: Vec<u64>,
 }
 
 /// A judgment: what was measured, and what chance alone would give.
@@ -76,12 +78,15 @@ pub fn dominant_classes(targets: &[f32], classes: usize) -> Vec<usize> {
 }
 
 impl ChanceWatch {
-    /// Takes note of the targets of a batch: `[images, classes]`, each row sums to 1, or to the weight of its image.
-    pub fn saw_targets(&mut self, targets: &[f32], classes: usize) {
+    /// Takes note of the targets of a batch: `[images, classes]`, each row sums to 1, or to the weight of its image; and
+    /// of the classes that dominate them.
+    pub fn saw_targets(&mut self, targets: &[f32], classes: usize, dominant: &[usize]) {
         if self.settled || !self.has_begun {
             return;
         }
         self.targets.resize(classes, 0.0);
+        self.classes.resize(classes, 0);
+        dominant.iter().for_each(|class| self.classes[*class] += 1);
         for target in targets.chunks_exact(classes) {
             let weight: f64 = target.iter().copied().map(f64::from).sum();
             self.floor += target.iter().map(|value| part_of_entropy(f64::from(*value), weight)).sum::<f64>();
@@ -112,8 +117,8 @@ impl ChanceWatch {
             return moment.updates >= SKIPPED && moment.attempt >= moment.warmup;
         }
         self.updates += 1;
-        // Not after each update, as results have to be read back from the device for it.
-        self.updates.is_multiple_of(UPDATES)
+        // Told by the targets, as results have to be read back from the device.
+        self.updates >= UPDATES && self.has_seen_enough()
     }
 
     /// Takes note of a validation: one that is better than chance by so many standard errors settles the matter.
@@ -137,9 +142,8 @@ impl ChanceWatch {
     }
 
     fn has_seen_enough(&self) -> bool {
-        let images = self.agreement.images();
-        let telling = images as f64 * (1.0 - self.agreement.most_frequent());
-        images >= IMAGES && telling.round() as u64 >= TELLING
+        let images: u64 = self.classes.iter().sum();
+        images >= IMAGES && images - self.classes.iter().max().unwrap_or(&0) >= TELLING
     }
 
     fn learns(&self) -> bool {
@@ -204,9 +208,10 @@ mod tests {
             let answers: Vec<(usize, f64)> = labels.iter().map(|&label| answer(label)).collect();
             let loss = answers.iter().map(|(_, loss)| loss).sum::<f64>() / 32.0;
             let answers: Vec<usize> = answers.iter().map(|(answer, _)| *answer).collect();
-            watch.saw_targets(&targets, classes);
+            watch.saw_targets(&targets, classes, &labels);
             watch.saw_result(loss, &labels, &answers);
-            assert_eq!(watch.saw_update(DUE), (update + 1) % UPDATES == 0);
+            let is_due = update + 1 >= UPDATES && watch.has_seen_enough();
+            assert_eq!(watch.saw_update(DUE), is_due);
         }
         watch
     }
@@ -274,7 +279,7 @@ mod tests {
         for _ in 0..60 {
             let row = |image: usize| if image % 4 == 3 { [0.0, 2.0] } else { [2.0 / 3.0, 0.0] };
             let targets: Vec<f32> = (0..32).flat_map(row).collect();
-            watch.saw_targets(&targets, 2);
+            watch.saw_targets(&targets, 2, &dominant_classes(&targets, 2));
             watch.saw_result(0.69, &dominant_classes(&targets, 2), &[0; 32]);
             watch.saw_update(DUE);
         }
@@ -298,7 +303,7 @@ mod tests {
     fn neither_the_first_updates_nor_the_warm_up_count() {
         for early in [Moment { updates: SKIPPED - 1, ..DUE }, Moment { warmup: 0.3, ..DUE }] {
             let mut watch = ChanceWatch::default();
-            watch.saw_targets(&[1.0, 0.0], 2);
+            watch.saw_targets(&[1.0, 0.0], 2, &[0]);
             watch.saw_result(9.0, &[0], &[1]);
             assert!(!watch.saw_update(early));
             assert_eq!(watch, ChanceWatch::default());

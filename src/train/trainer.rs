@@ -350,8 +350,9 @@ impl Trainer {
         let device = self.device.clone().autodiff();
         let images = evaluate::images(&mut batch, &self.train_preprocessing, &device);
         let classes = self.config.classes.len();
-        self.state.progress.watch.saw_targets(&batch.targets, classes);
-        pending.dominant.push(dominant_classes(&batch.targets, classes));
+        let dominant = dominant_classes(&batch.targets, classes);
+        self.state.progress.watch.saw_targets(&batch.targets, classes, &dominant);
+        pending.dominant.push(dominant);
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
         let result = self.state.learner.backward(&self.recipe, images, targets, seed);
         pending.losses.push(result.loss);
