@@ -1,0 +1,228 @@
+//! What an archive holds, gathered entry by entry: images by their names inside it, files of the other layouts, and what is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::files::{HEAD_BYTES, is_hidden, shown_bytes};
+use crate::source::class_folders::Listing;
+use crate::source::{Blob, MAX_IMAGES, cifar, idx};
+use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
+
+/// Bytes of all IDX files or CIFAR batches of an archive, as they are in it.
+const MAX_DATA_BYTES: u64 = 384 << 20;
+
+/// How many bytes may be unpacked.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Of one image.
+    pub(super) file: u64,
+    /// Of all images, before they go to a temporary file.
+    pub(super) memory: u64,
+    /// Of all images.
+    pub(super) images: u64,
+}
+
+/// What was read so far.
+pub(super) struct Contents<'a> {
+    path: &'a Path,
+    pub(super) listing: Listing,
+    /// Files of the IDX and CIFAR layouts.
+    pub(super) blobs: Vec<Blob>,
+    pub(super) left_out: LeftOut,
+    limits: Limits,
+    image_bytes: u64,
+    blob_bytes: u64,
+    spool: Option<Arc<Spool>>,
+}
+
+impl<'a> Contents<'a> {
+    pub(super) fn new(path: &'a Path, limits: Limits) -> Self {
+        let listing = Listing { root: path.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
+        let (blobs, left_out) = (Vec::new(), LeftOut::default());
+        Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
+    }
+
+    pub(super) fn add_folder(&mut self, name: &[u8]) {
+        if let Some(name) = normalized(name) {
+            self.listing.folders.insert(name);
+        }
+    }
+
+    /// An entry that is neither a file nor a folder.
+    pub(super) fn add_other(&mut self, name: &[u8], problem: &str) {
+        let (name, reason) = match normalized(name) {
+            Some(name) => (name, Reason::Unreadable(problem.to_owned())),
+            None => (shown_bytes(name), Reason::Hidden),
+        };
+        self.left_out.add(self.within(&name), reason);
+    }
+
+    /// An entry, whatever size its header claims: no more of it is read than a file may have.
+    pub(super) fn add_file(
+        &mut self,
+        name: &[u8],
+        claimed: u64,
+        mut content: impl Read,
+    ) -> Result<(), DatasetError> {
+        let Some(name) = normalized(name) else {
+            self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
+            return Ok(());
+        };
+        let shown = self.within(&name);
+        let file_name = name.rsplit('/').next().unwrap_or_default();
+        if idx::is_name(file_name) || cifar::is_name(file_name) {
+            return self.add_blob(shown, &name, content);
+        }
+        let mut head = Vec::new();
+        content
+            .by_ref()
+            .take(HEAD_BYTES as u64)
+            .read_to_end(&mut head)
+            .map_err(|e| self.damaged_at(&name, &e))?;
+        match FileKind::of(file_name, || head.clone()) {
+            FileKind::Image => self.add_image(shown, name, claimed, head, content),
+            FileKind::Unsupported(format) => {
+                self.left_out.add(shown, Reason::Unsupported(format));
+                Ok(())
+            }
+            FileKind::Other => {
+                self.left_out.add(shown, Reason::NoImage);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_image(
+        &mut self,
+        shown: String,
+        name: String,
+        claimed: u64,
+        mut bytes: Vec<u8>,
+        content: impl Read,
+    ) -> Result<(), DatasetError> {
+        let limit = self.limits.file;
+        if claimed <= limit {
+            let rest = (limit + 1).saturating_sub(bytes.len() as u64);
+            content.take(rest).read_to_end(&mut bytes).map_err(|error| self.damaged_at(&name, &error))?;
+        }
+        if claimed.max(bytes.len() as u64) > limit {
+            let problem = format!("it has more than the limit of {limit} bytes (--max-file-size)");
+            self.left_out.add(shown, Reason::Unreadable(problem));
+            return Ok(());
+        }
+        self.image_bytes += bytes.len() as u64;
+        if self.image_bytes > self.limits.images || self.listing.images.len() >= MAX_IMAGES {
+            let (bytes, way_out) = (self.limits.images, "unpack it and give the folder");
+            let problem =
+                format!("unpacks to more than {bytes} bytes or {MAX_IMAGES} images at '{name}': {way_out}");
+            return Err(DatasetError::layout(self.path, problem));
+        }
+        let image = self.keep(shown.clone(), bytes)?;
+        if self.listing.images.insert(name, image).is_some() {
+            let problem =
+                "the archive holds several files of this name, of which the last one is used".to_owned();
+            self.left_out.add(shown, Reason::Unreadable(problem));
+        }
+        Ok(())
+    }
+
+    /// The image in memory, or in a temporary file when much is in memory.
+    fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<ImageSource, DatasetError> {
+        if self.image_bytes <= self.limits.memory {
+            return Ok(ImageSource::Encoded { name, bytes: bytes.into() });
+        }
+        let failed = |error: std::io::Error| {
+            let folder = std::env::temp_dir();
+            let problem = format!(
+                "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give the folder",
+                shown(folder)
+            );
+            DatasetError::layout(self.path, problem)
+        };
+        let spool = match &self.spool {
+            Some(spool) => Arc::clone(spool),
+            None => Arc::new(Spool::new().map_err(failed)?),
+        };
+        let place = spool.put(&bytes).map_err(failed)?;
+        self.spool = Some(Arc::clone(&spool));
+        Ok(ImageSource::Spooled { name, spool, place })
+    }
+
+    fn add_blob(&mut self, shown: String, name: &str, content: impl Read) -> Result<(), DatasetError> {
+        let left = MAX_DATA_BYTES - self.blob_bytes;
+        let mut bytes = Vec::new();
+        content.take(left + 1).read_to_end(&mut bytes).map_err(|error| self.damaged_at(name, &error))?;
+        if bytes.len() as u64 > left {
+            let problem = format!(
+                "unpacks to more than {MAX_DATA_BYTES} bytes at '{name}': unpack it and give the folder"
+            );
+            return Err(DatasetError::layout(self.path, problem));
+        }
+        self.blob_bytes += bytes.len() as u64;
+        self.blobs.push(Blob::Memory { name: shown, bytes: bytes.into() });
+        Ok(())
+    }
+
+    /// What messages call an entry.
+    fn within(&self, name: &str) -> String {
+        format!("{}/{name}", shown(self.path))
+    }
+
+    /// A tar archive that was cut between two files looks whole but for its end.
+    pub(super) fn add_missing_end(&mut self) {
+        let count = self.listing.images.len();
+        let problem =
+            format!("the archive has no end marker: what follows after {count} images may be missing");
+        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+    }
+
+    /// What follows the end of a tar archive, or of its compressed data, and is not read.
+    pub(super) fn add_rest(&mut self, problem: String) {
+        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+    }
+
+    fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
+        self.damaged(&format!("at '{name}'"), error)
+    }
+
+    pub(super) fn not_supported(&self, problem: &str) -> DatasetError {
+        let problem =
+            format!("is of a kind that is not supported ({problem}): unpack it and give the folder");
+        DatasetError::layout(self.path, problem)
+    }
+
+    pub(super) fn damaged(&self, place: &str, error: &dyn std::error::Error) -> DatasetError {
+        DatasetError::malformed(shown(self.path), format!("the archive is damaged {place}: {error}"))
+    }
+}
+
+/// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
+fn normalized(name: &[u8]) -> Option<String> {
+    let parts = name.split(|byte| *byte == b'/');
+    let names: Vec<String> =
+        parts.filter(|part| !part.is_empty() && *part != b".").map(shown_bytes).collect();
+    (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
+}
+
+/// What an entry of an archive is.
+pub(super) enum Kind {
+    File,
+    Folder,
+    /// Neither of these, and why that is not used.
+    Other(&'static str),
+    /// Facts about other entries.
+    Metadata,
+}
+
+impl Kind {
+    pub(super) const LINK: Self = Self::Other("a link inside an archive: unpack it and give the folder");
+    pub(super) const SPARSE: Self =
+        Self::Other("a sparse file inside an archive: unpack it and give the folder");
+    pub(super) const DEVICE: Self = Self::Other("it is a device, not a regular file");
+    pub(super) const PIPE: Self = Self::Other("it is a named pipe, not a regular file");
+    pub(super) const SOCKET: Self = Self::Other("it is a socket, not a regular file");
+    pub(super) const UNKNOWN: Self =
+        Self::Other("of a kind that is not known: unpack the archive and give the folder");
+}

@@ -1,0 +1,173 @@
+//! The entries of a tar archive.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+
+use super::contents::{Contents, Kind};
+use crate::DatasetError;
+
+/// What lies between two files of a tar archive: headers and long names.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// Where POSIX archives have the name of a sparse file. Its header has another one.
+const SPARSE_NAME: &[u8] = b"GNU.sparse.name";
+/// Tar archives are made of such blocks, and end with blocks of zeros.
+const TAR_BLOCK: u64 = 512;
+
+impl Kind {
+    /// By the type in the header. POSIX archives mark sparse files in an extended header instead, and have a map of the
+    /// holes before their content.
+    fn of_tar<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Self> {
+        let kind = entry.header().entry_type();
+        Ok(match kind {
+            tar::EntryType::Regular | tar::EntryType::Continuous => {
+                match extension(entry, |key| key.starts_with(b"GNU.sparse."))? {
+                    Some(_) => Self::SPARSE,
+                    None => Self::File,
+                }
+            }
+            tar::EntryType::Directory => Self::Folder,
+            tar::EntryType::Link | tar::EntryType::Symlink => Self::LINK,
+            tar::EntryType::Char | tar::EntryType::Block => Self::DEVICE,
+            tar::EntryType::Fifo => Self::PIPE,
+            tar::EntryType::GNUSparse => Self::SPARSE,
+            tar::EntryType::GNULongName
+            | tar::EntryType::GNULongLink
+            | tar::EntryType::XGlobalHeader
+            | tar::EntryType::XHeader => Self::Metadata,
+            // A volume's label, the attributes of Solaris, and the list of a folder in an incremental archive.
+            _ => match kind.as_byte() {
+                b'V' | b'X' => Self::Metadata,
+                b'D' => Self::Folder,
+                _ => Self::UNKNOWN,
+            },
+        })
+    }
+}
+
+/// A reader that gives no more bytes than are left, so that a header does not take the memory of a file.
+struct Rationed<'a, R> {
+    inner: R,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Rationed<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 && !buffer.is_empty() {
+            let problem = format!("a header of more than {MAX_HEADER_BYTES} bytes");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, problem));
+        }
+        let read = self.inner.read(&mut buffer[..most])?;
+        self.left.set(self.left.get() - read as u64);
+        Ok(read)
+    }
+}
+
+/// The first value of a tar entry's extended header whose key `is_it`. Lines of it that break its format, such as binary
+/// attributes, are passed over.
+fn extension<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    is_it: impl Fn(&[u8]) -> bool,
+) -> io::Result<Option<Vec<u8>>> {
+    let kind = entry.header().entry_type();
+    if kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
+        // Its content would be read for it.
+        return Ok(None);
+    }
+    let lines = entry.pax_extensions()?.into_iter().flatten().flatten();
+    Ok(lines.into_iter().find(|line| is_it(line.key_bytes())).map(|line| line.value_bytes().to_vec()))
+}
+
+/// The bytes of a sparse file that are in the archive. Its holes, which may be as large as they like, are not.
+fn packed_size<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
+    let stated = extension(entry, |key| key == b"size")?;
+    let stated = stated.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
+    let size = stated.map_or_else(|| entry.header().entry_size(), Ok)?;
+    Ok(size.checked_next_multiple_of(TAR_BLOCK).unwrap_or(size))
+}
+
+pub(super) fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
+    let left = Cell::new(MAX_HEADER_BYTES);
+    let mut archive = tar::Archive::new(Rationed { inner: reader, left: &left });
+    let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
+    // Bytes of the entry before that are passed over on the way to the next header.
+    let mut unread = 0;
+    loop {
+        left.set(MAX_HEADER_BYTES.saturating_add(unread));
+        let Some(entry) = entries.next() else { break };
+        let place = match contents.listing.images.len() {
+            0 => "at its start".to_owned(),
+            count => format!("after {count} images"),
+        };
+        let mut entry = entry.map_err(|error| contents.damaged(&place, &error))?;
+        left.set(u64::MAX);
+        unread = read_tar_entry(&mut entry, contents, &place)?;
+    }
+    if left.get() > MAX_HEADER_BYTES - TAR_BLOCK {
+        contents.add_missing_end();
+        return Ok(());
+    }
+    left.set(u64::MAX);
+    if let Some(problem) = after_the_end(archive.into_inner()) {
+        contents.add_rest(problem);
+    }
+    Ok(())
+}
+
+/// What is wrong with the rest of a tar archive, which is zeros and, if it is compressed, a checksum.
+fn after_the_end(mut rest: impl Read) -> Option<String> {
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        match rest.read(&mut chunk) {
+            Ok(0) => return None,
+            Ok(length) if chunk[..length].iter().all(|byte| *byte == 0) => {}
+            Ok(_) => {
+                return Some(
+                    "what follows the first end marker, such as another archive, is not read".to_owned(),
+                );
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Some(format!("the archive is damaged at its end: {error}")),
+        }
+    }
+}
+
+/// Whether the name of an entry is likely to be that of a header that could not be read: with a line break in it. Its other name, for
+/// programs that do not know such headers, is cut at 100 bytes or has question marks.
+fn has_lost_its_name<R: Read>(entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io::Result<bool> {
+    if !(name.contains(&b'?') || name.len() >= 100) || extension(entry, |key| key == b"path")?.is_some() {
+        return Ok(false);
+    }
+    Ok(entry.pax_extensions()?.is_some_and(|mut lines| lines.any(|line| line.is_err())))
+}
+
+/// Adds an entry, and says how many bytes of it are not read.
+fn read_tar_entry<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    contents: &mut Contents<'_>,
+    place: &str,
+) -> Result<u64, DatasetError> {
+    let read = Kind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
+    let (kind, sparse_name) = read.map_err(|error| contents.damaged(place, &error))?;
+    let name = sparse_name.unwrap_or_else(|| entry.path_bytes().into_owned());
+    let has_lost_its_name = !matches!(kind, Kind::Metadata)
+        && has_lost_its_name(entry, &name).map_err(|error| contents.damaged(place, &error))?;
+    match kind {
+        _ if has_lost_its_name => {
+            contents.add_other(
+                &name,
+                "its name has a line break, which cannot be read in this archive: rename it",
+            );
+        }
+        Kind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
+        Kind::Folder => contents.add_folder(&name),
+        Kind::Other(problem) => contents.add_other(&name, problem),
+        Kind::Metadata => {}
+    }
+    let passed = match entry.header().entry_type().is_gnu_sparse() {
+        // Reading it would read its holes.
+        true => packed_size(entry),
+        false => io::copy(entry, &mut io::sink()).map(|_| 0),
+    };
+    passed.map_err(|error| contents.damaged(place, &error))
+}

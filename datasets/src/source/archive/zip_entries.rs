@@ -1,0 +1,60 @@
+//! The entries of a zip archive.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+
+use zip::CompressionMethod;
+
+use super::contents::{Contents, Kind};
+use crate::DatasetError;
+
+impl Kind {
+    /// By the mode, where the archive is from Unix.
+    fn of_zip(mode: Option<u32>, is_folder: bool) -> Self {
+        match mode.unwrap_or_default() & 0o170_000 {
+            0o120_000 => Self::LINK,
+            0o020_000 | 0o060_000 => Self::DEVICE,
+            0o010_000 => Self::PIPE,
+            0o140_000 => Self::SOCKET,
+            _ if is_folder => Self::Folder,
+            _ => Self::File,
+        }
+    }
+}
+
+pub(super) fn read_zip(mut file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
+    // Looking for the start of an archive that has a program before it goes wrong for some that have none.
+    let at_start = zip::read::Config { archive_offset: zip::read::ArchiveOffset::Known(0) };
+    if let Ok(archive) = zip::ZipArchive::with_config(at_start, &mut file) {
+        return read_zip_entries(archive, contents);
+    }
+    let archive =
+        zip::ZipArchive::new(file).map_err(|error| contents.damaged("or not a zip file", &error))?;
+    read_zip_entries(archive, contents)
+}
+
+fn read_zip_entries<R: Read + io::Seek>(
+    mut archive: zip::ZipArchive<R>,
+    contents: &mut Contents<'_>,
+) -> Result<(), DatasetError> {
+    for index in 0..archive.len() {
+        let place = format!("at entry {index}");
+        let entry = archive.by_index(index).map_err(|error| match error {
+            zip::result::ZipError::UnsupportedArchive(problem) => contents.not_supported(problem),
+            error => contents.damaged(&place, &error),
+        })?;
+        if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
+            return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
+        }
+        // A name that is not UTF-8 is in the first code page of MS-DOS, which has a character for each byte.
+        // Some programs for Windows write backslashes between folders.
+        let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.replace('\\', "/");
+        match Kind::of_zip(entry.unix_mode(), entry.is_dir()) {
+            Kind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
+            Kind::Folder => contents.add_folder(name.as_bytes()),
+            Kind::Other(problem) => contents.add_other(name.as_bytes(), problem),
+            Kind::Metadata => {}
+        }
+    }
+    Ok(())
+}
