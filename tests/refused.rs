@@ -69,18 +69,8 @@ fn more_folds_than_images_to_hold_out_are_refused_before_the_first_run() {
     images.write("tiny.toml", TINY);
     let folds = |folds: &str| {
         vitrine(&images)
-            .args([
-                "train",
-                "data",
-                "--model",
-                "tiny.toml",
-                "--epochs",
-                "1",
-                "--folds",
-                folds,
-                "--output",
-                "cv",
-            ])
+            .args(["train", "data", "--model", "tiny.toml", "--epochs", "1"])
+            .args(["--folds", folds, "--output", "cv"])
             .assert()
     };
     folds("5").code(2).stderr(

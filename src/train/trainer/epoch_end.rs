@@ -19,9 +19,6 @@ use crate::train::progress::epoch_line;
 use crate::train::schedule::learning_rate;
 use crate::train::{flips, interrupt, loaders};
 
-/// The most bytes of logits that are kept for the report, which computes larger ones again.
-const MOST_KEPT: usize = 64 << 20;
-
 impl Trainer {
     /// Validates, writes the row, and a checkpoint with the best model where one is due.
     pub(super) fn end_epoch(&mut self) -> Result<()> {
@@ -141,8 +138,7 @@ impl Trainer {
     fn keep(&mut self, model: VisionTransformer, validation: Validation, predicted: Predicted) {
         self.state.progress.best = Some(validation.clone());
         self.kept = Some(Kept { card: self.card(validation), model });
-        let bytes = 4 * predicted.predictions.len() * self.config.classes.len();
-        self.validated = (bytes <= MOST_KEPT).then_some(predicted);
+        self.validated = Some(predicted);
     }
 
     fn card(&self, validation: Validation) -> ModelCard {
