@@ -4,8 +4,8 @@
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rayon::prelude::*;
+use vitrine::learner::Learner;
 use vitrine::recipe::Recipe;
-use vitrine::train::Learner;
 use vitrine_models::{ModelConfig, preset};
 
 /// A training step of a new model on random images.

@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use burn::tensor::Device;
 use vitrine::Classifier;
 use vitrine_datasets::ImageSource;
 
@@ -16,7 +15,7 @@ fn main() -> Result<()> {
     let images: Vec<PathBuf> = arguments.collect();
     let Some(first) = images.first() else { bail!("name at least one image") };
 
-    let classifier = Classifier::load(&model, &Device::default())?;
+    let classifier = Classifier::load(&model)?;
     println!(
         "{} classes, images of {} pixels",
         classifier.card().classes.len(),

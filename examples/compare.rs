@@ -10,13 +10,16 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use burn::module::Module;
 use clap::Parser;
+use vitrine::device;
 use vitrine::evaluate::{Metrics, predict};
-use vitrine::recipe::LengthArgs;
-use vitrine::train::{
-    Evidence, HoldOut, Origin, Overrides, Plan, Resources, RunConfig, RunData, RunFolder, Start, Trainer,
-};
-use vitrine::{device, model_file};
-use vitrine_datasets::{ClassSizes, DecodeLimits, Loader, LoaderConfig, OpenOptions};
+use vitrine::events::Quiet;
+use vitrine::plan::{Evidence, Overrides, Plan};
+use vitrine::predict::Classifier;
+use vitrine::recipe::AskedLength;
+use vitrine::run_folder::{HoldOut, Origin, RunConfig, RunData, RunFolder};
+use vitrine::runtime::Runtime;
+use vitrine::train::{Beginning, Start, Trainer};
+use vitrine_datasets::{ClassSizes, DecodeLimits, OpenOptions};
 use vitrine_models::{
     ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
 };
@@ -96,7 +99,7 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     )?;
     let dataset = data.dataset();
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
-    let length = LengthArgs { epochs: Some(arguments.epochs), time: None };
+    let length = AskedLength { epochs: Some(arguments.epochs), seconds: None };
     let evidence = Evidence {
         info: &dataset.info,
         survey: &survey,
@@ -129,22 +132,22 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         recipe: plan.recipe,
         origin: Origin::default(),
     };
-    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name)?;
+    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name, &Quiet)?;
     let (found, _) = device::select(None)?;
     let threads = std::thread::available_parallelism()?.get();
     let start = Instant::now();
-    let resources = Resources { device: &found.device, threads, begun: start };
-    let mut trainer = Trainer::new(config, run.clone(), &data, Start::Fresh, resources)?;
+    let runtime = Runtime { device: &found, threads, events: &Quiet };
+    let beginning = Beginning { start: Start::Fresh, begun: start };
+    let mut trainer = Trainer::new(config, run.clone(), &data, beginning, runtime)?;
     trainer.run(&|| Ok(Start::Fresh))?;
     let seconds = start.elapsed().as_secs_f64();
     let seen = (arguments.epochs * dataset.train.len()) as f64;
     let tested = if dataset.test.is_empty() { dataset.val } else { dataset.test };
-    let (card, best) = model_file::load(&run.model(), &found.device)?;
-    let classes = card.classes.len();
-    let loader = Loader::new(tested.into(), LoaderConfig::evaluation(&card.preprocessing, classes))?;
-    let predicted = predict(&best, &loader, &card.preprocessing, classes, &found.device)?;
-    let accuracy = Metrics::compute(&predicted.predictions, &card.classes).top1;
-    let parameters = best.num_params();
+    let classifier = Classifier::load_on(&run.model(), &found)?;
+    let predictor = classifier.predictor();
+    let predicted = predict(predictor, &predictor.loader(tested.into(), 64, threads)?)?;
+    let accuracy = Metrics::compute(&predicted.predictions, &classifier.card().classes).top1;
+    let parameters = predictor.model().num_params();
     Ok(format!(
         "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
         parameters as f64 / 1e6,

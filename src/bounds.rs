@@ -80,14 +80,6 @@ impl<T: PartialOrd + Copy + FromStr + fmt::Display> fmt::Display for Bounds<T> {
     }
 }
 
-/// A parser for clap: a value within the bounds.
-pub fn within<T>(bounds: Bounds<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
-where
-    T: PartialOrd + Copy + FromStr + fmt::Display + Send + Sync + 'static,
-{
-    move |text| bounds.read(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

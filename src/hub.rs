@@ -21,7 +21,7 @@ use client::{Client, Listing, Trouble};
 pub use repository::Repository;
 use settings::Settings;
 
-use crate::output::note;
+use crate::events::{Event, EventSink};
 
 /// How users tell a repository from a path.
 const SCHEME: &str = "hf:";
@@ -35,10 +35,13 @@ pub fn is_repository(source: &str) -> bool {
 ///
 /// # Errors
 /// When a repository cannot be had, or what looks like one is not there as a path.
-pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
+pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(PathBuf, String)> {
     if is_repository(source) {
         let repository: Repository = source.parse()?;
-        return Ok((Hub::from_environment(offline)?.fetch(&repository)?, repository.name().to_owned()));
+        return Ok((
+            Hub::from_environment(offline, events)?.fetch(&repository)?,
+            repository.name().to_owned(),
+        ));
     }
     let path = PathBuf::from(source);
     if !path.exists() && source.parse::<Repository>().is_ok() {
@@ -56,32 +59,33 @@ pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
 const DESCRIPTIONS: [&str; 2] = ["config.json", "preprocessor_config.json"];
 
 /// Hugging Face, or a mirror of it, with the cache on this computer.
-pub struct Hub {
-    client: Client,
+pub struct Hub<'a> {
+    client: Client<'a>,
     cache: PathBuf,
     offline: bool,
 }
 
-impl Hub {
+impl<'a> Hub<'a> {
     /// A hub as the environment describes it to Python's `huggingface_hub`: `HF_ENDPOINT`, `HF_TOKEN`,
     /// `HF_TOKEN_PATH`, `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME` and `HF_HUB_OFFLINE`. With `offline` the
     /// network stays unused whatever the environment says.
     ///
     /// # Errors
     /// When a variable has a value that cannot be used, or no place for the cache can be told.
-    pub fn from_environment(offline: bool) -> Result<Self> {
+    pub fn from_environment(offline: bool, events: &'a dyn EventSink) -> Result<Self> {
         let mut settings = Settings::read(|name| std::env::var_os(name), std::env::home_dir())?;
         settings.offline |= offline;
-        Self::new(settings, ureq::Agent::config_builder())
+        Self::new(settings, ureq::Agent::config_builder(), events)
     }
 
     /// A hub that goes by nothing but these settings.
     fn new(
         settings: Settings,
         agent: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>,
+        events: &'a dyn EventSink,
     ) -> Result<Self> {
         let Settings { endpoint, token, cache, offline, pause } = settings;
-        Ok(Self { client: Client::new(endpoint, token, pause, agent)?, cache, offline })
+        Ok(Self { client: Client::new(endpoint, token, pause, agent, events)?, cache, offline })
     }
 
     /// The folder that holds the repository's configuration and weights. What the cache lacks is fetched; where
@@ -113,7 +117,9 @@ impl Hub {
                          hand and give their folder"
                     )
                 })?;
-                note!("{endpoint} does not answer ({reason}): using {repository} from the cache");
+                let message =
+                    format!("{endpoint} does not answer ({reason}): using {repository} from the cache");
+                self.client.events.emit(Event::Warning { message });
                 Ok(snapshot)
             }
         }
@@ -163,7 +169,7 @@ impl Hub {
             return Ok(());
         }
         let remote = self.client.describe(repository, commit, file)?;
-        let _lock = cache.lock(&remote.etag, &remote.label)?;
+        let _lock = cache.lock(&remote.etag, &remote.label, self.client.events)?;
         if !cache.blob(&remote.etag).is_file() {
             let part = cache.partial_blob(&remote.etag);
             self.client.download(&remote, &part)?;

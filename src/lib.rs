@@ -13,7 +13,7 @@
 //! let evaluation = vitrine::evaluate(run.folder.path(), "photos/", None)?;
 //! println!("macro F1 {:.3}", evaluation.metrics.macro_f1);
 //!
-//! let classifier = Classifier::load(run.folder.path(), &burn::tensor::Device::default())?;
+//! let classifier = Classifier::load(run.folder.path())?;
 //! for prediction in classifier.predict("cat.jpg".as_ref())?.iter().take(3) {
 //!     println!("{}: {:.1}%", prediction.label, 100.0 * prediction.probability);
 //! }
@@ -22,35 +22,34 @@
 //!
 //! `examples/train.rs`, `examples/classify.rs` and `examples/import.rs` are whole programs.
 
-mod aliases;
 pub mod allocator;
 pub mod bounds;
-mod class_names;
-mod classifier;
 pub mod cli;
 pub mod device;
 pub mod evaluate;
+pub mod events;
 pub mod export;
 mod files;
 pub mod hub;
 pub mod import;
+pub mod learner;
 mod library;
 pub mod memory;
 pub mod model_file;
-mod names;
-mod output;
+pub mod plan;
+pub mod predict;
 pub mod pretrained;
 pub mod recipe;
 pub mod report;
 pub mod run;
+pub mod run_folder;
+pub mod runtime;
 pub mod seed;
-pub mod series;
 mod text;
 mod threads;
 pub mod train;
-pub mod trained_on;
 pub mod usage;
 pub mod weights_file;
 
-pub use classifier::{Classifier, Prediction};
-pub use library::{TrainOptions, evaluate, train};
+pub use library::{TrainOptions, evaluate, train, train_with_events};
+pub use predict::{Classifier, Prediction};

@@ -1,4 +1,4 @@
-//! The front door for programs: [`train`] and [`evaluate`] with everything that the command line would have chosen.
+//! The entry points for programs: [`train`] and [`evaluate`], with the defaults of the command line.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -7,13 +7,15 @@ use anyhow::{Context, Result, ensure};
 use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 
 use crate::device::{self, FoundDevice};
-use crate::evaluate::{Evaluation, EvaluationSettings, Part, Views};
-use crate::output::note;
+use crate::evaluate::{Evaluation, EvaluationSettings, Part};
+use crate::events::{Event, EventSink, Quiet};
+use crate::plan::Overrides;
+use crate::predict::Views;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
-use crate::train::Overrides;
+use crate::runtime::Runtime;
 use crate::{bounds, pretrained, threads};
 
-/// What a training is asked for; the default leaves everything open.
+/// The options of [`train`]. The default leaves every choice to the program.
 #[derive(Clone, Debug, Default)]
 pub struct TrainOptions {
     /// Architecture, recipe, length and whatever else is not to be chosen from the data.
@@ -34,7 +36,7 @@ pub struct TrainOptions {
 }
 
 /// Trains a classifier on a data set, a name or a path as `vitrine train` takes it, and measures it on images that it has not seen.
-/// Progress and messages go to standard error.
+/// Nothing is printed; [`train_with_events`] reports the progress.
 ///
 /// # Errors
 ///
@@ -45,8 +47,8 @@ pub struct TrainOptions {
 /// A model for two colors, in a moment:
 ///
 /// ```
-/// use vitrine::recipe::LengthArgs;
-/// use vitrine::train::Overrides;
+/// use vitrine::plan::Overrides;
+/// use vitrine::recipe::AskedLength;
 /// use vitrine::{Classifier, TrainOptions};
 ///
 /// # fn main() -> anyhow::Result<()> {
@@ -61,11 +63,11 @@ pub struct TrainOptions {
 /// #     }
 /// # }
 /// # let photos = photos.to_str().expect("a name");
-/// let overrides = Overrides { length: LengthArgs { epochs: Some(2), time: None }, ..Overrides::default() };
+/// let overrides = Overrides { length: AskedLength { epochs: Some(2), seconds: None }, ..Overrides::default() };
 /// let options = TrainOptions { overrides, output: Some(place.path().join("run")), ..TrainOptions::default() };
 /// let run = vitrine::train(photos, &options)?;
 ///
-/// let classifier = Classifier::load(run.folder.path(), &burn::tensor::Device::default())?;
+/// let classifier = Classifier::load(run.folder.path())?;
 /// let best = &classifier.predict(&place.path().join("photos/red/0.png"))?[0];
 /// println!("{} with {:.0}%", best.label, 100.0 * best.probability);
 /// # assert_eq!(best.label, "red");
@@ -73,18 +75,51 @@ pub struct TrainOptions {
 /// # }
 /// ```
 pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
+    train_with_events(data, options, &Quiet)
+}
+
+/// Trains as [`train`] does, and reports what happens to a sink.
+///
+/// # Errors
+///
+/// As [`train`].
+///
+/// # Examples
+///
+/// The validation accuracy after each epoch:
+///
+/// ```no_run
+/// use vitrine::TrainOptions;
+/// use vitrine::events::{Event, EventSink};
+///
+/// struct Accuracy;
+///
+/// impl EventSink for Accuracy {
+///     fn emit(&self, event: Event) {
+///         if let Event::EpochEnd(end) = event {
+///             println!("epoch {}: {:?}", end.row.epoch, end.row.val_top1);
+///         }
+///     }
+/// }
+///
+/// vitrine::train_with_events("photos/", &TrainOptions::default(), &Accuracy)?;
+/// # Ok::<(), anyhow::Error>(())
+/// ```
+pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventSink) -> Result<FinishedRun> {
     let begun = Instant::now();
     let threads = options.threads.unwrap_or_else(threads::by_default);
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
     threads::check()?;
-    let device = chosen(options.device.as_deref())?;
+    let device = chosen(options.device.as_deref(), events)?;
+    let runtime = Runtime { device: &device, threads, events };
     let weights = |source: &String| -> Result<_> {
-        let weights = pretrained::open(source, false).with_context(|| format!("pretrained {source}"))?;
+        let weights =
+            pretrained::open(source, false, events).with_context(|| format!("pretrained {source}"))?;
         Ok((source.clone(), weights))
     };
     let new = NewRun {
         data,
-        dataset: opened(data)?,
+        dataset: opened(data, events)?,
         data_dir: OpenOptions::default().data_dir,
         max_file_size: None,
         overrides: &options.overrides,
@@ -92,11 +127,10 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
         val_fraction: options.val_fraction,
         seed: options.seed,
         fold: None,
-        threads,
         begun,
     };
-    let planned = PlannedRun::new(new, &device)?;
-    Run::begin(planned, options.output.as_deref(), &device)?.train(&device, threads)
+    let planned = PlannedRun::new(new, runtime)?;
+    Run::begin(planned, options.output.as_deref(), runtime)?.train(runtime)
 }
 
 /// Measures a model file or the best model of a run on a data set: on its test split if there is one, else on its validation split,
@@ -115,36 +149,30 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
 /// ```
 pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluation> {
     threads::check()?;
-    let device = chosen(None)?;
-    let settings = EvaluationSettings {
-        part,
-        views: Views::One,
-        batch_size: 64,
-        threads: threads::by_default(),
-        limits: DecodeLimits::default(),
-    };
-    Evaluation::new(model, data, || opened(data), &settings, &device)
+    let device = chosen(None, &Quiet)?;
+    let settings =
+        EvaluationSettings { part, views: Views::One, batch_size: 64, limits: DecodeLimits::default() };
+    let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet };
+    Evaluation::new(model, data, || opened(data, &Quiet), &settings, runtime)
 }
 
-/// The device of this name, or the best one; says so where it may surprise.
-fn chosen(name: Option<&str>) -> Result<FoundDevice> {
+/// The device of this name, or the best one. A notice tells of a choice that may surprise.
+fn chosen(name: Option<&str>, events: &dyn EventSink) -> Result<FoundDevice> {
     let (device, message) = device::select(name)?;
-    if let Some(message) = message {
-        note!("{message}");
-    }
+    events.emit_notice(message);
     Ok(device)
 }
 
-/// A data set, with what the user should know of it on standard error.
-fn opened(data: &str) -> Result<Dataset> {
+/// Opens a data set and reports what is odd about it.
+fn opened(data: &str, events: &dyn EventSink) -> Result<Dataset> {
     let dataset = vitrine_datasets::open(data, &OpenOptions::default())?;
-    warn(&dataset);
+    warn(&dataset, events);
     Ok(dataset)
 }
 
-/// Says what was found next to the images or is odd about them.
-pub(crate) fn warn(dataset: &Dataset) {
+/// Reports what was found next to the images, or is odd about them.
+pub(crate) fn warn(dataset: &Dataset, events: &dyn EventSink) {
     for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
-        note!("warning: {warning}");
+        events.emit(Event::warning(warning));
     }
 }

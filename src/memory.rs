@@ -5,7 +5,6 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, get_current_pid};
 use vitrine_models::{ModelConfig, StepMemory};
 
 use crate::device::FoundDevice;
-use crate::output::note;
 use crate::recipe::Recipe;
 
 /// The program itself, its threads and their buffers.
@@ -24,24 +23,21 @@ pub enum Work<'a> {
     Inference(usize),
 }
 
-/// Refuses work that clearly does not fit the memory of this machine or of the control group that this program is in; where it
-/// may just fit, says so. Memory of a GPU is not looked at.
+/// Refuses work that clearly does not fit the memory of this machine or of the control group that this program is in. Returns
+/// a warning if it may just fit. The memory of a GPU is not considered.
 ///
 /// # Errors
 /// Says how much is needed and available, and what to lower.
-pub fn check(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> Result<()> {
+pub fn check(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> Result<Option<String>> {
     if device.is_gpu {
-        return Ok(());
+        return Ok(None);
     }
-    let Some(available) = available() else { return Ok(()) };
+    let Some(available) = available() else { return Ok(None) };
     let needed = needed(model, work);
     if needed as f64 > DOUBT * available as f64 {
         bail!("{}", refusal(needed, available, work));
     }
-    if needed > available {
-        note!("warning: {}", refusal(needed, available, work));
-    }
-    Ok(())
+    Ok((needed > available).then(|| refusal(needed, available, work)))
 }
 
 /// Whether work fits the memory without a doubt, or nothing is known of it.

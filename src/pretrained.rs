@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use vitrine_models::ModelConfig;
 use vitrine_models::weights::{self, Adaptation, NamedTensor};
 
+use crate::events::EventSink;
 use crate::hub;
 use crate::import::{self, Account, Options};
 use crate::model_file::{self, ModelCard};
@@ -25,8 +26,8 @@ pub struct Pretrained {
 ///
 /// # Errors
 /// When there is no such thing, it cannot be fetched, or holds no Vision Transformer.
-pub fn open(source: &str, offline: bool) -> Result<Pretrained> {
-    let (path, name) = hub::locate(source, offline)?;
+pub fn open(source: &str, offline: bool, events: &dyn EventSink) -> Result<Pretrained> {
+    let (path, name) = hub::locate(source, offline, events)?;
     let own = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.clone() };
     if own.is_file() && ModelCard::is_in(&weights_file::open(&own)?.metadata) {
         let (card, tensors) = model_file::read(&own)?;

@@ -1,4 +1,4 @@
-//! Names from files, made safe to print.
+//! Text in messages: names from files made safe to print, and long lists cut short.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -36,9 +36,30 @@ fn is_obeyed(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// How many names of a list a message shows.
+const SHOWN: usize = 3;
+
+/// The first few names, and how many more there are: `a, b, c and 4 more`.
+pub(crate) fn first_few<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<S> = names.by_ref().take(SHOWN).collect();
+    let shown: Vec<&str> = shown.iter().map(S::as_ref).collect();
+    match names.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_short() {
+        assert_eq!(first_few(["a"]), "a");
+        assert_eq!(first_few(["a", "b", "c"]), "a, b, c");
+        assert_eq!(first_few(["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+    }
 
     #[test]
     fn what_a_terminal_obeys_is_shown_instead() {

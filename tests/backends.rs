@@ -8,8 +8,8 @@ use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use serde_json::Value;
 use support::{Images, TINY, vitrine};
 use vitrine::device::{self, FoundDevice};
+use vitrine::learner::Learner;
 use vitrine::recipe::Recipe;
-use vitrine::train::Learner;
 use vitrine_models::weights::{from_timm, to_timm};
 use vitrine_models::{ModelConfig, preset};
 

@@ -561,7 +561,7 @@ fn logits_of_the_library_prove_a_model_or_keep_it_from_being_written() {
     image::save_buffer(&image, &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
     let model = folder.path().join("model.safetensors");
     import_command(&weights, &model).assert().success();
-    let classifier = vitrine::Classifier::load(&model, &burn::tensor::Device::default()).unwrap();
+    let classifier = vitrine::Classifier::load(&model).unwrap();
     let mut logits = classifier.classify(&[vitrine_datasets::ImageSource::File(image)]).remove(0).unwrap();
     std::fs::remove_file(&model).unwrap();
     let expected = folder.path().join("logits.json");

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use support::{Images, TINY, vitrine};
 use vitrine::device;
+use vitrine::learner::Learner;
 use vitrine::recipe::{Optimizer, Recipe};
-use vitrine::train::Learner;
 use vitrine_models::{ImageSize, ModelConfig};
 
 #[test]

@@ -16,7 +16,8 @@ use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use vitrine::import::{self, Options};
 use vitrine::recipe::Recipe;
-use vitrine::train::{RunFolder, plan};
+use vitrine::plan;
+use vitrine::run_folder::RunFolder;
 use vitrine::model_file;
 
 /// A small model of timm, and one of Hugging Face.

@@ -184,6 +184,35 @@ impl VisionTransformer {
         self.finish(self.stages.iter().fold(tokens, |tokens, stage| stage.forward(tokens, &position)))
     }
 
+    /// The pooled embedding, which the head classifies: timm's `forward_head(features, pre_logits=True)` for a head without
+    /// hidden layers. For a distilled model, the mean of the class and the distillation token.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// assert_eq!(model.embedding(Tensor::ones([2, 3, 32, 32], &device)).dims(), [2, 96]);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn embedding(&self, images: Tensor<4>) -> Tensor<2> {
+        let tokens = self.features(images);
+        match &self.distillation_head {
+            None => self.pooling.forward(tokens),
+            Some(_) => {
+                let distilled = tokens.clone().narrow(1, 1, 1).squeeze_dim::<2>(1);
+                (self.pooling.forward(tokens) + distilled).div_scalar(2.0)
+            }
+        }
+    }
+
     /// The logits and every block's attention weights.
     ///
     /// # Shapes

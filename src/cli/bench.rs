@@ -8,14 +8,17 @@ use clap::Args;
 use serde::Serialize;
 use vitrine_models::{ModelConfig, VisionTransformer};
 
+use super::console::Log;
 use super::{DeviceArgs, Status, ThreadArgs};
-use crate::aliases;
-use crate::bounds::{self, within};
+use crate::bounds;
+use crate::cli::aliases;
+use crate::cli::output::outln;
+use crate::cli::within::within;
+use crate::events::EventSink;
+use crate::learner::Learner;
 use crate::memory::{self, Work};
-use crate::output::outln;
+use crate::plan::named_model;
 use crate::recipe::Recipe;
-use crate::train::Learner;
-use crate::train::plan::named_model;
 use crate::usage::usage;
 
 /// Measure training and inference speed on random images.
@@ -72,14 +75,16 @@ impl Bench {
     pub(super) fn run(&self) -> Result<Status> {
         self.threads.apply()?;
         let (name, config, _) = named_model(&self.model)?;
-        let found = self.device.select()?;
+        let log = Log::text();
+        let found = self.device.select(&log)?;
         if found.is_gpu && self.threads.threads.is_some() {
             usage!("--threads has no effect on {}: random images need no decoding", found.name);
         }
         let batch_size = self.batch_size;
         let recipe =
             Recipe { batch_size, gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
-        memory::check(&config, Work::Training(&recipe, batch_size), &found)?;
+        let work = Work::Training(&recipe, batch_size);
+        (&log as &dyn EventSink).emit_warning(memory::check(&config, work, &found)?);
         let device = found.device;
         let train = self.train(&config, &device)?;
         let model = config.init(&device)?;

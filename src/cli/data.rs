@@ -6,7 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use vitrine_datasets::{Dataset, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
 
-use crate::output::note;
+use crate::cli::output::note;
+use crate::events::EventSink;
 use crate::usage::usage;
 
 use super::file_size::FileSizeArgs;
@@ -62,7 +63,7 @@ impl DataArgs {
     }
 
     /// Opens a data set with the splits that it has.
-    pub(super) fn open(&self, data: &str) -> Result<Dataset> {
+    pub(super) fn open(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
             download: !self.offline,
@@ -74,7 +75,7 @@ impl DataArgs {
             max_file_bytes: self.file_size.limits().max_file_bytes,
         };
         let dataset = vitrine_datasets::open(data, &options)?;
-        crate::library::warn(&dataset);
+        crate::library::warn(&dataset, events);
         Ok(dataset)
     }
 }

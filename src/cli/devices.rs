@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::Status;
+use crate::cli::output::outln;
 use crate::device;
-use crate::output::outln;
 
 /// List backends and the devices found for them.
 #[derive(Args)]

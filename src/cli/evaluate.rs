@@ -7,12 +7,16 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
+use super::console::Log;
 use super::data::DataArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
-use crate::aliases;
-use crate::bounds::{self, within};
-use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, Views, table};
-use crate::output::{note, outln};
+use crate::bounds;
+use crate::cli::aliases;
+use crate::cli::output::{note, outln};
+use crate::cli::within::within;
+use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, table};
+use crate::predict::Views;
+use crate::runtime::Runtime;
 use crate::text::printable;
 
 /// Measure a model on a data set: on images that it was not trained on, unless --split says otherwise.
@@ -53,20 +57,21 @@ pub(super) struct Evaluate {
 impl Evaluate {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
-        let found = self.device.select()?;
+        let log = Log::text();
+        let device = self.device.select(&log)?;
         let open = || {
             self.data_args.check(&self.data, false)?;
-            self.data_args.open(&self.data)
+            self.data_args.open(&self.data, &log)
         };
         let settings = EvaluationSettings {
             part: self.split,
             views: if self.tta { Views::Mirrored } else { Views::One },
             batch_size: self.batch_size,
-            threads,
             limits: self.data_args.file_size.limits(),
         };
+        let runtime = Runtime { device: &device, threads, events: &log };
         let Evaluation { metrics, selection, bad } =
-            Evaluation::new(&self.model, &self.data, open, &settings, &found)?;
+            Evaluation::new(&self.model, &self.data, open, &settings, runtime)?;
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, self.tta))?)?;
         } else {

@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::Status;
 use super::import::same_file;
-use crate::aliases;
+use crate::cli::aliases;
+use crate::cli::output::{note, outln};
 use crate::export::{self, Library};
-use crate::output::{note, outln};
 use crate::{model_file, weights_file::Precision};
 
 /// Write a model for timm, Hugging Face, or torchvision, which load it with strict keys.

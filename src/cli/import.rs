@@ -10,12 +10,15 @@ use vitrine_models::weights::Layout;
 
 use super::Status;
 use crate::Classifier;
-use crate::aliases;
-use crate::bounds::{self, within};
+use crate::bounds;
+use crate::cli::aliases;
+use crate::cli::console::Log;
+use crate::cli::output::{note, outln};
+use crate::cli::within::within;
+use crate::device;
 use crate::hub;
 use crate::import::{self, Options, verify};
 use crate::model_file;
-use crate::output::{note, outln};
 use crate::usage::usage;
 use crate::weights_file::Precision;
 
@@ -101,7 +104,7 @@ impl Import {
         if self.offline && !hub::is_repository(&self.weights) {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
-        let (weights, _) = hub::locate(&self.weights, self.offline)?;
+        let (weights, _) = hub::locate(&self.weights, self.offline, &Log::text())?;
         let options = Options {
             layout: self.layout,
             config: self.config.clone(),
@@ -132,7 +135,7 @@ impl Import {
         let expected =
             self.verify.as_deref().map(|path| verify::read(path, card.classes.len())).transpose()?;
         if let Some(expected) = expected {
-            let classifier = Classifier::new(card.clone(), model.clone(), &Device::default());
+            let classifier = Classifier::new(card.clone(), model.clone(), &device::select(Some("cpu"))?.0);
             if !self.agrees(&classifier, expected)? {
                 note!("{}: not written, because the logits differ", self.output.display());
                 return Ok(Status::Partial);

@@ -11,15 +11,17 @@ use serde_json::{Value, json};
 use vitrine_datasets::{Inspection, Inventory, Split};
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
+use super::console::Log;
 use super::data::{DataArgs, check_val_fraction};
 use super::{Status, ThreadArgs};
-use crate::aliases;
-use crate::bounds::{self, within};
+use crate::bounds;
+use crate::cli::aliases;
+use crate::cli::output::{out, outln};
+use crate::cli::within::within;
 use crate::model_file;
-use crate::output::{out, outln};
+use crate::plan::read_model;
 use crate::run::default_val_fraction;
 use crate::text::{printable, printable_lines};
-use crate::train::plan::read_model;
 use crate::usage::{did_you_mean, usage};
 
 /// Describe a data set (and its problems), a model file, a run folder, a preset, or an architecture file.
@@ -82,7 +84,7 @@ impl Inspect {
             );
         }
         self.data_args.check(&self.what, false)?;
-        let dataset = self.data_args.open(&self.what)?;
+        let dataset = self.data_args.open(&self.what, &Log::text())?;
         let val_fraction = self.val_fraction.unwrap_or_else(|| default_val_fraction(&dataset));
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let limits = self.data_args.file_size.limits();

@@ -1,7 +1,9 @@
 //! The command line: one file per command, each turning what was typed into what is meant.
 
+mod aliases;
 mod bench;
 mod classify;
+mod console;
 mod data;
 mod devices;
 mod evaluate;
@@ -9,18 +11,22 @@ mod export;
 mod file_size;
 mod import;
 mod inspect;
+mod interrupt;
+mod output;
 mod presets;
 mod train;
+mod within;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::aliases;
-use crate::bounds::{self, within};
+use self::output::OutputError;
+use self::within::within;
+use crate::bounds;
 use crate::device::{self, FoundDevice};
-use crate::output::{OutputError, note};
+use crate::events::EventSink;
 use crate::threads;
 use crate::usage::UsageError;
 
@@ -67,11 +73,9 @@ struct DeviceArgs {
 
 impl DeviceArgs {
     /// The device that was asked for, or the default; says so where it may surprise.
-    fn select(&self) -> Result<FoundDevice> {
+    fn select(&self, events: &dyn EventSink) -> Result<FoundDevice> {
         let (device, message) = device::select(self.device.as_deref())?;
-        if let Some(message) = message {
-            note!("{message}");
-        }
+        events.emit_notice(message);
         Ok(device)
     }
 }
@@ -108,7 +112,7 @@ pub fn main() -> ExitCode {
     match parsed {
         Ok(cli) => ended(run(cli.command)),
         Err(usage) if usage.use_stderr() => {
-            // As with `note!`: it is told by the status too.
+            // The exit status tells of the error even if the message is lost.
             let _ = usage.print();
             ExitCode::from(WRONG_USAGE)
         }
@@ -144,7 +148,7 @@ fn ended(result: Result<Status>) -> ExitCode {
         Ok(Status::Partial) => ExitCode::FAILURE,
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
         Err(error) => {
-            note!("error: {error:#}");
+            output::error(&error);
             if UsageError::is_cause_of(&error) { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
         }
     }

@@ -11,7 +11,7 @@ use vitrine_models::{
 };
 
 use super::Status;
-use crate::output::{out, outln};
+use crate::cli::output::{out, outln};
 use crate::recipe::NamedRecipe;
 use crate::usage::{did_you_mean, usage};
 
@@ -161,8 +161,8 @@ mod tests {
     use vitrine_models::ModelConfig;
 
     use super::*;
+    use crate::plan::read_model;
     use crate::recipe::Recipe;
-    use crate::train::plan::read_model;
 
     #[test]
     fn every_name_is_printed_as_a_file_that_is_read_back() {

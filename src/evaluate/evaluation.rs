@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use vitrine_datasets::{BadFile, Dataset, DecodeLimits, Loader, LoaderConfig};
+use vitrine_datasets::{BadFile, Dataset, DecodeLimits};
 
-use super::predict::predict_by;
-use super::{Metrics, NOT_FINITE, Part, Selection, Views};
-use crate::device::FoundDevice;
-use crate::memory::{self, Work};
+use super::{Metrics, Part, Selection, predict};
+use crate::events::Event;
 use crate::model_file;
-use crate::output::note;
+use crate::predict::{NOT_FINITE, Predictor, Views};
+use crate::runtime::Runtime;
 
 /// How a model is measured.
 #[derive(Clone, Debug)]
@@ -21,8 +20,6 @@ pub struct EvaluationSettings {
     pub views: Views,
     /// Images per forward pass.
     pub batch_size: usize,
-    /// Threads that decode.
-    pub threads: usize,
     /// What an image may cost.
     pub limits: DecodeLimits,
 }
@@ -40,7 +37,7 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// Measures the model of a file or run folder on the data set that `open` opens once the model is there, and that messages call
-    /// `data`. Remarks go to standard error.
+    /// `data`.
     ///
     /// # Errors
     /// When there is no model, it was trained without the views, it does not know the classes, nothing is left to measure, or its logits are not finite.
@@ -49,25 +46,22 @@ impl Evaluation {
         data: &str,
         open: impl FnOnce() -> Result<Dataset>,
         settings: &EvaluationSettings,
-        device: &FoundDevice,
+        runtime: Runtime<'_>,
     ) -> Result<Self> {
+        let Runtime { device, threads, events } = runtime;
         let (card, model) = model_file::load(model, &device.device)?;
-        settings.views.check(&card)?;
+        let doubt = settings.views.check(&card)?;
         let selection = Selection::new(open()?, data, settings.part, &card, &settings.limits)?;
-        for remark in &selection.remarks {
-            note!("{remark}");
+        for remark in selection.remarks.iter().map(String::as_str).chain(doubt) {
+            events.emit(Event::notice(remark));
         }
+        let predictor = Predictor::new(model, card.preprocessing, device)
+            .with_limits(settings.limits)
+            .with_views(settings.views);
         let batch = selection.samples.len().min(settings.batch_size);
-        memory::check(&card.model, Work::Inference(batch), device)?;
-        let loader = LoaderConfig {
-            batch_size: settings.batch_size,
-            threads: settings.threads,
-            limits: settings.limits,
-            ..LoaderConfig::evaluation(&card.preprocessing, card.classes.len())
-        };
-        let loader = Loader::new(selection.samples.clone().into(), loader)?;
-        let logits = |images| settings.views.logits(&model, images);
-        let predicted = predict_by(logits, &loader, &card.preprocessing, card.classes.len(), &device.device)?;
+        events.emit_warning(predictor.check_memory(batch)?);
+        let loader = predictor.loader(selection.samples.clone().into(), settings.batch_size, threads)?;
+        let predicted = predict(&predictor, &loader)?;
         let broken = predicted.predictions.not_finite();
         if let Some(&first) = broken.first() {
             bail!(

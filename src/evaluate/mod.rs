@@ -12,7 +12,6 @@ mod predict;
 mod predictions;
 mod selection;
 mod table;
-mod views;
 
 pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_error, reliability};
 pub use confusion::{Confusion, ConfusionCell, WHOLE_MATRIX_CLASSES};
@@ -22,10 +21,7 @@ pub use predict::{Predicted, predict};
 pub use predictions::{ConfidentMistake, Predictions};
 pub use selection::{Part, Selection};
 pub use table::table;
-pub use views::Views;
 
 pub(crate) use agreement::Agreement;
 pub(crate) use metrics::wilson_interval;
-pub(crate) use predict::{images, predict_by};
-pub(crate) use predictions::NOT_FINITE;
 pub(crate) use table::{interval, percent};

@@ -1,68 +1,41 @@
-//! A split of a data set through a model.
+//! The predictions of a model for the images of a loader.
 
 use anyhow::{Result, bail};
-use burn::tensor::{Device, Tensor, TensorData};
-use vitrine_datasets::{BadFile, Batch, Loader, Preprocessing};
-use vitrine_models::VisionTransformer;
+use vitrine_datasets::{BadFile, Loader};
 
 use super::Predictions;
+use crate::predict::{LabeledAnswers, Output, Predictor};
 
-/// What a model says of every readable image of a loader, in its order.
+/// The predictions for every readable image of a loader, in its order.
 #[derive(Clone, Debug)]
 pub struct Predicted {
-    /// What the logits say, and the true classes.
+    /// The predicted and the true classes.
     pub predictions: Predictions,
     /// For each prediction, the index of its sample in the loader.
     pub indices: Vec<usize>,
     /// For each prediction, the key of its image's pixels, if the loader makes them.
     pub pixel_keys: Vec<u64>,
-    /// Images that could not be read.
+    /// Images that cannot be read.
     pub bad: Vec<BadFile>,
 }
 
-/// Classifies every image of `loader` once, as it is.
+/// Classifies every image of `loader` once.
 ///
 /// # Errors
 /// When no image can be read, or loading fails as a whole.
-pub fn predict(
-    model: &VisionTransformer,
-    loader: &Loader,
-    preprocessing: &Preprocessing,
-    classes: usize,
-    device: &Device,
-) -> Result<Predicted> {
-    predict_by(|images| model.forward(images), loader, preprocessing, classes, device)
-}
-
-/// Classifies every image of `loader` by a function from `[batch, channels, height, width]` to logits, `[batch, classes]`.
-///
-/// # Errors
-/// As [`predict`].
-pub(crate) fn predict_by(
-    logits: impl Fn(Tensor<4>) -> Tensor<2>,
-    loader: &Loader,
-    preprocessing: &Preprocessing,
-    classes: usize,
-    device: &Device,
-) -> Result<Predicted> {
+pub fn predict(predictor: &Predictor, loader: &Loader) -> Result<Predicted> {
     let mut predicted = Predicted {
-        predictions: Predictions::new(classes),
+        predictions: Predictions::new(predictor.model().config().num_classes),
         indices: Vec::new(),
         pixel_keys: Vec::new(),
         bad: Vec::new(),
     };
-    for batch in loader.in_order() {
-        let mut batch = batch?;
-        predicted.bad.append(&mut batch.skipped);
-        if batch.size == 0 {
-            continue;
-        }
-        let logits = logits(images(&mut batch, preprocessing, device));
-        let logits = logits.into_data().convert::<f32>();
-        let values: Vec<f32> = logits.iter::<f32>().collect();
-        predicted.predictions.push(&batch.labels, &values);
-        predicted.indices.append(&mut batch.indices);
-        predicted.pixel_keys.append(&mut batch.pixel_keys);
+    for answers in predictor.ask_labeled(Output::Logits, loader) {
+        let LabeledAnswers { values, labels, mut indices, mut pixel_keys, mut bad } = answers?;
+        predicted.predictions.push(&labels, &values);
+        predicted.indices.append(&mut indices);
+        predicted.pixel_keys.append(&mut pixel_keys);
+        predicted.bad.append(&mut bad);
     }
     if predicted.predictions.is_empty() {
         match predicted.bad.first() {
@@ -73,14 +46,4 @@ pub(crate) fn predict_by(
         }
     }
     Ok(predicted)
-}
-
-/// Takes a batch's images out of it, as a tensor on the device.
-///
-/// # Shapes
-/// - output: `[batch, channels, height, width]`
-pub(crate) fn images(batch: &mut Batch, preprocessing: &Preprocessing, device: &Device) -> Tensor<4> {
-    let [height, width] = preprocessing.image_size;
-    let shape = [batch.size, preprocessing.channels, height, width];
-    Tensor::from_data(TensorData::new(std::mem::take(&mut batch.images), shape), device)
 }

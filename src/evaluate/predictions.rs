@@ -1,8 +1,5 @@
 //! What the logits of a data set say, image by image, with the true labels.
 
-/// What is wrong where a logit is NaN or infinite.
-pub(crate) const NOT_FINITE: &str = "the model gives logits that are not finite (NaN or infinity), so there is no prediction; its weights are broken";
-
 /// True labels and what the logits say, gathered batch by batch. The logits themselves are not kept: those of 50,000 images and
 /// 21,841 classes would take 4 GB.
 #[derive(Clone, Debug, PartialEq)]

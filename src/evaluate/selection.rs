@@ -9,8 +9,8 @@ use vitrine_datasets::{
 };
 
 use crate::model_file::ModelCard;
-use crate::names::first_few;
-use crate::trained_on::TrainedOn;
+use crate::model_file::TrainedOn;
+use crate::text::first_few;
 
 /// A part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use super::repository::{Repository, is_hexadecimal};
 use super::weights;
+use crate::events::{Event, EventSink};
 use crate::files::write_atomically;
-use crate::output::note;
 
 /// The part of the cache that is one repository's.
 pub(super) struct RepositoryCache {
@@ -73,7 +73,7 @@ impl RepositoryCache {
     }
 
     /// Waits until no other process writes that content. The lock ends with the value.
-    pub(super) fn lock(&self, etag: &str, label: &str) -> Result<File> {
+    pub(super) fn lock(&self, etag: &str, label: &str, events: &dyn EventSink) -> Result<File> {
         make_parent(&self.blob(etag))?;
         let path = self.locks.join(format!("{etag}.lock"));
         make_parent(&path)?;
@@ -85,7 +85,7 @@ impl RepositoryCache {
             .with_context(|| cannot_write(&path))?;
         // Where a drive has no locks, the check of the whole file must do.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            note!("waiting for another process that is downloading {label}");
+            events.emit(Event::notice(format!("waiting for another process that is downloading {label}")));
             file.lock().with_context(|| format!("{}: cannot be locked", path.display()))?;
         }
         Ok(file)

@@ -9,6 +9,7 @@ use ureq::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, L
 use ureq::http::{Method, Request, Response, StatusCode, Uri};
 
 use super::repository::{Repository, is_hexadecimal, is_plain};
+use crate::events::EventSink;
 
 /// Most bytes of an answer that is read into memory.
 pub(super) const TEXT_LIMIT: u64 = 32 << 20;
@@ -18,12 +19,13 @@ const LINKED_ETAG: &str = "x-linked-etag";
 const LINKED_SIZE: &str = "x-linked-size";
 
 /// Speaks with one site.
-pub(super) struct Client {
+pub(super) struct Client<'a> {
     agent: ureq::Agent,
     endpoint: String,
     origin: Origin,
     token: Option<String>,
     pub(super) pause: Duration,
+    pub(super) events: &'a dyn EventSink,
 }
 
 /// A repository at one commit.
@@ -50,12 +52,13 @@ pub(super) enum Trouble {
     Refused(anyhow::Error),
 }
 
-impl Client {
+impl<'a> Client<'a> {
     pub(super) fn new(
         endpoint: String,
         token: Option<String>,
         pause: Duration,
         agent: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>,
+        events: &'a dyn EventSink,
     ) -> Result<Self> {
         let origin = endpoint.parse().ok().and_then(|uri| Origin::of(&uri)).ok_or_else(|| {
             anyhow!("HF_ENDPOINT: '{endpoint}' is not the address of a site, such as https://huggingface.co")
@@ -68,7 +71,7 @@ impl Client {
             .timeout_connect(Some(Duration::from_secs(20)))
             .timeout_recv_response(Some(Duration::from_secs(60)))
             .timeout_per_read(Some(Duration::from_secs(60)));
-        Ok(Self { agent: config.build().into(), endpoint, origin, token, pause })
+        Ok(Self { agent: config.build().into(), endpoint, origin, token, pause, events })
     }
 
     /// The address of the site.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
+use crate::events::Quiet;
 use site::{Answer, COMMIT, Request, Server, Site, git_sha1, sha256};
 
 const WEIGHTS: &[u8] = b"these bytes stand for a great many numbers";
@@ -39,7 +40,7 @@ fn sharded_site(index: &str) -> Site {
 const INDEX: &str = r#"{"metadata": {}, "weight_map": {"a": "model-1-of-2.safetensors",
     "b": "model-2-of-2.safetensors", "c": "model-1-of-2.safetensors"}}"#;
 
-fn hub_with(endpoint: &str, cache: &Path, offline: bool, token: Option<&str>) -> Hub {
+fn hub_with(endpoint: &str, cache: &Path, offline: bool, token: Option<&str>) -> Hub<'static> {
     let settings = Settings {
         endpoint: endpoint.to_owned(),
         token: token.map(str::to_owned),
@@ -47,14 +48,14 @@ fn hub_with(endpoint: &str, cache: &Path, offline: bool, token: Option<&str>) ->
         offline,
         pause: Duration::ZERO,
     };
-    Hub::new(settings, ureq::Agent::config_builder().proxy(None)).unwrap()
+    Hub::new(settings, ureq::Agent::config_builder().proxy(None), &Quiet).unwrap()
 }
 
 /// A server, an empty cache and what connects them.
 struct Setup {
     server: Server,
     cache: TempDir,
-    hub: Hub,
+    hub: Hub<'static>,
 }
 
 impl Setup {

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use ureq::Body;
@@ -14,7 +13,7 @@ use ureq::http::Response;
 
 use super::client::{Client, RemoteFile, header};
 use super::repository::is_hexadecimal;
-use crate::output::note;
+use crate::events::Event;
 
 /// How often a broken connection is made anew.
 const RETRIES: u32 = 4;
@@ -26,20 +25,20 @@ enum Transfer {
     BrokenOff(String),
 }
 
-impl Client {
+impl Client<'_> {
     /// Brings a file to `part`, where some of it may be already. Afterwards it is whole and the one announced.
     pub(super) fn download(&self, remote: &RemoteFile, part: &Path) -> Result<()> {
-        let bar = bar(remote);
-        let result = self.download_with(remote, part, &bar);
-        bar.finish_and_clear();
+        self.events.emit(Event::DownloadStart { label: remote.label.clone(), bytes: remote.size });
+        let result = self.download_with(remote, part);
+        self.events.emit(Event::DownloadEnd);
         result
     }
 
-    fn download_with(&self, remote: &RemoteFile, part: &Path, bar: &ProgressBar) -> Result<()> {
+    fn download_with(&self, remote: &RemoteFile, part: &Path) -> Result<()> {
         let mut is_continued = fs::metadata(part).is_ok_and(|part| part.len() > 0);
         let mut broken_off = 0;
         loop {
-            match self.transfer(remote, part, bar)? {
+            match self.transfer(remote, part)? {
                 Transfer::Whole => {
                     let Err(error) = check(remote, part) else { return Ok(()) };
                     fs::remove_file(part)
@@ -64,7 +63,7 @@ impl Client {
     }
 
     /// Asks for what `part` lacks and appends it.
-    fn transfer(&self, remote: &RemoteFile, part: &Path, bar: &ProgressBar) -> Result<Transfer> {
+    fn transfer(&self, remote: &RemoteFile, part: &Path) -> Result<Transfer> {
         let context = || format!("{}: cannot be written", part.display());
         let mut file = File::options().create(true).append(true).open(part).with_context(context)?;
         let mut length = file.metadata().with_context(context)?.len();
@@ -92,8 +91,7 @@ impl Client {
             408 | 429 | 500.. => return Ok(Transfer::BrokenOff(response.status().to_string())),
             _ => bail!("{}: {} answers {}", remote.label, remote.url, response.status()),
         }
-        bar.set_position(length);
-        bar.reset_eta();
+        self.events.emit(Event::DownloadProgress { bytes: length });
         // One byte more shows that there is too much.
         let limit = remote.size.map_or(u64::MAX, |size| size - length + 1);
         let mut body = response.into_body().into_reader().take(limit);
@@ -104,7 +102,7 @@ impl Client {
                 Ok(count) => {
                     file.write_all(&buffer[..count]).with_context(context)?;
                     length += count as u64;
-                    bar.set_position(length);
+                    self.events.emit(Event::DownloadProgress { bytes: length });
                 }
                 Err(error) => return Ok(Transfer::BrokenOff(error.to_string())),
             }
@@ -155,20 +153,4 @@ fn hash(mut hash: impl Digest, file: &mut File) -> std::io::Result<String> {
             count => hash.update(&buffer[..count]),
         }
     }
-}
-
-/// A bar on a terminal, a line elsewhere.
-fn bar(remote: &RemoteFile) -> ProgressBar {
-    let bar = remote.size.map_or_else(ProgressBar::no_length, ProgressBar::new);
-    if let Ok(style) =
-        ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left")
-    {
-        bar.set_style(style.progress_chars("━╸ "));
-    }
-    bar.set_message(remote.label.clone());
-    if bar.is_hidden() {
-        let size = remote.size.map_or(String::new(), |size| format!(" ({})", HumanBytes(size)));
-        note!("downloading {}{size}", remote.label);
-    }
-    bar
 }

@@ -5,8 +5,8 @@ use vitrine_models::weights::Reading;
 
 use super::Options;
 use super::description::Description;
-use crate::class_names::{check_unique, numbered};
 use crate::files::read_text;
+use crate::model_file::class_names::{check_unique, numbered};
 
 /// ImageNet-1k's classes in the order of all models trained on it, as torchvision names them.
 const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");

@@ -10,18 +10,20 @@ use crate::files::read_text;
 
 mod file;
 mod freeze;
+mod length;
 mod metric;
 mod named;
 mod optimizer;
-mod options;
+mod overrides;
 mod progressive;
 
 use file::RecipeFile;
 pub use freeze::Freeze;
+pub use length::AskedLength;
 pub use metric::Metric;
 pub use named::NamedRecipe;
 pub use optimizer::Optimizer;
-pub use options::{LengthArgs, RecipeArgs};
+pub use overrides::RecipeOverrides;
 pub use progressive::ProgressiveLearning;
 
 /// Optimization and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the

@@ -17,7 +17,7 @@ pub struct NamedRecipe {
     /// Its file, as `--recipe` reads it, too.
     pub text: &'static str,
     /// The recipe, for color images whose mirror image has the same class; what suits other data is up to the
-    /// [plan](crate::train::Plan).
+    /// [plan](crate::plan::Plan).
     pub recipe: Recipe,
 }
 

@@ -2,7 +2,7 @@
 
 use super::chart::{LineChart, Series, Unit};
 use super::html::section as html_section;
-use crate::train::EpochRow;
+use crate::events::EpochRow;
 
 /// The charts; nothing before the first epoch.
 pub(super) fn section(history: &[EpochRow], best_epoch: Option<usize>) -> String {

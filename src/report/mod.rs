@@ -7,7 +7,7 @@ mod confusion;
 mod curves;
 mod gallery;
 mod html;
-mod run;
+mod of_run;
 mod thumbnail;
 mod verdict;
 
@@ -15,12 +15,12 @@ mod verdict;
 mod tests;
 
 pub use gallery::Mistake;
-pub use run::{RunReport, of_run};
+pub use of_run::{RunReport, of_run};
 pub use thumbnail::Thumbnail;
 pub use verdict::Verdict;
 
 use crate::evaluate::{Metrics, ReliabilityBin, interval, percent};
-use crate::train::EpochRow;
+use crate::events::EpochRow;
 use html::{escape, number};
 
 /// What a report shows; every part that is empty or `None` is left out.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::evaluate::{Metrics, percent, wilson_interval};
-use crate::train::EpochRow;
+use crate::events::EpochRow;
 
 /// What a reader of a result should know before believing it or stopping there.
 #[derive(Clone, Debug, PartialEq)]

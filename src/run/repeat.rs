@@ -1,4 +1,4 @@
-//! A run once more, from what an earlier one wrote down.
+//! Repeating a run from the configuration that an earlier one wrote down.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,13 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use vitrine_datasets::{Dataset, Fingerprint, Split};
 
-use super::{PROGRAM, PlannedRun, begin_with, check_weights};
+use super::start::{begin_with, check_weights};
+use super::{PROGRAM, PlannedRun};
+use crate::events::clock;
 use crate::pretrained::Pretrained;
-use crate::train::{Purpose, RunConfig, RunData, Start, clock, data_path, listed_images};
+use crate::run_folder::{CONFIG, IMAGES, Purpose, RunConfig, RunData, check_fixed, data_path, states};
+use crate::runtime::Runtime;
+use crate::train::{Start, progress};
 
 /// A run that was made before, as its `config.toml` describes it.
 pub struct Earlier {
@@ -93,7 +97,7 @@ impl PlannedRun {
     ///
     /// # Errors
     /// When the data set or the weights are not what they were.
-    pub fn again(from: Repetition<'_>, device: &str, threads: usize) -> Result<Self> {
+    pub fn again(from: Repetition<'_>, Runtime { device, threads, events }: Runtime<'_>) -> Result<Self> {
         let begun = Instant::now();
         let Repetition { mut config, listed, name, dataset, pretrained } = from;
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
@@ -107,7 +111,7 @@ impl PlannedRun {
             }
         };
         let source = config.pretrained_now().unwrap_or_default();
-        let start = pretrained.map_or(Ok(Start::Fresh), |weights| begin_with(weights, &config))?;
+        let start = pretrained.map_or(Ok(Start::Fresh), |weights| begin_with(weights, &config, events))?;
         if let Start::Pretrained(tensors) = &start {
             check_weights(&config, &source, tensors)?;
         }
@@ -116,7 +120,7 @@ impl PlannedRun {
         config.program = PROGRAM.to_owned();
         config.lengthened = false;
         config.origin.threads = Some(threads);
-        config.origin.device = Some(device.to_owned());
+        config.origin.device = Some(device.name.clone());
         config.origin.images.clone_from(&data.trained_on.splits);
         Ok(Self { config, data, start, reasons: Vec::new(), begun })
     }
@@ -147,4 +151,23 @@ fn changes(before: &BTreeMap<Split, Fingerprint>, now: &BTreeMap<Split, Fingerpr
         })
         .collect();
     if changed.is_empty() { "its classes have other names".to_owned() } else { changed.join(", ") }
+}
+/// The configuration in `path`, a run folder or its `config.toml`, and the folder that lists the images of the run, if that is there.
+///
+/// # Errors
+/// When it cannot be read, or a file of the run was changed since it began.
+fn listed_images(path: &Path) -> Result<(RunConfig, Option<PathBuf>)> {
+    let file = if path.is_dir() { path.join(CONFIG) } else { path.to_owned() };
+    let config = RunConfig::read(&file)?;
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if file.file_name().is_none_or(|name| name != CONFIG) || !folder.join(IMAGES).is_file() {
+        return Ok((config, None));
+    }
+    if states::is_saved(folder) {
+        check_fixed(folder, &progress(folder)?.fixed)?;
+    }
+    Ok((config, Some(folder.to_owned())))
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::evaluate::Predictions;
-use crate::names::first_few;
+use crate::text::first_few;
 
 /// Share of an attempt (0 to 1) after which the first validation judges,
 pub(super) const FROM: f64 = 0.3;

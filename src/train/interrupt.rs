@@ -1,28 +1,15 @@
-//! Ctrl-C: the first one asks the loop to save and stop, the second one ends the program at once.
+//! The request to stop: training saves its state after the current update and ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-use crate::output::note;
-
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// Starts to listen for the interrupt and termination signals.
-///
-/// # Errors
-/// When the system refuses a handler.
-pub fn listen() -> Result<()> {
-    ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-        note!("\nstopping after this step; press Ctrl-C again to stop at once");
-    })
-    .context("cannot listen for Ctrl-C")
+/// Asks every training in this process to save and stop. Returns whether that was asked before.
+pub fn request() -> bool {
+    REQUESTED.swap(true, Ordering::SeqCst)
 }
 
-/// Whether the user asked to stop.
+/// Whether a stop was asked for.
 pub fn requested() -> bool {
-    STOP.load(Ordering::SeqCst)
+    REQUESTED.load(Ordering::SeqCst)
 }

@@ -1,60 +1,25 @@
-//! Training: the loop, its schedule and optimizer, and the checkpoints that make a run survive anything.
+//! Training: the loop over epochs and phases, its schedule, and the checkpoints from which it resumes.
 
 mod at_chance;
-mod attempt;
-mod bad_files;
-mod best;
-mod checkpoint;
-mod duplicates;
-mod earlier;
-mod ema;
-mod file_names;
-mod fixed;
+mod best_epoch;
 mod flips;
-mod history;
-mod hold_out;
 pub mod interrupt;
-mod layers;
-mod learner;
-mod leftovers;
 mod loaders;
-mod lock;
 mod measuring;
-pub mod optimizer;
-mod origin;
 mod phase;
 mod pixel_copies;
-mod place;
-pub mod plan;
-mod progress;
-mod resume;
-mod run_config;
-mod run_data;
-mod run_folder;
+mod restarts;
 pub mod schedule;
 mod session;
 mod start;
-mod threads;
+mod state;
 mod trainer;
+mod validation;
 
 pub use at_chance::AtChance;
-pub use attempt::GivenUp;
-pub use bad_files::BadFiles;
-pub use checkpoint::{AskedLength, Progress, is_saved};
-pub use earlier::listed_images;
-pub use history::EpochRow;
-pub use hold_out::HoldOut;
-pub use layers::Layers;
-pub use learner::{BatchResult, Learner};
-pub use origin::{Origin, checksum as weights_checksum};
-pub use place::{data_path, first_free, outside};
-pub use plan::{Budget, Evidence, Overrides, Plan};
-pub use progress::clock;
-pub use resume::{Resumption, resume};
-pub use run_config::RunConfig;
-pub use run_data::{Purpose, RunData};
-pub use run_folder::RunFolder;
+pub use restarts::GivenUp;
 pub use start::Start;
-pub use trainer::{Outcome, Resources, Trained, Trainer};
+pub use state::{Progress, progress};
+pub use trainer::{Beginning, Outcome, Trained, Trainer};
 
 pub(crate) use measuring::part;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use vitrine_datasets::Sample;
 
 use crate::evaluate::Predicted;
-use crate::names::first_few;
+use crate::text::first_few;
 
 /// The keys of the pixels that were seen in training, each with the first image that has them.
 #[derive(Debug, Default)]

@@ -81,6 +81,12 @@ impl Session {
         self.seconds_before + self.elapsed().as_secs_f64()
     }
 
+    /// Estimated seconds until the run ends, of which the share `done` is over. None before this session has made progress.
+    pub(super) fn seconds_left(&self, done: f64) -> Option<f64> {
+        let share = done - self.done_before;
+        (share > 0.0).then(|| self.elapsed().as_secs_f64() * (1.0 - done) / share)
+    }
+
     /// Training images per second in this epoch.
     pub(super) fn images_per_second(&self) -> f64 {
         self.epoch_images as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9)
@@ -114,6 +120,17 @@ mod tests {
         let session = begun(20, 100.0);
         assert!((119.0..200.0).contains(&session.run_seconds()));
         assert!(session.elapsed() >= Duration::from_secs(20));
+    }
+
+    #[test]
+    fn the_rest_of_a_run_is_estimated_from_this_session() {
+        let fresh = begun(60, 0.0);
+        assert_eq!(fresh.seconds_left(0.0), None);
+        let left =
+            |session: &Session, done| session.seconds_left(done).map_or(0.0, |seconds| seconds.round());
+        assert_eq!(left(&fresh, 0.25), 180.0);
+        let resumed = Session { done_before: 0.5, ..begun(420, 600.0) };
+        assert_eq!(left(&resumed, 0.75), 420.0);
     }
 
     #[test]

@@ -5,11 +5,10 @@ use burn::tensor::Device;
 use vitrine_models::VisionTransformer;
 use vitrine_models::weights::{self, NamedTensor};
 
-use super::checkpoint::{self, Progress, State};
-use super::learner::Learner;
-use super::run_config::RunConfig;
-use super::run_folder::RunFolder;
+use super::state::{self, Progress, State};
 use crate::import::head_of;
+use crate::learner::Learner;
+use crate::run_folder::{RunConfig, RunFolder};
 use crate::seed::{Stream, stream};
 
 /// Where a run begins.
@@ -33,7 +32,7 @@ impl Start {
     pub(super) fn state(self, config: &RunConfig, folder: &RunFolder, device: &Device) -> Result<State> {
         let is_new = self.is_new();
         let fresh = State { learner: self.learner(config, 0, device)?, progress: Progress::default() };
-        let mut state = if is_new { fresh } else { checkpoint::load(folder.path(), fresh)? };
+        let mut state = if is_new { fresh } else { state::load(folder.path(), fresh)? };
         state.progress.set_length(&config.recipe);
         if is_new {
             state.progress.fixed = folder.fixed()?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use vitrine_datasets::{Entry, LeftOut, Reason, Walk, shown};
 
-use crate::output::note;
+use crate::cli::output::note;
 
 /// Images in the order of their paths, and images that are not supported or cannot be read with the reason. Files that
 /// are no images are counted on standard error at the end.

@@ -6,8 +6,8 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::classifier::{Prediction, rank};
-use crate::output::{self, note};
+use crate::cli::output::{self, note};
+use crate::predict::{Prediction, rank};
 use crate::text::printable;
 
 /// The form of the output.

@@ -1,6 +1,7 @@
 //! What users and the environment say.
 
 use super::*;
+use crate::events::Quiet;
 
 #[test]
 fn repositories_are_read_and_written() {
@@ -98,7 +99,7 @@ fn an_endpoint_must_be_an_address() {
             offline: false,
             pause: Duration::ZERO,
         };
-        let error = Hub::new(settings, ureq::Agent::config_builder()).err().unwrap();
+        let error = Hub::new(settings, ureq::Agent::config_builder(), &Quiet).err().unwrap();
         assert_all(&error.to_string(), &["HF_ENDPOINT", endpoint]);
     }
 }

@@ -1,4 +1,4 @@
-//! The end of an epoch: validation, what it says of the model and of mirror images, the row of the history, and what is written.
+//! The end of an epoch: validate the model, judge it, record the figures, and write files.
 
 use std::time::Instant;
 
@@ -7,51 +7,41 @@ use vitrine_datasets::{LoaderConfig, Split};
 use vitrine_models::VisionTransformer;
 
 use super::{Trainer, diverged};
-use crate::evaluate::{self, Metrics, Predicted};
+use crate::evaluate::{Metrics, Predicted};
+use crate::events::{EpochEnd, EpochRow, Event};
 use crate::model_file::{ModelCard, Validation};
-use crate::output::note;
+use crate::predict::Views;
 use crate::recipe::Recipe;
-use crate::train::best::{self, Verdict};
-use crate::train::checkpoint::{Kept, Running};
-use crate::train::history::EpochRow;
-use crate::train::measuring::{self, payable};
-use crate::train::progress::epoch_line;
+use crate::train::measuring::payable;
 use crate::train::schedule::learning_rate;
-use crate::train::{flips, interrupt, loaders};
+use crate::train::state::{Kept, Running};
+use crate::train::{best_epoch, flips, interrupt};
 
-impl Trainer {
-    /// Validates, writes the row, and a checkpoint with the best model where one is due.
+impl Trainer<'_> {
+    /// Validates, judges, records, and writes.
     pub(super) fn end_epoch(&mut self) -> Result<()> {
         let images_per_second = self.session.images_per_second();
-        let learning_rate = learning_rate(&self.recipe, self.attempt_done());
+        let learning_rate = learning_rate(self.recipe(), self.attempt_done());
         let running = std::mem::take(&mut self.state.progress.running);
-        let limit = self.config.recipe.bad_file_limit;
-        self.bad_files.judge(limit, Split::Train, &running.bad, self.train.len())?;
+        self.judge_bad_files(Split::Train, &running.bad, self.phase.batches.len())?;
         let model = self.state.learner.evaluated();
-        let predicted = self.validate(&model)?;
-        let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
-        if !metrics.loss.is_finite() {
-            let epoch = self.state.progress.epoch + 1;
-            return Err(diverged(epoch, "validation loss", metrics.loss, &self.config.recipe));
-        }
+        let (predicted, metrics) = self.validate(&model)?;
         self.state.progress.watch.saw_validation(metrics.errors_above_chance());
         self.judge_flips(&model, &predicted)?;
-        self.look_for_copies(&predicted, running.bad.len())?;
+        self.compare_pixels(&predicted, running.bad.len())?;
         let progress = &mut self.state.progress;
         (progress.epoch, progress.batch) = (progress.epoch + 1, 0);
         let validation = validation(progress.epoch, &metrics);
-        let verdict = self.judge(&validation);
+        let verdict = best_epoch::judge_next(progress, self.phase.recipe.metric, &validation);
         let row = EpochRow {
-            epoch: validation.epoch,
-            step: self.state.progress.updates,
+            step: progress.updates,
             seconds: self.session.run_seconds(),
             learning_rate,
             images_per_second,
             kept: verdict.is_kept,
             ..row(&running, &validation)
         };
-        note!("{}", epoch_line(&row, &self.recipe, verdict));
-        self.state.progress.history.push(row);
+        self.record(row, verdict.is_highest);
         if verdict.is_kept {
             self.keep(model, validation, predicted);
         }
@@ -62,83 +52,88 @@ impl Trainer {
         Ok(())
     }
 
-    /// Measures the model on the validation images, or on as many as the clock pays for.
-    fn validate(&mut self, model: &VisionTransformer) -> Result<Predicted> {
-        let payable = payable(self.val.len(), self.time(), self.session.measured_per_second());
-        // Later epochs are measured on the same images as the first one.
-        if payable < self.val.len() && !self.session.has_validated() {
-            note!("validation: {payable} of {} images, as the time pays for no more", self.val_images.len());
-            self.state.progress.validation_images = Some(payable);
-            let part = measuring::part(&self.val_images, Some(payable), self.config.seed);
-            self.val = loaders::validation(&self.config, part, self.threads)?;
+    /// Reports the figures and adds them to the history.
+    fn record(&mut self, row: EpochRow, best: bool) {
+        let Recipe { epochs, metric, .. } = *self.recipe();
+        self.emit(Event::EpochEnd(EpochEnd { row: row.clone(), epochs, metric, best }));
+        self.state.progress.history.push(row);
+    }
+
+    /// Refuses a split with too many unreadable images, of which it has `total` with those included.
+    fn judge_bad_files(
+        &mut self,
+        split: Split,
+        bad: &[vitrine_datasets::BadFile],
+        total: usize,
+    ) -> Result<()> {
+        let limit = self.phase.recipe.bad_file_limit;
+        self.bad_files.judge(limit, split, (bad, total), self.runtime.events)
+    }
+
+    /// Measures the model on the validation images, or on as many as the time limit allows.
+    fn validate(&mut self, model: &VisionTransformer) -> Result<(Predicted, Metrics)> {
+        let images = self.validation.loader.len();
+        let measured = payable(images, self.time(), self.session.measured_per_second());
+        // Later epochs are measured on the same images as the first one, so that they compare.
+        if measured < images && !self.session.has_validated() {
+            self.emit(Event::PartialValidation { measured, images: self.validation.len() });
+            self.state.progress.validation_images = Some(measured);
+            self.validation.restrict(&self.config, measured)?;
         }
         let start = Instant::now();
-        let (classes, preprocessing) = (self.config.classes.len(), &self.config.preprocessing);
-        let predicted = evaluate::predict(model, &self.val, preprocessing, classes, &self.device)?;
-        let limit = self.config.recipe.bad_file_limit;
-        self.bad_files.judge(limit, Split::Val, &predicted.bad, self.val.len())?;
-        self.session.validated(self.val.len(), start);
-        Ok(predicted)
+        let predicted = self.validation.predict(model, Views::One)?;
+        let images = self.validation.loader.len();
+        self.judge_bad_files(Split::Val, &predicted.bad, images)?;
+        self.session.validated(images, start);
+        let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
+        if !metrics.loss.is_finite() {
+            let epoch = self.state.progress.epoch + 1;
+            return Err(diverged(epoch, "validation loss", metrics.loss, self.recipe()));
+        }
+        Ok((predicted, metrics))
     }
 
-    /// Decides about flips once, where the recipe leaves that to the validation images.
+    /// Decides about flips, once, if the recipe leaves that to the validation images.
     fn judge_flips(&mut self, model: &VisionTransformer, plain: &Predicted) -> Result<()> {
         let done = self.attempt_done();
-        let progress = &mut self.state.progress;
-        if !self.recipe.judge_flips || progress.flips.is_some() || !(flips::FROM..1.0).contains(&done) {
+        if !self.recipe().judge_flips
+            || self.state.progress.flips.is_some()
+            || !(flips::FROM..1.0).contains(&done)
+        {
             return Ok(());
         }
-        let (classes, preprocessing) = (&self.config.classes, &self.config.preprocessing);
-        let mirrored = evaluate::predict_by(
-            |images| model.forward(images.flip([3])),
-            &self.val,
-            preprocessing,
-            classes.len(),
-            &self.device,
-        )?;
-        let moment = (progress.epoch + 1, done);
-        progress.flips = flips::judge(&plain.predictions, &mirrored.predictions, classes, moment);
-        if let Some(verdict) = &progress.flips {
-            note!("{verdict}");
+        let mirrored = self.validation.predict(model, Views::MirrorImage)?;
+        let moment = (self.state.progress.epoch + 1, done);
+        let verdict = flips::judge(&plain.predictions, &mirrored.predictions, &self.config.classes, moment);
+        if let Some(verdict) = &verdict {
+            self.emit(Event::Flips { flips: verdict.flips, message: verdict.to_string() });
         }
+        self.state.progress.flips = verdict;
         Ok(())
     }
 
-    /// Says which validation images have the pixels of training images: once, when all of these were seen, or the run is over.
-    fn look_for_copies(&mut self, predicted: &Predicted, unreadable: usize) -> Result<()> {
+    /// Names the validation images that have the pixels of training images: once, as soon as all training images were seen or
+    /// the run is over.
+    fn compare_pixels(&mut self, predicted: &Predicted, unreadable: usize) -> Result<()> {
         let is_over = self.done() >= 1.0;
-        let Some(copies) = self.pixel_copies.take_if(|copies| copies.is_complete(unreadable) || is_over)
-        else {
+        let copies = &mut self.training.pixel_copies;
+        let Some(copies) = copies.take_if(|copies| copies.is_complete(unreadable) || is_over) else {
             return Ok(());
         };
-        for remark in copies.remarks(self.train.samples(), self.val.samples(), predicted) {
-            note!("{remark}");
+        let (training, validation) = (&self.phase.batches, &self.validation.loader);
+        for remark in copies.remarks(training.samples(), validation.samples(), predicted) {
+            self.emit(Event::notice(remark));
         }
-        for loader in [&mut self.train, &mut self.val] {
-            *loader = loader.reconfigured(LoaderConfig { hash_pixels: false, ..loader.config().clone() })?;
-        }
-        Ok(())
+        let config = LoaderConfig { hash_pixels: false, ..training.config().clone() };
+        self.phase.batches = training.reconfigured(config)?;
+        self.validation.stop_hashing()
     }
 
-    /// What the validation is next to those before it.
-    fn judge(&mut self, validation: &Validation) -> Verdict {
-        let (metric, progress) = (self.recipe.metric, &mut self.state.progress);
-        let before = progress.best.as_ref().map(|kept| best::score(metric, kept));
-        progress.highest = progress.highest.or(before);
-        let verdict = best::judge(metric, validation, progress.highest);
-        if verdict.is_highest {
-            (progress.stale_epochs, progress.highest) = (0, Some(best::score(metric, validation)));
-        } else {
-            progress.stale_epochs += 1;
-        }
-        verdict
-    }
-
-    /// Keeps the model for the next checkpoint, and its validation for the report.
+    /// Keeps the model for the next checkpoint, and its predictions for the report.
     fn keep(&mut self, model: VisionTransformer, validation: Validation, predicted: Predicted) {
         self.state.progress.best = Some(validation.clone());
-        self.kept = Some(Kept { card: self.card(validation), model });
-        self.validated = Some(predicted);
+        self.best.kept = Some(Kept { card: self.card(validation), model });
+        self.best.validated = Some(predicted);
     }
 
     fn card(&self, validation: Validation) -> ModelCard {
@@ -147,16 +142,19 @@ impl Trainer {
             ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
         card.pretrained.clone_from(&config.pretrained);
         card.data = Some(config.data.clone());
-        card.trained_on = Some(self.trained_on.clone());
-        let augmentation = &self.recipe.augmentation;
-        let augmentation = if self.phase.flips { augmentation.clone() } else { augmentation.without_flips() };
-        card.recipe = Some(Recipe { augmentation, ..self.recipe.clone() });
+        card.trained_on = Some(self.training.trained_on.clone());
+        let recipe = self.recipe();
+        let augmentation = match self.phase.kind.flips {
+            true => recipe.augmentation.clone(),
+            false => recipe.augmentation.without_flips(),
+        };
+        card.recipe = Some(Recipe { augmentation, ..recipe.clone() });
         card.validation = Some(validation);
         card
     }
 }
 
-/// What is kept of the validation after epoch `epoch`.
+/// The part of the metrics that model files and checkpoints keep.
 fn validation(epoch: usize, metrics: &Metrics) -> Validation {
     Validation {
         epoch,
@@ -168,16 +166,42 @@ fn validation(epoch: usize, metrics: &Metrics) -> Validation {
     }
 }
 
-/// What an epoch's batches and its validation say in its row.
+/// The figures of an epoch that follow from its batches and its validation.
 fn row(running: &Running, validation: &Validation) -> EpochRow {
-    let samples = running.samples.max(1) as f64;
     EpochRow {
-        train_loss: running.loss / samples,
-        train_top1: Some(running.correct as f64 / samples),
+        epoch: validation.epoch,
+        train_loss: running.mean_loss(),
+        train_top1: Some(running.accuracy()),
         val_loss: Some(validation.loss),
         val_top1: Some(validation.top1),
         val_macro_f1: validation.macro_f1,
         val_balanced_accuracy: validation.balanced_accuracy,
         ..EpochRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::Predictions;
+
+    #[test]
+    fn a_row_has_the_means_of_the_batches_and_the_figures_of_the_validation() {
+        let mut running = Running::default();
+        running.add(1.0, &[0, 0], &[0, 1]);
+        running.add(4.0, &[1], &[1]);
+        let mut predictions = Predictions::new(2);
+        predictions.push(&[0, 1, 1], &[2.0, 0.0, 0.0, 2.0, 2.0, 0.0]);
+        let metrics = Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]);
+        let row = row(&running, &validation(3, &metrics));
+        assert_eq!((row.epoch, row.train_loss, row.train_top1), (3, 2.0, Some(2.0 / 3.0)));
+        assert_eq!((row.val_loss, row.val_top1), (Some(metrics.loss), Some(2.0 / 3.0)));
+        assert_eq!(row.val_balanced_accuracy, Some(0.75), "the mean of the recalls 1 and 1/2");
+    }
+
+    #[test]
+    fn an_epoch_without_readable_images_has_finite_means() {
+        let running = Running::default();
+        assert_eq!((running.mean_loss(), running.accuracy()), (0.0, 0.0));
     }
 }

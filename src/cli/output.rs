@@ -1,0 +1,94 @@
+//! The program's output: results on standard output, which must arrive, and messages on standard error, which may be lost.
+//!
+//! `print!` and `eprintln!` panic if a stream is closed or its disk is full. Here a result that cannot be written is an error, and a
+//! message that cannot be written is dropped.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use crate::events::Event;
+use crate::text::printable_lines;
+
+/// Standard output could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output cannot be written: {0}")]
+pub struct OutputError(#[from] io::Error);
+
+impl OutputError {
+    /// Whether the reader went away, as `head` does: that is no fault.
+    pub fn is_closed(&self) -> bool {
+        self.0.kind() == ErrorKind::BrokenPipe
+    }
+}
+
+/// Writes to standard output and waits until it has arrived.
+///
+/// # Errors
+/// When the stream is closed, or its disk is full.
+pub fn write(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut stream = io::stdout().lock();
+    stream.write_all(bytes)?;
+    Ok(stream.flush()?)
+}
+
+/// Whether messages on standard error are JSON objects.
+static JSON_MESSAGES: AtomicBool = AtomicBool::new(false);
+
+/// From now on, every message on standard error is a JSON object on a line of its own.
+pub(super) fn write_json_messages() {
+    JSON_MESSAGES.store(true, Ordering::Relaxed);
+}
+
+/// Writes a message to standard error. That it cannot be written is ignored: the work goes on without a listener.
+///
+/// Names of files and classes may come from anywhere, so characters that a terminal would obey are escaped, except for line
+/// breaks.
+pub(super) fn message(line: fmt::Arguments<'_>) {
+    if JSON_MESSAGES.load(Ordering::Relaxed) {
+        event(&Event::notice(line.to_string()));
+    } else {
+        write_message(&format!("{}\n", printable_lines(&line.to_string())));
+    }
+}
+
+/// Writes an error to standard error.
+pub(super) fn error(error: &anyhow::Error) {
+    if JSON_MESSAGES.load(Ordering::Relaxed) {
+        write_message(&format!("{}\n", json!({ "event": "error", "message": format!("{error:#}") })));
+    } else {
+        message(format_args!("error: {error:#}"));
+    }
+}
+
+/// Writes an event to standard error as a JSON object.
+pub(super) fn event(event: &Event) {
+    if let Ok(object) = serde_json::to_string(event) {
+        write_message(&format!("{object}\n"));
+    }
+}
+
+/// Writes to standard error in one piece, so that lines of several threads or programs do not mix.
+fn write_message(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes formatted text to standard output: [`write`], with the arguments of `print!`.
+macro_rules! out {
+    ($($text:tt)*) => { $crate::cli::output::write(format!($($text)*).as_bytes()) };
+}
+
+/// Writes a line to standard output: [`write`], with the arguments of `println!`.
+macro_rules! outln {
+    () => { $crate::cli::output::write(b"\n") };
+    ($($text:tt)*) => { $crate::cli::output::write(format!("{}\n", format_args!($($text)*)).as_bytes()) };
+}
+
+/// Writes a line to standard error, if anybody listens: [`message`], with the arguments of `eprintln!`.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::cli::output::message(format_args!($($text)*)) };
+}
+
+pub(crate) use {note, out, outln};

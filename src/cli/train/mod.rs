@@ -1,0 +1,284 @@
+//! `vitrine train`: from images to a run folder.
+
+mod recipe_args;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::{Args, Command};
+use vitrine_datasets::{Dataset, Fold};
+
+use self::recipe_args::{LengthArgs, RecipeArgs};
+use super::console::{Log, LogFormat};
+use super::data::{DataArgs, check_folds, check_val_fraction};
+use super::{DeviceArgs, Status, ThreadArgs, interrupt};
+use crate::bounds;
+use crate::cli::aliases;
+use crate::cli::output::{out, outln};
+use crate::cli::within::within;
+use crate::events::{Event, clock};
+use crate::hub;
+use crate::plan::{Overrides, Resize};
+use crate::pretrained::{self, Pretrained};
+use crate::run::series::{Series, Sources};
+use crate::run::{Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
+use crate::run_folder::RunConfig;
+use crate::runtime::Runtime;
+use crate::train::Progress;
+use crate::usage::usage;
+
+/// Train a classifier on a data set.
+///
+/// DATA is shapes (drawn by the program), mnist, fashion-mnist, cifar10, cifar100, a folder with one folder per class
+/// (or with train/, val/ and test/ of that kind), a folder of IDX or CIFAR files, a manifest (.csv, .tsv, .jsonl with
+/// path and label) or an archive (.tar, .tar.gz, .zip).
+#[derive(Args)]
+#[command(after_help = "Examples:\n  vitrine train\n  vitrine train photos/ --time 30m\n  \
+    vitrine train --resume runs/photos-hybrid_patch8_64-1\n  \
+    vitrine train --config runs/photos-hybrid_patch8_64-1\n  vitrine train photos/ --folds 5")]
+pub(super) struct Train {
+    /// Data set: a name or a path.
+    #[arg(value_name = "DATA", default_value = "shapes")]
+    data: String,
+    /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
+    #[arg(long, value_name = "NAME|FILE", aliases = aliases::MODEL)]
+    model: Option<String>,
+    /// Height and width of the input in pixels.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::IMAGE_SIZE), aliases = aliases::IMAGE_SIZE)]
+    image_size: Option<usize>,
+    /// How images of other shapes become that size; by default chosen from the data, or the pretrained model's own.
+    #[arg(long, value_enum, value_name = "RULE")]
+    resize: Option<Resize>,
+    /// Recipe: plain, short, long, fine-tune, a published one (cct, vit-lite, sl-vit, swin-small-data; see `vitrine presets`)
+    /// or a TOML file; by default chosen from the data.
+    #[arg(long, value_name = "NAME|FILE")]
+    recipe: Option<String>,
+    #[command(flatten)]
+    length: LengthArgs,
+    #[command(flatten)]
+    options: RecipeArgs,
+    /// Weights to start from: a model file, a run folder, another library's file or folder (see `vitrine import`), or
+    /// hf:OWNER/NAME[@REVISION] on Hugging Face.
+    #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
+    pretrained: Option<String>,
+    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2, or 0.1 if it has a
+    /// test split. Images are chosen by content, so adding or removing some does not move the others.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
+    val_fraction: Option<f64>,
+    /// Random seed.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+    /// Train N runs with the seeds --seed, --seed + 1, ..., and print their mean and standard deviation. All have the same
+    /// architecture, recipe and validation images, those of the first seed.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::RUNS), conflicts_with = "folds")]
+    seeds: Option<usize>,
+    /// Cross-validate: split the training images into K parts, class by class, train K runs that each keep another part for
+    /// validation, and print their mean and standard deviation. Images with the same content are in the same part.
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = within(bounds::RUNS), conflicts_with = "val_fraction")]
+    folds: Option<usize>,
+    /// Run folder to create; by default the first unused runs/DATA-MODEL-N. With --seeds or --folds, each run has a folder in it.
+    #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
+    output: Option<PathBuf>,
+    /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only --output, --device, --threads and
+    /// --data-dir may be stated beside it.
+    #[arg(long, value_name = "RUN")]
+    config: Option<PathBuf>,
+    /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it longer, even if it is finished.
+    #[arg(long, value_name = "RUN")]
+    resume: Option<PathBuf>,
+    /// Form of the messages on standard error: text for people, or json, one object per line for programs.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    #[command(flatten)]
+    data_args: DataArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+/// The options that go with `--config`, which repeats a run; all others conflict with it.
+const WITH_CONFIG: [&str; 6] = ["config", "output", "device", "threads", "data_dir", "log_format"];
+/// The options that go with `--resume`; all others conflict with it.
+const WITH_RESUME: [&str; 9] =
+    ["resume", "epochs", "time", "device", "threads", "data_dir", "download", "offline", "log_format"];
+
+/// Makes options conflict with `--config` and `--resume`, unless they are listed as going with it.
+pub(super) fn with_conflicts(train: Command) -> Command {
+    train.mut_args(|mut argument| {
+        for (option, allowed) in [("config", &WITH_CONFIG[..]), ("resume", &WITH_RESUME[..])] {
+            if !allowed.contains(&argument.get_id().as_str()) {
+                argument = argument.conflicts_with(option);
+            }
+        }
+        argument
+    })
+}
+
+impl Train {
+    pub(super) fn run(&self) -> Result<Status> {
+        let log = Log::new(self.log_format, self.seeds.is_some() || self.folds.is_some());
+        let earlier = self.config.as_deref().map(Earlier::open).transpose()?;
+        let series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
+        // Bits depend on the number of threads, so a repeated or continued run uses as many as before.
+        let before = earlier.as_ref().map(|earlier| &earlier.config).or(series.as_ref().map(Series::config));
+        let before = before.and_then(|config| config.origin.threads);
+        let threads = ThreadArgs { threads: self.threads.threads.or(before) }.apply()?;
+        let device = self.device.select(&log)?;
+        let runtime = Runtime { device: &device, threads, events: &log };
+        interrupt::listen()?;
+        if let Some(series) = series {
+            log.show_results();
+            return self.series(&series, None, runtime);
+        }
+        let run = match (&self.resume, &earlier) {
+            (Some(run), _) => match self.resumed(run, runtime)? {
+                Resumed::Ready(run) => *run,
+                Resumed::Finished(progress) => {
+                    runtime.events.emit(Event::notice(finished(run, &progress)));
+                    return Ok(Status::Done);
+                }
+            },
+            (None, Some(earlier)) => self.repeated(earlier, runtime)?,
+            (None, None) => {
+                let planned = self.planned(runtime)?;
+                if let Some(several) = self.several() {
+                    let (series, first) = Series::begin(several, planned, self.output.as_deref(), runtime)?;
+                    return self.series(&series, Some(first), runtime);
+                }
+                Run::begin(planned, self.output.as_deref(), runtime)?
+            }
+        };
+        conclude(&run.train(runtime)?, runtime)
+    }
+
+    /// The kind and the number of runs, if several are asked for.
+    fn several(&self) -> Option<(Kind, usize)> {
+        let seeds = self.seeds.map(|runs| (Kind::Seeds, runs));
+        seeds.or(self.folds.map(|runs| (Kind::Folds, runs)))
+    }
+
+    /// Trains the unfinished runs of a series.
+    fn series(&self, series: &Series, first: Option<Run>, runtime: Runtime<'_>) -> Result<Status> {
+        let folder = series.folder().display();
+        if first.is_none() && self.length != LengthArgs::default() {
+            usage!("--resume {folder}: a series of runs keeps its length: leave --epochs and --time out");
+        }
+        let sources = Sources {
+            dataset: &|config| self.dataset_of(config, config.pretrained.is_some(), runtime),
+            pretrained: &|config| self.pretrained_of(config, runtime),
+        };
+        let Some(summary) = series.train(first, &sources, runtime)? else {
+            let message = format!("stopped and saved; go on with: vitrine train --resume {folder}");
+            runtime.events.emit(Event::notice(message));
+            return Ok(Status::Partial);
+        };
+        out!("{}", summary.table())?;
+        outln!("summary: {}", series.summary().display())?;
+        Ok(Status::Done)
+    }
+
+    fn overrides(&self) -> Overrides {
+        Overrides {
+            model: self.model.clone(),
+            image_size: self.image_size,
+            resize: self.resize,
+            recipe: self.recipe.clone(),
+            length: self.length.length(),
+            options: self.options.overrides(),
+        }
+    }
+
+    fn planned(&self, runtime: Runtime<'_>) -> Result<PlannedRun> {
+        let begun = Instant::now();
+        let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
+        self.data_args.check(&self.data, fetches)?;
+        let dataset = self.data_args.open(&self.data, runtime.events)?;
+        check_val_fraction(self.val_fraction, &dataset.info)?;
+        check_folds(self.folds, &dataset.info)?;
+        let new = NewRun {
+            data: &self.data,
+            dataset,
+            data_dir: self.data_args.folder(),
+            max_file_size: self.data_args.file_size.max_file_size,
+            overrides: &self.overrides(),
+            pretrained: self
+                .pretrained
+                .clone()
+                .map(|source| self.open_pretrained(source, runtime))
+                .transpose()?,
+            val_fraction: self.val_fraction,
+            seed: self.seed,
+            fold: self.folds.map(|of| Fold { number: 1, of }),
+            begun,
+        };
+        PlannedRun::new(new, runtime)
+    }
+
+    fn repeated(&self, earlier: &Earlier, runtime: Runtime<'_>) -> Result<Run> {
+        for difference in earlier.differences(&runtime.device.name, runtime.threads) {
+            runtime.events.emit(Event::notice(difference));
+        }
+        let dataset = self.dataset_of(&earlier.config, false, runtime)?;
+        let pretrained = self.pretrained_of(&earlier.config, runtime)?;
+        let planned = PlannedRun::again(earlier.repetition(dataset, pretrained), runtime)?;
+        Run::begin(planned, self.output.as_deref(), runtime)
+    }
+
+    fn resumed(&self, run: &Path, runtime: Runtime<'_>) -> Result<Resumed> {
+        Run::resume(run, self.length.length(), runtime, |config| self.dataset_of(config, false, runtime))
+    }
+
+    /// Opens the data set of a run that was begun before. `fetches` tells whether its weights are opened, too.
+    fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
+        self.data_args.check(&config.data, fetches)?;
+        let mut data_args = self.data_args.or(config.data_dir.clone());
+        data_args.file_size.max_file_size = config.max_file_size;
+        data_args.open(&config.data_now(), runtime.events)
+    }
+
+    /// Opens the weights that a run of this configuration begins with.
+    fn pretrained_of(&self, config: &RunConfig, runtime: Runtime<'_>) -> Result<Option<Pretrained>> {
+        let source = config.pretrained_now();
+        Ok(source
+            .map(|source| self.open_pretrained(source, runtime))
+            .transpose()?
+            .map(|(_, weights)| weights))
+    }
+
+    /// Opens pretrained weights, and returns them with the name that the user gave them.
+    fn open_pretrained(&self, source: String, runtime: Runtime<'_>) -> Result<(String, Pretrained)> {
+        let weights = pretrained::open(&source, self.data_args.offline, runtime.events)
+            .with_context(|| format!("--pretrained {source}"))?;
+        Ok((source, weights))
+    }
+}
+
+/// Prints how a run ended.
+fn conclude(run: &FinishedRun, runtime: Runtime<'_>) -> Result<Status> {
+    let Some(report) = &run.report else {
+        let folder = run.folder.path().display();
+        let message = format!("stopped and saved; resume with: vitrine train --resume {folder}");
+        runtime.events.emit(Event::notice(message));
+        return Ok(Status::Partial);
+    };
+    let seconds = run.progress.history.last().map_or(0.0, |row| row.seconds);
+    let verdicts: String = report.verdicts.iter().map(|verdict| format!("; {}", verdict.name())).collect();
+    outln!("{}, after {}{verdicts}", report.line, clock(seconds))?;
+    outln!("model: {}", run.folder.model().display())?;
+    outln!("report: {}", run.folder.report().display())?;
+    Ok(Status::Done)
+}
+
+/// The message about a run that is finished already.
+fn finished(run: &Path, progress: &Progress) -> String {
+    format!(
+        "{} is finished: {} epochs in {}; to train longer, use --epochs above {} or a total --time above {}",
+        run.display(),
+        progress.epoch,
+        clock(progress.seconds),
+        progress.length.epochs.unwrap_or(progress.epoch),
+        clock(progress.seconds)
+    )
+}

@@ -1,0 +1,132 @@
+//! The figures of an epoch: a row of `metrics.csv`, and the event that reports it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::recipe::Metric;
+
+/// One row of a run's `metrics.csv`.
+///
+/// Accuracies are shares, 0 to 1. A figure that was not measured is `None` (an empty field).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochRow {
+    /// Number of the epoch, from 1.
+    pub epoch: usize,
+    /// Optimizer updates of the run by the end of the epoch.
+    pub step: usize,
+    /// Seconds of the run by the end of the epoch, over all sessions.
+    pub seconds: f64,
+    /// Learning rate of the last update.
+    pub learning_rate: f64,
+    /// Mean training loss of the epoch.
+    pub train_loss: f64,
+    /// Training accuracy of the epoch: the share of images whose best class is the one with the largest target.
+    pub train_top1: Option<f64>,
+    /// Loss on the validation images.
+    pub val_loss: Option<f64>,
+    /// Accuracy on the validation images.
+    pub val_top1: Option<f64>,
+    /// Training images per second in this epoch, without validation.
+    pub images_per_second: f64,
+    /// F1 on the validation images, averaged over the classes.
+    pub val_macro_f1: Option<f64>,
+    /// Recall on the validation images, averaged over the classes.
+    pub val_balanced_accuracy: Option<f64>,
+    /// Whether the model of this epoch replaced the one in the run's model file. The last such row belongs to the file.
+    #[serde(default)]
+    pub kept: bool,
+}
+
+/// The end of an epoch, with what is needed to print it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochEnd {
+    /// The figures.
+    #[serde(flatten)]
+    pub row: EpochRow,
+    /// The number of epochs of the run; none where the clock ends it.
+    pub epochs: Option<usize>,
+    /// The metric that chooses the best epoch.
+    pub metric: Metric,
+    /// Whether that metric is higher than after every epoch before.
+    pub best: bool,
+}
+
+impl fmt::Display for EpochEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { row, .. } = self;
+        let mark = match (self.best, row.kept) {
+            (true, _) => " (best)",
+            (false, true) => " (kept)",
+            (false, false) => "",
+        };
+        write!(
+            f,
+            "epoch {}  train loss {:.4}  top-1 {:.2}%  |  val loss {:.4}  top-1 {:.2}%{}{mark}  |  {:.0} images/s  {}",
+            of_all(row.epoch, self.epochs),
+            row.train_loss,
+            100.0 * row.train_top1.unwrap_or(f64::NAN),
+            row.val_loss.unwrap_or(f64::NAN),
+            100.0 * row.val_top1.unwrap_or(f64::NAN),
+            self.score(),
+            row.images_per_second,
+            clock(row.seconds),
+        )
+    }
+}
+
+impl EpochEnd {
+    /// The metric that chooses the best epoch, unless the line shows it anyway.
+    fn score(&self) -> String {
+        let value = match self.metric {
+            Metric::Accuracy | Metric::Loss => return String::new(),
+            Metric::MacroF1 => self.row.val_macro_f1,
+            Metric::BalancedAccuracy => self.row.val_balanced_accuracy,
+        };
+        format!("  {} {:.2}%", self.metric, 100.0 * value.unwrap_or(f64::NAN))
+    }
+}
+
+/// The number of an epoch, with the number of all epochs where that is known: `3/7`.
+pub(crate) fn of_all(epoch: usize, epochs: Option<usize>) -> String {
+    epochs.map_or_else(|| epoch.to_string(), |epochs| format!("{epoch}/{epochs}"))
+}
+
+/// Seconds as `1:02:03`, `2:03`, or `3 s`.
+pub fn clock(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{rest:02}")
+    } else if minutes > 0 {
+        format!("{minutes}:{rest:02}")
+    } else {
+        format!("{rest} s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_an_epoch_shows_the_metric_that_chooses_and_whether_the_model_is_kept() {
+        let row = EpochRow {
+            epoch: 3,
+            val_top1: Some(0.5),
+            val_macro_f1: Some(0.25),
+            kept: true,
+            ..EpochRow::default()
+        };
+        let end = EpochEnd { row, epochs: Some(7), metric: Metric::MacroF1, best: false };
+        let line = end.to_string();
+        assert!(line.starts_with("epoch 3/7  ") && line.contains("macro F1 25.00% (kept)"), "{line}");
+        let best = EpochEnd { epochs: None, metric: Metric::Accuracy, best: true, ..end }.to_string();
+        assert!(best.starts_with("epoch 3  ") && best.contains("top-1 50.00% (best)"), "{best}");
+    }
+
+    #[test]
+    fn times_are_as_short_as_they_can_be() {
+        assert_eq!([3.4, 123.0, 3723.0].map(clock), ["3 s", "2:03", "1:02:03"]);
+    }
+}

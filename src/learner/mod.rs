@@ -1,0 +1,196 @@
+//! The learner: a model with its optimizer and the running average of its weights, and the one training step of the program.
+
+mod ema;
+mod layers;
+pub mod optimizer;
+
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
+use burn::tensor::{Int, Tensor};
+use vitrine_models::{ImageSize, VisionTransformer, ops};
+
+pub use layers::Layers;
+
+use crate::recipe::{Freeze, Recipe};
+
+/// A model in training.
+pub struct Learner {
+    /// The model that is trained.
+    pub model: VisionTransformer,
+    /// The running average of its weights.
+    pub average: Option<VisionTransformer>,
+    /// Its moments.
+    pub optimizer: ModuleOptimizer,
+    layers: Layers,
+    /// Gradients since the last update, summed over `images` images.
+    sums: GradientsAccumulator<VisionTransformer>,
+    images: usize,
+}
+
+/// What a batch gave, still on the device.
+pub struct BatchResult {
+    /// The mean loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// The best class of each image, `[batch]`.
+    pub answers: Tensor<1, Int>,
+}
+
+impl Learner {
+    /// A model on an autodiff device, with the optimizer and the average that the recipe asks for.
+    pub fn new(model: VisionTransformer, recipe: &Recipe) -> Self {
+        let average = (recipe.ema_decay > 0.0).then(|| model.valid());
+        Self::restored(model, average, optimizer::new(recipe))
+    }
+
+    /// What was saved of one, between two updates.
+    pub(crate) fn restored(
+        model: VisionTransformer,
+        average: Option<VisionTransformer>,
+        optimizer: ModuleOptimizer,
+    ) -> Self {
+        let layers = Layers::new(&model);
+        Self { model, average, optimizer, layers, sums: GradientsAccumulator::new(), images: 0 }
+    }
+
+    /// Keeps a part of the model as it is.
+    pub fn freeze(&mut self, freeze: Freeze) {
+        self.model = self.layers.freeze(self.model.clone(), freeze);
+    }
+
+    /// Adds the gradients of one batch, as a sum over its images. `seed` is that of dropout.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`, on the device of the model; of another size than the model's where its parameters
+    ///   [fit all sizes](vitrine_models::ModelConfig::fits_all_sizes)
+    /// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image
+    pub fn backward(
+        &mut self,
+        recipe: &Recipe,
+        images: Tensor<4>,
+        targets: Tensor<2>,
+        seed: u64,
+    ) -> BatchResult {
+        let [batch, _classes] = targets.dims();
+        let device = targets.device().inner();
+        let [_, _, height, width] = images.dims();
+        let size = ImageSize { height, width };
+        let other = (size != self.model.config().image_size)
+            .then(|| self.model.at_size(size).expect("the recipe was checked against the model"));
+        let (model, sums) = (other.as_ref().unwrap_or(&self.model), &mut self.sums);
+        let mut result = None;
+        let loss = |logits: Tensor<2>| {
+            let answers = logits.clone().inner().argmax(1).flatten(0, 1);
+            let loss = ops::cross_entropy(logits, targets);
+            result = Some(BatchResult { loss: loss.clone().inner(), answers });
+            loss.mul_scalar(batch as f64)
+        };
+        let mut add = |grads| sums.accumulate(model, GradientsParams::from_grads(grads, model));
+        if recipe.gradient_checkpointing {
+            model.checkpointed_gradients(images, seed, loss, add);
+        } else {
+            device.seed(seed);
+            add(loss(model.forward(images)).backward());
+        }
+        self.images += batch;
+        result.expect("the loss was computed")
+    }
+
+    /// Updates the parameters with the mean of the gradients since the last update, if there are any: the update of number `updates`,
+    /// from 1 on. Whether there were.
+    pub fn update(&mut self, recipe: &Recipe, learning_rate: f64, updates: usize) -> bool {
+        let images = std::mem::take(&mut self.images);
+        if images == 0 {
+            return false;
+        }
+        let rates = self.layers.rates(learning_rate, recipe.layer_decay);
+        let grads = optimizer::mean_clipped(&self.model, self.sums.grads(), images, recipe.clip_norm);
+        self.model = self.optimizer.step(rates, self.model.clone(), grads);
+        if let Some(average) = self.average.take() {
+            self.average = Some(ema::update(average, &self.model, recipe.ema_decay, updates));
+        }
+        true
+    }
+
+    /// The model that is measured and saved: the average where there is one.
+    pub fn evaluated(&self) -> VisionTransformer {
+        self.average.clone().unwrap_or_else(|| self.model.valid())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use burn::tensor::{Device, Distribution};
+    use vitrine_models::preset;
+
+    fn model() -> VisionTransformer {
+        let config = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(3);
+        let model = config.init(&Device::default().autodiff()).unwrap();
+        model.initialize();
+        model
+    }
+
+    /// Images with their targets.
+    fn batch() -> (Tensor<4>, Tensor<2>) {
+        let device = Device::default().autodiff();
+        let images = Tensor::random([4, 3, 32, 32], Distribution::Default, &device);
+        let targets = Tensor::<2>::from_floats(
+            [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]],
+            &device,
+        );
+        (images, targets)
+    }
+
+    /// The largest difference of the logits of two models.
+    fn difference(a: &Learner, b: &Learner, images: &Tensor<4>) -> f32 {
+        let logits = |learner: &Learner| learner.model.valid().forward(images.clone().inner());
+        (logits(a) - logits(b)).abs().max().into_scalar()
+    }
+
+    #[test]
+    fn batches_that_are_summed_and_computed_twice_give_the_update_of_one() {
+        // An epsilon that keeps rounding errors of small gradients from becoming whole steps.
+        let recipe = Recipe { clip_norm: 0.0, epsilon: 1e-2, ..Recipe::default() };
+        let (images, targets) = batch();
+        let start = model();
+        let mut whole = Learner::new(start.clone(), &recipe);
+        let result = whole.backward(&recipe, images.clone(), targets.clone(), 0);
+        assert!(result.loss.into_scalar::<f32>() > 0.0);
+        let answers = result.answers.into_data();
+        assert_eq!(answers.num_elements(), 4);
+        assert!(answers.iter::<i64>().all(|answer| (0..3).contains(&answer)));
+        assert!(whole.update(&recipe, 5e-3, 1));
+        for checkpointing in [false, true] {
+            let recipe = Recipe { gradient_checkpointing: checkpointing, ..recipe.clone() };
+            let mut parts = Learner::new(start.clone(), &recipe);
+            for part in [0..1, 1..4] {
+                let (first, count) = (part.start, part.len());
+                let (images, targets) =
+                    (images.clone().narrow(0, first, count), targets.clone().narrow(0, first, count));
+                parts.backward(&recipe, images, targets, 0);
+            }
+            let before = difference(&whole, &parts, &images);
+            assert!(before > 1e-3, "nothing was learned before the update");
+            assert!(parts.update(&recipe, 5e-3, 1));
+            let apart = difference(&whole, &parts, &images);
+            assert!(apart < 0.02 * before, "{apart} of {before}, checkpointing {checkpointing}");
+            assert!(!parts.update(&recipe, 5e-3, 2), "there is nothing to learn from");
+        }
+    }
+
+    #[test]
+    fn what_is_evaluated_is_the_average_where_there_is_one() {
+        for ema_decay in [0.0, 0.9] {
+            let recipe = Recipe { ema_decay, ..Recipe::default() };
+            let mut learner = Learner::new(model(), &recipe);
+            let (images, targets) = batch();
+            learner.backward(&recipe, images.clone(), targets, 0);
+            learner.update(&recipe, 1e-2, 1);
+            let logits = |model: VisionTransformer| model.forward(images.clone().inner());
+            let apart: f32 =
+                (logits(learner.evaluated()) - logits(learner.model.valid())).abs().max().into_scalar();
+            assert_eq!(apart > 0.0, ema_decay > 0.0);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! What is chosen for which data.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::recipe::{NamedRecipe, RecipeOverrides};
+use crate::usage::UsageError;
+use vitrine_datasets::{
+    AspectRatios, Extent, ImageSource, ResizeRule, Sample, SizeRange, SourceKind, ValidationOrigin,
+};
+use vitrine_models::ImageSize;
+
+struct Case {
+    info: DatasetInfo,
+    survey: Survey,
+    train: usize,
+    class_sizes: ClassSizes,
+}
+
+/// So many training images in each class.
+fn class_sizes(sizes: [usize; 3]) -> ClassSizes {
+    let sample = |label| Sample { label, source: ImageSource::Drawn { class: 0, seed: 0 } };
+    let samples: Vec<Sample> = (0..3).flat_map(|label| vec![sample(label); sizes[label]]).collect();
+    ClassSizes::of(&samples, 3)
+}
+
+fn case(source: SourceKind, side: [u32; 2], gray: bool, train: usize) -> Case {
+    let extent = |side| Extent { min: side, median: side, max: side };
+    let longer = f64::from(side[0].max(side[1])) / f64::from(side[0].min(side[1]));
+    Case {
+        info: DatasetInfo {
+            name: "data".to_owned(),
+            classes: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            source,
+            validation: ValidationOrigin::Given,
+            flip_safe: !gray,
+        },
+        survey: Survey {
+            sizes: SizeRange { width: extent(side[0]), height: extent(side[1]) },
+            aspect_ratios: AspectRatios { median: longer, max: longer },
+            gray,
+            decoded: 1,
+            failed: 0,
+        },
+        train,
+        class_sizes: class_sizes([100, 90, 80]),
+    }
+}
+
+fn plan(case: &Case, overrides: &Overrides) -> Result<Plan> {
+    Plan::new(overrides, &evidence(case))
+}
+
+fn evidence(case: &Case) -> Evidence<'_> {
+    Evidence {
+        info: &case.info,
+        survey: &case.survey,
+        train: case.train,
+        class_sizes: &case.class_sizes,
+        pretrained: None,
+        budget: None,
+    }
+}
+
+#[test]
+fn digits_color_images_and_photos_get_what_suits_them() {
+    let digits = plan(&case(SourceKind::Idx, [28, 28], true, 48_000), &Overrides::default()).unwrap();
+    assert_eq!((digits.model.channels, digits.model.image_size), (1, ImageSize::square(28)));
+    assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0, "a mirrored digit is another one");
+    let small = plan(&case(SourceKind::Cifar, [32, 32], false, 40_000), &Overrides::default()).unwrap();
+    assert_eq!((small.model.channels, small.model.patch_size), (3, 4));
+    assert_eq!(small.recipe.augmentation.horizontal_flip, 0.5);
+    let photos = plan(&case(SourceKind::Folder, [640, 480], false, 300), &Overrides::default()).unwrap();
+    assert_eq!(photos.preprocessing.resize, ResizeRule::Squash);
+    assert!(photos.recipe.epochs > small.recipe.epochs, "few images want many epochs");
+    assert!(photos.recipe.augmentation.cutmix > 0.0 && small.recipe.augmentation.cutmix == 0.0);
+    for plan in [digits, small, photos] {
+        assert_eq!(plan.model.num_classes, 3);
+        assert!(plan.reasons.len() >= 4, "{:?}", plan.reasons);
+    }
+}
+
+#[test]
+fn time_buys_views_then_stronger_augmentation_and_pixels() {
+    let chosen = |side, train, seconds| {
+        let case = case(SourceKind::Folder, [side; 2], false, train);
+        let budget = Some(Budget { seconds, multiply_adds_per_second: 3e10 });
+        let plan = Plan::new(&Overrides::default(), &Evidence { budget, ..evidence(&case) }).unwrap();
+        (plan.model.image_size.width, plan.recipe.augmentation.trivial_augment)
+    };
+    assert_eq!(chosen(32, 45_000, 600.0), (32, false));
+    assert_eq!(chosen(32, 45_000, 1_800.0), (32, false));
+    assert_eq!(chosen(32, 45_000, 4_000.0), (32, true));
+    assert_eq!(chosen(100, 1_600, 10.0), (32, false));
+    assert_eq!(chosen(100, 1_600, 130.0), (64, true));
+    assert_eq!(chosen(100, 1_600, 300.0), (96, true));
+}
+
+#[test]
+fn overrides_come_before_choices() {
+    let overrides = Overrides {
+        model: Some("vit_tiny_patch16_224".to_owned()),
+        recipe: Some("plain".to_owned()),
+        image_size: Some(64),
+        resize: Some(Resize::Crop),
+        length: AskedLength { epochs: Some(4), seconds: None },
+        options: RecipeOverrides {
+            batch_size: Some(7),
+            learning_rate: Some(0.5),
+            weight_decay: Some(0.25),
+            patience: Some(3),
+            ..RecipeOverrides::default()
+        },
+    };
+    let plan = plan(&case(SourceKind::Folder, [640, 480], true, 300), &overrides).unwrap();
+    assert_eq!(plan.model_name, "vit_tiny_patch16_224");
+    assert_eq!((plan.model.image_size, plan.model.channels), (ImageSize::square(64), 1));
+    assert_eq!(plan.preprocessing.image_size, [64, 64]);
+    assert_eq!(plan.preprocessing.resize, ResizeRule::ShorterSide { crop: 1.0 });
+    let recipe = plan.recipe;
+    assert_eq!((recipe.epochs, recipe.batch_size, recipe.patience), (Some(4), 7, 3));
+    assert_eq!((recipe.learning_rate, recipe.weight_decay), (0.5, 0.25));
+}
+
+#[test]
+fn a_published_recipe_keeps_what_its_result_belongs_to() {
+    let published = NamedRecipe::find("sl-vit").unwrap().recipe;
+    let overrides = Overrides { recipe: Some("sl-vit".to_owned()), ..Overrides::default() };
+    let color = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &overrides).unwrap();
+    assert_eq!(color.recipe, published);
+    assert!(color.reasons.iter().any(|reason| reason.contains("sl-vit as published: Lee")));
+    let mut digits = plan(&case(SourceKind::Idx, [28, 28], true, 300), &overrides).unwrap();
+    assert!(digits.reasons.iter().any(|reason| reason.contains("without flips")));
+    assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0);
+    digits.recipe.augmentation.horizontal_flip = published.augmentation.horizontal_flip;
+    assert_eq!(digits.recipe, published);
+    let stated = Overrides {
+        length: AskedLength { epochs: Some(3), seconds: None },
+        options: RecipeOverrides {
+            batch_size: Some(16),
+            learning_rate: Some(1e-2),
+            ..RecipeOverrides::default()
+        },
+        ..overrides
+    };
+    let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &stated).unwrap().recipe;
+    assert_eq!((recipe.epochs, recipe.batch_size, recipe.learning_rate), (Some(3), 16, 1e-2));
+    let adapted = Overrides { recipe: Some("short".to_owned()), ..Overrides::default() };
+    let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &adapted).unwrap().recipe;
+    assert_eq!((recipe.epochs, recipe.batch_size), (Some(60), 32));
+}
+
+#[test]
+fn what_has_no_effect_is_refused_and_never_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = |text: &str| {
+        let path = folder.path().join("recipe.toml");
+        std::fs::write(&path, text).unwrap();
+        Some(path.display().to_string())
+    };
+    let gray = case(SourceKind::Folder, [32, 32], true, 300);
+    let color = case(SourceKind::Folder, [32, 32], false, 300);
+    for text in ["[augmentation]\nhue = 0.1", "[augmentation]\nsaturation = 0.3"] {
+        let overrides = Overrides { recipe: recipe(text), ..Overrides::default() };
+        let error = plan(&gray, &overrides).unwrap_err().to_string();
+        assert!(error.contains("no effect on gray images"), "{error}");
+        plan(&color, &overrides).unwrap();
+    }
+    let gray_model = folder.path().join("gray.toml");
+    std::fs::write(
+        &gray_model,
+        "image_size = 32\npatch_size = 8\nchannels = 1\nembed_dim = 16\ndepth = 1\nnum_heads = 2\n",
+    )
+    .unwrap();
+    for NamedRecipe { name, .. } in NamedRecipe::all() {
+        let overrides = Overrides { recipe: Some(name.to_owned()), ..Overrides::default() };
+        plan(&gray, &overrides).unwrap();
+        let model = Some(gray_model.display().to_string());
+        plan(&color, &Overrides { model, ..overrides }).unwrap();
+    }
+    let patient = |patience| Overrides {
+        options: RecipeOverrides { patience: Some(patience), ..RecipeOverrides::default() },
+        length: AskedLength { epochs: Some(3), seconds: None },
+        ..Overrides::default()
+    };
+    let mixing = recipe("batch_size = 1\n[augmentation]\nmixup = 0.5");
+    let error = plan(&color, &Overrides { recipe: mixing, ..Overrides::default() }).unwrap_err().to_string();
+    assert!(error.contains("`augmentation.mixup`") && error.contains("--batch-size"), "{error}");
+    assert!(plan(&color, &patient(3)).unwrap_err().to_string().contains("--patience 3"));
+    plan(&color, &patient(2)).unwrap();
+}
+
+#[test]
+fn a_run_begins_with_what_is_easy_where_the_model_and_its_length_allow() {
+    let photos = case(SourceKind::Folder, [64, 64], false, 300);
+    let chosen = |model: Option<&str>, recipe: &str, epochs| {
+        let overrides = Overrides {
+            model: model.map(str::to_owned),
+            recipe: Some(recipe.to_owned()),
+            length: AskedLength { epochs: Some(epochs), seconds: None },
+            ..Overrides::default()
+        };
+        let plan = plan(&photos, &overrides).unwrap();
+        let said = plan.reasons.iter().any(|reason| reason.contains("of the run: images"));
+        assert_eq!(said, plan.recipe.progressive_learning.is_some(), "{:?}", plan.reasons);
+        plan.recipe.progressive_learning.map(|progressive| progressive.size(&plan.model).width)
+    };
+    assert_eq!(chosen(None, "short", 10), Some(48));
+    assert_eq!(chosen(None, "long", 60), Some(48));
+    assert_eq!(chosen(None, "short", 1), Some(48), "a phase need not be a whole number of epochs");
+    // Windows belong to one size: augmentation alone is light at first, where there is more to leave out.
+    assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "long", 60), Some(32));
+    assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "short", 60), None);
+}
+
+#[test]
+fn no_more_than_half_of_the_updates_are_on_small_images_whatever_the_time() {
+    let images = case(SourceKind::Folder, [32, 32], false, 45_000);
+    for seconds in [2.0, 60.0, 600.0, 6000.0] {
+        let overrides = Overrides {
+            length: AskedLength { epochs: None, seconds: Some(seconds) },
+            ..Overrides::default()
+        };
+        let budget = Some(Budget { seconds, multiply_adds_per_second: 5e10 });
+        let plan = Plan::new(&overrides, &Evidence { budget, ..evidence(&images) }).unwrap();
+        let first = plan.recipe.progressive_learning.unwrap();
+        // The clock ends it, and its images cost as much less as they have fewer pixels.
+        let [small, large] = [first.until / first.cost(&plan.model), 1.0 - first.until];
+        assert!(small <= large, "{seconds} s: {small} {large}");
+    }
+}
+
+#[test]
+fn flips_of_images_of_which_nothing_is_known_are_judged_unless_the_user_decides() {
+    let planned = |source, is_gray, flips| {
+        let options = RecipeOverrides { flips, ..RecipeOverrides::default() };
+        let plan =
+            plan(&case(source, [32, 32], is_gray, 4000), &Overrides { options, ..Overrides::default() })
+                .unwrap();
+        let said = plan.reasons.iter().filter(|reason| reason.contains("flips")).count();
+        (plan.recipe.augmentation.horizontal_flip > 0.0, plan.recipe.judge_flips, said)
+    };
+    assert_eq!(planned(SourceKind::Folder, false, None), (true, true, 1));
+    assert_eq!(planned(SourceKind::Cifar, false, None), (true, false, 1));
+    assert_eq!(planned(SourceKind::Idx, true, None), (false, false, 1), "digits");
+    for source in [SourceKind::Folder, SourceKind::Cifar, SourceKind::Idx] {
+        assert_eq!(planned(source, source == SourceKind::Idx, Some(true)), (true, false, 0));
+        assert_eq!(planned(source, source == SourceKind::Idx, Some(false)), (false, false, 0));
+    }
+}
+
+#[test]
+fn what_is_measured_is_what_will_run() {
+    let images = case(SourceKind::Folder, [32, 32], false, 4000);
+    let options =
+        RecipeOverrides { batch_size: Some(2), gradient_checkpointing: true, ..RecipeOverrides::default() };
+    let overrides = Overrides { model: Some("vit_lite_7_4".to_owned()), options, ..Overrides::default() };
+    let evidence = evidence(&images);
+    let model = architecture::to_measure(&overrides, &evidence).unwrap();
+    assert_eq!((model.num_classes, model.depth.sum()), (3, 7));
+    let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
+    assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
+    assert_eq!(recipe.optimizer, Optimizer::Muon, "that of the recipe that will be chosen");
+}
+
+#[test]
+fn what_a_file_asks_for_must_be_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.toml");
+    std::fs::write(&file, "epochs = 9\nprogressive_learning = { until = 0.5, scale = 0.5 }").unwrap();
+    let overrides = |model: &str| Overrides {
+        model: Some(model.to_owned()),
+        recipe: Some(file.display().to_string()),
+        ..Overrides::default()
+    };
+    let photos = case(SourceKind::Folder, [64, 64], false, 300);
+    let progressive = plan(&photos, &overrides("hybrid_nano_patch8_64")).unwrap().recipe.progressive_learning;
+    assert_eq!(progressive, Some(crate::recipe::ProgressiveLearning { until: 0.5, scale: 0.5 }));
+    let error = plan(&photos, &overrides("vit_lite_7_4")).unwrap_err().to_string();
+    assert!(error.contains("`progressive_learning.scale`") && error.contains("--model"), "{error}");
+}
+
+#[test]
+fn a_time_budget_takes_the_place_of_epochs() {
+    let data = case(SourceKind::Folder, [32, 32], false, 300);
+    let minute = AskedLength { epochs: None, seconds: Some(60.0) };
+    let time = Overrides { length: minute, ..Overrides::default() };
+    assert_eq!(plan(&data, &time).unwrap().recipe.epochs, None);
+    let both = Overrides { length: AskedLength { epochs: Some(5), ..minute }, ..time };
+    let recipe = plan(&data, &both).unwrap().recipe;
+    assert_eq!((recipe.epochs, recipe.time_seconds), (Some(5), Some(60.0)));
+}
+
+#[test]
+fn an_image_size_gets_a_patch_that_divides_it_or_an_error() {
+    let sized = |side| {
+        let overrides = Overrides { image_size: Some(side), ..Overrides::default() };
+        plan(&case(SourceKind::Folder, [640, 480], false, 300), &overrides)
+    };
+    for side in 16..600_usize {
+        match sized(side) {
+            Ok(plan) => {
+                assert!(side.is_multiple_of(plan.model.patch_size));
+                assert!(plan.model.num_tokens() <= 24 * 24, "{side}: {}", plan.model.num_tokens());
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                assert!(error.contains(&format!("--image-size {side}")), "{error}");
+                let (_, named) = error.split_once("such as ").unwrap();
+                let named = named.split(';').next().unwrap().parse().unwrap();
+                assert!(named > side && sized(named).is_ok(), "{error}");
+            }
+        }
+    }
+    assert!([32, 64, 96, 128, 224, 384, 512].into_iter().all(|side| sized(side).is_ok()));
+}
+
+#[test]
+fn no_edge_is_lost_unless_it_is_asked_for_or_said() {
+    let chosen = |side, asked, own: Option<ResizeRule>| {
+        let case = case(SourceKind::Folder, side, false, 300);
+        let model = vitrine_models::preset::find("vit_tiny_patch16_224").unwrap();
+        let card = own.map(|resize| {
+            let plain = plan(&case, &Overrides::default()).unwrap().preprocessing;
+            let preprocessing = import::preprocessing_for(&Preprocessing { resize, ..plain }, &model);
+            ModelCard::new(model.clone(), vec!["x".to_owned()], preprocessing)
+        });
+        let evidence =
+            Evidence { pretrained: card.as_ref().map(|card| ("weights", card)), ..evidence(&case) };
+        let plan = Plan::new(&Overrides { resize: asked, ..Overrides::default() }, &evidence).unwrap();
+        let reason = plan.reasons.into_iter().find(|reason| reason.contains("--resize"));
+        (plan.preprocessing.resize, reason.unwrap_or_default())
+    };
+    let shorter = |crop| ResizeRule::ShorterSide { crop };
+    let (squash, letterbox) = (ResizeRule::Squash, ResizeRule::Letterbox);
+    for (side, asked, own, rule, said) in [
+        ([64, 64], None, None, squash, ""),
+        ([640, 480], None, None, squash, "1.33 times"),
+        ([480, 960], None, None, squash, "2.00 times"),
+        ([1000, 100], None, None, letterbox, "10.00 times"),
+        ([640, 480], Some(Resize::Letterbox), None, letterbox, ""),
+        ([1000, 100], Some(Resize::Squash), None, squash, ""),
+        ([1000, 100], Some(Resize::Crop), None, shorter(1.0), ""),
+        // Pretrained weights keep theirs, and what that loses is said.
+        ([640, 480], None, Some(shorter(1.0)), shorter(1.0), "lose their edges"),
+        ([64, 64], None, Some(shorter(1.0)), shorter(1.0), ""),
+        ([64, 64], None, Some(shorter(0.9)), shorter(0.9), "lose their edges"),
+        (
+            [64, 64],
+            None,
+            Some(ResizeRule::SquashCrop { crop: 0.9 }),
+            ResizeRule::SquashCrop { crop: 0.9 },
+            "edges",
+        ),
+        ([1000, 100], None, Some(squash), squash, ""),
+        ([640, 480], Some(Resize::Squash), Some(shorter(0.9)), squash, ""),
+        ([640, 480], Some(Resize::Crop), Some(shorter(0.9)), shorter(0.9), ""),
+        ([640, 480], Some(Resize::Crop), Some(squash), shorter(1.0), ""),
+    ] {
+        let (chosen, reason) = chosen(side, asked, own);
+        assert_eq!(chosen, rule, "{side:?} {asked:?} {own:?}");
+        assert!(
+            reason.contains(said) && reason.is_empty() == said.is_empty(),
+            "{side:?} {asked:?}: {reason}"
+        );
+    }
+}
+
+#[test]
+fn uneven_classes_are_named_and_even_ones_are_not_evened_out() {
+    let of_sizes =
+        |sizes| Case { class_sizes: class_sizes(sizes), ..case(SourceKind::Folder, [32, 32], false, 300) };
+    let weights = RecipeOverrides { class_weights: true, ..RecipeOverrides::default() };
+    let sampling = RecipeOverrides { balanced_sampling: true, ..RecipeOverrides::default() };
+    let planned = |sizes, options: &RecipeOverrides| {
+        plan(&of_sizes(sizes), &Overrides { options: options.clone(), ..Overrides::default() })
+    };
+    let said = |sizes, options: &RecipeOverrides| {
+        let reasons = planned(sizes, options).unwrap().reasons;
+        reasons.into_iter().find(|reason| reason.contains("--class-weights"))
+    };
+    let message = said([40, 251, 50], &RecipeOverrides::default()).unwrap();
+    for part in ["'b' has 251", "'a' only 40", "--balanced-sampling"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(
+        said([50, 250, 60], &RecipeOverrides::default()),
+        None,
+        "five times is not more than five times"
+    );
+    for (options, name) in [(&weights, "--class-weights"), (&sampling, "--balanced-sampling")] {
+        assert_eq!(said([40, 251, 50], options), None);
+        let recipe = planned([40, 41, 40], options).unwrap().recipe;
+        assert_eq!(
+            (recipe.class_weights, recipe.balanced_sampling),
+            (options.class_weights, options.balanced_sampling)
+        );
+        let error = planned([40, 40, 40], options).unwrap_err();
+        assert!(UsageError::is_cause_of(&error));
+        assert!(
+            error.to_string().contains(name) && error.to_string().contains("40 training images"),
+            "{error}"
+        );
+    }
+    let both = RecipeOverrides { balanced_sampling: true, ..weights };
+    let error = planned([40, 41, 40], &both).unwrap_err().to_string();
+    assert!(error.contains("--class-weights") && error.contains("--balanced-sampling"), "{error}");
+}

@@ -1,0 +1,115 @@
+//! The classifier: a model file with the names of its classes, ready to classify images.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use vitrine_datasets::{DecodeLimits, ImageSource};
+use vitrine_models::VisionTransformer;
+
+use super::{Output, Predictor, Views};
+use crate::device::{self, FoundDevice};
+use crate::model_file::{self, ModelCard};
+
+/// A class that an image may be of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The name of the class.
+    pub label: String,
+    /// Its index among the model's classes.
+    pub index: usize,
+    /// Its softmax probability, 0 to 1. The probabilities of all classes sum to 1.
+    pub probability: f64,
+}
+
+/// The `top` most probable classes, best first, by finite logits in the order of `classes`.
+pub fn rank(classes: &[String], logits: &[f32], top: usize) -> Vec<Prediction> {
+    let mut ranked: Vec<(usize, f64)> = softmax(logits).into_iter().enumerate().collect();
+    ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let named =
+        |(index, probability): (usize, f64)| Prediction { label: classes[index].clone(), index, probability };
+    ranked.into_iter().take(top).map(named).collect()
+}
+
+/// Probabilities of finite logits, computed so that large ones do not overflow.
+fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let powers: Vec<f64> = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+/// A trained model: its file's description and a predictor for its weights.
+pub struct Classifier {
+    card: ModelCard,
+    predictor: Predictor,
+}
+
+impl Classifier {
+    /// A classifier for a model whose parameters are on `device`.
+    pub fn new(card: ModelCard, model: VisionTransformer, device: &FoundDevice) -> Self {
+        let predictor = Predictor::new(model, card.preprocessing.clone(), device);
+        Self { card, predictor }
+    }
+
+    /// Loads a model file, or the best model of a run folder, onto the default device: a GPU that works if the program
+    /// was built with a backend for it, and else the CPU.
+    ///
+    /// # Errors
+    /// When `path` holds no model of this program.
+    pub fn load(path: &Path) -> Result<Self> {
+        let (device, _) = device::select(None)?;
+        Self::load_on(path, &device)
+    }
+
+    /// Loads a model file, or the best model of a run folder, onto a device of [`device::select`].
+    ///
+    /// # Errors
+    /// When `path` holds no model of this program.
+    pub fn load_on(path: &Path, device: &FoundDevice) -> Result<Self> {
+        let (card, model) = model_file::load(path, &device.device)?;
+        Ok(Self::new(card, model, device))
+    }
+
+    /// The same classifier with other limits of decoding.
+    pub fn with_limits(self, limits: DecodeLimits) -> Self {
+        Self { predictor: self.predictor.with_limits(limits), ..self }
+    }
+
+    /// The same classifier with other views of each image, such as test-time augmentation.
+    ///
+    /// # Errors
+    /// When the model was trained without them.
+    pub fn with_views(self, views: Views) -> Result<Self> {
+        views.check(&self.card)?;
+        Ok(Self { predictor: self.predictor.with_views(views), ..self })
+    }
+
+    /// The description in the model file.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// The predictor, for embeddings, attention weights, and streams of images.
+    pub fn predictor(&self) -> &Predictor {
+        &self.predictor
+    }
+
+    /// The logits of each image, in the order of the class names and all of them finite. An image that cannot be read
+    /// fails alone.
+    ///
+    /// Images are decoded in parallel and classified as one batch.
+    pub fn classify(&self, images: &[ImageSource]) -> Vec<Result<Vec<f32>>> {
+        self.predictor.ask_images(Output::Logits, images)
+    }
+
+    /// All classes of one image file, the most probable one first.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or the model gives NaN or infinity.
+    pub fn predict(&self, image: &Path) -> Result<Vec<Prediction>> {
+        let logits =
+            self.classify(&[ImageSource::File(image.to_owned())]).pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        Ok(rank(&self.card.classes, &logits, logits.len()))
+    }
+}

@@ -1,0 +1,160 @@
+//! The predictor: a model together with everything that is needed to ask it about images.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use burn::tensor::Tensor;
+use vitrine_datasets::{
+    BadFile, DatasetError, DecodeLimits, ImageSource, Loader, LoaderConfig, Preprocessing, Sample,
+};
+use vitrine_models::VisionTransformer;
+
+use super::decoder::{Decoded, Decoder, image_tensor};
+use super::{NOT_FINITE, Output, Views};
+use crate::device::FoundDevice;
+use crate::memory::{self, Work};
+
+/// A model with its preprocessing, its device, the views of each image, and the limits of decoding.
+pub struct Predictor {
+    model: VisionTransformer,
+    pub(super) decoder: Decoder,
+    device: FoundDevice,
+    views: Views,
+}
+
+/// The answers to one batch of labeled images.
+pub struct LabeledAnswers {
+    /// `[images, width of an answer]`, row by row. Not checked to be finite.
+    pub values: Vec<f32>,
+    /// The class of each image.
+    pub labels: Vec<usize>,
+    /// The index of each image in the loader.
+    pub indices: Vec<usize>,
+    /// The key of each image's pixels, if the loader makes them.
+    pub pixel_keys: Vec<u64>,
+    /// Images of the batch that cannot be read, and thus have no answer.
+    pub bad: Vec<BadFile>,
+}
+
+impl Predictor {
+    /// A predictor for a model whose parameters are on `device`, with the usual limits and one view of each image.
+    pub fn new(model: VisionTransformer, preprocessing: Preprocessing, device: &FoundDevice) -> Self {
+        let decoder = Decoder { preprocessing, limits: DecodeLimits::default() };
+        Self { model, decoder, device: device.clone(), views: Views::One }
+    }
+
+    /// The same predictor with other limits of decoding.
+    pub fn with_limits(self, limits: DecodeLimits) -> Self {
+        Self { decoder: Decoder { limits, ..self.decoder }, ..self }
+    }
+
+    /// The same predictor with other views of each image. [`Views::check`] tells whether the model suits them.
+    pub fn with_views(self, views: Views) -> Self {
+        Self { views, ..self }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &VisionTransformer {
+        &self.model
+    }
+
+    /// Checks that batches of this size fit the memory. Returns a warning if it is a close call.
+    ///
+    /// # Errors
+    /// When they clearly do not fit.
+    pub fn check_memory(&self, batch_size: usize) -> Result<Option<String>> {
+        memory::check(self.model.config(), Work::Inference(batch_size), &self.device)
+    }
+
+    /// The largest batch, of at most `wanted` images, that fits the memory.
+    pub fn largest_batch(&self, wanted: usize) -> usize {
+        memory::images_at_once(self.model.config(), wanted, &self.device)
+    }
+
+    /// Batches of labeled images for [`Self::ask_labeled`], in the order of the samples, decoded by `threads` threads
+    /// while the model computes.
+    ///
+    /// # Errors
+    /// When the threads cannot be started.
+    pub fn loader(&self, samples: Arc<[Sample]>, batch_size: usize, threads: usize) -> Result<Loader> {
+        let config = LoaderConfig {
+            batch_size,
+            threads,
+            limits: self.decoder.limits,
+            ..LoaderConfig::evaluation(&self.decoder.preprocessing, self.model.config().num_classes)
+        };
+        Ok(Loader::new(samples, config)?)
+    }
+
+    /// The answers for preprocessed images.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, width of an answer]`, see [`Output`]
+    pub fn ask(&self, output: Output, images: Tensor<4>) -> Tensor<2> {
+        output.compute(&self.model, self.views, images)
+    }
+
+    /// The attention weights of every block for preprocessed images. Views do not count here.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - outputs: for each block `[batch, heads, tokens, tokens]` where it attends to all tokens, see
+    ///   [`TokenMixer`](vitrine_models::attention::TokenMixer)
+    pub fn attention(&self, images: Tensor<4>) -> Vec<Tensor<4>> {
+        self.model.forward_with_weights(images).1
+    }
+
+    /// The answer for each image, in the order given: one batch, decoded in parallel.
+    ///
+    /// An image fails alone, if it cannot be read or its answer is NaN or infinite.
+    pub fn ask_images(&self, output: Output, images: &[ImageSource]) -> Vec<Result<Vec<f32>>> {
+        self.ask_decoded(output, self.decoder.decode(images))
+    }
+
+    /// The answers for the batches of a loader that was made by [`Self::loader`] or has the same preprocessing. Images
+    /// are decoded while earlier ones are computed.
+    pub fn ask_labeled(
+        &self,
+        output: Output,
+        loader: &Loader,
+    ) -> impl Iterator<Item = Result<LabeledAnswers>> {
+        loader.in_order().map(move |batch| {
+            let batch = batch?;
+            let values = match batch.size {
+                0 => Vec::new(),
+                size => self.values(output, batch.images, size),
+            };
+            let (labels, indices, pixel_keys) = (batch.labels, batch.indices, batch.pixel_keys);
+            Ok(LabeledAnswers { values, labels, indices, pixel_keys, bad: batch.skipped })
+        })
+    }
+
+    /// The answer for each decoded image, in order.
+    pub(super) fn ask_decoded(&self, output: Output, decoded: Decoded) -> Vec<Result<Vec<f32>>> {
+        let Decoded { values, readable, outcomes } = decoded;
+        let answers = if readable == 0 { Vec::new() } else { self.values(output, values, readable) };
+        let width = answers.len() / readable.max(1);
+        let mut answers = answers.chunks_exact(width.max(1)).map(<[f32]>::to_vec);
+        let answer = |outcome: Result<(), DatasetError>| {
+            outcome?;
+            finite(answers.next().unwrap_or_default())
+        };
+        outcomes.into_iter().map(answer).collect()
+    }
+
+    /// The answers for `count` preprocessed images, row by row.
+    fn values(&self, output: Output, images: Vec<f32>, count: usize) -> Vec<f32> {
+        let images = image_tensor(images, count, &self.decoder.preprocessing, &self.device.device);
+        self.ask(output, images).into_data().convert::<f32>().iter::<f32>().collect()
+    }
+}
+
+/// An answer without NaN and infinity: neither an order nor a probability exists with them.
+///
+/// # Errors
+/// Says that the model is at fault.
+fn finite(answer: Vec<f32>) -> Result<Vec<f32>> {
+    ensure!(answer.iter().all(|value| value.is_finite()), "{NOT_FINITE}");
+    Ok(answer)
+}

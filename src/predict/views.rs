@@ -1,0 +1,90 @@
+//! Views: the versions of an image whose answers are averaged (test-time augmentation, Krizhevsky et al. 2012, section 4.1).
+
+use anyhow::{Result, bail};
+use burn::tensor::Tensor;
+
+use crate::model_file::ModelCard;
+
+/// The versions of an image that a model sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Views {
+    /// The image as it is.
+    #[default]
+    One,
+    /// The image and its mirror image; their answers are averaged. Takes twice the time.
+    Mirrored,
+    /// The mirror image alone. Training uses it to find out whether mirror images keep their class.
+    MirrorImage,
+}
+
+impl Views {
+    /// The mean of what `compute` gives for each view.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: that of `compute`, `[batch, width of an answer]`
+    pub fn average(self, images: Tensor<4>, compute: impl Fn(Tensor<4>) -> Tensor<2>) -> Tensor<2> {
+        let mirrored = |images: Tensor<4>| images.flip([3]);
+        match self {
+            Self::One => compute(images),
+            Self::MirrorImage => compute(mirrored(images)),
+            Self::Mirrored => (compute(images.clone()) + compute(mirrored(images))).mul_scalar(0.5),
+        }
+    }
+
+    /// Checks that the model of `card` gives mirror images the class of the image. Returns a remark if its file does not
+    /// tell.
+    ///
+    /// # Errors
+    /// When the model was trained without mirror images.
+    pub fn check(self, card: &ModelCard) -> Result<Option<&'static str>> {
+        match (self, &card.recipe) {
+            (Self::One, _) => Ok(None),
+            (Self::Mirrored | Self::MirrorImage, Some(recipe))
+                if recipe.augmentation.horizontal_flip > 0.0 =>
+            {
+                Ok(None)
+            }
+            (Self::Mirrored | Self::MirrorImage, Some(_)) => bail!(
+                "--tta also classifies the mirror image, and the model was trained without any (`horizontal_flip` is 0 in its \
+                 recipe): mirrored digits, letters, or signs have another class or none; leave it out"
+            ),
+            (Self::Mirrored | Self::MirrorImage, None) => Ok(Some(
+                "the model file does not say whether the model was trained with mirror images: use --tta only if mirror images \
+                 have the same class",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::{Device, Distribution};
+    use vitrine_models::preset;
+
+    use super::*;
+
+    #[test]
+    fn two_views_give_the_mean_of_two_forward_passes() {
+        let device = Device::default();
+        let model = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(3).init(&device).unwrap();
+        model.initialize();
+        let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
+        let values = |logits: Tensor<2>| logits.into_data().iter::<f32>().collect::<Vec<_>>();
+        let seen =
+            |views: Views, images: Tensor<4>| values(views.average(images, |images| model.forward(images)));
+        let one = seen(Views::One, images.clone());
+        assert_eq!(one, values(model.forward(images.clone())));
+        let other = seen(Views::MirrorImage, images.clone());
+        assert_eq!(other, values(model.forward(images.clone().flip([3]))));
+        let both = seen(Views::Mirrored, images.clone());
+        for (mean, (a, b)) in both.iter().zip(one.iter().zip(&other)) {
+            assert!((mean - (a + b) / 2.0).abs() < 1e-6, "{mean} of {a} and {b}");
+        }
+        assert_ne!(one, other);
+        let mirrored = seen(Views::Mirrored, images.flip([3]));
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
+        assert!(both.iter().zip(&mirrored).all(close), "an image and its mirror image get the same answer");
+    }
+}

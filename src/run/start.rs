@@ -1,0 +1,47 @@
+//! The parameters that a run begins with, or begins with once more.
+
+use anyhow::{Context, Result, bail};
+use vitrine_models::weights::NamedTensor;
+
+use crate::events::{Event, EventSink, Quiet};
+use crate::pretrained::{self, Pretrained};
+use crate::run_folder::{RunConfig, weights_checksum};
+use crate::train::Start;
+
+/// The parameters that the run began with, read once more and without events.
+pub(super) fn start_again(config: &RunConfig) -> Result<Start> {
+    let Some(source) = config.pretrained_now() else { return Ok(Start::Fresh) };
+    // The weights were downloaded when the run began, so the network is not needed.
+    let weights =
+        pretrained::open(&source, true, &Quiet).with_context(|| format!("--pretrained {source}"))?;
+    let adaptation = weights.adapted(&config.model, &config.classes)?;
+    check_weights(config, &source, &adaptation.tensors)?;
+    Ok(Start::Pretrained(adaptation.tensors))
+}
+
+/// Refuses weights other than those that the run began with, if its configuration records their checksum.
+pub(super) fn check_weights(config: &RunConfig, source: &str, tensors: &[NamedTensor]) -> Result<()> {
+    if config.origin.weights.as_ref().is_some_and(|checksum| *checksum != weights_checksum(tensors)) {
+        bail!(
+            "{source}: these are not the weights any more that the run began with; put them back as they were"
+        );
+    }
+    Ok(())
+}
+
+/// The pretrained parameters of a new run, adapted to its model. Events tell what was changed.
+pub(super) fn begin_with(weights: Pretrained, config: &RunConfig, events: &dyn EventSink) -> Result<Start> {
+    if let Some(account) = &weights.account {
+        for line in account.lines() {
+            events.emit(Event::notice(line));
+        }
+    }
+    let adaptation = weights.adapted(&config.model, &config.classes)?;
+    for change in &adaptation.changes {
+        events.emit(Event::notice(change));
+    }
+    if adaptation.new_head {
+        events.emit(Event::notice(format!("a new head for {} classes", config.classes.len())));
+    }
+    Ok(Start::Pretrained(adaptation.tensors))
+}

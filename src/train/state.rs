@@ -1,0 +1,259 @@
+//! The state of a run: the learner's tensors and the progress record, saved as one checkpoint and read back from it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use burn::module::Module;
+use burn::optim::OptimizerRecord;
+use burn::store::ModuleRecord;
+use burn::tensor::Bytes;
+use serde::{Deserialize, Serialize};
+use vitrine_datasets::BadFile;
+use vitrine_models::VisionTransformer;
+
+use super::at_chance::ChanceWatch;
+use super::flips::FlipVerdict;
+use super::restarts::GivenUp;
+use crate::events::EpochRow;
+use crate::learner::Learner;
+use crate::model_file::{self, ModelCard, Validation};
+use crate::recipe::{AskedLength, Recipe};
+use crate::run_folder::states::{self, Position, WriteFile};
+use crate::weights_file::Precision;
+
+/// The file of the progress record within a state.
+const PROGRESS: &str = "progress.toml";
+
+/// The progress record of a run: everything about its position except tensors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Whole epochs done.
+    pub epoch: usize,
+    /// Batches done of the epoch that has begun.
+    pub batch: usize,
+    /// Optimizer updates done.
+    pub updates: usize,
+    /// Seconds spent, over all sessions.
+    pub seconds: f64,
+    /// What the validation images have shown of mirror images, where the recipe asks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flips: Option<FlipVerdict>,
+    /// Validation images that are measured, where the clock pays for no more: the first ones of a shuffled order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_images: Option<usize>,
+    /// Sums over the epoch that has begun.
+    pub running: Running,
+    /// The validation of the model that is kept so far.
+    pub best: Option<Validation>,
+    /// The highest score of any validation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest: Option<f64>,
+    /// Epochs since then.
+    pub stale_epochs: usize,
+    /// One row per epoch.
+    pub history: Vec<EpochRow>,
+    /// Whether the run has come to its end, which is that of `length`.
+    pub finished: bool,
+    /// The length that the run was to have when this was saved.
+    pub length: AskedLength,
+    /// Threads that compute: the bits of sums depend on it. 0 where it is not known.
+    #[serde(default)]
+    pub threads: usize,
+    /// What the run was begun with and keeps: see [`RunFolder::fixed`](super::RunFolder::fixed).
+    #[serde(default)]
+    pub fixed: BTreeMap<String, String>,
+    /// What the present attempt has shown.
+    #[serde(default)]
+    pub watch: ChanceWatch,
+    /// The attempts before.
+    #[serde(default)]
+    pub given_up: Vec<GivenUp>,
+}
+
+impl Progress {
+    /// Updates of the present attempt.
+    pub(super) fn attempt_updates(&self) -> usize {
+        self.updates - self.given_up.last().map_or(0, |before| before.updates)
+    }
+
+    /// Records the number of threads that compute from now on. Returns a remark if it was another one before: sums over a
+    /// batch are then taken in another order.
+    pub(super) fn set_threads(&mut self, threads: usize) -> Option<String> {
+        let before = std::mem::replace(&mut self.threads, threads);
+        (before != 0 && before != threads).then(|| {
+            format!(
+                "the run has used {before} threads so far and now uses {threads}: its results will differ in the last bits \
+                 from those of a run that was never stopped; --threads {before} avoids this"
+            )
+        })
+    }
+
+    /// Takes note of the length that the run is to have now: another one than before reopens a run that had ended, and waits for
+    /// a better epoch anew.
+    pub(super) fn set_length(&mut self, recipe: &Recipe) {
+        let length = AskedLength::from(recipe);
+        if self.length != length {
+            (self.finished, self.stale_epochs, self.length) = (false, 0, length);
+            self.validation_images = None;
+        }
+    }
+}
+
+/// Sums over the batches of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// Loss times images.
+    pub loss: f64,
+    /// Images whose best class is the one that dominates the target.
+    pub correct: u64,
+    /// Images seen.
+    pub samples: u64,
+    /// Images that could not be read.
+    pub bad: Vec<BadFile>,
+}
+
+impl Running {
+    /// Adds a batch: its mean loss, and for each image the class with the largest target and the best class.
+    pub(super) fn add(&mut self, mean_loss: f64, dominant: &[usize], answers: &[usize]) {
+        self.loss += mean_loss * dominant.len() as f64;
+        self.correct += dominant.iter().zip(answers).filter(|(a, b)| a == b).count() as u64;
+        self.samples += dominant.len() as u64;
+    }
+
+    /// Mean loss of the images; 0 without images.
+    pub(super) fn mean_loss(&self) -> f64 {
+        self.loss / self.samples.max(1) as f64
+    }
+
+    /// Share of the images whose best class is the one with the largest target.
+    pub(super) fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.samples.max(1) as f64
+    }
+}
+
+/// The state of a run.
+pub struct State {
+    /// The tensors.
+    pub learner: Learner,
+    /// Where the run stands.
+    pub progress: Progress,
+}
+
+/// The best model since the last checkpoint, which becomes the run's model file together with the next one.
+pub struct Kept {
+    /// What its file says of it.
+    pub card: ModelCard,
+    /// The model.
+    pub model: VisionTransformer,
+}
+
+impl Kept {
+    /// Writes the model file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        model_file::save(path, &self.card, &self.model, Precision::F32)
+    }
+}
+
+/// Saves `state`, and with it the model that is to become the run's model file, if there is one.
+///
+/// # Errors
+/// When the disk refuses; the state saved before then stays valid.
+pub fn save(run: &Path, state: &State, kept: Option<&Kept>) -> Result<()> {
+    let Progress { updates, epoch, .. } = state.progress;
+    let write_model = kept.map(|kept| |path: &Path| kept.write(path));
+    let write_model = write_model.as_ref().map(|write| write as WriteFile<'_>);
+    states::save(run, Position { updates, epoch }, |folder| write(folder, state), write_model)
+}
+
+fn write(folder: &Path, state: &State) -> Result<()> {
+    state.learner.model.clone().into_record().save(folder.join("model.bpk"))?;
+    if let Some(average) = &state.learner.average {
+        average.clone().into_record().save(folder.join("average.bpk"))?;
+    }
+    state.learner.optimizer.save(folder.join("optimizer.bpk"))?;
+    // TOML keeps floats to the last bit.
+    Ok(fs::write(folder.join(PROGRESS), toml::to_string(&state.progress)?)?)
+}
+
+/// The progress record of the valid state in `run`, without its tensors.
+///
+/// # Errors
+/// When nothing valid was saved.
+pub fn progress(run: &Path) -> Result<Progress> {
+    let file = states::locate(run)?.join(PROGRESS);
+    let read = || -> Result<Progress> { Ok(toml::from_str(&fs::read_to_string(&file)?)?) };
+    read().with_context(|| format!("{}: the checkpoint cannot be read", file.display()))
+}
+
+/// Fills a freshly built state with the one saved in `run`.
+///
+/// # Errors
+/// When nothing valid was saved, or the saved state does not fit the configuration.
+pub fn load(run: &Path, fresh: State) -> Result<State> {
+    let folder = states::open(run)?;
+    // Records of files read a tensor when it is first used, when the folder may be gone: they are read whole now.
+    let bytes = |name: &str| -> Result<Bytes> { Ok(Bytes::from_bytes_vec(fs::read(folder.join(name))?)) };
+    let read = || -> Result<State> {
+        let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
+            Ok(module.try_load_record(ModuleRecord::from_bytes(bytes(name)?)?)?)
+        };
+        let Learner { model, average, optimizer, .. } = fresh.learner;
+        let model = module("model.bpk", model)?;
+        let average = average.map(|average| module("average.bpk", average)).transpose()?;
+        let optimizer = optimizer.load_record(OptimizerRecord::from_bytes(bytes("optimizer.bpk")?)?);
+        Ok(State { learner: Learner::restored(model, average, optimizer), progress: progress(run)? })
+    };
+    read().with_context(|| states::unreadable(run, &folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_run_stands_is_read_back_to_the_last_bit() {
+        let mut bits = 0x3fd5_5555_5555_5555u64;
+        let mut float = || {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            f64::from_bits(bits >> 12 | 0x3ff0_0000_0000_0000) - 1.0
+        };
+        let row = |epoch, a: f64, b: f64| EpochRow {
+            epoch,
+            step: epoch,
+            seconds: a,
+            learning_rate: b,
+            train_loss: a * b,
+            train_top1: None,
+            val_loss: Some(a + b),
+            val_top1: Some(a / 3.0),
+            images_per_second: b / 7.0,
+            val_macro_f1: Some(a / 9.0),
+            val_balanced_accuracy: None,
+            kept: epoch % 2 == 0,
+        };
+        let history = (0..1000).map(|epoch| row(epoch, float(), float())).collect();
+        let bad = vec![BadFile { name: "a\"b".to_owned(), message: "c\nd".to_owned() }];
+        let running = Running { loss: float(), correct: 3, samples: 4, bad };
+        let length = AskedLength { epochs: None, seconds: Some(float()) };
+        let progress = Progress { seconds: float(), history, running, length, ..Progress::default() };
+        let read: Progress = toml::from_str(&toml::to_string(&progress).unwrap()).unwrap();
+        assert_eq!(read, progress);
+    }
+
+    #[test]
+    fn another_length_reopens_a_run_and_the_same_does_not() {
+        let recipe = |epochs| Recipe { epochs: Some(epochs), ..Recipe::default() };
+        let mut progress = Progress::default();
+        progress.set_length(&recipe(3));
+        (progress.finished, progress.stale_epochs) = (true, 2);
+        progress.set_length(&recipe(3));
+        assert_eq!((progress.finished, progress.stale_epochs), (true, 2));
+        progress.set_length(&recipe(4));
+        assert_eq!((progress.finished, progress.stale_epochs), (false, 0));
+    }
+}

@@ -1,0 +1,220 @@
+//! One epoch of updates: batches in, gradients summed, parameters updated, losses read back.
+
+use anyhow::{Context, Result};
+use burn::tensor::{Int, Tensor, TensorData, Transaction};
+use vitrine_datasets::{BadFile, Batch};
+
+use super::{EpochOutcome, Trainer, diverged};
+use crate::events::Event;
+use crate::predict::image_tensor;
+use crate::seed::{Stream, stream};
+use crate::train::at_chance::{AtChance, Moment, dominant_classes};
+use crate::train::interrupt;
+use crate::train::phase::PhaseKind;
+use crate::train::schedule::{learning_rate, mixed_batches};
+use crate::train::state::Progress;
+
+/// Losses are read back from the device after this many batches, or after every update if the sink shows steps.
+const READ_BACK: usize = 16;
+
+/// Results of batches that are still on the device.
+#[derive(Default)]
+struct Pending {
+    losses: Vec<Tensor<1>>,
+    answers: Vec<Tensor<1, Int>>,
+    /// For each batch, the class with the largest target of each image.
+    dominant: Vec<Vec<usize>>,
+}
+
+impl Trainer<'_> {
+    /// Trains to the end of the epoch from wherever it stands, and validates.
+    pub(super) fn epoch(&mut self) -> Result<EpochOutcome> {
+        let Progress { epoch, batch, .. } = self.state.progress;
+        let images = self.phase.batches.len();
+        let seen = (batch * self.recipe().batch_size).min(images);
+        self.emit(Event::EpochStart { epoch: epoch + 1, epochs: self.recipe().epochs, images, seen });
+        self.session.begin_epoch();
+        let mut pending = Pending::default();
+        let outcome = loop {
+            self.enter_phase()?;
+            if let Some(outcome) = self.train_in_phase(&mut pending)? {
+                break outcome;
+            }
+        };
+        self.read_back(&mut pending)?;
+        self.emit(Event::UpdatesEnd);
+        if let EpochOutcome::Done = outcome {
+            self.end_epoch()?;
+        }
+        Ok(outcome)
+    }
+
+    /// Trains until the epoch ends in one way or another. Returns nothing where the next phase begins.
+    fn train_in_phase(&mut self, pending: &mut Pending) -> Result<Option<EpochOutcome>> {
+        let Progress { epoch, batch: first_batch, .. } = self.state.progress;
+        let batches = self.steps().batches;
+        let (mut waiting_batches, mut waiting_images) = (0, 0);
+        let mixed = if self.phase.kind.mixes { mixed_batches(self.recipe(), epoch, batches) } else { 0 };
+        for batch in self.phase.batches.epoch_mixing(epoch, first_batch, mixed) {
+            waiting_images += self.take(batch?, pending);
+            waiting_batches += 1;
+            let is_last = self.state.progress.batch >= batches;
+            if !is_last && waiting_batches < self.recipe().accumulate {
+                continue;
+            }
+            waiting_batches = 0;
+            let found = self.update(pending)?;
+            self.show(std::mem::take(&mut waiting_images), pending, is_last)?;
+            if let Some(found) = found {
+                return Ok(Some(EpochOutcome::AtChance(found)));
+            }
+            if !self.after_update(pending)? {
+                return Ok(Some(EpochOutcome::Interrupted));
+            }
+            if self.time().is_some() && self.done() >= 1.0 {
+                break;
+            }
+            if !is_last && self.phase_now() != self.phase.kind {
+                return Ok(None);
+            }
+        }
+        Ok(Some(EpochOutcome::Done))
+    }
+
+    /// Takes one batch from the loader: notes what it tells about the images and adds its gradients. Returns the number of images.
+    fn take(&mut self, mut batch: Batch, pending: &mut Pending) -> usize {
+        self.state.progress.batch += 1;
+        add_new(&mut self.state.progress.running.bad, std::mem::take(&mut batch.skipped));
+        if let Some(copies) = &mut self.training.pixel_copies {
+            copies.saw(self.phase.batches.samples(), &batch.indices, &batch.pixel_keys);
+        }
+        let images = batch.size;
+        if images > 0 {
+            self.backward(batch, pending);
+        }
+        images
+    }
+
+    /// The kind of phase to which the next update belongs.
+    pub(super) fn phase_now(&self) -> PhaseKind {
+        let flips = self.state.progress.flips.as_ref();
+        PhaseKind::at(self.recipe(), self.attempt_done(), self.session.run_seconds(), flips)
+    }
+
+    /// Makes the batches anew if another phase begins.
+    fn enter_phase(&mut self) -> Result<()> {
+        let (before, now) = (self.phase.kind, self.phase_now());
+        if now == before {
+            return Ok(());
+        }
+        self.change_phase()?;
+        if before.is_easy && !self.phase.kind.is_easy {
+            let [height, width] = self.phase.preprocessing.image_size;
+            self.emit(Event::FullSize { updates: self.state.progress.updates, width, height });
+        }
+        Ok(())
+    }
+
+    /// Saves a checkpoint between two updates if one is due. Returns false if the user asked to stop.
+    fn after_update(&mut self, pending: &mut Pending) -> Result<bool> {
+        let stop = interrupt::requested();
+        if stop || self.session.is_due_within_epoch() {
+            self.read_back(pending)?;
+            self.checkpoint()?;
+        }
+        Ok(!stop)
+    }
+
+    /// Adds the gradients of one batch, as a sum over its images.
+    fn backward(&mut self, batch: Batch, pending: &mut Pending) {
+        let progress = &self.state.progress;
+        let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
+        let seed = stream(self.config.seed, Stream::Dropout, moment);
+        let device = self.runtime.device.device.clone().autodiff();
+        let images = image_tensor(batch.images, batch.size, &self.phase.preprocessing, &device);
+        let classes = self.config.classes.len();
+        let dominant = dominant_classes(&batch.targets, classes);
+        self.state.progress.watch.saw_targets(&batch.targets, classes, &dominant);
+        pending.dominant.push(dominant);
+        let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
+        let result = self.state.learner.backward(&self.phase.recipe, images, targets, seed);
+        pending.losses.push(result.loss);
+        pending.answers.push(result.answers);
+        self.session.trained_on(batch.size);
+    }
+
+    /// Updates the parameters with the gradients since the last update, if any of those batches had images. Returns what was
+    /// measured if the attempt turns out to learn nothing.
+    fn update(&mut self, pending: &mut Pending) -> Result<Option<AtChance>> {
+        let recipe = &self.phase.recipe;
+        let rate = learning_rate(recipe, self.attempt_done());
+        let updates = self.state.progress.attempt_updates() + 1;
+        if !self.state.learner.update(recipe, rate, updates) {
+            return Ok(None);
+        }
+        let warmup = recipe.warmup;
+        self.state.progress.updates += 1;
+        let moment = Moment { updates, attempt: self.attempt_done(), run: self.done(), warmup };
+        if !self.state.progress.watch.saw_update(moment) {
+            return Ok(None);
+        }
+        self.read_back(pending)?;
+        Ok(self.state.progress.watch.judge(moment))
+    }
+
+    /// Adds the results that the device has computed to the sums of the epoch.
+    fn read_back(&mut self, pending: &mut Pending) -> Result<()> {
+        let Pending { losses, answers, dominant } = std::mem::take(pending);
+        if losses.is_empty() {
+            return Ok(());
+        }
+        let data = Transaction::default()
+            .register(Tensor::cat(losses, 0))
+            .register(Tensor::cat(answers, 0))
+            .execute();
+        let [losses, answers]: [TensorData; 2] =
+            data.try_into().ok().context("the device gave back too few results")?;
+        let progress = &mut self.state.progress;
+        let mut answers = answers.iter::<i64>().map(|answer| answer as usize);
+        for (loss, dominant) in losses.iter::<f32>().map(f64::from).zip(dominant) {
+            if !loss.is_finite() {
+                return Err(diverged(progress.epoch + 1, "loss", loss, &self.phase.recipe));
+            }
+            let answers: Vec<usize> = answers.by_ref().take(dominant.len()).collect();
+            progress.watch.saw_result(loss, &dominant, &answers);
+            progress.running.add(loss, &dominant, &answers);
+        }
+        Ok(())
+    }
+
+    /// Reads the results back if it is time to, and reports an update of `images` images to a sink that shows steps.
+    fn show(&mut self, images: usize, pending: &mut Pending, is_last: bool) -> Result<()> {
+        let shows_steps = self.runtime.events.shows_steps();
+        if !(shows_steps || pending.losses.len() >= READ_BACK || is_last) {
+            return Ok(());
+        }
+        self.read_back(pending)?;
+        if shows_steps {
+            let done = self.done();
+            self.emit(Event::Step {
+                epoch: self.state.progress.epoch + 1,
+                images,
+                loss: self.state.progress.running.mean_loss(),
+                images_per_second: self.session.images_per_second(),
+                done,
+                seconds_left: self.session.seconds_left(done),
+                time_limit: self.time(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Adds the files that are not listed yet: balanced epochs draw an image more than once.
+fn add_new(known: &mut Vec<BadFile>, found: Vec<BadFile>) {
+    for bad in found {
+        if !known.contains(&bad) {
+            known.push(bad);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Starting over within a run, after an attempt that learned nothing.
+
+use anyhow::Result;
+
+use super::Trainer;
+use crate::events::Event;
+use crate::train::at_chance::AtChance;
+use crate::train::restarts::{self, GivenUp};
+use crate::train::schedule::rest;
+use crate::train::start::Start;
+use crate::train::state::Progress;
+
+impl Trainer<'_> {
+    /// Starts over for the rest of the run, with new parameters and a gentler recipe, unless there were too many attempts.
+    pub(super) fn start_over(
+        &mut self,
+        found: AtChance,
+        start_again: &dyn Fn() -> Result<Start>,
+    ) -> Result<()> {
+        let Progress { epoch, batch, updates, given_up, .. } = &self.state.progress;
+        let seconds = self.session.run_seconds();
+        let attempt = GivenUp { epoch: *epoch, batch: *batch, updates: *updates, seconds, found };
+        self.emit(Event::NotLearning { message: attempt.to_string() });
+        let attempts = given_up.len() + 1;
+        let start = if attempts < restarts::MOST { start_again().map(Some) } else { Ok(None) };
+        let start = start.unwrap_or_else(|error| {
+            let message = format!("the weights that the run began with cannot be read again: {error:#}");
+            self.emit(Event::warning(message));
+            None
+        });
+        let Some(start) = start else {
+            self.emit(Event::notice(
+                "the run goes on as it is; are the labels right, and can the classes be told apart in these images?",
+            ));
+            self.state.progress.watch.settled = true;
+            return Ok(());
+        };
+        let stated_learning_rate = self.config.recipe.learning_rate;
+        self.phase.recipe = restarts::recipe_after(attempts, &self.config.recipe);
+        self.emit(Event::StartOver { learning_rate: self.recipe().learning_rate, stated_learning_rate });
+        self.state.learner = start.learner(&self.config, attempts, &self.runtime.device.device)?;
+        self.change_phase()?;
+        let progress = &mut self.state.progress;
+        progress.given_up.push(attempt);
+        progress.stale_epochs = 0;
+        self.checkpoint()
+    }
+
+    /// The share of the present attempt that is done.
+    pub(super) fn attempt_done(&self) -> f64 {
+        let (length, steps) = (self.length(), self.steps());
+        let before = self.state.progress.given_up.last();
+        let before =
+            before.map_or(0.0, |before| length.done(steps.until(before.epoch, before.batch), before.seconds));
+        rest(self.done(), before)
+    }
+}
