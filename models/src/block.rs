@@ -8,7 +8,7 @@ use crate::drop_path::DropPath;
 use crate::linear::constant;
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
-use crate::{BlockStyle, GatePlace, ModelConfig, ops};
+use crate::{BlockStyle, GatePlace, ModelConfig};
 
 /// A mixer's branch and an MLP's branch around a stream of tokens; [`BlockStyle`] says where the norms are.
 #[derive(Module, Debug)]
@@ -204,7 +204,7 @@ impl ClassBlock {
 }
 
 fn add(x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>, keep: Option<Tensor<1>>) -> Tensor<3> {
-    ops::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
+    vitrine_kernels::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
 }
 
 /// The probability of a block, rising linearly over the blocks of all stages; the same in all of CaiT's.

@@ -180,9 +180,9 @@ fn tokenizer(config: &ModelConfig) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::ops::counting;
     use crate::{ImageSize, Mixer, preset, testing};
     use burn::tensor::{Device, Tensor};
+    use vitrine_kernels::testing::multiply_adds_of;
 
     #[test]
     fn totals_are_those_that_timm_publishes() {
@@ -236,7 +236,7 @@ mod tests {
             let model = config.init(&device).unwrap();
             let ImageSize { height, width } = config.image_size;
             let images = Tensor::<4>::zeros([1, config.channels, height, width], &device);
-            let counted = counting::products_of(|| model.forward(images));
+            let counted = multiply_adds_of(|| model.forward(images));
             assert_eq!(Complexity::of(&config).total(), counted, "{config:?}");
         }
     }

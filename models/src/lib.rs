@@ -16,6 +16,7 @@
 //! An architecture is data: [`ModelConfig`] says everything, [`preset`] names the usual ones, and
 //! [`weights`] reads and writes parameters under timm's names.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 #[macro_use]
@@ -32,7 +33,6 @@ pub mod linear;
 pub mod memory;
 pub mod mlp;
 pub mod norm;
-pub mod ops;
 pub mod pooling;
 pub mod position;
 pub mod preset;

@@ -3,8 +3,6 @@
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 
-use crate::ops;
-
 /// `x · weight + bias` over the last dimension.
 #[derive(Module, Debug)]
 pub struct Linear {
@@ -42,12 +40,12 @@ impl Linear {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        vitrine_kernels::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 
     /// [`Self::forward`] followed by GELU, in one pass where the device can.
     pub fn forward_gelu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        vitrine_kernels::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
 

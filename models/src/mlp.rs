@@ -6,8 +6,8 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
+use crate::MlpKind;
 use crate::linear::{Linear, constant, uniform};
-use crate::{MlpKind, ops};
 
 /// From a token to `hidden` values and back.
 #[derive(Module, Debug)]
@@ -147,8 +147,8 @@ impl DepthwiseChannel {
         let [batch, patches, hidden] = x.dims();
         let map = x.clone().reshape([batch, rows, columns, hidden]);
         let weight = self.conv.val().reshape([hidden, 3 * 3]).transpose();
-        let map = ops::depthwise_convolution(map, weight, Some(self.conv_bias.val()));
-        x + ops::gelu(map.reshape([batch, patches, hidden]))
+        let map = vitrine_kernels::depthwise_convolution(map, weight, Some(self.conv_bias.val()));
+        x + vitrine_kernels::gelu(map.reshape([batch, patches, hidden]))
     }
 }
 
@@ -176,8 +176,8 @@ mod tests {
         let x = Tensor::<3>::random([2, rows * columns, hidden], Distribution::Default, &device);
         // As the weights are stored: channels before rows and columns.
         let map = x.clone().swap_dims(1, 2).reshape([2, hidden, rows, columns]);
-        let map = ops::same_conv2d(map, layer.conv.val(), Some(layer.conv_bias.val()));
-        let expected = x.clone() + ops::gelu(map.flatten::<3>(2, 3).swap_dims(1, 2));
+        let map = vitrine_kernels::same_conv2d(map, layer.conv.val(), Some(layer.conv_bias.val()));
+        let expected = x.clone() + vitrine_kernels::gelu(map.flatten::<3>(2, 3).swap_dims(1, 2));
         let difference = (layer.among_neighbors(x, [rows, columns]) - expected).abs();
         assert!(difference.max().into_scalar::<f32>() < 1e-6);
     }

@@ -3,7 +3,7 @@
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};
 
-use crate::{linear::constant, ops};
+use crate::linear::constant;
 
 /// Normalizes the last dimension to mean 0 and variance 1, then scales and shifts it.
 #[derive(Module, Debug)]
@@ -39,7 +39,7 @@ impl LayerNorm {
     /// assert!((variance - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
+        vitrine_kernels::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
     }
 }
 
@@ -101,7 +101,7 @@ impl BatchNorm {
         let (weight, bias) = (self.weight.val(), self.bias.val());
         let learns = weight.is_require_grad();
         let moments = if learns {
-            let moments = ops::moments(map.clone());
+            let moments = vitrine_kernels::moments(map.clone());
             self.follow(&moments, map.shape().num_elements() / weight.dims()[0].max(1));
             moments
         } else {
@@ -109,20 +109,20 @@ impl BatchNorm {
                 let value = state.value_sync();
                 if value.device().is_autodiff() { value.inner() } else { value }
             });
-            ops::Moments { mean, variance }
+            vitrine_kernels::Moments { mean, variance }
         };
-        ops::batch_norm(
+        vitrine_kernels::batch_norm(
             map,
             weight,
             bias,
             moments,
             self.epsilon,
-            ops::BatchNorm { of_batch: learns, gelu: true },
+            vitrine_kernels::BatchNorm { of_batch: learns, gelu: true },
         )
     }
 
     /// Moves the running averages toward the moments of a batch with so many values in each channel.
-    fn follow(&self, moments: &ops::Moments, count: usize) {
+    fn follow(&self, moments: &vitrine_kernels::Moments, count: usize) {
         if count < 2 {
             return; // one value has no variance
         }

@@ -7,7 +7,7 @@ use crate::attention::{CrossAttention, product};
 use crate::linear::{Linear, normal};
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
-use crate::{BlockStyle, MlpKind, ModelConfig, Pool, ops};
+use crate::{BlockStyle, MlpKind, ModelConfig, Pool};
 
 /// The pooling that the configuration chooses.
 #[derive(Module, Debug)]
@@ -128,7 +128,11 @@ impl SequencePooling {
 
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
         let Linear { weight, bias } = &self.sequence;
-        ops::sequence_pool(patches(tokens, self.prefix), weight.val(), bias.as_ref().map(Param::val))
+        vitrine_kernels::sequence_pool(
+            patches(tokens, self.prefix),
+            weight.val(),
+            bias.as_ref().map(Param::val),
+        )
     }
 }
 

@@ -3,8 +3,6 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::ops;
-
 /// Rotates pairs of values of queries and keys by angles that grow with the row (first half of a head) and the column (second
 /// half), so that a score depends on the offset between two patches alone. Prefix tokens are not rotated.
 #[derive(Module, Debug)]
@@ -41,7 +39,7 @@ impl Rotary {
         Self::new(grid, prefix, 2 * pairs, &self.rotation.device())
     }
 
-    /// The cosines and sines of all tokens' angles, for [`DotProduct::rotation`](ops::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
+    /// The cosines and sines of all tokens' angles, for [`DotProduct::rotation`](vitrine_kernels::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
     pub fn rotation(&self) -> Tensor<3> {
         self.rotation.clone()
     }
@@ -69,7 +67,7 @@ impl Rotary {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        ops::rotate(x, self.rotation())
+        vitrine_kernels::rotate(x, self.rotation())
     }
 }
 

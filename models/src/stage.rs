@@ -7,9 +7,9 @@ use crate::attention::Context;
 use crate::block::Block;
 use crate::linear::Linear;
 use crate::norm::LayerNorm;
-use crate::ops::{RowMap, gather_rows};
 use crate::rotary::Rotary;
 use crate::{BlockStyle, ModelConfig, Position, Tokenizer};
+use vitrine_kernels::{RowMap, gather_rows};
 
 /// Blocks on one grid. A plain model is a single stage.
 #[derive(Module, Debug)]

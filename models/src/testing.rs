@@ -8,18 +8,6 @@ use vitrine_models::{
     ModelConfig, Normalizer, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer, preset,
 };
 
-/// Numbers between -1 and 1 that look random.
-pub fn numbers(length: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..length).map(|_| next()).collect()
-}
-
 /// A plain model of six patches, two channels and five classes.
 pub fn base() -> ModelConfig {
     ModelConfig {

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Int, Tensor};
-use vitrine_models::{ImageSize, VisionTransformer, ops};
+use vitrine_models::{ImageSize, VisionTransformer};
 
 use super::layers::Layers;
 use super::{ema, optimizer};
@@ -76,7 +76,7 @@ impl Learner {
         let mut result = None;
         let loss = |logits: Tensor<2>| {
             let answers = logits.clone().inner().argmax(1).flatten(0, 1);
-            let loss = ops::cross_entropy(logits, targets);
+            let loss = vitrine_kernels::cross_entropy(logits, targets);
             result = Some(BatchResult { loss: loss.clone().inner(), answers });
             loss.mul_scalar(batch as f64)
         };

@@ -7,7 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
 use crate::linear::{Linear, constant, uniform};
-use crate::{ChannelAttention as Config, ChannelGate, ops};
+use crate::{ChannelAttention as Config, ChannelGate};
 
 /// One of the gates that a configuration chooses from.
 #[derive(Module, Debug)]
@@ -178,7 +178,8 @@ impl Efficient {
     /// ```
     pub fn forward(&self, patches: Tensor<3>) -> Tensor<3> {
         let mean = patches.clone().mean_dim(1).unsqueeze_dim::<4>(1); // [batch, 1, 1, dim]
-        let gate = ops::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
+        let gate =
+            vitrine_kernels::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
         patches * activation::sigmoid(gate)
     }
 }
@@ -240,7 +241,7 @@ impl Cbam {
         let patches = patches * activation::sigmoid(channels);
         let places = Tensor::cat(vec![patches.clone().mean_dim(2), patches.clone().max_dim(2)], 2);
         let places = places.swap_dims(1, 2).reshape([batch, 2, rows, columns]);
-        let gate = ops::same_conv2d(places, self.conv.val(), Some(self.conv_bias.val()));
+        let gate = vitrine_kernels::same_conv2d(places, self.conv.val(), Some(self.conv_bias.val()));
         patches * activation::sigmoid(gate).reshape([batch, count, 1])
     }
 }

@@ -5,7 +5,6 @@ use burn::tensor::{Device, Tensor};
 
 use super::multi_head::{join, split};
 use crate::linear::Linear;
-use crate::ops;
 
 /// Multi-head attention whose queries come from one sequence, keys and values from another.
 #[derive(Module, Debug)]
@@ -56,6 +55,6 @@ impl CrossAttention {
         let k = split(self.k.forward(tokens.clone()), self.num_heads);
         let v = split(self.v.forward(tokens), self.num_heads);
         let scale = ((dim / self.num_heads) as f64).powf(-0.5);
-        self.proj.forward(join(ops::attention(q, k, v, scale, None)))
+        self.proj.forward(join(vitrine_kernels::attention(q, k, v, scale, None)))
     }
 }

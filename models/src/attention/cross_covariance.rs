@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, activation};
 use super::multi_head::{drops, join};
 use super::{AttentionSpec, MixerCost, product};
 use crate::linear::{Linear, constant};
-use crate::{AttentionOptions, ConfigError, ModelConfig, ops};
+use crate::{AttentionOptions, ConfigError, ModelConfig};
 
 /// Its cost grows with the number of tokens, not with its square.
 #[derive(Module, Debug)]
@@ -43,7 +43,7 @@ impl CrossCovarianceAttention {
             return self.forward_with_weights(x).0;
         }
         let [q, k, v] = self.heads(x);
-        self.finish(ops::attention(q, k, v, 1.0, None))
+        self.finish(vitrine_kernels::attention(q, k, v, 1.0, None))
     }
 
     /// [`Self::forward`] that also returns how much each channel of a head (row) looked at each other one:
@@ -86,7 +86,11 @@ impl CrossCovarianceAttention {
                 .reshape([batch, tokens, self.num_heads, dim / self.num_heads])
                 .permute([0, 2, 3, 1])
         });
-        [ops::l2_normalize(q) * self.temperature.val().unsqueeze(), ops::l2_normalize(k), v]
+        [
+            vitrine_kernels::l2_normalize(q) * self.temperature.val().unsqueeze(),
+            vitrine_kernels::l2_normalize(k),
+            v,
+        ]
     }
 
     fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {

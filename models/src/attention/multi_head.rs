@@ -9,9 +9,9 @@ use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, Context, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
-use crate::ops::{self, DotProduct};
 use crate::rotary::Rotary;
 use crate::{Normalizer, Score};
+use vitrine_kernels::DotProduct;
 
 /// Attention of every token to every token, in several heads.
 #[derive(Module, Debug)]
@@ -124,7 +124,7 @@ impl MultiHeadAttention {
             Some(scores) => {
                 let [_, tokens, _] = x.dims();
                 let bias = add(self.score.bias(tokens, &x.device()), self.bias(context));
-                ops::self_attention(self.project(x), self.num_heads, scores, bias)
+                vitrine_kernels::self_attention(self.project(x), self.num_heads, scores, bias)
             }
             None => {
                 let [q, k, v] = self.heads(x, context);
@@ -213,7 +213,7 @@ impl MultiHeadAttention {
     }
 
     fn project(&self, x: Tensor<3>) -> Tensor<3> {
-        ops::linear(x, self.qkv.weight.val(), self.qkv_bias())
+        vitrine_kernels::linear(x, self.qkv.weight.val(), self.qkv_bias())
     }
 
     /// The bias of the joint projection: `[3 * dim]`.
@@ -233,7 +233,7 @@ impl MultiHeadAttention {
         let [_, _, dim] = x.dims();
         let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
         let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
-        split(ops::linear(x, weight, bias), self.num_heads)
+        split(vitrine_kernels::linear(x, weight, bias), self.num_heads)
     }
 
     /// The scores of queries and keys that can stay in the memory of the joint projection, where they can.
@@ -259,7 +259,7 @@ impl MultiHeadAttention {
         let is_fusible = self.is_fusible(&q.device());
         match self.score.score(q, k) {
             Scored::Product(DotScore { q, k, scale, bias: own }) if is_fusible => {
-                ops::attention(q, k, v, scale, add(own, bias))
+                vitrine_kernels::attention(q, k, v, scale, add(own, bias))
             }
             scored => self.weigh(scored.values(), v, bias).0,
         }
@@ -285,7 +285,7 @@ impl MultiHeadAttention {
         let scores = match bias {
             Some(bias) => {
                 let batch = scores.dims()[0];
-                scores + ops::bias_of_batch(bias, batch)
+                scores + vitrine_kernels::bias_of_batch(bias, batch)
             }
             None => scores,
         };
@@ -294,7 +294,7 @@ impl MultiHeadAttention {
             Some(talking) => between_heads(&talking.weights, weights),
             None => weights,
         };
-        (ops::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
+        (vitrine_kernels::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
     }
 }
 

@@ -10,7 +10,7 @@ use super::mask::HIDDEN;
 use super::{AttentionSpec, product};
 use crate::Score;
 use crate::linear::{constant, uniform};
-use crate::ops::{self, DotProduct};
+use vitrine_kernels::DotProduct;
 
 /// One of the scores of [`Score`], with its parameters for each head.
 #[derive(Module, Debug)]
@@ -131,7 +131,7 @@ impl Scored {
         match self {
             Self::Values(values) => values,
             Self::Product(DotScore { q, k, scale, bias }) => {
-                let scores = ops::matmul(q, k.swap_dims(2, 3)).mul_scalar(scale);
+                let scores = vitrine_kernels::matmul(q, k.swap_dims(2, 3)).mul_scalar(scale);
                 match bias {
                     Some(bias) => scores + bias,
                     None => scores,
@@ -191,7 +191,7 @@ impl BilinearScore {
     }
 
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
-        DotScore { q: ops::matmul(q, self.bilinear.val().unsqueeze()), k, scale: 1.0, bias: None }
+        DotScore { q: vitrine_kernels::matmul(q, self.bilinear.val().unsqueeze()), k, scale: 1.0, bias: None }
     }
 }
 
@@ -222,10 +222,11 @@ impl AdditiveScore {
     fn values(&self, q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
         let [batch, heads, queries, dim] = q.dims();
         let keys = k.dims()[2];
-        let q = ops::matmul(q, self.query.val().unsqueeze()).reshape([batch, heads, queries, 1, dim]);
-        let k = ops::matmul(k, self.key.val().unsqueeze()).reshape([batch, heads, 1, keys, dim]);
+        let q =
+            vitrine_kernels::matmul(q, self.query.val().unsqueeze()).reshape([batch, heads, queries, 1, dim]);
+        let k = vitrine_kernels::matmul(k, self.key.val().unsqueeze()).reshape([batch, heads, 1, keys, dim]);
         let hidden = (q + k).tanh().reshape([batch, heads, queries * keys, dim]);
-        ops::matmul(hidden, self.vector.val().unsqueeze()).reshape([batch, heads, queries, keys])
+        vitrine_kernels::matmul(hidden, self.vector.val().unsqueeze()).reshape([batch, heads, queries, keys])
     }
 }
 
@@ -242,8 +243,8 @@ impl CosineScore {
     }
 
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
-        let q = ops::l2_normalize(q) * self.factors().unsqueeze();
-        DotScore { q, k: ops::l2_normalize(k), scale: 1.0, bias: None }
+        let q = vitrine_kernels::l2_normalize(q) * self.factors().unsqueeze();
+        DotScore { q, k: vitrine_kernels::l2_normalize(k), scale: 1.0, bias: None }
     }
 
     fn dot_product(&self) -> DotProduct {

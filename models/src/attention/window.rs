@@ -7,8 +7,8 @@ use super::{
     AttentionSpec, Context, MOST_PAIRS, MixerCost, MultiHeadAttention, RelativePositionBias, additive_mask,
     multi_head,
 };
-use crate::ops::{RowMap, gather_rows};
 use crate::{ConfigError, ModelConfig};
+use vitrine_kernels::{RowMap, gather_rows};
 
 /// Multi-head attention in which a token sees the tokens of its window alone.
 ///

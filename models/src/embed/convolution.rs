@@ -3,8 +3,8 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
+use crate::ModelConfig;
 use crate::linear::normal;
-use crate::{ModelConfig, ops};
 
 /// One convolution without bias, with the channels last.
 #[derive(Module, Debug)]
@@ -35,7 +35,7 @@ impl Convolution {
         let [outputs, inputs, kernel_size, _] = self.weight.dims();
         let weight =
             self.weight.val().permute([2, 3, 1, 0]).reshape([kernel_size * kernel_size * inputs, outputs]);
-        ops::convolution(map, weight, ops::Convolution::same(kernel_size))
+        vitrine_kernels::convolution(map, weight, vitrine_kernels::Convolution::same(kernel_size))
     }
 }
 
@@ -91,9 +91,9 @@ impl ConvolutionEmbed {
     /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         // ReLU after the pool is ReLU before it, on a quarter of the values.
-        let pool = ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
+        let pool = vitrine_kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
         let map = self.layers.iter().fold(images.permute([0, 2, 3, 1]), |map, layer| {
-            activation::relu(ops::max_pool(layer.forward(map), pool))
+            activation::relu(vitrine_kernels::max_pool(layer.forward(map), pool))
         });
         map.flatten(1, 2)
     }

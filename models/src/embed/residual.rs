@@ -4,9 +4,9 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use super::Convolution;
+use crate::ModelConfig;
 use crate::linear::uniform;
 use crate::norm::BatchNorm;
-use crate::{ModelConfig, ops};
 
 /// A hybrid's convolutional part (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early Convolutions Help Transformers See
 /// Better'), of the stages that train fastest (Jordan 2024, '94% on CIFAR-10 in 3.29 Seconds', section 3.1), made residual.
@@ -97,8 +97,10 @@ impl ResidualStage {
     /// - map: `[batch, rows, columns, in]`
     /// - output: `[batch, rows / 2, columns / 2, out]`
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        let halved =
-            ops::max_pool(self.conv1.forward(map), ops::MaxPool { kernel_size: 2, stride: 2, padding: 0 });
+        let halved = vitrine_kernels::max_pool(
+            self.conv1.forward(map),
+            vitrine_kernels::MaxPool { kernel_size: 2, stride: 2, padding: 0 },
+        );
         let map = self.norm1.forward_gelu(halved);
         map.clone() + self.norm2.forward_gelu(self.conv2.forward(map))
     }

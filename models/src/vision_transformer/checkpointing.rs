@@ -175,7 +175,7 @@ mod tests {
 
     fn loss(logits: Tensor<2>) -> Tensor<1> {
         let shape = logits.dims();
-        let weights = TensorData::new(testing::numbers(shape.iter().product(), 5), shape);
+        let weights = TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 5), shape);
         let device = logits.device();
         (logits * Tensor::from_data(weights, &device)).sum()
     }
@@ -184,7 +184,7 @@ mod tests {
     fn assert_same(model: &VisionTransformer, parts: usize) {
         let config = model.config();
         let shape = [3, config.channels, config.image_size.height, config.image_size.width];
-        let images = TensorData::new(testing::numbers(shape.iter().product(), 6), shape);
+        let images = TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 6), shape);
         let images = Tensor::<4>::from_data(images, &Device::default().autodiff());
         let whole = found(model, &[loss(model.forward(images.clone())).backward()]);
         let mut all = Vec::new();

@@ -1,0 +1,520 @@
+//! The whole model: tokenizer, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
+
+mod checkpointing;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Device, Tensor};
+
+use crate::block::ClassBlock;
+use crate::embed::TokenEmbed;
+use crate::head::Head;
+use crate::linear::normal;
+use crate::norm::LayerNorm;
+use crate::pooling::{Pooling, normalizes_mean};
+use crate::position::PositionEmbedding;
+use crate::stage::Stage;
+use crate::{BlockStyle, ConfigError, ImageSize, ModelConfig, PositionPlace};
+
+/// Images to class logits.
+#[derive(Module, Debug)]
+pub struct VisionTransformer {
+    patch_embed: TokenEmbed,
+    class_token: Option<Param<Tensor<3>>>,
+    distillation_token: Option<Param<Tensor<3>>>,
+    registers: Option<Param<Tensor<3>>>,
+    position: PositionEmbedding,
+    embed_dropout: Dropout,
+    stages: Vec<Stage>,
+    class_blocks: Vec<ClassBlock>,
+    /// Of all tokens, before they are pooled.
+    norm: Option<LayerNorm>,
+    pooling: Pooling,
+    head: Head,
+    /// Of the distillation token.
+    distillation_head: Option<Head>,
+    #[module(skip)]
+    config: ModelConfig,
+}
+
+impl ModelConfig {
+    /// Builds the model with fresh parameters; on an autodiff device it can be trained.
+    ///
+    /// # Errors
+    /// When the configuration is not valid: see [`Self::validate`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Module;
+    /// use burn::tensor::Device;
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let config = preset::find("vit_tiny_patch4_32").expect("listed");
+    /// let model = config.init(&Device::default())?;
+    /// assert_eq!(model.num_params(), 5_362_762);
+    ///
+    /// let error = ModelConfig { patch_size: 5, ..config }.init(&Device::default()).err();
+    /// assert!(error.is_some_and(|error| error.to_string().contains("`patch_size` 5")));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn init(&self, device: &Device) -> Result<VisionTransformer, ConfigError> {
+        self.validate()?;
+        Ok(VisionTransformer::new(self, device))
+    }
+}
+
+impl VisionTransformer {
+    /// A model of a validated configuration; [`ModelConfig::init`] checks first.
+    pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
+        let (dim, last) = (config.embed_dim, config.last_dim());
+        let tokens_are_normalized = !normalizes_mean(config) && config.block != BlockStyle::PostNorm;
+        let token = |count: usize, deviation| (count > 0).then(|| normal([1, count, dim], deviation, device));
+        // As timm draws them: those that join the patches at once are next to nothing.
+        let class_deviation = if config.class_depth > 0 { 0.02 } else { 1e-6 };
+        Self {
+            patch_embed: TokenEmbed::new(config, device),
+            class_token: token(config.class_token.into(), class_deviation),
+            distillation_token: token(config.distillation_token.into(), 0.02),
+            registers: token(config.registers, 1e-6),
+            position: PositionEmbedding::new(config, device),
+            embed_dropout: DropoutConfig::new(config.dropout).init(),
+            stages: (0..config.num_stages()).map(|stage| Stage::new(config, stage, device)).collect(),
+            class_blocks: (0..config.class_depth).map(|_| ClassBlock::new(config, device)).collect(),
+            norm: tokens_are_normalized.then(|| LayerNorm::new(last, config.norm_epsilon, device)),
+            pooling: Pooling::new(config, device),
+            head: Head::new(config, device),
+            distillation_head: config.distillation_token.then(|| Head::new(config, device)),
+            config: config.clone(),
+        }
+    }
+
+    /// The architecture.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The same model for images of another size. It shares its parameters with this one: gradients by either are gradients of both.
+    ///
+    /// # Errors
+    /// When parameters belong to an image size (see [`ModelConfig::fits_all_sizes`]), or the architecture has no such size.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ImageSize, preset};
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("hybrid_pico_patch4_32").expect("listed").init(&device)?;
+    /// let smaller = model.at_size(ImageSize::square(24))?;
+    /// assert_eq!(smaller.features(Tensor::ones([1, 3, 24, 24], &device)).dims(), [1, 6 * 6, 128]);
+    ///
+    /// let learned = preset::find("vit_lite_7_4").expect("listed").init(&device)?;
+    /// assert!(learned.at_size(ImageSize::square(24)).is_err()); // it has a position for each patch
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn at_size(&self, image_size: ImageSize) -> Result<Self, ConfigError> {
+        let config = ModelConfig { image_size, ..self.config.clone() };
+        if !config.fits_all_sizes() {
+            return Err(ConfigError(
+                "the model has parameters for one image size: only a plain model whose positions are rotary, fixed or none, with \
+                 mixers among all tokens, fits others"
+                    .to_owned(),
+            ));
+        }
+        config.validate()?;
+        let grid = config.grid();
+        Ok(Self {
+            position: self.position.at_grid(&config),
+            stages: self.stages.iter().map(|stage| stage.at_grid(grid)).collect(),
+            config,
+            ..self.clone()
+        })
+    }
+
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`, preprocessed as the model was trained
+    /// - output: `[batch, num_classes]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([3, 3, 32, 32], Distribution::Default, &device);
+    /// let logits = model.forward(images.clone());
+    /// assert_eq!(logits.dims(), [3, 10]);
+    /// // The images of a batch do not influence each other.
+    /// let alone = model.forward(images.narrow(0, 1, 1)).into_data();
+    /// logits.narrow(0, 1, 1).into_data().assert_approx_eq::<f32>(&alone, Tolerance::absolute(1e-5));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        self.classify(self.features(images))
+    }
+
+    /// The tokens after the last block (normalized, but where the mean is), as timm's `forward_features`.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, tokens, dim]`: class token, distillation token, registers, patches in reading order
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_lite_7_4").expect("listed"); // has a class token
+    /// let config = ModelConfig { registers: 4, depth: 2.into(), ..plain };
+    /// let tokens = config.init(&device)?.features(Tensor::ones([2, 3, 32, 32], &device));
+    /// assert_eq!(tokens.dims(), [2, 1 + 4 + 8 * 8, 256]);
+    /// let (variance, mean) = tokens.var_mean_bias(2);
+    /// assert!(mean.abs().max().into_scalar::<f32>() < 1e-4);
+    /// assert!(variance.max().into_scalar::<f32>() < 1.0 + 1e-4);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn features(&self, images: Tensor<4>) -> Tensor<3> {
+        let (tokens, position) = self.embed(images);
+        self.finish(self.stages.iter().fold(tokens, |tokens, stage| stage.forward(tokens, &position)))
+    }
+
+    /// The logits and every block's attention weights.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - outputs: `[batch, num_classes]`, and for each block what [`TokenMixer`](crate::attention::TokenMixer) gives:
+    ///   `[batch, heads, tokens, tokens]` where it attends to all tokens
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([1, 3, 32, 32], Distribution::Default, &device);
+    /// let (logits, maps) = model.forward_with_weights(images);
+    /// assert_eq!((logits.dims(), maps.len()), ([1, 10], 4));
+    /// for map in maps {
+    ///     assert_eq!(map.dims(), [1, 3, 64, 64]);
+    ///     assert!((map.sum_dim(3) - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// }
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn forward_with_weights(&self, images: Tensor<4>) -> (Tensor<2>, Vec<Tensor<4>>) {
+        let mut maps = Vec::with_capacity(self.config.depth.sum());
+        let (tokens, position) = self.embed(images);
+        let tokens = self
+            .stages
+            .iter()
+            .fold(tokens, |tokens, stage| stage.forward_with_weights(tokens, &position, &mut maps));
+        (self.classify(self.finish(tokens)), maps)
+    }
+
+    /// Draws every parameter that was not used yet: after this, the values depend on nothing that comes later.
+    pub fn initialize(&self) {
+        struct Touch;
+        impl ModuleVisitor for Touch {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let _ = param.val();
+            }
+        }
+        self.visit(&mut Touch);
+    }
+
+    /// The tokens of the first block, and the positions that queries and keys are to see.
+    fn embed(&self, images: Tensor<4>) -> (Tensor<3>, Option<Tensor<3>>) {
+        let patches = self.patch_embed.forward(images);
+        let [batch, patch_count, dim] = patches.dims();
+        let joins_later = self.config.class_depth > 0;
+        let class_token = self.class_token.as_ref().filter(|_| !joins_later);
+        let prefix: Vec<&Param<Tensor<3>>> =
+            [class_token, self.distillation_token.as_ref(), self.registers.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect();
+        let prefix_count = self.config.num_prefix_tokens();
+        let join = |patches: Tensor<3>| {
+            if prefix.is_empty() {
+                return patches;
+            }
+            let mut parts: Vec<Tensor<3>> =
+                prefix.iter().map(|token| token.val().repeat_dim(0, batch)).collect();
+            parts.push(patches);
+            Tensor::cat(parts, 1)
+        };
+        let (tokens, position) = match (self.position.vectors(), self.config.position_place) {
+            (None, _) => (join(patches), None),
+            (Some(vectors), PositionPlace::Tokens) if vectors.dims()[1] == patch_count => {
+                (join(patches + vectors), None)
+            }
+            (Some(vectors), PositionPlace::Tokens) => (join(patches) + vectors, None),
+            (Some(vectors), PositionPlace::QueryKey) => {
+                let missing = prefix_count + patch_count - vectors.dims()[1];
+                let nothing = Tensor::zeros([1, missing, dim], &vectors.device());
+                let vectors = if missing == 0 { vectors } else { Tensor::cat(vec![nothing, vectors], 1) };
+                (join(patches), Some(vectors))
+            }
+        };
+        (self.embed_dropout.forward(tokens), position)
+    }
+
+    /// What follows the last stage: the class token of CaiT, the norm.
+    fn finish(&self, patches: Tensor<3>) -> Tensor<3> {
+        let [batch, _, _] = patches.dims();
+        let tokens = match &self.class_token {
+            Some(token) if !self.class_blocks.is_empty() => {
+                let start = token.val().repeat_dim(0, batch);
+                let token = self
+                    .class_blocks
+                    .iter()
+                    .fold(start, |token, block| block.forward(token, patches.clone()));
+                Tensor::cat(vec![token, patches], 1)
+            }
+            _ => patches,
+        };
+        match &self.norm {
+            Some(norm) => norm.forward(tokens),
+            None => tokens,
+        }
+    }
+
+    fn classify(&self, tokens: Tensor<3>) -> Tensor<2> {
+        match &self.distillation_head {
+            None => self.head.forward(self.pooling.forward(tokens)),
+            Some(head) => {
+                let distilled = tokens.clone().narrow(1, 1, 1).squeeze_dim::<2>(1);
+                (self.head.forward(self.pooling.forward(tokens)) + head.forward(distilled)).div_scalar(2.0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::{self, base};
+    use crate::{ImageSize, Normalizer, Position, Tokenizer};
+    use burn::module::ModuleMapper;
+    use burn::optim::GradientsParams;
+    use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
+
+    #[test]
+    fn every_variant_maps_images_to_logits_alone_and_in_a_batch() {
+        let device = Device::default();
+        for config in testing::variants() {
+            let model = config.init(&device).unwrap();
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::random([3, 2, height, width], Distribution::Default, &device);
+            let [rows, columns] = config.stage_grid(config.num_stages() - 1);
+            let tokens = rows * columns + config.num_prefix_tokens() + usize::from(config.class_depth > 0);
+            let features = model.features(images.clone());
+            assert_eq!(features.dims(), [3, tokens, config.last_dim()], "{config:?}");
+            let logits = model.forward(images.clone());
+            assert_eq!(logits.dims(), [3, 5]);
+            let alone = model.forward(images.narrow(0, 1, 1));
+            alone
+                .into_data()
+                .assert_approx_eq::<f32>(&logits.narrow(0, 1, 1).into_data(), Tolerance::absolute(1e-5));
+        }
+    }
+
+    /// Gives every parameter values of its own around its start value, large enough that every part shows in the logits.
+    struct Vary {
+        seed: u64,
+    }
+
+    impl ModuleMapper for Vary {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let (value, device) = (param.val(), param.lazy_device());
+            self.seed += 1;
+            let count = value.shape().num_elements();
+            let mean: f32 = value.clone().mean().into_scalar();
+            let start = (mean * 10.0).round() / 10.0;
+            let values: Vec<f32> = vitrine_kernels::testing::numbers(count, self.seed)
+                .into_iter()
+                .map(|number| start + 0.3 * number)
+                .collect();
+            let varied = Tensor::<D>::from_data(TensorData::new(values, value.dims()), &device);
+            Param::initialized(param.id, if device.is_autodiff() { varied.require_grad() } else { varied })
+        }
+    }
+
+    /// An image for each of `batch` samples.
+    fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
+        let shape = [batch, config.channels, config.image_size.height, config.image_size.width];
+        Tensor::from_data(
+            TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 77), shape),
+            device,
+        )
+    }
+
+    #[test]
+    fn a_model_at_another_size_is_the_one_built_for_it_and_shares_its_parameters() {
+        let device = Device::default().autodiff();
+        let mut fitting = 0;
+        for config in testing::variants() {
+            let ImageSize { height, width } = config.image_size;
+            let size = ImageSize { height: height + config.patch_size, width: 2 * width };
+            let model = config.init(&device).unwrap().map(&mut Vary { seed: 3 });
+            let Ok(other) = model.at_size(size) else {
+                assert!(!config.fits_all_sizes(), "{config:?}");
+                continue;
+            };
+            fitting += 1;
+            let built = ModelConfig { image_size: size, ..config.clone() };
+            let images = images(&built, 2, &device);
+            let other_built =
+                built.init(&device).unwrap().try_load_record(model.clone().into_record()).unwrap();
+            let expected = other_built.forward(images.clone());
+            let logits = other.forward(images);
+            assert_eq!(other.config(), &built);
+            let apart = (logits.clone() - expected).abs().max().into_scalar::<f32>();
+            assert!(apart < 1e-5, "{apart}: {config:?}");
+            let grads = logits.powf_scalar(2.0).sum().backward();
+            let found = GradientsParams::from_grads(grads, &model).len();
+            let whole = model.forward(self::images(&config, 2, &device)).powf_scalar(2.0).sum().backward();
+            assert_eq!(found, GradientsParams::from_grads(whole, &model).len(), "{config:?}");
+        }
+        assert!(fitting > 20, "{fitting}");
+    }
+
+    #[test]
+    fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does() {
+        let device = Device::default();
+        for position in [
+            Position::None,
+            Position::Learned,
+            Position::Sinusoidal,
+            Position::Sinusoidal2d,
+            Position::Rotary,
+        ] {
+            let model = ModelConfig { position, num_heads: 2.into(), ..base() }
+                .init(&device)
+                .unwrap()
+                .map(&mut Vary { seed: 0 });
+            let images = Tensor::<4>::random([1, 2, 8, 12], Distribution::Normal(0.0, 1.0), &device);
+            let swapped =
+                Tensor::cat(vec![images.clone().narrow(2, 4, 4), images.clone().narrow(2, 0, 4)], 2);
+            let change: f32 = (model.forward(images) - model.forward(swapped)).abs().max().into_scalar();
+            match position {
+                Position::None => assert!(change < 1e-4, "{change}"),
+                _ => assert!(change > 1e-2, "{position:?}: {change}"),
+            }
+        }
+    }
+
+    #[test]
+    fn attention_maps_come_with_the_same_logits() {
+        let device = Device::default();
+        for config in testing::variants() {
+            let model = config.init(&device).unwrap();
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::random([2, 2, height, width], Distribution::Default, &device);
+            let (logits, maps) = model.forward_with_weights(images.clone());
+            assert_eq!(maps.len(), config.depth.sum());
+            logits
+                .into_data()
+                .assert_approx_eq::<f32>(&model.forward(images).into_data(), Tolerance::absolute(1e-5));
+        }
+    }
+
+    /// Moves every parameter along its gradient, by more or less of it, and sums up how far and how steep.
+    struct Along<'a> {
+        grads: &'a Gradients,
+        size: f32,
+        random: u64,
+        /// Of the direction.
+        squared_length: f64,
+        /// Gradient times direction.
+        derivative: f64,
+        /// Parameters that the logits do not depend on.
+        without: usize,
+    }
+
+    impl ModuleMapper for Along<'_> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let value = param.val();
+            let gradient = value.grad(self.grads).unwrap_or_else(|| {
+                self.without += 1;
+                value.clone().inner().zeros_like()
+            });
+            let gradient = gradient.into_data();
+            let mut moved = value.clone().into_data();
+            for (value, &gradient) in
+                moved.as_mut_slice::<f32>().unwrap().iter_mut().zip(gradient.as_slice::<f32>().unwrap())
+            {
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let direction = gradient * (self.random >> 40) as f32 / (1u64 << 23) as f32;
+                self.squared_length += f64::from(direction).powi(2);
+                self.derivative += f64::from(direction) * f64::from(gradient);
+                *value += self.size * direction;
+            }
+            // Tracked, as batch norm does something else where nothing learns.
+            Param::initialized(param.id, Tensor::from_data(moved, &value.device()).require_grad())
+        }
+    }
+
+    #[test]
+    fn gradients_are_those_of_finite_differences() {
+        let device = Device::default().autodiff();
+        // The gradient of a hard choice is softmax's, not its own.
+        for config in testing::variants().into_iter().filter(|c| c.attention.normalizer != Normalizer::Hard) {
+            let config = ModelConfig { attention_dropout: 0.0, ..config };
+            let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
+            let images = images(&config, 2, &device);
+            let weights = Tensor::<2>::from_data(
+                TensorData::new(vitrine_kernels::testing::numbers(10, 78), [2, 5]),
+                &device,
+            );
+            let loss = |model: &VisionTransformer| (model.forward(images.clone()) * weights.clone()).sum();
+            let grads = loss(&model).backward();
+            let step = |size: f32| {
+                let mut along = Along {
+                    grads: &grads,
+                    size,
+                    random: 9,
+                    squared_length: 0.0,
+                    derivative: 0.0,
+                    without: 0,
+                };
+                let moved = model.clone().map(&mut along);
+                (f64::from(loss(&moved).into_scalar::<f32>()), along)
+            };
+            let (_, along) = step(0.0);
+            // The stem's norm and two stages of two, each with a running mean, a variance and a count.
+            let averages = if matches!(config.tokenizer, Tokenizer::Residual { .. }) { 15 } else { 0 };
+            assert_eq!(along.without, averages, "{config:?}");
+            // Half a hundredth of a unit along the direction, to each side.
+            let size = (5e-3 / along.squared_length.sqrt()) as f32;
+            let derivative = (step(size).0 - step(-size).0) / (2.0 * f64::from(size));
+            assert!(
+                (derivative / along.derivative - 1.0).abs() < 0.02,
+                "{derivative} by differences, {} by gradients: {config:?}",
+                along.derivative
+            );
+        }
+    }
+
+    #[test]
+    fn dropout_and_drop_path_act_in_training_alone() {
+        let device = Device::default();
+        let config = ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, ..base() };
+        let model = config.init(&device.clone().autodiff()).unwrap();
+        model.initialize();
+        let images = Tensor::<4>::random([2, 2, 8, 12], Distribution::Default, &device);
+        let gap = |a: Tensor<2>, b: Tensor<2>| (a - b).abs().max().into_scalar::<f32>();
+        let tracked = || Tensor::from_data(images.to_data(), &device.clone().autodiff());
+        assert!(gap(model.forward(tracked()), model.forward(tracked())) > 0.0);
+        let valid = model.valid();
+        assert_eq!(gap(valid.forward(images.clone()), valid.forward(images.clone())), 0.0);
+    }
+}
