@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 
-use crate::attention::{ChannelAttention, Context, CrossAttention, TokenMixer};
+use crate::attention::{ChannelGating, Context, CrossAttention, TokenMixer};
 use crate::drop_path::DropPath;
 use crate::linear::constant;
 use crate::mlp::Mlp;
@@ -23,7 +23,7 @@ pub struct Block {
     /// Inside tokens.
     pub mlp: Mlp,
     mlp_scale: Option<LayerScale>,
-    channel_attention: Option<ChannelAttention>,
+    channel_attention: Option<ChannelGating>,
     drop_path: DropPath,
     #[module(skip)]
     style: BlockStyle,
@@ -64,7 +64,7 @@ impl Block {
             mlp_norm: norm(),
             mlp: Mlp::new(config.mlp, [dim, config.mlp_dim(stage)], has_prefix, config.dropout, device),
             mlp_scale: LayerScale::new(config, dim, device),
-            channel_attention: config.channel_attention.map(|gate| ChannelAttention::new(gate, dim, device)),
+            channel_attention: config.channel_attention.map(|gate| ChannelGating::new(gate, dim, device)),
             drop_path: DropPath::new(drop_path(config, stage, index)),
             style: config.block,
             gate_place: config.channel_attention.map(|gate| gate.place).unwrap_or_default(),

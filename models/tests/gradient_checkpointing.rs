@@ -40,12 +40,12 @@ fn the_second_forward_pass_drops_what_the_first_one_dropped() {
     let model = config.init(&device).unwrap();
     model.initialize();
     let shape = [3, config.channels, config.image_size.height, config.image_size.width];
-    let images = TensorData::new(testing::numbers(shape.iter().product(), 6), shape);
+    let images = TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 6), shape);
     let images = Tensor::<4>::from_data(images, &device);
     let run = |model: &VisionTransformer, seed: u64| {
         let (mut value, mut parts) = (0.0, Vec::new());
         let loss = |logits: Tensor<2>| {
-            let weights = TensorData::new(testing::numbers(15, 5), [3, 5]);
+            let weights = TensorData::new(vitrine_kernels::testing::numbers(15, 5), [3, 5]);
             let loss = (logits * Tensor::from_data(weights, &device)).sum();
             value = f64::from(loss.clone().into_scalar::<f32>());
             loss

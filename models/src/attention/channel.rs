@@ -7,11 +7,11 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
 use crate::linear::{Linear, constant, uniform};
-use crate::{ChannelAttention as Config, ChannelGate};
+use crate::{ChannelAttention, ChannelGate};
 
 /// One of the gates that a configuration chooses from.
 #[derive(Module, Debug)]
-pub enum ChannelAttention {
+pub enum ChannelGating {
     /// Squeeze and excitation.
     SqueezeExcitation(SqueezeExcitation),
     /// ECA.
@@ -20,9 +20,9 @@ pub enum ChannelAttention {
     Cbam(Cbam),
 }
 
-impl ChannelAttention {
+impl ChannelGating {
     /// The gate for tokens of `dim` values.
-    pub fn new(config: Config, dim: usize, device: &Device) -> Self {
+    pub fn new(config: ChannelAttention, dim: usize, device: &Device) -> Self {
         match config.kind {
             ChannelGate::SqueezeExcitation => {
                 Self::SqueezeExcitation(SqueezeExcitation::new(dim, config.reduction(), device))
@@ -39,7 +39,7 @@ impl ChannelAttention {
     ///
     /// ```
     /// use burn::tensor::{Device, Tensor};
-    /// use vitrine_models::{ChannelGate, GatePlace, attention::ChannelAttention};
+    /// use vitrine_models::{ChannelGate, GatePlace, attention::ChannelGating};
     ///
     /// let device = Device::default();
     /// let config = vitrine_models::ChannelAttention {
@@ -47,7 +47,7 @@ impl ChannelAttention {
     ///     reduction: None,
     ///     place: GatePlace::Mixer,
     /// };
-    /// let gate = ChannelAttention::new(config, 32, &device);
+    /// let gate = ChannelGating::new(config, 32, &device);
     /// let y = gate.forward(Tensor::ones([1, 1 + 4, 32], &device), 1, [2, 2]);
     /// let values = y.into_data().try_into_vec_as::<f32>()?;
     /// assert_eq!(values[..32], [1.0; 32]); // the prefix token
@@ -258,8 +258,8 @@ mod tests {
         let device = Device::default();
         for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
             let reduction = (kind != ChannelGate::Efficient).then_some(4);
-            let config = Config { kind, reduction, place: GatePlace::Mixer };
-            let gate = ChannelAttention::new(config, 16, &device);
+            let config = ChannelAttention { kind, reduction, place: GatePlace::Mixer };
+            let gate = ChannelGating::new(config, 16, &device);
             let x = Tensor::<3>::random([2, 2 + 12, 16], Distribution::Normal(0.0, 1.0), &device);
             let y = gate.forward(x.clone(), 2, [3, 4]);
             let prefix = |x: &Tensor<3>| x.clone().narrow(1, 0, 2).into_data();

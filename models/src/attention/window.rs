@@ -31,7 +31,7 @@ pub struct WindowAttention {
 impl WindowAttention {
     /// Windows of `size` tokens per side over a grid of `[rows, columns]`, moved by `shift` up and to the left.
     pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
-        let layout = Layout::new(grid, size, shift);
+        let layout = WindowLayout::new(grid, size, shift);
         Self {
             inner: MultiHeadAttention::new(spec, device),
             relative_position: RelativePositionBias::new(
@@ -103,13 +103,13 @@ impl WindowAttention {
 
 /// Where windows lie on a grid.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+struct WindowLayout {
     grid: [usize; 2],
     window: [usize; 2],
     shift: [usize; 2],
 }
 
-impl Layout {
+impl WindowLayout {
     fn new(grid: [usize; 2], size: usize, shift: usize) -> Self {
         Self {
             grid,
@@ -206,7 +206,7 @@ pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<
 
 /// The cost of all windows, padding included, and of what they know of places.
 pub(super) fn cost(spec: &AttentionSpec, grid: [usize; 2], size: usize) -> MixerCost {
-    let layout = Layout::new(grid, size, 0);
+    let layout = WindowLayout::new(grid, size, 0);
     let ([rows, columns], [down, across]) = (layout.window, layout.counts());
     let mut cost = multi_head::cost(spec, [down * across, rows * columns]);
     let relative_position = spec.options.relative_position.unwrap_or_default();

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::linear::{Linear, uniform};
 use crate::norm::LayerNorm;
-use crate::{ModelConfig, Tokenizer as Kind};
+use crate::{ModelConfig, Tokenizer};
 
 mod convolution;
 mod residual;
@@ -16,14 +16,14 @@ pub use residual::{ResidualEmbed, ResidualStage};
 /// The tokenizer that the configuration chooses, and the norm after it, if any.
 #[derive(Module, Debug)]
 pub struct TokenEmbed {
-    tokenizer: Tokenizer,
+    tokenizer: ImageTokenizer,
     norm: Option<LayerNorm>,
 }
 
 /// One of the tokenizers that a configuration chooses from.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // one per model
-pub enum Tokenizer {
+pub enum ImageTokenizer {
     /// Patches, shifted or not.
     Patch(PatchEmbed),
     /// Convolutions.
@@ -36,11 +36,15 @@ impl TokenEmbed {
     /// Fresh parameters.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let tokenizer = match config.tokenizer {
-            Kind::Patch | Kind::ShiftedPatch => Tokenizer::Patch(PatchEmbed::new(config, device)),
-            Kind::Convolution { layers, kernel_size } => {
-                Tokenizer::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
+            Tokenizer::Patch | Tokenizer::ShiftedPatch => {
+                ImageTokenizer::Patch(PatchEmbed::new(config, device))
             }
-            Kind::Residual { width } => Tokenizer::Residual(ResidualEmbed::new(config, width, device)),
+            Tokenizer::Convolution { layers, kernel_size } => {
+                ImageTokenizer::Convolution(ConvolutionEmbed::new(config, layers, kernel_size, device))
+            }
+            Tokenizer::Residual { width } => {
+                ImageTokenizer::Residual(ResidualEmbed::new(config, width, device))
+            }
         };
         let norm = config.embed_norm.then(|| LayerNorm::new(config.embed_dim, config.norm_epsilon, device));
         Self { tokenizer, norm }
@@ -65,9 +69,9 @@ impl TokenEmbed {
     /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         let tokens = match &self.tokenizer {
-            Tokenizer::Patch(patches) => patches.forward(images),
-            Tokenizer::Convolution(convolution) => convolution.forward(images),
-            Tokenizer::Residual(residual) => residual.forward(images),
+            ImageTokenizer::Patch(patches) => patches.forward(images),
+            ImageTokenizer::Convolution(convolution) => convolution.forward(images),
+            ImageTokenizer::Residual(residual) => residual.forward(images),
         };
         match &self.norm {
             Some(norm) => norm.forward(tokens),
@@ -82,7 +86,7 @@ impl TokenEmbed {
 /// stride is its kernel size, and is stored as that convolution in model files.
 #[derive(Module, Debug)]
 pub struct PatchEmbed {
-    /// Of the joined shifts, for [`Kind::ShiftedPatch`] (Lee et al. 2021, section 3.1).
+    /// Of the joined shifts, for [`Tokenizer::ShiftedPatch`] (Lee et al. 2021, section 3.1).
     pub shift_norm: Option<LayerNorm>,
     /// From the values of a patch, ordered channel, row, column, to the model's width.
     pub proj: Linear,
@@ -92,7 +96,7 @@ pub struct PatchEmbed {
 impl PatchEmbed {
     /// Fresh parameters, drawn as PyTorch draws a convolution's.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let shifted = config.tokenizer == Kind::ShiftedPatch;
+        let shifted = config.tokenizer == Tokenizer::ShiftedPatch;
         let copies = if shifted { 5 } else { 1 };
         let inputs = copies * config.channels * config.patch_size * config.patch_size;
         let bound = 1.0 / (inputs as f64).sqrt();

@@ -8,7 +8,8 @@ mod timm;
 
 pub use adapt::{Adaptation, adapt};
 pub use architecture::{
-    Reading, UnknownArchitecture, check_windows, read_architecture, windows_fill_grids, windows_shrink,
+    Guess, OpenFact, Reading, UnknownArchitecture, check_windows, read_architecture, windows_fill_grids,
+    windows_shrink,
 };
 pub use facts::Facts;
 pub use layout::{Layout, hugging_face, torchvision, unused};

@@ -118,4 +118,3 @@ pub fn read_architecture(tensors: &[NamedTensor], layout: Layout, facts: &Facts)
     check_windows(&config, layout)?;
     Ok(Reading { config, has_head: head.is_some(), guesses: reader.guesses, notes: reader.notes })
 }
-

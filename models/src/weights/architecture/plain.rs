@@ -53,8 +53,9 @@ impl Reader<'_> {
         let dim = config.embed_dim;
         if self.layout == Layout::HuggingFace {
             if self.has("head.weight") && config.pool == Pool::Attention {
-                return Ok(self
-                    .leave_out_head("Hugging Face's classifier of SigLIP sees the mean of normalized tokens"));
+                return Ok(self.leave_out_head(
+                    "Hugging Face's classifier of SigLIP sees the mean of normalized tokens",
+                ));
             }
             if self.shapes.get("head.weight").is_some_and(|shape| shape.get(1) == Some(&(2 * dim))) {
                 return Ok(self.leave_out_head(
@@ -181,7 +182,9 @@ impl Reader<'_> {
         let Some(size) = size else {
             return fail_without(
                 OpenFact::ImageSize,
-                format!("`pos_embed` holds {places} places, which are no square grid: the image size is not known"),
+                format!(
+                    "`pos_embed` holds {places} places, which are no square grid: the image size is not known"
+                ),
             );
         };
         config.image_size = size;

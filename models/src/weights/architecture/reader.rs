@@ -66,7 +66,10 @@ impl Reader<'_> {
         // Hugging Face's DINOv2 (which has LayerScale) and SigLIP (attention pooling) have the same epsilon as timm's.
         let is_plain_vit = !self.has("blocks.0.ls1.gamma") && !self.has("attn_pool.latent");
         if self.layout.has_tiny_epsilon() && usual < 1e-5 && is_plain_vit {
-            self.guess(OpenFact::NormEpsilon, "an epsilon of 1e-12 in all norms is guessed, as Hugging Face's ViT has");
+            self.guess(
+                OpenFact::NormEpsilon,
+                "an epsilon of 1e-12 in all norms is guessed, as Hugging Face's ViT has",
+            );
             return 1e-12;
         }
         usual

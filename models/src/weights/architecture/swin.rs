@@ -3,7 +3,8 @@
 use super::reader::{Reader, base, fail, fail_without};
 use super::{OpenFact, Read};
 use crate::{
-    AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, PerStage, Pool, Position, RelativePosition, Score,
+    AttentionOptions, BlockStyle, ImageSize, Mixer, ModelConfig, PerStage, Pool, Position, RelativePosition,
+    Score,
 };
 
 impl Reader<'_> {
@@ -37,7 +38,11 @@ impl Reader<'_> {
             embed_norm: self.has("patch_embed.norm.weight"),
             mixers: vec![Mixer::Window(window), Mixer::ShiftedWindow(window)],
             block: if is_v2 { BlockStyle::ResidualPostNorm } else { BlockStyle::PreNorm },
-            attention,
+            attention: AttentionOptions {
+                score: if is_v2 { Score::Cosine } else { Score::ScaledDot },
+                relative_position: is_v2.then_some(RelativePosition::Continuous),
+                ..AttentionOptions::default()
+            },
             ..base()
         };
         let last = config.last_dim();
@@ -81,10 +86,7 @@ impl Reader<'_> {
         let tables = (0..stages).filter_map(|stage| self.table_side(stage)).max();
         match tables.or(self.facts.window) {
             Some(window) => Ok(window),
-            None => fail_without(
-                OpenFact::Window,
-                "shapes of a Swin v2 do not tell the size of its windows",
-            ),
+            None => fail_without(OpenFact::Window, "shapes of a Swin v2 do not tell the size of its windows"),
         }
     }
 }

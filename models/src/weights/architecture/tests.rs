@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 use super::reader::base;
 use super::*;
-use crate::preset;
 use crate::weights::to_timm;
+use crate::{ImageSize, preset};
 use burn::tensor::Device;
 
 /// A preset, and the reading of its weights.

@@ -129,7 +129,7 @@ mod kernel {
             let vectors = (out.columns - column).div_ceil(LANES);
             // five vectors where that is all there is, else four at a time
             let vectors = if vectors == 5 { 5 } else { vectors.min(4) };
-            let panel = Panel {
+            let columns = RightColumns {
                 right: right.wrapping_add(column),
                 stride,
                 inner: left.columns,
@@ -141,11 +141,11 @@ mod kernel {
             // SAFETY: the panel's columns are among those of the output and the right factor, whose sizes fit, as the caller promises.
             unsafe {
                 match vectors {
-                    1 => panel.rows::<1>(out, column, left),
-                    2 => panel.rows::<2>(out, column, left),
-                    3 => panel.rows::<3>(out, column, left),
-                    4 => panel.rows::<4>(out, column, left),
-                    _ => panel.rows::<5>(out, column, left),
+                    1 => columns.rows::<1>(out, column, left),
+                    2 => columns.rows::<2>(out, column, left),
+                    3 => columns.rows::<3>(out, column, left),
+                    4 => columns.rows::<4>(out, column, left),
+                    _ => columns.rows::<5>(out, column, left),
                 }
             }
             column += vectors * LANES;
@@ -153,7 +153,7 @@ mod kernel {
     }
 
     /// Some columns of the right factor.
-    struct Panel<'a> {
+    struct RightColumns<'a> {
         right: *const f32,
         stride: usize,
         inner: usize,
@@ -162,7 +162,7 @@ mod kernel {
         epilogue: Epilogue<'a>,
     }
 
-    impl Panel<'_> {
+    impl RightColumns<'_> {
         /// # Safety
         ///
         /// As for [`columns`].

@@ -19,7 +19,7 @@ pub(super) const COARSE: f32 = (1 << 18) as f32;
 
 /// The sums of two by two tiles of products, for each order of digits.
 #[repr(C, align(64))]
-pub(super) struct Sums([i32; DIGITS * 4 * TILE_SUMS]);
+pub(super) struct TileSums([i32; DIGITS * 4 * TILE_SUMS]);
 
 /// Asks for the lines of an output that will be written: they come while the sums are computed.
 pub(super) fn prefetch(out: &MatrixMut<'_>) {

@@ -14,10 +14,10 @@
 
 use super::super::small;
 use super::super::view::{Epilogue, Matrix, MatrixMut};
-use super::block::{Block, Sums, prefetch};
+use super::block::{Block, TileSums, prefetch};
 use super::detect::{Amx, Configured};
 use super::kernel::{one_by_two, two_by_two};
-use super::pack::{Line, Operand, PackBuffer, Panel, Source, pack};
+use super::pack::{CacheLine, Operand, PackBuffer, Panel, Source, pack};
 use super::shape::{DEPTH, PANEL, SIDE};
 use crate::cpu::threads::parallel;
 use std::cell::RefCell;
@@ -119,14 +119,14 @@ struct Panels<'a> {
     amx: Amx,
     matrix: Matrix<'a>,
     operand: Operand,
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
 }
 
 impl<'a> Panels<'a> {
     fn new(amx: Amx, matrix: Matrix<'a>, operand: Operand) -> Self {
         let (source, [outer, inner]) = operand.source(matrix);
-        let lines = operand.bytes(outer, inner) / size_of::<Line>();
-        let mut packed: Vec<Line> = Vec::with_capacity(lines);
+        let lines = operand.bytes(outer, inner) / size_of::<CacheLine>();
+        let mut packed: Vec<CacheLine> = Vec::with_capacity(lines);
         let panel = operand.bytes(PANEL, inner);
         let start = Address(packed.as_mut_ptr().cast::<u8>());
         parallel(outer.div_ceil(PANEL), |index| {
@@ -303,7 +303,7 @@ impl Product<'_> {
             if kc.start > 0 { Epilogue::Accumulate } else { self.epilogue.columns(columns.clone()) };
         let units = [row_units, column_units];
         let (two, blocks) = (rows.len() > SIDE, kc.len().div_ceil(DEPTH));
-        let mut sums = MaybeUninit::<Sums>::uninit();
+        let mut sums = MaybeUninit::<TileSums>::uninit();
         let sums = sums.as_mut_ptr().cast();
         let target = out.block(rows.clone(), columns.clone());
         prefetch(&target);

@@ -1,23 +1,21 @@
 //! Factors as AMX wants them: each float32 in three digits of a byte, in panels of two tiles.
 
+mod measure;
+mod panel;
+
+pub(super) use panel::{CacheLine, Operand, Panel, Source};
+
 use super::super::avx512::{first_lanes, transposed};
-use super::super::view::Matrix;
 use super::shape::{DEPTH, DIGITS, PANEL, SIDE};
+use measure::{measure, rest_of_row};
+use panel::{LINE_BYTES, TILE_BYTES};
 use std::arch::x86_64::*;
 use std::ops::Range;
-
-const LINE_BYTES: usize = 64;
-const TILE_BYTES: usize = SIDE * LINE_BYTES;
-
-/// A cache line of packed elements.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Line([u8; 64]);
 
 /// PackBuffer for packed elements and the sizes that they are packed by, kept from product to product.
 #[derive(Default)]
 pub(super) struct PackBuffer {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     /// Of outer elements from `first` on.
     largest: Vec<u32>,
     first: usize,
@@ -49,112 +47,15 @@ impl PackBuffer {
         kc: Range<usize>,
         operand: Operand,
     ) -> *mut u8 {
-        let lines = operand.bytes(outers.len(), kc.len()) / size_of::<Line>();
+        let lines = operand.bytes(outers.len(), kc.len()) / size_of::<CacheLine>();
         if self.lines.len() < lines {
-            self.lines.resize(lines, Line([0; 64]));
+            self.lines.resize(lines, CacheLine([0; 64]));
         }
         let (packed, largest) = (self.lines.as_mut_ptr().cast(), &self.largest[outers.start - self.first..]);
         let sizes = [outers.len(), kc.len()];
         // SAFETY: source and sizes are those that were measured, as the caller promises, and `lines` holds `Operand::bytes` of them; there is room.
         unsafe { pack_measured(source.from(outers.start, kc.start), sizes, operand, largest, packed) };
         packed
-    }
-}
-
-/// A factor seen from the product: `outer` elements that stay, `inner` ones that are summed over.
-#[derive(Clone, Copy)]
-pub(super) struct Source {
-    start: *const f32,
-    outer_stride: usize,
-    inner_stride: usize,
-}
-
-// SAFETY: it is only read, and what it points to is borrowed where it is used.
-unsafe impl Send for Source {}
-// SAFETY: as above.
-unsafe impl Sync for Source {}
-
-impl Source {
-    /// Rows outside, columns inside.
-    ///
-    /// # Panics
-    ///
-    /// If the elements lie side by side along neither dimension.
-    fn of(matrix: Matrix<'_>) -> Self {
-        assert!(matrix.compact(), "a factor with a unit stride");
-        let (outer_stride, inner_stride) = matrix.strides();
-        Self { start: matrix.start(), outer_stride, inner_stride }
-    }
-
-    pub(super) fn from(self, outer: usize, inner: usize) -> Self {
-        let start = self.start.wrapping_add(outer * self.outer_stride + inner * self.inner_stride);
-        Self { start, ..self }
-    }
-}
-
-/// How a tile lies in its register.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operand {
-    /// A line for each outer element, along which the words run.
-    Left,
-    /// A line for each word, along which the outer elements run.
-    Right,
-}
-
-impl Operand {
-    /// A factor seen from the product, and its outer and inner elements.
-    ///
-    /// # Panics
-    ///
-    /// If its elements lie side by side along neither dimension.
-    pub(super) fn source(self, factor: Matrix<'_>) -> (Source, [usize; 2]) {
-        let outside = match self {
-            Self::Left => factor,
-            Self::Right => factor.transposed(),
-        };
-        (Source::of(outside), [outside.rows, outside.columns])
-    }
-
-    /// The tiles that a panel of `outer` elements has, or all panels of more: the last one of a left factor may have one only.
-    pub(super) fn tiles(self, outer: usize) -> usize {
-        match self {
-            Self::Left => outer.div_ceil(SIDE),
-            Self::Right => outer.div_ceil(PANEL) * (PANEL / SIDE),
-        }
-    }
-
-    /// The bytes of a packed factor.
-    pub(super) fn bytes(self, outer: usize, inner: usize) -> usize {
-        self.tiles(outer) * (inner.div_ceil(DEPTH) * DIGITS * TILE_BYTES + SIDE * size_of::<f32>())
-    }
-}
-
-/// Where a packed panel lies: for each block of inner elements, for each digit, its tiles; then AMX of each outer element.
-#[derive(Clone, Copy)]
-pub(super) struct Panel {
-    start: *mut u8,
-    tiles: usize,
-    blocks: usize,
-}
-
-impl Panel {
-    /// The panel at `start` of `outer` elements, [`PANEL`] or less.
-    pub(super) fn new(start: *mut u8, [outer, inner]: [usize; 2], operand: Operand) -> Self {
-        Self { start, tiles: operand.tiles(outer), blocks: inner.div_ceil(DEPTH) }
-    }
-
-    /// The tiles from a block on.
-    pub(super) fn block(self, block: usize) -> *mut u8 {
-        self.start.wrapping_add(block * DIGITS * self.tiles * TILE_BYTES)
-    }
-
-    fn tile(self, block: usize, digit: usize, tile: usize) -> *mut u8 {
-        self.block(block).wrapping_add((digit * self.tiles + tile) * TILE_BYTES)
-    }
-
-    /// What a 1 in the first digit stands for, times 64 so that it is about as large as the elements, for each outer element.
-    pub(super) fn units(self) -> *mut f32 {
-        self.block(self.blocks).cast()
     }
 }
 
@@ -274,125 +175,6 @@ unsafe fn pack_along_outer(
     }
 }
 
-/// Writes the [`size`] of the largest of the `inner` elements of each of the `outer`, 0 for what is missing to whole vectors.
-///
-/// # Safety
-///
-/// The source has these elements.
-#[target_feature(enable = "avx512f")]
-unsafe fn measure(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
-    largest.fill(0);
-    // SAFETY: rows of `inner` elements start at each of the `outer` places, as the caller promises; `largest` holds whole vectors.
-    unsafe {
-        if source.inner_stride == 1 {
-            for first in (0..outer).step_by(SIDE) {
-                let mut rows = [_mm512_setzero_si512(); SIDE];
-                for (row, largest) in rows.iter_mut().enumerate().take(outer - first) {
-                    *largest = largest_lanes(source.from(first + row, 0).start, inner);
-                }
-                _mm512_storeu_si512(largest[first..][..SIDE].as_mut_ptr().cast(), largest_of_each(rows));
-            }
-        } else {
-            measure_along_outer(source, [outer, inner], largest);
-        }
-    }
-}
-
-/// The [`size`] of the largest elements of a row, lane by lane.
-///
-/// # Safety
-///
-/// The elements can be read.
-#[target_feature(enable = "avx512f")]
-#[inline]
-unsafe fn largest_lanes(row: *const f32, count: usize) -> __m512i {
-    let mut sizes = [_mm512_setzero_si512(); 4];
-    // SAFETY: `row` is valid for reads of `count` elements, as the caller promises, and whole blocks end before that.
-    unsafe {
-        for block in 0..count / DEPTH {
-            for (part, sizes) in sizes.iter_mut().enumerate() {
-                *sizes =
-                    _mm512_max_epu32(*sizes, size(_mm512_loadu_ps(row.add(block * DEPTH + part * SIDE))));
-            }
-        }
-        if !count.is_multiple_of(DEPTH) {
-            for (values, sizes) in rest_of_row(row, count / DEPTH, count).into_iter().zip(&mut sizes) {
-                *sizes = _mm512_max_epu32(*sizes, size(values));
-            }
-        }
-    }
-    let [a, b, c, d] = sizes;
-    _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d))
-}
-
-/// The largest lane of each of 16 vectors: two vectors become one of half as many lanes each, four times.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn largest_of_each(rows: [__m512i; SIDE]) -> __m512i {
-    let [mut twos, mut fours] = [[_mm512_setzero_si512(); 8]; 2];
-    for (to, [a, b]) in twos.iter_mut().zip(rows.as_chunks().0) {
-        *to = _mm512_max_epu32(_mm512_unpacklo_epi32(*a, *b), _mm512_unpackhi_epi32(*a, *b));
-    }
-    for (to, [a, b]) in fours.iter_mut().zip(twos.as_chunks().0) {
-        *to = _mm512_max_epu32(_mm512_unpacklo_epi64(*a, *b), _mm512_unpackhi_epi64(*a, *b));
-    }
-    let quarters =
-        |a, b| _mm512_max_epu32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-    quarters(quarters(fours[0], fours[1]), quarters(fours[2], fours[3]))
-}
-
-/// [`measure`] where outer elements lie side by side: row by row as memory runs.
-///
-/// # Safety
-///
-/// As for [`measure`].
-#[target_feature(enable = "avx512f")]
-unsafe fn measure_along_outer(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
-    /// Rows at a time.
-    const ROWS: usize = 4;
-    /// Rows that are asked for ahead where few elements are taken from each: they lie too far apart for the CPU to foresee.
-    const AHEAD: usize = 16;
-    for first in (0..inner).step_by(ROWS) {
-        // the last row again where there are fewer
-        let rows = [0, 1, 2, 3].map(|row| source.from(0, (first + row).min(inner - 1)).start);
-        for (tile, largest) in largest.as_chunks_mut::<SIDE>().0.iter_mut().enumerate() {
-            let column = tile * SIDE;
-            let lanes = first_lanes(outer.saturating_sub(column));
-            // SAFETY: `row` is one of the source's, with `outer` elements side by side, as the caller promises; what the mask leaves out is not read.
-            unsafe {
-                let mut sizes = _mm512_loadu_si512(largest.as_ptr().cast());
-                for row in rows {
-                    let from = row.wrapping_add(column);
-                    if outer <= PANEL {
-                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD * source.inner_stride).cast());
-                    }
-                    sizes = _mm512_max_epu32(sizes, size(_mm512_maskz_loadu_ps(lanes, from)));
-                }
-                _mm512_storeu_si512(largest.as_mut_ptr().cast(), sizes);
-            }
-        }
-    }
-}
-
-/// A block of a row of which `there` elements are there; the others are 0.
-///
-/// # Safety
-///
-/// The elements can be read.
-#[target_feature(enable = "avx512f")]
-#[inline]
-unsafe fn rest_of_row(row: *const f32, block: usize, there: usize) -> [__m512; 4] {
-    let mut values = [_mm512_setzero_ps(); 4];
-    for (part, values) in values.iter_mut().enumerate() {
-        let first = block * DEPTH + part * SIDE;
-        // SAFETY: elements before `there` can be read, as the caller promises; what the mask leaves out is not read.
-        *values = unsafe {
-            _mm512_maskz_loadu_ps(first_lanes(there.saturating_sub(first)), row.wrapping_add(first))
-        };
-    }
-    values
-}
-
 /// Changes lines and words of a panel's tiles over.
 ///
 /// # Safety
@@ -413,13 +195,6 @@ unsafe fn transpose(panel: Panel) {
             }
         }
     }
-}
-
-/// Absolute values as integers of the same order; those of what is not finite are the largest.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn size(values: __m512) -> __m512i {
-    _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(i32::MAX))
 }
 
 /// From the [`size`] of the largest element: what makes integers of the elements, no larger than 0x7f7f7f so that all digits are from -128
