@@ -1,11 +1,11 @@
-//! Whether the environment lets products run on AMX.
+//! The environment variable that forbids products on AMX.
 
 use std::ffi::{OsStr, OsString};
 
-/// The variable, and what it was called at first.
+/// The name of the variable, and its first name, which still works.
 const NAMES: [&str; 2] = ["VITRINE_AMX", "VITRINE_MATRIX_UNIT"];
 
-/// `VITRINE_AMX` has a value without a meaning.
+/// `VITRINE_AMX` is set to an unknown value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{name} is {value:?}: set it to off to compute without AMX, or unset it")]
 pub struct UnknownValue {
@@ -13,12 +13,12 @@ pub struct UnknownValue {
     value: OsString,
 }
 
-/// Whether `VITRINE_AMX` allows AMX, the matrix instructions of some CPUs, where there are any: not if it is `off`. Operations take
-/// an unknown value for `off`; programs should ask here first and say what is wrong.
+/// Whether products may run on AMX, the matrix instructions of some CPUs: they may unless the environment variable `VITRINE_AMX` is `off`.
+/// Operations take any other value of the variable for `off`, too; a program should call this function first and report the error.
 ///
 /// # Errors
 ///
-/// If the variable is set to something else.
+/// If the variable is set to anything but `off`.
 pub fn wanted() -> Result<bool, UnknownValue> {
     let set = NAMES.iter().find_map(|name| Some((*name, std::env::var_os(name)?)));
     set.map_or(Ok(true), |(name, value)| parse(name, &value))

@@ -1,4 +1,4 @@
-//! Cross entropy against soft targets: label smoothing, mixup and cutmix give rows that are distributions, not labels.
+//! Cross entropy with soft targets, as label smoothing, mixup and CutMix make them: each row is a distribution, not a label.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{cross_entropy as fused, flex, operation};
@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, activation};
 /// # Shapes
 ///
 /// - logits: `[batch, classes]`
-/// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image; gets no gradient
+/// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image; they get no gradient
 /// - output: `[1]`
 ///
 /// # Panics
@@ -49,7 +49,7 @@ mod tests {
     use crate::testing::{assert_derivative, assert_same, assert_same_special, numbers};
     use burn::tensor::Device;
 
-    /// The loss by `operation` of logits of `classes`, a quarter of whose targets are 0, in rows that sum to 1.
+    /// The loss that `operation` computes of logits for `classes` classes. A quarter of the targets are 0, and each row sums to 1.
     fn loss(
         classes: usize,
         operation: fn(Tensor<2>, Tensor<2>) -> Tensor<1>,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn cross_entropy_of_no_images_is_no_number() {
+    fn cross_entropy_of_no_images_is_nan() {
         let none = Tensor::<2>::zeros([0, 4], &Device::flex());
         assert!(cross_entropy(none.clone(), none).into_scalar::<f32>().is_nan());
     }
@@ -108,9 +108,10 @@ mod tests {
         assert!((loss - 4.0f32.ln()).abs() < 1e-6, "{loss}");
     }
 
-    /// Rows that sum to the weights of their images: p = (1/4, 3/4), and the derivative of a row is its sum times p, less the row.
+    /// Each row sums to the weight of its image. The probabilities are (1/4, 3/4), and the derivative of a row is its sum times the
+    /// probabilities, minus the row.
     #[test]
-    fn a_row_counts_as_much_as_it_sums_to() {
+    fn a_row_is_weighted_by_its_sum() {
         for operation in [cross_entropy, cross_entropy_composed] {
             let device = Device::flex().autodiff();
             let logits =

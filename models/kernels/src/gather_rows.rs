@@ -1,16 +1,16 @@
-//! Rows in another order: how windows are cut from a grid of tokens and put back, with shifts and padding in the same pass.
+//! Rows in another order: how a grid of tokens is split into windows and merged again, with shifts and padding in the same pass.
 
 use super::row_map::{NOWHERE, RowMap};
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, gather_rows as fused, operation};
 use burn::tensor::{Int, Tensor, TensorData};
 
-/// The rows that `map` names, in its order.
+/// The rows of `x` that `map` names, in the order of the map.
 ///
 /// # Shapes
 ///
 /// - x: `[batch, rows, dim]`
-/// - output: `[batch, map's rows, dim]`
+/// - output: `[batch, map.rows(), dim]`
 ///
 /// # Panics
 ///

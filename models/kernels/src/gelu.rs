@@ -1,4 +1,4 @@
-//! GELU, exact: x times the normal distribution's probability of less than x (Hendrycks and Gimpel, arXiv:1606.08415).
+//! The exact GELU: x times the cumulative probability of the normal distribution at x (Hendrycks and Gimpel, arXiv:1606.08415).
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, gelu as fused, operation};
@@ -14,7 +14,7 @@ use burn::tensor::{Tensor, activation};
 /// let x = Tensor::<1>::from_floats([-100.0, 0.0, 1.0, 100.0], &Device::default());
 /// let y = vitrine_kernels::gelu(x).into_data().try_into_vec_as::<f32>()?;
 /// assert_eq!((y[0], y[1], y[3]), (0.0, 0.0, 100.0));
-/// assert!((y[2] - 0.841_344_7).abs() < 1e-6); // the probability of less than 1
+/// assert!((y[2] - 0.841_344_7).abs() < 1e-6); // the cumulative probability at 1
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_leaves_an_input_alone_that_others_read() {
+    fn gelu_does_not_change_an_input_that_another_tensor_shares() {
         let x = Tensor::<1>::from_floats([1.0, -2.0], &burn::tensor::Device::flex());
         let _ = gelu(x.clone());
         assert_eq!(x.into_data().try_into_vec_as::<f32>().unwrap(), [1.0, -2.0]);
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_negative_tail_keeps_its_precision() {
-        // from the error function's complement in 50 digits
+        // Computed from the complementary error function with 50 digits.
         let expected = [
             (-1.0, -0.158_655_25),
             (-3.0, -4.049_694e-3),

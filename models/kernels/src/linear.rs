@@ -72,10 +72,10 @@ pub fn linear_gelu<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option
 
 fn check<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>, bias: &Option<Tensor<1>>) {
     let [in_features, out_features] = weight.dims();
-    assert_eq!(x.dims()[D - 1], in_features, "linear: in_features of the input and of the weight");
+    assert_eq!(x.dims()[D - 1], in_features, "linear: in_features of the input and of the weight differ");
     assert!(
         bias.as_ref().is_none_or(|bias| bias.dims() == [out_features]),
-        "linear: out_features of the weight and of the bias"
+        "linear: out_features of the weight and of the bias differ"
     );
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::testing::{assert_derivative, assert_same, assert_same_special};
 
-    /// Batch, tokens, inputs and outputs; the last two are for AMX where there is one, with few rows and with many.
+    /// Batch, tokens, inputs and outputs. The last two shapes run on AMX, if the CPU has it: with few rows, and with many.
     const SHAPES: [[usize; 4]; 8] = [
         [2, 5, 7, 3],
         [1, 1, 8, 10],

@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 ///
 /// - x, branch, output: `[batch, tokens, dim]`
 /// - gamma: `[dim]`, LayerScale
-/// - keep: `[batch]`, 0 where the branch is dropped and `1 / (1 - rate)` where it is kept; gets no gradient
+/// - keep: `[batch]`, stochastic depth: 0 for samples that drop the branch, `1 / (1 - rate)` for the others; it gets no gradient
 ///
 /// # Panics
 ///
@@ -37,11 +37,14 @@ pub fn residual(
     keep: Option<Tensor<1>>,
 ) -> Tensor<3> {
     let [batch, _tokens, dim] = x.dims();
-    assert_eq!(x.dims(), branch.dims(), "residual: input and branch");
-    assert!(gamma.as_ref().is_none_or(|gamma| gamma.dims() == [dim]), "residual: LayerScale's length");
+    assert_eq!(x.dims(), branch.dims(), "residual: the shapes of the input and the branch differ");
+    assert!(
+        gamma.as_ref().is_none_or(|gamma| gamma.dims() == [dim]),
+        "residual: LayerScale must have a factor for each feature"
+    );
     assert!(
         keep.as_ref().is_none_or(|keep| keep.dims() == [batch]),
-        "residual: one drop-path factor for each sample"
+        "residual: stochastic depth must have a factor for each sample"
     );
     let keep = keep.map(Tensor::detach);
     #[cfg(feature = "flex")]

@@ -1,32 +1,32 @@
-//! Where rows go.
+//! A mapping of rows, with its inverse.
 
 use std::sync::Arc;
 
-/// Where each row of the output comes from. A row is used at most once, so that the map has an inverse.
+/// For each row of an output, the row of the input that it copies. Each input row is used at most once, so that the map has an inverse.
 #[derive(Clone, Debug)]
 pub struct RowMap {
-    /// For each output row the input row, or [`NOWHERE`] for a row of zeros.
+    /// For each output row, the input row, or [`NOWHERE`] for a row of zeros.
     pub(super) sources: Arc<[u32]>,
-    /// For each input row the output row, or [`NOWHERE`] for a row that is left out.
+    /// For each input row, the output row, or [`NOWHERE`] for a row that is left out.
     pub(super) targets: Arc<[u32]>,
 }
 
-/// No row.
+/// Stands for no row.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 impl RowMap {
-    /// A map from `rows` rows; `sources` names for each output row an input row, or none for a row of zeros.
+    /// A map of an input with `rows` rows. For each output row, `sources` holds the input row, or `None` for a row of zeros.
     ///
     /// # Panics
     ///
-    /// If a source is no row, or is named twice.
+    /// If a source is not a row of the input, or is used twice.
     pub fn new(sources: &[Option<usize>], rows: usize) -> Self {
         let mut targets = vec![NOWHERE; rows];
         for (output, source) in sources.iter().enumerate() {
             if let Some(source) = *source {
                 assert!(
                     source < rows && targets[source] == NOWHERE,
-                    "row {source} of {rows} is used twice or is none"
+                    "row {source} of {rows} is used twice or does not exist"
                 );
                 targets[source] = output as u32;
             }
@@ -35,12 +35,12 @@ impl RowMap {
         Self { sources, targets: targets.into() }
     }
 
-    /// Rows of the output.
+    /// The number of rows of the output.
     pub fn rows(&self) -> usize {
         self.sources.len()
     }
 
-    /// The map that puts the rows back; rows that this one left out become zeros.
+    /// The map that puts the rows back. Rows that this map leaves out become zeros.
     pub fn inverse(&self) -> Self {
         Self { sources: self.targets.clone(), targets: self.sources.clone() }
     }

@@ -5,7 +5,8 @@ use super::linear::linear_composed;
 use crate::cpu::{flex, operation, sequence_pool as fused};
 use burn::tensor::{Tensor, activation};
 
-/// The sum over the tokens of `softmax(x * weight + bias) * x`, the softmax over the tokens. The bias changes all scores alike, and so nothing.
+/// The sum over the tokens of `softmax(x * weight + bias) * x`, with the softmax over the tokens. The bias changes all scores of a sample by
+/// the same amount, so that it does not change the output.
 ///
 /// # Shapes
 ///
@@ -24,7 +25,7 @@ use burn::tensor::{Tensor, activation};
 /// use burn::tensor::{Device, Tensor};
 ///
 /// let device = Device::default();
-/// // Two tokens, of which the second scores ln 3 more: it counts three times as much.
+/// // Two tokens. The score of the second one is larger by ln 3: it has three times the weight.
 /// let x = Tensor::<3>::from_floats([[[0.0, 4.0], [1.0, 8.0]]], &device);
 /// let weight = Tensor::<2>::from_floats([[3f32.ln()], [0.0]], &device);
 /// let y = vitrine_kernels::sequence_pool(x, weight, None).into_data().try_into_vec_as::<f32>()?;
@@ -33,8 +34,15 @@ use burn::tensor::{Tensor, activation};
 /// ```
 pub fn sequence_pool(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let [batch, tokens, dim] = x.dims();
-    assert_eq!(weight.dims(), [dim, 1], "sequence pooling: the weight of tokens of width {dim}");
-    assert!(bias.as_ref().is_none_or(|bias| bias.dims() == [1]), "sequence pooling: a bias of one score");
+    assert_eq!(
+        weight.dims(),
+        [dim, 1],
+        "sequence pooling: the weight must have one column for tokens of width {dim}"
+    );
+    assert!(
+        bias.as_ref().is_none_or(|bias| bias.dims() == [1]),
+        "sequence pooling: the bias must be a single number"
+    );
     crate::counting::count(&[batch, tokens, dim]);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&weight) && flex::takes_option(&bias) {

@@ -1,9 +1,8 @@
-//! How queries and keys score in self-attention: what happens to them before their dot product.
+//! The scores of self-attention: dot products of queries and keys that may be rotated, normalized and scaled first.
 
 use burn::tensor::Tensor;
 
-/// The score of a query and a key: `scale * factors[head] * q · k`, of vectors that are first rotated and then brought to length 1, where
-/// that is asked for.
+/// The score of a query and a key: `scale * factors[head] * q · k`. The vectors are first rotated and then normalized, if that is asked for.
 ///
 /// # Examples
 ///
@@ -14,16 +13,16 @@ use burn::tensor::Tensor;
 /// // Two tokens with the queries 1 and 1, the keys 1 and 9, and the values 5 and 7.
 /// let device = Device::default();
 /// let qkv = Tensor::<3>::from_floats([[[1.0, 1.0, 5.0], [1.0, 9.0, 7.0]]], &device);
-/// // At length 1 both keys are the same, so that both values count the same.
+/// // Normalized, both keys are the same, so that both values have the same weight.
 /// let cosine = DotProduct { normalize: true, ..DotProduct::scaled(1.0) };
 /// let y = vitrine_kernels::self_attention(qkv, 1, cosine, None);
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [6.0, 6.0]);
 ///
-/// // Two tokens whose queries and keys are all [1, 0, 0, 0], with values of 5 and of 7. The second one is turned by a right angle.
+/// // Two tokens whose queries and keys are all [1, 0, 0, 0], with values of 5 and of 7. The second token is rotated by a right angle.
 /// let token = |value: f32| [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, value, value, value, value];
 /// let qkv = Tensor::<3>::from_floats([[token(5.0), token(7.0)]], &device);
 /// let rotation = Tensor::from_floats([[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]], &device);
-/// // Each token now is at a right angle to the other one, and at this scale sees itself alone.
+/// // The tokens are now at a right angle to each other: at this scale, each sees only itself.
 /// let rotary = DotProduct { rotation: Some(rotation), ..DotProduct::scaled(200.0) };
 /// let y = vitrine_kernels::self_attention(qkv, 1, rotary, None);
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [5.0, 5.0, 5.0, 5.0, 7.0, 7.0, 7.0, 7.0]);
@@ -33,28 +32,30 @@ use burn::tensor::Tensor;
 pub struct DotProduct {
     /// A factor of all scores.
     pub scale: f64,
-    /// A factor of the scores of each head, which may be learned: `[heads]`.
+    /// A factor of the scores of each head, which may be a learned parameter: `[heads]`.
     pub factors: Option<Tensor<1>>,
-    /// Cosines, then sines, of each token's angles, `[2, tokens, head_dim / 2]`, by which queries and keys are rotated; gets no gradient. Of
-    /// each half of a head, the values of the first quarter and those of the second make pairs: `[a, b]` becomes
-    /// `[a * cos - b * sin, b * cos + a * sin]`. The head's width is a multiple of 4.
+    /// The cosines, then the sines, of the angles by which the queries and keys of each token are rotated: `[2, tokens, head_dim / 2]`. They
+    /// get no gradient. In each half of a head, the value `a` at index `i` of the first quarter and the value `b` at index `i` of the second
+    /// quarter are a pair, which becomes `[a * cos - b * sin, b * cos + a * sin]`. `head_dim` must be a multiple of 4.
     pub rotation: Option<Tensor<3>>,
-    /// Whether each query and each key is divided by its length, or by 1e-12 if that is more.
+    /// Whether each query and each key is divided by its length, or by 1e-12 if it is shorter.
     pub normalize: bool,
 }
 
 impl DotProduct {
-    /// `scale * q · k`, of queries and keys as they are.
+    /// `scale * q · k`, of queries and keys without preparation.
     pub fn scaled(scale: f64) -> Self {
         Self { scale, factors: None, rotation: None, normalize: false }
     }
 
+    /// Checks the shapes for attention of these sizes.
+    ///
     /// # Panics
     ///
     /// If the shapes do not fit.
     pub(super) fn check(&self, [heads, tokens, head_dim]: [usize; 3]) {
         if let Some(factors) = &self.factors {
-            assert_eq!(factors.dims(), [heads], "self attention: a factor for each head");
+            assert_eq!(factors.dims(), [heads], "self attention: there must be a factor for each head");
         }
         if let Some(rotation) = &self.rotation {
             assert!(
@@ -65,7 +66,7 @@ impl DotProduct {
         }
     }
 
-    /// Queries and keys, `[batch, heads, tokens, head_dim]`, as their dot product wants them, in burn's own operations.
+    /// Queries and keys, `[batch, heads, tokens, head_dim]`, prepared for their dot product in burn's own operations.
     pub(super) fn prepare_composed(&self, q: Tensor<4>, k: Tensor<4>) -> [Tensor<4>; 2] {
         let [q, k] = [q, k].map(|x| {
             let x = match &self.rotation {
@@ -81,12 +82,26 @@ impl DotProduct {
     }
 }
 
-/// Vectors rotated as [`DotProduct::rotation`] says, in burn's own operations.
+/// Vectors rotated as [`DotProduct::rotation`] describes, in burn's own operations.
 ///
 /// # Shapes
 ///
 /// - x, output: `[batch, heads, tokens, head_dim]`
 /// - rotation: `[2, tokens, head_dim / 2]`
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// let device = Device::default();
+/// let x = Tensor::<4>::from_floats([[[[1.0, 2.0, 3.0, 4.0]]]], &device);
+/// // A right angle in the first half, none in the second.
+/// let rotation = Tensor::<3>::from_floats([[[0.0, 1.0]], [[1.0, 0.0]]], &device);
+/// let y = vitrine_kernels::rotate(x, rotation);
+/// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [-2.0, 1.0, 3.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn rotate(x: Tensor<4>, rotation: Tensor<3>) -> Tensor<4> {
     let shape = x.dims();
     let [batch, heads, tokens, head_dim] = shape;
@@ -98,9 +113,25 @@ pub fn rotate(x: Tensor<4>, rotation: Tensor<3>) -> Tensor<4> {
     Tensor::cat(rotated, 4).reshape(shape)
 }
 
-/// Every vector of the last dimension at length 1, in burn's own operations; PyTorch's `normalize`.
+/// Every vector of the last dimension divided by its length, or by 1e-12 if it is shorter, in burn's own operations. PyTorch calls this
+/// `normalize`.
+///
+/// # Shapes
+///
+/// - x, output: `[batch, heads, tokens, head_dim]`
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// let x = Tensor::<4>::from_floats([[[[3.0, 4.0], [0.0, 0.0]]]], &Device::default());
+/// let y = vitrine_kernels::l2_normalize(x).into_data().try_into_vec_as::<f32>()?;
+/// assert!((y[0] - 0.6).abs() < 1e-6 && (y[1] - 0.8).abs() < 1e-6 && y[2..] == [0.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn l2_normalize(x: Tensor<4>) -> Tensor<4> {
-    // Bounded before the root, whose gradient at 0 is infinite.
+    // The bound comes before the root, because the gradient of the root at 0 is infinite.
     let length = x.clone().powi_scalar(2).sum_dim(3).clamp_min(1e-24).sqrt();
     x / length
 }
@@ -114,7 +145,7 @@ mod tests {
 
     type ScoredAttentionFn = fn(Tensor<3>, usize, DotProduct, Option<Tensor<4>>) -> Tensor<3>;
 
-    /// What happens to queries and keys.
+    /// The steps that prepare queries and keys, and whether there is a bias.
     #[derive(Clone, Copy, Debug)]
     struct Steps {
         factors: bool,
@@ -132,7 +163,7 @@ mod tests {
         })
     }
 
-    /// Of queries, keys and values, factors and a bias.
+    /// `operation` as a function of packed queries, keys and values, of factors, and of a bias.
     fn run(
         operation: ScoredAttentionFn,
         [batch, tokens, heads, head_dim]: [usize; 4],
@@ -168,7 +199,7 @@ mod tests {
         for steps in every_step() {
             for shape in [[2, 5, 3, 8], [3, 1, 1, 4], [1, 9, 2, 20]] {
                 let lengths = lengths(shape, steps);
-                // The gradient of a factor is a long sum of both signs.
+                // The gradient of a factor is a long sum of terms of both signs, which loses precision.
                 assert_same_within(
                     if steps.factors { 5e-5 } else { 1e-5 },
                     &lengths,

@@ -1,4 +1,4 @@
-//! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from packed or from separate queries, keys and values.
+//! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from one packed tensor or from separate queries, keys and values.
 
 mod dot_product;
 
@@ -9,14 +9,14 @@ use crate::cpu::{attention as fused, flex, operation};
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Tensor, module};
 
-/// Multi-head self-attention between the two linear layers: `softmax(scores + bias) * v` for each head, whose [scores](DotProduct) are
-/// `scale * q * k^T`, of queries and keys as they are or rotated or normalized.
+/// Multi-head self-attention without its two linear layers: `softmax(scores + bias) * v` for each head. The [scores](DotProduct) are
+/// `scale * q * k^T`, of queries and keys that may be rotated and normalized first.
 ///
 /// # Shapes
 ///
-/// - qkv: `[batch, tokens, 3 * dim]`; in a token first the query of every head, then the keys, then the values, as in timm
-/// - bias: `[bias_batch, 1 or heads, tokens, tokens]`; `bias_batch` divides the batch, sample `i` gets bias `i % bias_batch`
-/// - output: `[batch, tokens, dim]`, a token's heads side by side
+/// - qkv: `[batch, tokens, 3 * dim]`; each token holds the queries of all heads, then the keys, then the values, as in timm
+/// - bias: `[bias_batch, 1 or heads, tokens, tokens]`; `bias_batch` divides the batch, and sample `i` gets bias `i % bias_batch`
+/// - output: `[batch, tokens, dim]`; each token holds the outputs of all heads, one after the other
 ///
 /// # Panics
 ///
@@ -43,7 +43,7 @@ pub fn self_attention(
     let [batch, tokens, packed] = qkv.dims();
     assert!(
         num_heads > 0 && packed % (3 * num_heads) == 0,
-        "self attention: {packed} features hold no q, k and v of {num_heads} heads"
+        "self attention: {packed} features are not q, k and v of {num_heads} heads"
     );
     scores.check([num_heads, tokens, packed / (3 * num_heads)]);
     check_bias(&bias, [batch, num_heads, tokens, tokens]);
@@ -87,13 +87,13 @@ pub fn self_attention_composed(
     attention_composed(q, k, v, scores.scale, bias).swap_dims(1, 2).reshape([batch, tokens, dim])
 }
 
-/// Attention of queries to keys and values, which may come from elsewhere: `softmax(scale * q * k^T + bias) * v`.
+/// Attention of queries to keys and values, which may be computed from other tokens: `softmax(scale * q * k^T + bias) * v`.
 ///
 /// # Shapes
 ///
 /// - q: `[batch, heads, queries, head_dim]`
 /// - k, v: `[batch, heads, keys, head_dim]`
-/// - bias: `[bias_batch, 1 or heads, queries, keys]`; `bias_batch` divides the batch, sample `i` gets bias `i % bias_batch`
+/// - bias: `[bias_batch, 1 or heads, queries, keys]`; `bias_batch` divides the batch, and sample `i` gets bias `i % bias_batch`
 /// - output: `[batch, heads, queries, head_dim]`
 ///
 /// # Panics
@@ -108,8 +108,8 @@ pub fn self_attention_composed(
 /// let device = Device::default();
 /// let array = |values: [[f32; 1]; 2]| Tensor::<2>::from_floats(values, &device).reshape([1, 1, 2, 1]);
 /// let query = array([[1.0], [1.0]]).narrow(2, 0, 1); // one query, two keys
-/// let hidden = Tensor::<4>::from_floats([[[[0.0, -1e30]]]], &device); // the second key is masked
-/// let y = vitrine_kernels::attention(query, array([[1.0], [9.0]]), array([[5.0], [7.0]]), 1.0, Some(hidden));
+/// let mask = Tensor::<4>::from_floats([[[[0.0, -1e30]]]], &device); // the second key is masked
+/// let y = vitrine_kernels::attention(query, array([[1.0], [9.0]]), array([[5.0], [7.0]]), 1.0, Some(mask));
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [5.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -145,13 +145,29 @@ pub fn attention_composed(
 ) -> Tensor<4> {
     let [batch, _heads, _queries, head_dim] = q.dims();
     let bias = bias.map(|bias| bias_of_batch(bias, batch));
-    // burn's flash kernels take the usual scale alone, and only as their default
+    // burn's flash kernels take only the usual scale, and only if it is not stated.
     let usual = (scale * (head_dim as f64).sqrt() - 1.0).abs() < 1e-12;
     let options = AttentionModuleOptions { scale: (!usual).then_some(scale), ..Default::default() };
     module::attention(q, k, v, None, bias, options)
 }
 
-/// A bias for every sample of the batch, or one for all: sample `i` gets bias `i % bias_batch`.
+/// The bias as burn's operations broadcast it: a single bias as it is, several repeated so that sample `i` gets bias `i % bias_batch`.
+///
+/// # Shapes
+///
+/// - bias: `[bias_batch, heads, queries, keys]`
+/// - output: `[1 or batch, heads, queries, keys]`
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// let bias = Tensor::<4>::from_floats([[[[1.0]]], [[[2.0]]]], &Device::default());
+/// let repeated = vitrine_kernels::bias_of_batch(bias, 4);
+/// assert_eq!(repeated.into_data().try_into_vec_as::<f32>()?, [1.0, 2.0, 1.0, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn bias_of_batch(bias: Tensor<4>, batch: usize) -> Tensor<4> {
     match bias.dims()[0] {
         1 => bias,
@@ -227,7 +243,8 @@ mod tests {
                 packed(self_attention_composed, shape, bias),
             );
         }
-        let (shape, bias) = ([1, 270, 2, 4], Some([1, 2])); // the probabilities are computed again
+        // More keys than the probabilities are kept for.
+        let (shape, bias) = ([1, 270, 2, 4], Some([1, 2]));
         assert_same(
             &[270 * 24, 2 * 270 * 270],
             packed(self_attention, shape, bias),
@@ -293,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_of_minus_infinity_hides_keys() {
+    fn a_bias_of_minus_infinity_masks_keys() {
         let mask = |operation: SelfAttentionFn| {
             move |leaf: &[Tensor<1>]| {
                 let mask = [

@@ -1,21 +1,21 @@
-//! Depth-wise convolution, of each channel by itself, over maps with the channels last.
+//! Depth-wise convolution, which convolves each channel separately, over maps with the channels last.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{convolution as fused, flex, operation};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
 
-/// A convolution of each channel with a kernel of its own, of stride 1, padded with zeros so that rows and columns stay as many.
+/// A convolution of each channel with its own kernel, of stride 1, with the padding of zeros that keeps the number of rows and columns.
 ///
 /// # Shapes
 ///
 /// - x, output: `[batch, rows, columns, channels]`
-/// - weight: `[kernel_size * kernel_size, channels]` for an odd `kernel_size`, the kernel's elements in reading order
+/// - weight: `[kernel_size * kernel_size, channels]` for an odd `kernel_size`, with the elements of a kernel in reading order
 /// - bias: `[channels]`
 ///
 /// # Panics
 ///
-/// If the shapes do not fit, or the kernel is no square of odd size.
+/// If the shapes do not fit, or the kernel is not a square of odd size.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ pub fn depthwise_convolution(x: Tensor<4>, weight: Tensor<2>, bias: Option<Tenso
     let size = kernel_size(&weight);
     assert!(
         size * size == taps && size % 2 == 1,
-        "depth-wise convolution: {taps} weights of a channel are no square of odd size"
+        "depth-wise convolution: {taps} weights per channel are not a square of odd size"
     );
     assert_eq!(channels, of_weight, "depth-wise convolution: channels of the input and of the weight");
     assert!(
@@ -132,7 +132,7 @@ mod tests {
         assert_derivative(&[2 * 4 * 3 * 5, 9 * 5, 5], flat(depthwise_convolution, shape, true));
     }
 
-    /// In the input and the bias: the definition multiplies a weight that is not finite with the padding, too.
+    /// NaN and infinities in the input and the bias. The weight stays finite, because the definition multiplies it with the padding, too.
     #[test]
     fn depthwise_convolution_keeps_special_values() {
         let shape = [2, 5, 4, 17];
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no square of odd size")]
+    #[should_panic(expected = "not a square of odd size")]
     fn an_even_kernel_is_refused() {
         let device = Device::flex();
         depthwise_convolution(Tensor::zeros([1, 4, 4, 1], &device), Tensor::zeros([4, 1], &device), None);

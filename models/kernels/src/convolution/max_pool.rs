@@ -5,19 +5,18 @@ use crate::cpu::{convolution as fused, flex, operation};
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Tensor, module};
 
-/// Where the kernel of [`max_pool`] reads.
+/// The geometry of [`max_pool`]: a square kernel, moved in steps of `stride` over a map with padding around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool {
-    /// Rows and columns of the kernel, 1 to 16.
+    /// The number of rows, and of columns, of the kernel: 1 to 16.
     pub kernel_size: usize,
-    /// Distance of two outputs in the input, at least 1.
+    /// The distance in the input between neighboring outputs: at least 1.
     pub stride: usize,
-    /// Rows and columns of minus infinity on each side, at most half of the kernel.
+    /// The number of rows and columns of minus infinity on each side: at most half of the kernel size.
     pub padding: usize,
 }
 
-/// The largest value under the kernel, channel by channel; not a number where one of them is none. The gradient goes to the first of
-/// equal values.
+/// The largest value under the kernel, for each channel; NaN if a value is NaN. The gradient goes to the first of equal values.
 ///
 /// # Shapes
 ///

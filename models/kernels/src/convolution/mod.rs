@@ -1,4 +1,4 @@
-//! Convolution over maps whose channels lie side by side, as those of tokens do.
+//! Kernels that slide over maps with the channels last, as tokens have them: convolution, depth-wise convolution and max pooling.
 
 mod depthwise;
 mod max_pool;
@@ -11,24 +11,24 @@ use crate::cpu::{convolution as fused, flex, operation};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
 
-/// Where a convolution reads: a square kernel, moved by `stride`, over a map with `padding` zeros around it.
+/// The geometry of a convolution: a square kernel, moved in steps of `stride` over a map with `padding` zeros around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Convolution {
-    /// Rows and columns of the kernel.
+    /// The number of rows, and of columns, of the kernel.
     pub kernel_size: usize,
-    /// Distance of two outputs in the input.
+    /// The distance in the input between neighboring outputs.
     pub stride: usize,
-    /// Rows and columns of zeros on each side.
+    /// The number of rows and columns of zeros on each side.
     pub padding: usize,
 }
 
 impl Convolution {
-    /// An odd kernel that leaves as many rows and columns as there were.
+    /// A kernel of odd size that keeps the number of rows and columns.
     pub const fn same(kernel_size: usize) -> Self {
         Self { kernel_size, stride: 1, padding: kernel_size / 2 }
     }
 
-    /// Rows or columns of the output, for those of the input.
+    /// The number of rows of the output for this number of rows of the input; the same for columns.
     ///
     /// # Panics
     ///
@@ -40,13 +40,13 @@ impl Convolution {
     }
 }
 
-/// `y[b, r, c, o] = sum over i, j, k of x[b, r * stride + i - padding, c * stride + j - padding, k] * weight[(i, j, k), o]`: what the field
-/// calls a convolution, over a map with the channels last.
+/// Convolution (in the sense of deep learning, without flipping the kernel) over maps with the channels last:
+/// `y[b, r, c, o] = sum over i, j, k of x[b, r * stride + i - padding, c * stride + j - padding, k] * weight[(i, j, k), o]`.
 ///
 /// # Shapes
 ///
 /// - x: `[batch, rows, columns, in_channels]`
-/// - weight: `[kernel_size * kernel_size * in_channels, out_channels]`, ordered row, column, channel
+/// - weight: `[kernel_size * kernel_size * in_channels, out_channels]`; the first dimension is ordered by row, column, channel
 /// - output: `[batch, output rows, output columns, out_channels]`
 ///
 /// # Panics
@@ -76,9 +76,9 @@ pub fn convolution(x: Tensor<4>, weight: Tensor<2>, shape: Convolution) -> Tenso
     assert_eq!(
         taps,
         shape.kernel_size * shape.kernel_size * in_channels,
-        "convolution: inputs of the kernel and of the map"
+        "convolution: the weight does not fit the kernel and the channels of the map"
     );
-    assert!(shape.stride > 0, "convolution: a stride of 0");
+    assert!(shape.stride > 0, "convolution: the stride is 0");
     let output = [batch, shape.output_size(rows), shape.output_size(columns), out_channels];
     crate::counting::count(&[output.iter().product(), taps]);
     #[cfg(feature = "flex")]
@@ -151,7 +151,7 @@ mod tests {
         assert_same(
             &lengths(nothing, shape),
             run(convolution, nothing, shape),
-            |leaf: &[Tensor<1>]| leaf[0].clone() * leaf[1].clone().sum(), // burn's own takes no empty batch
+            |leaf: &[Tensor<1>]| leaf[0].clone() * leaf[1].clone().sum(), // burn's own convolution panics on an empty batch
         );
     }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn convolution_keeps_special_values() {
-        // A kernel that reads no padding: burn's own leaves it out, where zero times infinity is not a number here.
+        // Without padding: burn's own convolution skips padding, and here zero times infinity is NaN.
         let (sizes, shape) = ([2, 4, 4, 3, 2], Convolution { kernel_size: 2, stride: 1, padding: 0 });
         assert_same_special(
             &lengths(sizes, shape),

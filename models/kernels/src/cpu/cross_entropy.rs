@@ -1,7 +1,7 @@
-//! Cross entropy on flex.
+//! Fused cross entropy.
 //!
-//! The forward pass computes the derivative too, as most of the work is common: of a row, the probabilities times the sum of the targets,
-//! less the targets. The backward pass is then one product.
+//! The forward pass also computes the derivative by the logits, because most of the work is the same: for each row, the probabilities times
+//! the sum of the targets, minus the targets. The backward pass is then a multiplication.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::operation::Operation;
@@ -14,7 +14,7 @@ pub(crate) struct CrossEntropy;
 
 impl Operation<2> for CrossEntropy {
     type Inputs = [(); 2];
-    /// The derivative by the logits.
+    /// The derivative of the loss by the logits.
     type Saved = FlexTensor;
 
     fn forward(&self, inputs: [FlexTensor; 2]) -> FlexTensor {
@@ -32,14 +32,14 @@ impl Operation<2> for CrossEntropy {
             parallel(chunks.count(), |index| {
                 let range = chunks.range(index);
                 let elements = range.start * classes..range.end * classes;
-                // SAFETY: the chunks are disjoint.
+                // SAFETY: the chunks are disjoint, and with them their rows.
                 let (losses, derivative) =
                     unsafe { (losses.slice(range), derivative.slice(elements.clone())) };
                 let (logits, targets) = (&logits[elements.clone()], &targets[elements]);
                 rows(logits, targets, 1.0 / batch as f32, losses, derivative);
             });
         }
-        // SAFETY: each row is in one chunk, whose task wrote it.
+        // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let derivative = unsafe { derivative.written() };
         let loss = losses.iter().sum::<f32>() / batch as f32;
         (flex::filled(1, [1], loss), flex::tensor(derivative, [batch, classes]))
@@ -58,7 +58,7 @@ impl Operation<2> for CrossEntropy {
 }
 
 vectorized! {
-    /// The loss of each row, and `weight` times its derivative.
+    /// Writes the loss of each row, and `weight` times its derivative.
     fn rows(logits: &[f32], targets: &[f32], weight: f32, losses: &mut [f32], derivative: &mut [f32]) {
         let classes = logits.len() / losses.len().max(1);
         for (row, loss) in losses.iter_mut().enumerate() {

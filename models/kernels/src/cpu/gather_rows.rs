@@ -1,6 +1,4 @@
-//! Rows in another order on flex.
-//!
-//! A copy of every row; the gradient is the same copy with the inverse map.
+//! Fused reordering of rows: each row is copied once, and the backward pass is the same with the inverse map.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::operation::Operation;
@@ -38,7 +36,7 @@ fn gather(x: FlexTensor, sources: &[u32]) -> FlexTensor {
     let shared = output.shared();
     parallel(chunks.count(), |index| {
         for row in chunks.range(index) {
-            // SAFETY: the rows are disjoint.
+            // SAFETY: the chunks are disjoint, and with them their rows.
             let to = unsafe { shared.slice(row * dim..(row + 1) * dim) };
             match sources[row % sources.len()] {
                 NOWHERE => to.fill(0.0),
@@ -49,7 +47,7 @@ fn gather(x: FlexTensor, sources: &[u32]) -> FlexTensor {
             }
         }
     });
-    // SAFETY: each row is in one chunk, whose task wrote it.
+    // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
     let output = unsafe { output.written() };
     flex::tensor(output, [batch, sources.len(), dim])
 }

@@ -1,6 +1,6 @@
-//! GELU on flex.
+//! Fused GELU.
 //!
-//! The forward pass computes the derivative too, as most of the work is common; the backward pass is then one product.
+//! The forward pass also computes the derivative, because most of the work is the same. The backward pass is then a multiplication.
 
 use crate::cpu::flex::{self, contiguous};
 use crate::cpu::operation::Operation;
@@ -20,7 +20,7 @@ impl Operation<1> for Gelu {
         let mut x = contiguous(x);
         let data = Shared::new(x.storage_mut());
         parallel_elements(data.len(), |range| {
-            // SAFETY: the ranges are disjoint.
+            // SAFETY: the ranges of the tasks are disjoint.
             let values = unsafe { data.slice(range) };
             in_place(values);
         });
@@ -33,11 +33,11 @@ impl Operation<1> for Gelu {
         let mut derivative = Buffer::new(shape.num_elements());
         let (data, derivatives) = (Shared::new(x.storage_mut()), derivative.shared());
         parallel_elements(data.len(), |range| {
-            // SAFETY: the ranges are disjoint.
+            // SAFETY: the ranges of the tasks are disjoint.
             let (values, derivatives) = unsafe { (data.slice(range.clone()), derivatives.slice(range)) };
             in_place_with_derivative(values, derivatives);
         });
-        // SAFETY: the ranges cover all elements, and each was written.
+        // SAFETY: the ranges cover all elements, and each element was written by the task of its range.
         let derivative = unsafe { derivative.written() };
         (x, flex::tensor(derivative, shape))
     }
@@ -52,7 +52,7 @@ impl Operation<1> for Gelu {
         let dy = gradient.storage::<f32>();
         let derivatives = Shared::new(derivative.storage_mut());
         parallel_elements(dy.len(), |range| {
-            // SAFETY: the ranges are disjoint.
+            // SAFETY: the ranges of the tasks are disjoint.
             let derivatives = unsafe { derivatives.slice(range.clone()) };
             multiply(derivatives, &dy[range]);
         });
@@ -69,7 +69,7 @@ vectorized! {
         }
     }
 
-    /// Replaces each value by its GELU and writes the derivative there.
+    /// Replaces each value by its GELU, and writes the derivative at the value to `derivative`.
     pub(crate) fn in_place_with_derivative(values: &mut [f32], derivative: &mut [f32]) {
         for (value, derivative) in values.iter_mut().zip(derivative) {
             let x = *value;

@@ -192,7 +192,7 @@ fn scaled_backward(
 }
 
 vectorized! {
-    /// `output += values * factors * factor`
+    /// `output += values * factors * factor`; without `factors`, `output += values * factor`.
     fn add_scaled(output: &mut [f32], values: &[f32], factors: Option<&[f32]>, factor: f32) {
         match factors {
             Some(factors) => output.iter_mut().zip(values).zip(factors).for_each(|((output, value), other)| *output += value * other * factor),
@@ -200,7 +200,7 @@ vectorized! {
         }
     }
 
-    /// `output = values * factors * factor`
+    /// `output = values * factors * factor`; without `factors`, `output = values * factor`.
     fn scale(output: &mut [f32], values: &[f32], factors: Option<&[f32]>, factor: f32) {
         match factors {
             Some(factors) => output.iter_mut().zip(values).zip(factors).for_each(|((output, value), other)| *output = value * other * factor),

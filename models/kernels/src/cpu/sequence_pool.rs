@@ -1,7 +1,7 @@
-//! Sequence pooling on flex.
+//! Fused sequence pooling.
 //!
-//! A task takes one sample at a time, whose tokens stay in the cache from the scores to the mean. The backward pass has the weights of the tokens,
-//! and reads the tokens for the gradients of the scores and of the weight.
+//! A task computes one sample at a time, whose tokens stay in the cache from the scores to the mean. The backward pass keeps the weights of
+//! the tokens, and reads the tokens again for the gradients of the scores and of the weight.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::operation::{Inputs, Operation, WithBias};
@@ -16,7 +16,7 @@ pub(crate) struct SequencePool;
 pub(crate) struct SavedShares {
     x: FlexTensor,
     weight: FlexTensor,
-    /// Of the tokens: `[batch, tokens]`.
+    /// The weights of the tokens in the mean: `[batch, tokens]`.
     shares: Vec<f32>,
 }
 
@@ -38,7 +38,7 @@ impl Operation<3> for SequencePool {
             let (output, shares) = (output.shared(), Shared::new(&mut shares));
             let (x, weight) = (x.storage::<f32>(), weight.storage::<f32>());
             parallel(batch, |sample| {
-                // SAFETY: every task has its own sample.
+                // SAFETY: each task has its own sample.
                 let (output, shares) = unsafe {
                     (
                         output.slice(sample * dim..(sample + 1) * dim),
@@ -48,7 +48,7 @@ impl Operation<3> for SequencePool {
                 pool(&x[sample * tokens * dim..(sample + 1) * tokens * dim], weight, bias, shares, output);
             });
         }
-        // SAFETY: every sample's task wrote its row.
+        // SAFETY: each sample's task wrote its row.
         let output = unsafe { output.written() };
         (flex::tensor(output, [batch, dim]), SavedShares { x, weight, shares })
     }
@@ -63,7 +63,7 @@ impl Operation<3> for SequencePool {
         let [batch, tokens, dim] = sizes(&x);
         let chunks = Chunks::new(batch, 1);
         let mut dx = Buffer::new(if wanted[0] { batch * tokens * dim } else { 0 });
-        // of the weight, and in the last place of the bias
+        // The gradient of the weight, followed by that of the bias.
         let mut partial = vec![0.0; chunks.count() * (dim + 1)];
         {
             let dx = wanted[0].then(|| dx.shared());
@@ -79,7 +79,7 @@ impl Operation<3> for SequencePool {
                     let shares = &shares[sample * tokens..(sample + 1) * tokens];
                     pool_backward(dy, x, shares, &mut dscores, sums);
                     if let Some(dx) = &dx {
-                        // SAFETY: the samples of the chunks are disjoint.
+                        // SAFETY: the chunks are disjoint, and with them their samples.
                         token_gradients(dy, weight, shares, &dscores, unsafe { dx.slice(elements) });
                     }
                 }
@@ -89,14 +89,14 @@ impl Operation<3> for SequencePool {
         let dbias = wanted[2].then(|| flex::tensor(vec![sums[dim]], [1]));
         sums.truncate(dim);
         let dweight = wanted[1].then(|| flex::tensor(sums, [dim, 1]));
-        // SAFETY: where it is wanted, each sample is in one chunk, whose task wrote its tokens.
+        // SAFETY: the gradient is wanted, so the task of each chunk wrote the tokens of its samples, and the chunks cover all samples.
         let dx = wanted[0].then(|| flex::tensor(unsafe { dx.written() }, [batch, tokens, dim]));
         [dx, dweight, dbias]
     }
 }
 
 vectorized! {
-    /// The mean of a sample's tokens `x`, and in `shares` their weights.
+    /// Writes the weighted mean of a sample's tokens `x`, and the weights to `shares`.
     fn pool(x: &[f32], weight: &[f32], bias: f32, shares: &mut [f32], output: &mut [f32]) {
         let dim = weight.len();
         for (token, share) in shares.iter_mut().enumerate() {
@@ -116,7 +116,7 @@ vectorized! {
         }
     }
 
-    /// The gradients of a sample's scores, `dscores`; adds its part to the gradients of the weight and the bias, `sums`.
+    /// Writes the gradients of a sample's scores to `dscores`, and adds the sample's part to `sums`: the gradients of the weight and the bias.
     fn pool_backward(dy: &[f32], x: &[f32], shares: &[f32], dscores: &mut [f32], sums: &mut [f32]) {
         let dim = dy.len();
         for (token, dscore) in dscores.iter_mut().enumerate() {
@@ -133,7 +133,7 @@ vectorized! {
         }
     }
 
-    /// The gradients of a sample's tokens.
+    /// Writes the gradients of a sample's tokens.
     fn token_gradients(dy: &[f32], weight: &[f32], shares: &[f32], dscores: &[f32], dx: &mut [f32]) {
         let dim = weight.len();
         for (token, (share, dscore)) in shares.iter().zip(dscores).enumerate() {

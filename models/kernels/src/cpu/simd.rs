@@ -1,9 +1,9 @@
-//! Elementary functions that the compiler turns into vector code, compiled for every kind of vector that the CPU may have.
+//! Loops and elementary functions that the compiler vectorizes, compiled once for each set of vector instructions that the CPU may have.
 
-/// Vectors are worked on in groups of this many lanes: one AVX-512 register, two AVX2 registers, four of NEON.
+/// The number of elements that loops work on at a time: one AVX-512 register, two AVX2 registers, or four NEON registers.
 pub(crate) const LANES: usize = 16;
 
-/// The vector instructions to use, the best that the CPU has.
+/// The vector instructions to use.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Vectors {
@@ -12,7 +12,7 @@ pub(crate) enum Vectors {
     Baseline,
 }
 
-/// Asks the CPU; the answer is cached.
+/// The best vector instructions of this CPU. The standard library caches the answer.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn vectors() -> Vectors {
@@ -27,8 +27,9 @@ pub(crate) fn vectors() -> Vectors {
     }
 }
 
-/// Defines functions that are compiled once for each kind of vector instructions; a call runs the best one. What a function calls
-/// must be `#[inline(always)]`, or it stays compiled for the baseline. In their bodies `FMA` says whether [`mul_add`] is one instruction.
+/// Defines functions that are compiled once for each set of vector instructions; a call runs the best one. A function that is called in
+/// their bodies must be `#[inline(always)]`: otherwise it is compiled for the baseline only. In their bodies, `FMA` says whether [`mul_add`]
+/// is one instruction.
 macro_rules! vectorized {
     ($($(#[$attribute:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block)*) => {$(
         $(#[$attribute])*
@@ -47,9 +48,9 @@ macro_rules! vectorized {
                     body::<true>($($argument),*)
                 }
                 match crate::cpu::simd::vectors() {
-                    // SAFETY: the CPU has these instructions.
+                    // SAFETY: `vectors` found these instructions on this CPU.
                     crate::cpu::simd::Vectors::Avx512 => unsafe { avx512($($argument),*) },
-                    // SAFETY: the CPU has these instructions.
+                    // SAFETY: `vectors` found these instructions on this CPU.
                     crate::cpu::simd::Vectors::Avx2 => unsafe { avx2($($argument),*) },
                     crate::cpu::simd::Vectors::Baseline => body::<false>($($argument),*),
                 }
@@ -72,7 +73,7 @@ vectorized! {
         values.iter_mut().zip(others).for_each(|(value, other)| *value += other);
     }
 
-    /// `values *= factors`, then adds every row of the products to `sums`, in order, unless `sums` is empty.
+    /// `values *= factors`, then adds every row of the products to `sums`, in order; an empty `sums` is ignored.
     pub(crate) fn multiply_and_add_rows(values: &mut [f32], factors: &[f32], sums: &mut [f32]) {
         if sums.is_empty() {
             values.iter_mut().zip(factors).for_each(|(value, factor)| *value *= factor);
@@ -87,7 +88,7 @@ vectorized! {
         }
     }
 
-    /// Adds every row of `data` to `sums`, in order.
+    /// Adds every row of `data` to `sums`, in order; an empty `sums` is ignored.
     pub(crate) fn add_rows(sums: &mut [f32], data: &[f32]) {
         if !sums.is_empty() {
             for row in data.chunks_exact(sums.len()) {
@@ -104,44 +105,45 @@ pub(crate) fn sum_of_rows(data: &[f32], width: usize) -> Vec<f32> {
     sums
 }
 
-/// `a * b + c`, rounded once where that is one instruction; elsewhere it would be a call.
+/// `a * b + c`, rounded once if that is one instruction. Without the instruction it would be a call, so that it is rounded twice.
 #[inline(always)]
 pub(crate) fn mul_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// The polynomial with these coefficients, that of the highest power first.
+/// The polynomial of `x` with these coefficients, beginning with the highest power.
 #[inline(always)]
 fn polynomial<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let [first, rest @ ..] = coefficients.as_slice() else { return 0.0 };
     rest.iter().fold(*first, |sum, coefficient| mul_add::<FMA>(sum, x, *coefficient))
 }
 
-/// e to the power of `x`, within 3 units in the last place; 0 below -87.3, where the result is no normal number any more.
+/// e to the power of `x`, within 3 units in the last place; 0 below -87.3, where the result is no longer a normal number.
 #[inline(always)]
 pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
-    // 1.5 * 2^23 rounds what is added to it to an integer, which then is in the lowest bits.
+    // Adding 1.5 * 2^23 to a number rounds it to an integer, which the lowest bits of the sum hold.
     const ROUND: f32 = 12_582_912.0;
     let shifted = mul_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let power = shifted - ROUND;
-    // ln 2 in two parts, so that the remainder is exact
+    // ln 2 is subtracted in two parts, so that the remainder is exact.
     let remainder = mul_add::<FMA>(power, 2.121_944_4e-4, mul_add::<FMA>(power, -0.693_359_4, x));
     let series = polynomial::<FMA, 6>(
         remainder,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5],
     );
     let fraction = mul_add::<FMA>(series, remainder * remainder, remainder) + 1.0;
-    // The power goes straight to the exponent: 2 to it may be infinite where the result is not.
+    // The power is added to the exponent bits: as a number, 2 to this power may be infinite although the result is not.
     let result = f32::from_bits(fraction.to_bits().wrapping_add(shifted.to_bits() << 23));
     let result = if x < -87.3 { 0.0 } else { result };
-    // infinite, or what is no number
+    // For larger `x` the result is infinite; NaN stays NaN.
     if x < 88.722_84 { result } else { x + f32::INFINITY }
 }
 
-/// Of the normal distribution at `x`: the probability of less, within 5e-7 of itself down to -3 and 2e-5 down to -13, and the density.
+/// The cumulative probability and the density of the normal distribution at `x`. The relative error of the probability is below 5e-7 down to
+/// `x` = -3, and below 2e-5 down to -13.
 ///
-/// The smaller tail is `density * sqrt(pi / 2) * erfcx(|x| / sqrt(2))`; `1 + erf` would cancel. `erfcx(z)`, which is `erfc(z) * e^(z^2)`, is a
-/// rational function fitted on [0, 10] to 6e-9.
+/// The smaller tail is computed as `density * sqrt(pi / 2) * erfcx(|x| / sqrt(2))`, because `1 + erf` would cancel. For `erfcx(z)`, which is
+/// `erfc(z) * e^(z^2)`, stands a rational function that was fitted on [0, 10] to 6e-9.
 #[inline(always)]
 pub(crate) fn normal<const FMA: bool>(x: f32) -> [f32; 2] {
     use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -155,7 +157,7 @@ pub(crate) fn normal<const FMA: bool>(x: f32) -> [f32; 2] {
     [if x < 0.0 { tail } else { 1.0 - tail }, 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * exponential]
 }
 
-/// The sum of `f` over the pairs, in an order that depends on the length alone.
+/// The sum of `f` over pairs of elements, in an order that depends only on the length.
 #[inline(always)]
 pub(crate) fn sum(left: &[f32], right: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     debug_assert_eq!(left.len(), right.len());
@@ -173,7 +175,7 @@ pub(crate) fn sum(left: &[f32], right: &[f32], f: impl Fn(f32, f32) -> f32) -> f
     fold(lanes, |left, right| left + right)
 }
 
-/// The largest value, but for those that are not a number; minus infinity if there is none.
+/// The largest value, ignoring NaN; minus infinity if there is no other value.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
     let join = |left: f32, right: f32| if right > left { right } else { left };
@@ -187,7 +189,7 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
     rest.iter().fold(fold(lanes, join), |largest, &value| join(largest, value))
 }
 
-/// Joins the lanes in halves.
+/// Joins all lanes: the upper half with the lower half, until one lane is left.
 #[inline(always)]
 pub(crate) fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_distribution_is_accurate_relative_to_itself_far_into_its_tail() {
+    fn the_normal_distribution_has_a_small_relative_error_far_into_its_tail() {
         for normal in [normal::<true> as fn(f32) -> [f32; 2], normal::<false>] {
             for step in -13_000..=13_000 {
                 let x = step as f32 * 1e-3;
@@ -245,7 +247,8 @@ mod tests {
         }
     }
 
-    /// The probability of less than `x`, good to 1e-12 of itself: the series of the error function in the middle, a continued fraction outside.
+    /// The cumulative probability of the normal distribution to a relative error of 1e-12: the series of the error function in the middle, a
+    /// continued fraction in the tails.
     fn reference_probability(x: f64) -> f64 {
         let z = x.abs() / std::f64::consts::SQRT_2;
         let tail = if z < 2.0 {

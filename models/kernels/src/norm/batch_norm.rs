@@ -1,11 +1,11 @@
-//! Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) of maps whose channels lie side by side, alone or followed by GELU.
+//! Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) of maps with the channels last, alone or followed by GELU.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, norm as fused, operation};
 use crate::gelu;
 use burn::tensor::Tensor;
 
-/// Mean and (biased) variance of each channel, from which a map is normalized.
+/// The mean and the biased variance of each channel, by which a map is normalized.
 #[derive(Clone, Debug)]
 pub struct Moments {
     /// `[channels]`.
@@ -14,7 +14,8 @@ pub struct Moments {
     pub variance: Tensor<1>,
 }
 
-/// Mean and biased variance over all dimensions but the last. No gradient flows through them: [`batch_norm`] knows of it.
+/// The mean and the biased variance over all dimensions but the last. Autodiff does not follow them: [`batch_norm`] computes the part of the
+/// gradient that flows through them itself.
 ///
 /// # Shapes
 ///
@@ -48,10 +49,10 @@ pub fn moments_composed<const D: usize>(x: Tensor<D>) -> Moments {
     Moments { mean: mean.squeeze_dim(0), variance: variance.squeeze_dim(0) }
 }
 
-/// What a normalization is followed by, and where its moments come from.
+/// The options of [`batch_norm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchNorm {
-    /// Whether the moments are those of the map itself, so that its gradient takes them into account; else they are constants.
+    /// Whether the moments are those of the map itself, so that its gradient flows through them. Otherwise they are constants.
     pub of_batch: bool,
     /// Whether GELU follows.
     pub gelu: bool,
@@ -132,7 +133,7 @@ pub fn batch_norm_composed<const D: usize>(
     if norm.gelu { gelu::gelu_composed(y) } else { y }
 }
 
-/// One row for each place.
+/// The map as a matrix, with a row for each place.
 fn rows<const D: usize>(x: Tensor<D>) -> Tensor<2> {
     let shape = x.dims();
     x.reshape([shape[..D - 1].iter().product::<usize>(), shape[D - 1]])

@@ -1,4 +1,4 @@
-//! AdamW's update of one parameter, and the passes over gradients before it.
+//! AdamW's update of one parameter, and two passes over gradients before it: the sum of squares and a factor, for clipping.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, optimizer as fused};
@@ -7,20 +7,20 @@ use burn::tensor::Tensor;
 /// The numbers of an AdamW update (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// Of this update.
+    /// The learning rate of this update.
     pub learning_rate: f64,
-    /// How much of the averages of the gradients and of their squares is kept.
+    /// The shares of the averages of the gradients, and of their squares, that this update keeps.
     pub betas: [f32; 2],
     /// Added to the root of the second average.
     pub epsilon: f32,
-    /// Decoupled: the parameter shrinks by this times the learning rate.
+    /// Decoupled weight decay: the parameter shrinks by this share, times the learning rate.
     pub weight_decay: f32,
-    /// The number of this update, from 1 on.
+    /// The number of this update, counted from 1.
     pub time: usize,
 }
 
 impl AdamW {
-    /// What the averages are divided by: they start at 0.
+    /// The divisors that correct the averages, which start at 0.
     fn corrections(&self) -> [f32; 2] {
         self.betas.map(|beta| 1.0 - beta.powi(i32::try_from(self.time).unwrap_or(i32::MAX)))
     }
@@ -37,14 +37,14 @@ impl AdamW {
         }
     }
 
-    /// What is left of the parameter after decay.
+    /// The share of the parameter that weight decay keeps.
     fn kept(&self) -> f64 {
         1.0 - self.learning_rate * f64::from(self.weight_decay)
     }
 }
 
-/// The updated parameter and averages. All tensors have the same shape and are not followed by autodiff; works in the memory of
-/// those that nobody else holds.
+/// The updated parameter and averages. All tensors have the same shape, and autodiff follows none of them. The update works in the memory of
+/// tensors that are not shared.
 ///
 /// # Panics
 ///
@@ -61,7 +61,7 @@ impl AdamW {
 /// let [parameter, gradient] = [[1.0, 2.0], [0.25, -3.0]].map(|row| Tensor::<1>::from_floats(row, &device));
 /// let averages = [Tensor::zeros([2], &device), Tensor::zeros([2], &device)];
 /// let (parameter, _) = vitrine_kernels::adamw(update, parameter, gradient, averages);
-/// // The first step has the learning rate's length whatever the gradient's; before it, decay takes a twentieth.
+/// // The first step is as long as the learning rate, whatever the gradient; before it, weight decay takes a twentieth.
 /// let expected = Tensor::<1>::from_floats([0.95 - 0.1, 1.9 + 0.1], &device);
 /// assert!((parameter - expected).abs().max().into_scalar::<f32>() < 1e-5);
 /// ```
@@ -74,7 +74,7 @@ pub fn adamw<const D: usize>(
     let shape = parameter.dims();
     assert!(
         gradient.dims() == shape && averages.iter().all(|average| average.dims() == shape),
-        "adamw: shapes of a parameter, its gradient and its averages"
+        "adamw: the shapes of the parameter, its gradient and its averages differ"
     );
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&parameter)
@@ -119,7 +119,7 @@ pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     x.square().sum()
 }
 
-/// `x * factor`, in place where nobody else holds `x`. `factor` is `[1]`; neither is followed by autodiff.
+/// `x * factor`, in the memory of `x` if it is not shared. `factor` is `[1]`; autodiff follows neither.
 ///
 /// # Panics
 ///
@@ -137,7 +137,7 @@ pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
-    assert_eq!(factor.dims(), [1], "scaled: one factor");
+    assert_eq!(factor.dims(), [1], "scaled: there must be one factor");
     #[cfg(feature = "flex")]
     if flex::takes_untracked(&x) && flex::takes_untracked(&factor) {
         return fused::scaled(x, factor);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn adamw_agrees_with_its_definition_and_leaves_what_others_hold_alone() {
+    fn adamw_agrees_with_its_definition_and_does_not_change_shared_tensors() {
         for length in [0, 1, 63, 20_000] {
             let mut found =
                 (tensor(length, 1), [Tensor::zeros([length], &Device::flex()), tensor(length, 9).square()]);

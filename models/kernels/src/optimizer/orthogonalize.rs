@@ -1,19 +1,20 @@
-//! Matrices with the singular vectors of others and singular values around one, as Muon updates by them.
+//! Orthogonalized matrices, by which Muon updates parameters: the singular vectors of the input, with singular values around 1.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, optimizer as fused};
 use burn::tensor::Tensor;
 
-/// The polynomials that are applied one after the other: the factors of x, x³ and x⁵ (Jordan et al. 2024,
+/// The polynomials that are applied one after the other, as the factors of x, x³ and x⁵ (Jordan et al. 2024,
 /// <https://kellerjordan.github.io/posts/muon/>).
 const POLYNOMIALS: [[f32; 3]; 5] = [[3.4445, -4.7750, 2.0315]; 5];
-/// The least norm that a matrix is divided by.
+/// The least norm by which a matrix is divided.
 const EPSILON: f32 = 1e-7;
 
-/// Matrices with the singular vectors of those of `x` and singular values around 1, between 0.7 and 1.2, by the iteration of Newton and
-/// Schulz. Not followed by autodiff.
+/// Matrices with the singular vectors of the matrices in `x` and singular values between 0.7 and 1.2, by the iteration of Newton and Schulz.
+/// Autodiff does not follow it.
 ///
 /// # Shapes
+///
 /// - x, output: `[matrices, rows, columns]`
 ///
 /// # Examples
@@ -69,9 +70,9 @@ mod tests {
             let small = rows.min(columns);
             let error = result.clone().matmul(result.clone().swap_dims(1, 2))
                 - Tensor::<2>::eye(small, &device).unsqueeze::<3>();
-            // Of squares between 0.68² and 1.2².
+            // The squares of singular values are between 0.68² and 1.2².
             assert!(error.abs().max().into_scalar::<f32>() < 0.6, "{rows} x {columns}");
-            // The same side of zero, for each vector of the smaller side: it is not any orthogonal matrix, but the nearest.
+            // Each vector of the smaller side keeps its direction: the result is the nearest orthogonal matrix, not any.
             let signs = (result * x).sum_dim(2).min().into_scalar::<f32>();
             assert!(signs > 0.0, "{rows} x {columns}");
         }
@@ -89,7 +90,7 @@ mod tests {
             [[3, 128, 128], [1, 128, 1152], [1, 150, 70], [2, 1, 9], [1, 33, 33], [0, 4, 4]]
         {
             let data: Vec<f32> = numbers(matrices * rows * columns, 5);
-            // One row alone leaves all but one direction to rounding.
+            // Matrices of equal rows, which have one singular value that is not rounding error.
             let one_row = (0..data.len()).map(|index| data[index % columns]).collect();
             let small = data.iter().map(|value| 1e-6 * value).collect();
             for (values, tolerance) in [(data, 5e-4f32), (small, 5e-4), (one_row, 1e-2)] {

@@ -3,25 +3,25 @@
 use super::numbers;
 use burn::tensor::{Device, Tensor};
 
-/// An operation on flat tensors, which it shapes itself; its output flattened.
+/// An operation as a function of flat tensors, which it reshapes, to a flat output.
 pub(crate) trait Flat: Fn(&[Tensor<1>]) -> Tensor<1> {}
 impl<F: Fn(&[Tensor<1>]) -> Tensor<1>> Flat for F {}
 
-/// Checks that `fused` and `composed` agree on inputs of these lengths: with and without autodiff, in values and in every gradient, and
+/// Checks that `fused` and `composed` agree on inputs of these lengths, with and without autodiff, in their outputs and in every gradient, and
 /// that a second run gives the same bits.
 ///
 /// # Panics
 ///
-/// If they do not.
+/// If they differ.
 pub(crate) fn assert_same(lengths: &[usize], fused: impl Flat, composed: impl Flat) {
     assert_same_within(1e-5, lengths, fused, composed);
 }
 
-/// [`assert_same`] to another tolerance, as a share of the largest value.
+/// [`assert_same`] with a tolerance, which is a share of the largest value.
 ///
 /// # Panics
 ///
-/// If they do not.
+/// If they differ by more.
 pub(crate) fn assert_same_within(tolerance: f32, lengths: &[usize], fused: impl Flat, composed: impl Flat) {
     let inputs: Vec<Vec<f32>> =
         lengths.iter().enumerate().map(|(index, &length)| numbers(length, index as u64 + 1)).collect();
@@ -70,11 +70,11 @@ pub(crate) fn assert_derivative(lengths: &[usize], fused: impl Flat) {
     }
 }
 
-/// Checks that the outputs are NaN, infinite and finite in the same places when an input holds a NaN or an infinity.
+/// Checks that both outputs are NaN, infinite and finite at the same elements when an input holds a NaN or an infinity.
 ///
 /// # Panics
 ///
-/// If they are not.
+/// If they differ.
 pub(crate) fn assert_same_special(lengths: &[usize], fused: impl Flat, composed: impl Flat) {
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for index in 0..lengths.len() {
@@ -86,7 +86,7 @@ pub(crate) fn assert_same_special(lengths: &[usize], fused: impl Flat, composed:
             let middle = lengths[index] / 2;
             inputs[index][middle] = special;
             let kind = |value: &f32| (value.is_nan(), value.is_infinite().then_some(*value > 0.0));
-            // on a device with autodiff: flex's own attention, which runs without, loses a NaN
+            // On a device with autodiff, because flex's own attention, which runs on devices without it, loses NaN.
             let expected: Vec<_> =
                 data(composed(&leaves(&inputs, &Device::flex().autodiff()))).iter().map(kind).collect();
             let found: Vec<_> = data(fused(&leaves(&inputs, &Device::flex()))).iter().map(kind).collect();
@@ -118,7 +118,7 @@ fn differentiate(inputs: &[Vec<f32>], operation: &impl Flat) -> (Vec<f32>, Vec<V
     )
 }
 
-/// The gradient of one input when no other is followed.
+/// The gradient of one input if autodiff follows no other input.
 fn differentiate_one(inputs: &[Vec<f32>], index: usize, operation: &impl Flat) -> Vec<f32> {
     let mut leaves = leaves(inputs, &Device::flex().autodiff());
     leaves[index] = leaves[index].clone().require_grad();
@@ -128,7 +128,7 @@ fn differentiate_one(inputs: &[Vec<f32>], index: usize, operation: &impl Flat) -
     data(leaves[index].grad(&gradients).expect("a gradient"))
 }
 
-/// Compares to `tolerance` times the largest expected value.
+/// Checks that values differ by at most `tolerance` times the largest expected value.
 fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
     let scale = expected.iter().fold(1e-3f32, |largest, value| largest.max(value.abs()));

@@ -1,33 +1,33 @@
-//! What happens to the queries and keys of one head before they meet, and to their gradients after: rotation, length 1, a factor.
+//! The preparation of the queries and keys of one head for their dot product, and its backward pass: rotation, normalization, a factor.
 //!
-//! Prepared rows lie in scratch memory, which stays in the cache as the products of a head read it; they are prepared again for the
-//! backward pass, which keeps the packed projection alone. Gradients are changed where they lie, just after a product wrote them.
+//! Prepared rows lie in scratch memory, which stays in the cache while the products of a head read it. The backward pass prepares them
+//! again, so that only the packed projection is kept. Gradients are changed in place, right after a product wrote them.
 
 use crate::cpu::gemm::{Matrix, MatrixMut};
 use crate::cpu::simd::{LANES, sum, vectorized};
 
-/// Vectors that are shorter count as this long.
+/// The least length that a vector is divided by.
 const SHORTEST: f32 = 1e-12;
 
-/// Angles are taken in groups of this many: heads of width 32 have 8 along each axis.
+/// The number of pairs that are rotated at a time: heads of width 32 have 8 pairs along each axis.
 const PAIRS: usize = 8;
 
-/// What happens to queries and keys.
+/// The steps that prepare queries and keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Preparation<'a> {
-    /// Of the scores of each head.
+    /// A factor of the scores of each head.
     pub(crate) factors: Option<&'a [f32]>,
     /// Cosines and sines of the angles of all tokens: `[tokens, head_dim / 2]` each.
     pub(crate) rotation: Option<[&'a [f32]; 2]>,
-    /// To length 1.
+    /// Whether each query and key is normalized to length 1.
     pub(crate) normalize: bool,
 }
 
-/// Queries or keys of a head that are ready to meet.
+/// Prepared queries or keys of one head.
 #[derive(Clone, Copy)]
 pub(super) struct Prepared<'a> {
     pub(super) rows: Matrix<'a>,
-    /// One over the length of each row, if it was normalized.
+    /// The inverse length that each row had, if rows were normalized.
     rates: &'a [f32],
 }
 
@@ -44,14 +44,14 @@ impl Scratch {
 }
 
 impl<'a> Prepared<'a> {
-    /// Rows to which nothing happens.
+    /// Rows without preparation.
     pub(super) fn unchanged(rows: Matrix<'a>) -> Self {
         Self { rows, rates: &[] }
     }
 }
 
 impl Preparation<'_> {
-    /// The queries or keys `x` of one head, the first of which is that of the token `first`.
+    /// Prepares the queries or keys `x` of one head, which begin with that of the token `first`.
     pub(super) fn apply<'s>(&self, x: Matrix<'_>, first: usize, scratch: &'s mut Scratch) -> Prepared<'s> {
         let angles = first * x.columns / 2..(first + x.rows) * x.columns / 2;
         let rotation = self.rotation.map(|tables| tables.map(|table| &table[angles.clone()]));
@@ -61,8 +61,8 @@ impl Preparation<'_> {
         Prepared { rows: Matrix::new(rows, [x.rows, x.columns], [x.columns, 1]), rates }
     }
 
-    /// Turns the gradients of all prepared queries, but for their factor, and keys of a head into those of the rows that they were made of;
-    /// returns the gradient of the head's factor.
+    /// Changes the gradients of the prepared queries and keys of a head into the gradients of the rows before preparation, in place; returns
+    /// the gradient of the head's factor. The gradient of the queries comes without the factor.
     pub(super) fn backward(
         &self,
         head: usize,
@@ -84,7 +84,7 @@ impl Preparation<'_> {
 }
 
 vectorized! {
-    /// Copies rows to `output`, rotates and normalizes them; one over the length that each had goes to `rates`.
+    /// Copies rows to `output`, and rotates and normalizes them there; writes the inverse length that each had to `rates`.
     fn prepare(x: Matrix<'_>, rotation: Option<[&[f32]; 2]>, normalize: bool, output: &mut [f32], rates: &mut [f32]) {
         for (row, rate) in rates.iter_mut().enumerate() {
             let output = &mut output[row * x.columns..(row + 1) * x.columns];
@@ -101,13 +101,13 @@ vectorized! {
         }
     }
 
-    /// Turns the gradients of `prepared` rows into those of the rows that they were made of.
+    /// Changes the gradients of `prepared` rows into the gradients of the rows before preparation.
     fn prepare_backward(gradient: &mut MatrixMut<'_>, prepared: Matrix<'_>, rates: &[f32], rotation: Option<[&[f32]; 2]>, normalize: bool) {
         for row in 0..prepared.rows {
             let (gradient, prepared) = (gradient.row_mut(row), prepared.row(row));
             // There are rates only where rows were normalized.
             if let Some(&rate) = rates.get(row).filter(|_| normalize) {
-                // the length of the shortest is a constant
+                // The length of a vector below `SHORTEST` is a constant, without a gradient.
                 let along = if rate < 1.0 / SHORTEST { sum(prepared, gradient, |x, dx| x * dx) } else { 0.0 };
                 combine(gradient, prepared, |dx, x| rate * (dx - along * x));
             }
@@ -117,7 +117,7 @@ vectorized! {
         }
     }
 
-    /// Multiplies rows by a factor; returns its gradient, where `gradient` is that of the products and `rows` are what was multiplied.
+    /// Multiplies the rows of `gradient`, the gradient of `factor * rows`, by the factor; returns the gradient of the factor.
     fn multiply_rows(gradient: &mut MatrixMut<'_>, rows: Matrix<'_>, factor: f32) -> f32 {
         let mut total = 0.0;
         for row in 0..rows.rows {
@@ -129,14 +129,14 @@ vectorized! {
     }
 }
 
-/// The angles of a row.
+/// The cosines and sines of a row.
 #[inline(always)]
 fn angles([cos, sin]: [&[f32]; 2], row: usize, head_dim: usize) -> [&[f32]; 2] {
     let range = row * head_dim / 2..(row + 1) * head_dim / 2;
     [&cos[range.clone()], &sin[range]]
 }
 
-/// Rotates the pairs of both halves of a row, forward (1) or back (-1).
+/// Rotates the pairs of both halves of a row, forward (`direction` 1) or back (-1).
 #[inline(always)]
 fn rotate(row: &mut [f32], [cos, sin]: [&[f32]; 2], direction: f32) {
     let quarter = row.len() / 4;
@@ -147,6 +147,7 @@ fn rotate(row: &mut [f32], [cos, sin]: [&[f32]; 2], direction: f32) {
     }
 }
 
+/// Rotates the pairs of `a` and `b`.
 #[inline(always)]
 fn rotate_pairs([a, b]: [&mut [f32]; 2], [cos, sin]: [&[f32]; 2], direction: f32) {
     let (a_groups, a_rest) = a.as_chunks_mut::<PAIRS>();
@@ -168,7 +169,7 @@ fn rotate_pairs([a, b]: [&mut [f32]; 2], [cos, sin]: [&[f32]; 2], direction: f32
     }
 }
 
-/// `values = f(values, others)`, element by element; short rows are whole vectors too.
+/// `values = f(values, others)`, element by element, in whole vectors as far as possible.
 #[inline(always)]
 fn combine(values: &mut [f32], others: &[f32], f: impl Fn(f32, f32) -> f32) {
     let (groups, rest) = values.as_chunks_mut::<LANES>();

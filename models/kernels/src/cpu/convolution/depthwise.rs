@@ -1,14 +1,14 @@
-//! Depth-wise convolution on flex.
+//! Fused depth-wise convolution.
 //!
 //! ```text
-//! forward, and backward for x with the taps in reverse:
+//! forward, and backward for x (with the taps in reverse order):
 //! for a chunk of rows                             a task
-//!   for each output, LANES channels at a time     its sum: registers
-//!     for each tap inside the map                 reads the pixel under it, and the tap's weights
+//!   for each output, LANES channels at a time     the sum: a register
+//!     for each tap inside the map                 reads the pixel under the tap, and the weights of the tap
 //! backward for weight and bias:
-//! for a chunk of rows                             a task, with sums of its own
-//!   for LANES channels at a time, for each tap    its sum: registers
-//!     for each output of the row                  reads its gradient and the pixel under the tap
+//! for a chunk of rows                             a task, with its own sums
+//!   for LANES channels at a time, for each tap    the sum: a register
+//!     for each output of the row                  reads the gradient of the output, and the pixel under the tap
 //! ```
 
 use super::sliding::{Kernel, Map};
@@ -20,13 +20,13 @@ use burn::backend::flex::FlexTensor;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DepthwiseConvolution {
-    /// Of stride 1, with the padding that keeps the size.
+    /// A kernel of stride 1, with the padding that keeps the size of the map.
     pub(crate) kernel: Kernel,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct SavedDepthwise {
-    /// For the gradients of weight and bias.
+    /// Read for the gradients of weight and bias; absent if neither is wanted.
     x: Option<FlexTensor>,
     weight: FlexTensor,
 }
@@ -72,7 +72,7 @@ impl Operation<3> for DepthwiseConvolution {
 }
 
 impl DepthwiseConvolution {
-    /// The convolution with `weight`, on top of `bias` unless that is empty.
+    /// The convolution with `weight`, added to `bias` unless that is empty.
     fn convolve(&self, x: &FlexTensor, weight: &[f32], bias: &[f32]) -> FlexTensor {
         let shape = sizes(x);
         let [batch, rows, columns, channels] = shape;
@@ -81,19 +81,19 @@ impl DepthwiseConvolution {
         {
             let (x, outputs) = (x.storage::<f32>(), output.shared());
             parallel_rows(batch * rows, width, |index| {
-                // SAFETY: the rows are disjoint.
+                // SAFETY: the rows of the tasks are disjoint.
                 let output = unsafe { outputs.slice(index * width..(index + 1) * width) };
                 let x = Map::new(x, index / rows, shape);
                 convolve_row(self.kernel, x, index % rows, [weight, bias], output);
             });
         }
-        // SAFETY: each row's task wrote it.
+        // SAFETY: each row was written by its task.
         flex::tensor(unsafe { output.written() }, shape)
     }
 
-    /// The gradients of the weight and, after it, of the bias: sums over chunks of rows, added up in order.
+    /// The gradient of the weight, followed by that of the bias: sums over chunks of rows, added in order.
     fn sums(&self, x: &FlexTensor, gradient: &FlexTensor) -> Vec<f32> {
-        /// Fewer rows are not worth sums of their own.
+        /// The fewest rows of a chunk with its own sums: for fewer, adding up the sums costs too much.
         const SMALLEST_CHUNK: usize = 16;
         let shape = sizes(x);
         let [batch, rows, columns, channels] = shape;
@@ -117,7 +117,7 @@ impl DepthwiseConvolution {
 }
 
 vectorized! {
-    /// A row of outputs.
+    /// Writes a row of outputs.
     fn convolve_row(kernel: Kernel, x: Map<'_>, row: usize, parameters: [&[f32]; 2], output: &mut [f32]) {
         for (column, output) in output.chunks_exact_mut(x.channels).enumerate() {
             let (groups, rest) = output.as_chunks_mut::<LANES>();
@@ -131,7 +131,7 @@ vectorized! {
         }
     }
 
-    /// Adds the part of a row of outputs, whose gradient is `dy`, to the gradients of the weight and, after it, of the bias.
+    /// Adds the part that a row of outputs with the gradient `dy` has in the gradients of the weight and, after it, of the bias.
     fn add_row(kernel: Kernel, x: Map<'_>, row: usize, dy: &[f32], sums: &mut [f32]) {
         let (weight, bias) = sums.split_at_mut(kernel.size * kernel.size * x.channels);
         let whole = x.channels / LANES * LANES;
@@ -147,7 +147,7 @@ vectorized! {
     }
 }
 
-/// `N` channels of an output.
+/// `N` channels of an output, from `channel` on.
 #[inline(always)]
 fn convolve_lanes<const FMA: bool, const N: usize>(
     kernel: Kernel,
@@ -162,9 +162,9 @@ fn convolve_lanes<const FMA: bool, const N: usize>(
         sums.copy_from_slice(&bias[channel..channel + N]);
     }
     for down in kernel.inside(row, rows) {
-        let line = kernel.pixel(row, down) * columns;
+        let first_pixel = kernel.pixel(row, down) * columns;
         for across in kernel.inside(column, columns) {
-            let values = x.lanes::<N>(line + kernel.pixel(column, across), channel);
+            let values = x.lanes::<N>(first_pixel + kernel.pixel(column, across), channel);
             let weight = &weight[(down * kernel.size + across) * x.channels + channel..][..N];
             for lane in 0..N {
                 sums[lane] = mul_add::<FMA>(values[lane], weight[lane], sums[lane]);
@@ -174,7 +174,7 @@ fn convolve_lanes<const FMA: bool, const N: usize>(
     sums
 }
 
-/// Adds the part of a row of outputs to the gradients of the weights of `N` channels.
+/// Adds the part that a row of outputs has in the gradients of the weights of `N` channels, from `channel` on.
 #[inline(always)]
 fn add_lanes<const FMA: bool, const N: usize>(
     kernel: Kernel,
@@ -185,14 +185,14 @@ fn add_lanes<const FMA: bool, const N: usize>(
 ) {
     let ([rows, columns], Kernel { size, padding, .. }) = (x.size, kernel);
     for down in kernel.inside(row, rows) {
-        let line = kernel.pixel(row, down) * columns;
+        let first_pixel = kernel.pixel(row, down) * columns;
         for across in 0..size {
             let mut sums = [0.0; N];
-            // the outputs at which the tap lies inside
+            // The columns of outputs at which the tap lies inside the map.
             let first = padding.saturating_sub(across);
             let end = (columns + padding).saturating_sub(across).min(columns);
             for column in first..end {
-                let values = x.lanes::<N>(line + kernel.pixel(column, across), channel);
+                let values = x.lanes::<N>(first_pixel + kernel.pixel(column, across), channel);
                 let dy = &dy[column * x.channels + channel..][..N];
                 for lane in 0..N {
                     sums[lane] = mul_add::<FMA>(dy[lane], values[lane], sums[lane]);

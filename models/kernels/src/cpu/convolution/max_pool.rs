@@ -1,17 +1,17 @@
-//! Max pooling on flex.
+//! Fused max pooling.
 //!
 //! ```text
 //! forward:
 //! for a chunk of output rows                    a task
-//!   for each output, LANES channels at a time   largest value and its tap: registers
-//!     for each tap inside the image             reads the pixel under it
+//!   for each output, LANES channels at a time   the largest value and its tap: registers
+//!     for each tap inside the image             reads the pixel under the tap
 //! backward:
 //! for a chunk of input rows                     a task
-//!   for each pixel, LANES channels at a time    its gradient: registers
-//!     for each output that saw the pixel        adds the output's gradient where the pixel's tap won
+//!   for each pixel, LANES channels at a time    the gradient: a register
+//!     for each output that saw the pixel        adds the gradient of the output if the pixel was its largest value
 //! ```
 //!
-//! The backward pass gathers, so that no two tasks write to the same pixel.
+//! The backward pass goes over the pixels, not the outputs, so that no two tasks write to the same pixel.
 
 use super::sliding::{Kernel, Map};
 use crate::cpu::flex::{self, contiguous, sizes};
@@ -22,15 +22,15 @@ use burn::backend::flex::FlexTensor;
 
 #[derive(Clone, Debug)]
 pub(crate) struct MaxPooling {
-    /// Of at most 256 taps, whose index is a byte.
+    /// A kernel of at most 256 taps, so that the index of a tap is a byte.
     pub(crate) kernel: Kernel,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct SavedWinners {
-    /// The input's.
+    /// The shape of the input.
     shape: [usize; 4],
-    /// Of each output, the tap whose value it is.
+    /// For each output, the tap that held the largest value.
     winners: Vec<u8>,
 }
 
@@ -66,12 +66,12 @@ impl Operation<1> for MaxPooling {
             parallel_rows(batch * rows, width, |index| {
                 let (image, row) = (index / rows, index % rows);
                 let (dy, winners) = (Map::new(dy, image, outputs), Map::new(&saved.winners, image, outputs));
-                // SAFETY: the rows are disjoint.
+                // SAFETY: the rows of the tasks are disjoint.
                 let dx = unsafe { dx.slice(index * width..(index + 1) * width) };
                 gather_row(self.kernel, dy, winners, row, dx);
             });
         }
-        // SAFETY: each row's task wrote it.
+        // SAFETY: each row was written by its task.
         [Some(flex::tensor(unsafe { dx.written() }, saved.shape))]
     }
 }
@@ -81,7 +81,7 @@ impl MaxPooling {
         [batch, self.kernel.places(rows), self.kernel.places(columns), channels]
     }
 
-    /// The outputs and, unless `winners` is empty, the tap that won each.
+    /// The outputs. Writes the tap of each largest value to `winners`, unless that is empty.
     fn pool(&self, x: &FlexTensor, winners: &mut [u8]) -> FlexTensor {
         let shape = sizes(x);
         let [batch, rows, columns, channels] = self.output_shape(shape);
@@ -92,18 +92,18 @@ impl MaxPooling {
             parallel_rows(batch * rows, width, |index| {
                 let elements = index * width..(index + 1) * width;
                 let kept = if winners.len() == 0 { 0..0 } else { elements.clone() };
-                // SAFETY: the rows are disjoint.
+                // SAFETY: the rows of the tasks are disjoint.
                 let (output, winners) = unsafe { (outputs.slice(elements), winners.slice(kept)) };
                 pool_row(self.kernel, Map::new(x, index / rows, shape), index % rows, output, winners);
             });
         }
-        // SAFETY: each row's task wrote it.
+        // SAFETY: each row was written by its task.
         flex::tensor(unsafe { output.written() }, [batch, rows, columns, channels])
     }
 }
 
 vectorized! {
-    /// A row of outputs and, unless `winners` is empty, the tap that won each.
+    /// Writes a row of outputs, and the taps of the largest values to `winners`, unless that is empty.
     fn pool_row(kernel: Kernel, x: Map<'_>, row: usize, output: &mut [f32], winners: &mut [u8]) {
         for (column, output) in output.chunks_exact_mut(x.channels).enumerate() {
             let place = [row, column];
@@ -118,7 +118,7 @@ vectorized! {
         }
     }
 
-    /// The gradient of a row of the input.
+    /// Writes the gradient of a row of the input.
     fn gather_row(kernel: Kernel, dy: Map<'_>, winners: Map<'_, u8>, row: usize, dx: &mut [f32]) {
         for (column, dx) in dx.chunks_exact_mut(dy.channels).enumerate() {
             let (groups, rest) = dx.as_chunks_mut::<LANES>();
@@ -133,7 +133,7 @@ vectorized! {
     }
 }
 
-/// `N` channels of an output, and which tap won each: the first of equals, but the last of those that are not a number.
+/// Writes `N` channels of an output, and the taps of their largest values: the first tap of equal values, but the last tap that holds NaN.
 #[inline(always)]
 fn pool_lanes<const N: usize>(
     kernel: Kernel,
@@ -144,16 +144,16 @@ fn pool_lanes<const N: usize>(
 ) {
     let [rows, columns] = x.size;
     let (tap_rows, tap_columns) = (kernel.inside(row, rows), kernel.inside(column, columns));
-    // The first tap wins where all values are minus infinity.
+    // The first tap, which remains if all values are minus infinity.
     let mut taps = [(tap_rows.start * kernel.size + tap_columns.start) as u32; N];
     let mut best = [f32::NEG_INFINITY; N];
     for down in tap_rows {
-        let line = kernel.pixel(row, down) * columns;
+        let first_pixel = kernel.pixel(row, down) * columns;
         for across in tap_columns.clone() {
-            let values = x.lanes::<N>(line + kernel.pixel(column, across), channel);
+            let values = x.lanes::<N>(first_pixel + kernel.pixel(column, across), channel);
             let tap = (down * kernel.size + across) as u32;
             for lane in 0..N {
-                // In bits, all of them or none: a choice by a condition is not made in vectors.
+                // Masks of all bits or none: the compiler does not vectorize a choice by a condition.
                 let wins = u32::from(values[lane] > best[lane]) | u32::from(values[lane].is_nan());
                 let mask = wins.wrapping_neg();
                 best[lane] = f32::from_bits(values[lane].to_bits() & mask | best[lane].to_bits() & !mask);
@@ -170,7 +170,7 @@ fn pool_lanes<const N: usize>(
     }
 }
 
-/// The gradient of `N` channels of a pixel.
+/// The gradient of `N` channels of a pixel, from `channel` on.
 #[inline(always)]
 fn gather_lanes<const N: usize>(
     kernel: Kernel,
@@ -181,8 +181,8 @@ fn gather_lanes<const N: usize>(
 ) -> [f32; N] {
     let [rows, columns] = dy.size;
     let mut sums = [0.0; N];
-    for down in kernel.seeing(row, rows) {
-        for across in kernel.seeing(column, columns) {
+    for down in kernel.covering(row, rows) {
+        for across in kernel.covering(column, columns) {
             let place = down * columns + across;
             let tap = (kernel.tap(down, row) * kernel.size + kernel.tap(across, column)) as u8;
             let (dy, winners) = (dy.lanes::<N>(place, channel), winners.lanes::<N>(place, channel));

@@ -1,13 +1,14 @@
-//! A square kernel that slides over a map: which of its taps lie inside the map at a place, and which places see a pixel.
+//! The geometry of a square kernel that slides over a map: which of its taps lie inside the map at a place, and at which places it covers a
+//! pixel.
 
 use std::ops::Range;
 
-/// Where a kernel reads. Places are its positions, in reading order; taps are its elements.
+/// A square kernel. Its places are its positions on the map, in reading order, and its taps are its elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
-    /// Rows and columns.
+    /// The number of rows, and of columns.
     pub(crate) size: usize,
-    /// Distance of two places.
+    /// The distance between neighboring places.
     pub(crate) stride: usize,
     /// Rows and columns around the map, fewer than the kernel's: at every place some tap lies inside.
     pub(crate) padding: usize,
@@ -33,21 +34,21 @@ impl Kernel {
         place * self.stride + tap - self.padding
     }
 
-    /// Those of `places` that see a pixel.
+    /// The places, out of `places`, at which the kernel covers a pixel.
     #[inline(always)]
-    pub(crate) fn seeing(self, pixel: usize, places: usize) -> Range<usize> {
-        let pixel = pixel + self.padding; // in the padded map
+    pub(crate) fn covering(self, pixel: usize, places: usize) -> Range<usize> {
+        let pixel = pixel + self.padding; // from here on in the padded map
         (pixel + 1).saturating_sub(self.size).div_ceil(self.stride)..places.min(pixel / self.stride + 1)
     }
 
-    /// The tap that lies on a pixel at a place [seeing](Self::seeing) it.
+    /// The tap that lies on a pixel, at a place at which the kernel [covers](Self::covering) it.
     #[inline(always)]
     pub(crate) fn tap(self, place: usize, pixel: usize) -> usize {
         pixel + self.padding - place * self.stride
     }
 }
 
-/// The values of one image, the channels of a pixel side by side.
+/// The values of one image, with the channels of a pixel next to each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Map<'a, T = f32> {
     values: &'a [T],
@@ -57,17 +58,21 @@ pub(crate) struct Map<'a, T = f32> {
 }
 
 impl<'a, T> Map<'a, T> {
-    /// An image of a batch, whose sizes follow.
+    /// The image with this index of a batch of these sizes.
     pub(crate) fn new(values: &'a [T], image: usize, [_, rows, columns, channels]: [usize; 4]) -> Self {
         let length = rows * columns * channels;
         Self { values: &values[image * length..(image + 1) * length], size: [rows, columns], channels }
     }
 
-    /// `N` channels of a pixel.
+    /// `N` channels of a pixel, from `channel` on.
+    ///
+    /// # Panics
+    ///
+    /// If the map does not have them.
     #[inline(always)]
     pub(crate) fn lanes<const N: usize>(&self, pixel: usize, channel: usize) -> &'a [T; N] {
         let start = pixel * self.channels + channel;
-        self.values[start..].first_chunk().expect("channels of the pixel")
+        self.values[start..].first_chunk().expect("the map has these channels")
     }
 }
 
@@ -104,7 +109,7 @@ mod tests {
             });
             assert_eq!(by_place.collect::<Vec<_>>(), expected, "{kernel:?}");
             let by_pixel = (0..length).flat_map(|pixel| {
-                kernel.seeing(pixel, places).map(move |place| (place, kernel.tap(place, pixel), pixel))
+                kernel.covering(pixel, places).map(move |place| (place, kernel.tap(place, pixel), pixel))
             });
             let mut by_pixel: Vec<_> = by_pixel.collect();
             by_pixel.sort_unstable();

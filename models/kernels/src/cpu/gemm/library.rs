@@ -1,8 +1,13 @@
-//! Products on the gemm crate, which packs what it reads and so takes any strides: large ones without AMX, and on CPUs without AVX-512 all.
+//! Products on the gemm crate, which packs both factors and therefore takes any strides. It computes large products on CPUs without AMX, and
+//! all products on CPUs without AVX-512.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
 
-/// `out = scale * left * right` after what `epilogue` says, on rayon's pool for a large product and `threads`.
+/// `out = scale * left * right`, added to what `epilogue` says; on rayon's pool if the product is large and `threads` is set.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
 pub(crate) fn gemm(
     mut out: MatrixMut<'_>,
     epilogue: Epilogue<'_>,
@@ -22,7 +27,8 @@ pub(crate) fn gemm(
         gemm::Parallelism::None
     };
     let (left_strides, right_strides) = (left.strides(), right.strides());
-    // SAFETY: all three matrices lie within their buffers (checked where they are made), and the output is borrowed mutably.
+    // SAFETY: the sizes fit by the assertion; `Matrix` and `MatrixMut` check on creation that they lie within their buffers, and `out` has
+    // its elements alone.
     unsafe {
         gemm::gemm(
             left.rows,

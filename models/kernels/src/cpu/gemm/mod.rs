@@ -1,4 +1,4 @@
-//! Matrix products: small ones without packing, large ones on AMX; on the gemm crate where there is neither.
+//! Matrix products: small ones on AVX-512 without packing, large ones on AMX, and on the gemm crate if the CPU lacks the instructions.
 
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -14,21 +14,21 @@ pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 
 use crate::cpu::threads::{Buffer, Shared, parallel};
 
-/// Whether AMX is the way to go for a product.
+/// Whether a product of these sizes runs on AMX.
 pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
     amx::takes(rows, inner, columns).is_some()
 }
 
-/// The right factor of several products, made ready once.
+/// The right factor of several products, packed once if AMX computes them.
 pub(crate) enum RightFactor<'a> {
-    /// For AMX.
+    /// Packed for AMX.
     Packed(amx::RightPanels<'a>),
-    /// As it is: the gemm crate packs it for each product.
+    /// Not packed: the gemm crate packs it for each product.
     Plain(Matrix<'a>),
 }
 
 impl<'a> RightFactor<'a> {
-    /// For products with `rows` rows in all.
+    /// A factor for products that have `rows` rows in all.
     pub(crate) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
         match amx::takes(rows, matrix.rows, matrix.columns).filter(|_| matrix.compact()) {
             Some(amx) => Self::Packed(amx::RightPanels::new(amx, matrix)),
@@ -36,8 +36,8 @@ impl<'a> RightFactor<'a> {
         }
     }
 
-    /// The most rows to multiply at a time so that what is done with a product next finds it in the cache. The gemm crate packs the
-    /// factor for each product and wants more.
+    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. The gemm crate packs the
+    /// factor for each product, which pays only for all rows at once.
     pub(crate) fn rows_at_a_time(&self) -> usize {
         match self {
             Self::Packed(_) => 192,
@@ -45,7 +45,8 @@ impl<'a> RightFactor<'a> {
         }
     }
 
-    /// `out = left * self` after what `epilogue` says, on the calling thread or, for a large product and `threads`, on rayon's pool.
+    /// `out = left * self`, added to what `epilogue` says, on the calling thread; on rayon's pool if the product is large and `threads` is
+    /// set.
     ///
     /// # Panics
     ///
@@ -69,7 +70,8 @@ impl<'a> RightFactor<'a> {
     }
 }
 
-/// `out = left * right` after what `epilogue` says, [in parallel](parallel), for few rows: whether that was the way to go. If not, nothing is done.
+/// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows. Returns `false`, and
+/// computes nothing, if the product has too many rows or the CPU no AMX.
 ///
 /// # Panics
 ///
@@ -86,7 +88,7 @@ pub(crate) fn product_of_few_rows(
     let left = amx::LeftPanels::new(amx, left);
     parallel(columns.div_ceil(amx::PANEL), |index| {
         let range = index * amx::PANEL..((index + 1) * amx::PANEL).min(columns);
-        // SAFETY: each task has columns of its own.
+        // SAFETY: the column ranges of the tasks are disjoint.
         let out = unsafe { MatrixMut::shared(out, range.start, [rows, range.len()], columns) };
         let epilogue = epilogue.columns(range.clone());
         left.before(right.block(0..right.rows, range), out, epilogue, 1.0);
@@ -94,8 +96,8 @@ pub(crate) fn product_of_few_rows(
     true
 }
 
-/// `left * right` as a row-major buffer, in blocks [in parallel](parallel): for the gradient of a weight over few rows, whose outputs are more than
-/// what is summed.
+/// `left * right` as a row-major buffer, computed in blocks [in parallel](parallel): for the gradient of a weight over few rows, which has
+/// many outputs and few terms in each sum.
 pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     const SMALLEST: usize = 64;
     let (rows, columns) = (left.rows, right.columns);
@@ -113,7 +115,7 @@ pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
         let row_range = part(task / column_parts, sizes[0], rows);
         let column_range = part(task % column_parts, sizes[1], columns);
         let offset = row_range.start * columns + column_range.start;
-        // SAFETY: the blocks are disjoint.
+        // SAFETY: the blocks of the tasks are disjoint.
         let out = unsafe { MatrixMut::shared(out, offset, [row_range.len(), column_range.len()], columns) };
         let left = left.block(row_range, 0..left.columns);
         let right = right.block(0..right.rows, column_range);
@@ -123,7 +125,7 @@ pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     unsafe { data.written() }
 }
 
-/// `out = scale * left * right` after what `epilogue` says, on the calling thread.
+/// `out = scale * left * right`, added to what `epilogue` says, on the calling thread.
 ///
 /// # Panics
 ///

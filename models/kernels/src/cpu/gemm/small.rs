@@ -1,42 +1,43 @@
-//! Products of small matrices, such as the scores of one attention head, on AVX-512: the right factor is read where it lies in the cache,
-//! where libraries for large products first copy both factors.
+//! Products of small matrices, such as the scores of one attention head, on AVX-512. The right factor is read where it lies in the cache;
+//! libraries for large products copy both factors first.
 //!
 //! ```text
-//! for 64 columns (80 where that is all)     4 or 5 vectors of the right factor: first-level cache
-//!   for 6 rows (5)                          6 x 4 or 5 x 5 vectors of sums: registers
-//!     for each inner element                one row of the right factor in registers, one element of each row of the left broadcast
+//! for 64 columns (80 if that is all)        4 or 5 vectors of each row of the right factor: first-level cache
+//!   for 6 rows (5 for 80 columns)           6 x 4 or 5 x 5 vectors of sums: registers
+//!     for each inner element                a row of the right factor: registers; an element of each row of the left factor: broadcast
 //!       sums += left[row, inner] * right[inner, columns]
 //!     out = epilogue(scale * sums)
 //! ```
 //!
-//! An element is summed in order, each step rounded once: the error of a sum of `n` terms is at most `n * 2^-24` times the sum of their sizes.
+//! The terms of an element are added in order, and each step is rounded once: the error of a sum of `n` terms is at most `n * 2^-24` times
+//! the sum of their absolute values.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use super::avx512::Avx512;
 
-/// The proof that the CPU has AVX-512, which no other kind has.
+/// Uninhabited: on other architectures no value can prove that AVX-512 exists.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Avx512 {}
 
-/// The proof that [`multiply`] asks for, if it is the way to go for a product: larger ones are faster where both factors are packed.
+/// The proof that [`multiply`] needs, if the product is small enough: larger products are faster with both factors packed.
 pub(crate) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512> {
     const LARGEST: usize = 128 * 128 * 128;
     #[cfg(target_arch = "x86_64")]
-    let there = Avx512::find();
+    let found = Avx512::find();
     #[cfg(not(target_arch = "x86_64"))]
-    let there = None;
-    there.filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
+    let found = None;
+    found.filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
 }
 
-/// `out = scale * left * right` after what `epilogue` says, on the calling thread. An element is summed in the order of the inner elements,
-/// each product and sum rounded once: it depends on its row and its column alone.
+/// `out = scale * left * right`, added to what `epilogue` says, on the calling thread. The terms of an element are added in the order of
+/// the inner elements, so that it depends only on its row of `left` and its column of `right`.
 ///
 /// # Panics
 ///
-/// If the sizes do not fit, or the right factor's elements lie side by side along neither dimension.
+/// If the sizes do not fit, or `right` is not [compact](Matrix::compact).
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn multiply(
     _: Avx512,
@@ -47,8 +48,8 @@ pub(crate) fn multiply(
     right: Matrix<'_>,
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
-    // SAFETY: the first argument proves that the CPU has AVX-512; the sizes fit, and each matrix lies in its buffer, as `Matrix` and
-    // `MatrixMut` check where they are made.
+    // SAFETY: the first argument proves that the CPU has AVX-512; the sizes fit by the assertion. `Matrix` and `MatrixMut` check on creation
+    // that they lie within their buffers.
     unsafe { kernel::multiply(out, epilogue, scale, left, right) };
 }
 
@@ -72,13 +73,13 @@ mod kernel {
     use std::cell::RefCell;
 
     thread_local! {
-        /// A right factor with transposed.
+        /// Scratch memory for a transposed right factor.
         static TRANSPOSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
     }
 
     /// # Safety
     ///
-    /// The CPU has AVX-512, the sizes fit, and the matrices lie in their buffers.
+    /// The CPU must have AVX-512F, and the sizes of the three matrices must be those of a product.
     #[target_feature(enable = "avx512f")]
     pub(crate) unsafe fn multiply(
         out: MatrixMut<'_>,
@@ -89,10 +90,10 @@ mod kernel {
     ) {
         let (row_stride, column_stride) = right.strides();
         if column_stride == 1 {
-            // SAFETY: sizes and CPU are as the caller promises, and the right factor's rows lie `row_stride` elements apart.
+            // SAFETY: the sizes fit, as the caller promises, and the rows of `right` begin `row_stride` elements apart.
             return unsafe { columns(&out, epilogue, scale, left, right.start(), row_stride) };
         }
-        assert_eq!(row_stride, 1, "a right factor with a unit stride");
+        assert_eq!(row_stride, 1, "the right factor of a small product must have a unit stride");
         let width = right.columns.next_multiple_of(LANES);
         TRANSPOSED.with_borrow_mut(|transposed| {
             transposed.resize(transposed.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
@@ -101,20 +102,22 @@ mod kernel {
                     let start = right.start().wrapping_add(column * column_stride + row);
                     let mask = first_lanes(right.rows - row);
                     let to = transposed[row * width + column..].as_mut_ptr();
-                    // SAFETY: the rest is masked; there is room for whole vectors.
+                    // SAFETY: rows and columns beyond those of `right` are masked, and `transposed` is as large as whole blocks of 16 by 16.
                     unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
                 }
             }
-            // SAFETY: sizes and CPU are as the caller promises; `transposed` holds the right factor's rows, `width` elements apart.
+            // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in `transposed`.
             unsafe { columns(&out, epilogue, scale, left, transposed.as_ptr(), width) };
         });
     }
 
-    /// The product in panels of columns, and those in blocks of rows.
+    /// The product, one group of columns after the other.
     ///
     /// # Safety
     ///
-    /// As for [`multiply`]; the right factor's rows lie `stride` elements apart.
+    /// - `out` must have the rows of `left`.
+    /// - For each inner element `i` (a column of `left`), as many elements as `out` has columns, from `right + i * stride` on, must be valid
+    ///   for reads.
     #[target_feature(enable = "avx512f")]
     unsafe fn columns(
         out: &MatrixMut<'_>,
@@ -127,18 +130,18 @@ mod kernel {
         let mut column = 0;
         while column < out.columns {
             let vectors = (out.columns - column).div_ceil(LANES);
-            // five vectors where that is all there is, else four at a time
+            // Five vectors if no more columns follow, otherwise four.
             let vectors = if vectors == 5 { 5 } else { vectors.min(4) };
             let columns = RightColumns {
                 right: right.wrapping_add(column),
                 stride,
                 inner: left.columns,
-                // of the last vector; the others are whole
+                // Only the last vector may be a part of one.
                 mask: first_lanes(out.columns - column - (vectors - 1) * LANES),
                 scale,
                 epilogue: epilogue.columns(column..(column + vectors * LANES).min(out.columns)),
             };
-            // SAFETY: the panel's columns are among those of the output and the right factor, whose sizes fit, as the caller promises.
+            // SAFETY: the group's columns are columns of the output and of the right factor, whose sizes fit, as the caller promises.
             unsafe {
                 match vectors {
                     1 => columns.rows::<1>(out, column, left),
@@ -152,23 +155,27 @@ mod kernel {
         }
     }
 
-    /// Some columns of the right factor.
+    /// A group of up to 80 columns of the right factor, and how their products are written.
     struct RightColumns<'a> {
         right: *const f32,
         stride: usize,
         inner: usize,
+        /// The columns of the last vector.
         mask: __mmask16,
         scale: f32,
         epilogue: Epilogue<'a>,
     }
 
     impl RightColumns<'_> {
+        /// The products of all rows of `left` with these columns, one block of rows after the other.
+        ///
         /// # Safety
         ///
-        /// As for [`columns`].
+        /// - `out` must have the rows of `left`, and the columns of this group from `column` on.
+        /// - `right` must be valid for reads of `VECTORS` vectors (the last of them masked) in each of `inner` rows.
         #[target_feature(enable = "avx512f")]
         unsafe fn rows<const VECTORS: usize>(&self, out: &MatrixMut<'_>, column: usize, left: Matrix<'_>) {
-            // as many sums as there are registers for next to a row of the right factor
+            // As many rows as the registers have room for, next to a row of the right factor.
             let most = if VECTORS == 5 { 5 } else { 6 };
             let mut row = 0;
             while row < out.rows {
@@ -176,7 +183,7 @@ mod kernel {
                 let strides = left.strides();
                 let left = left.start().wrapping_add(row * strides.0);
                 let to = out.start.wrapping_add(row * out.row_stride + column);
-                // SAFETY: `left` and `to` begin a block of `rows` rows that both have.
+                // SAFETY: both matrices have `rows` rows from `left` and `to` on; the right factor is as the caller promises.
                 unsafe {
                     match rows {
                         1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride),
@@ -191,9 +198,13 @@ mod kernel {
             }
         }
 
+        /// The micro-kernel: a block of `ROWS` rows by `VECTORS` vectors of columns.
+        ///
         /// # Safety
         ///
-        /// As for [`columns`].
+        /// - `left` must be valid for reads of `inner` elements, `inner_stride` apart, in each of `ROWS` rows.
+        /// - `right` must be valid for reads of `VECTORS` vectors (the last of them masked) in each of `inner` rows.
+        /// - `out` must be valid for reads and writes of as many elements in each of `ROWS` rows.
         #[target_feature(enable = "avx512f")]
         #[inline]
         unsafe fn block<const ROWS: usize, const VECTORS: usize>(
@@ -205,8 +216,8 @@ mod kernel {
         ) {
             let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
             let mut right = self.right;
-            // SAFETY: there are `inner` elements in each of the `ROWS` rows of the left factor and rows of the right one, and an output for each sum, as
-            // the caller promises; the last vector is masked.
+            // SAFETY: the loops read `inner` elements of `ROWS` rows of the left factor and `inner` rows of the right one, and access an output for
+            // each sum; all of them are valid, as the caller promises, and the last vector of a row is masked.
             unsafe {
                 for _ in 0..self.inner {
                     let mut values = [_mm512_setzero_ps(); VECTORS];

@@ -1,10 +1,10 @@
-//! Products against exact ones.
+//! A check of products against sums in float64.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
 use crate::testing::numbers;
 
-/// Checks a way to multiply against sums in float64: factors in both orders of memory, everything that a product may be added to, a
-/// scale, an output with gaps.
+/// Checks `multiply` against sums in float64: with row-major and column-major factors, every epilogue, a scale, and gaps between the rows
+/// of the output.
 ///
 /// # Panics
 ///
@@ -28,7 +28,7 @@ pub(crate) fn assert_product(
                 for (index, &found) in out.iter().enumerate() {
                     let (row, column) = (index / stride, index % stride);
                     if column >= columns {
-                        assert_eq!(found, there, "a gap");
+                        assert_eq!(found, there, "a gap between rows was written to");
                         continue;
                     }
                     let start = match epilogue {

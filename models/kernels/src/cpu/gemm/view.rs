@@ -1,10 +1,10 @@
-//! Matrices in memory that a product reads and writes, and what becomes of what the output holds.
+//! Matrices in memory, as products read and write them, and the values that a product is added to.
 
 use crate::cpu::threads::Shared;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A matrix to read: any strides.
+/// A matrix to read, with any strides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix<'a> {
     data: &'a [f32],
@@ -15,7 +15,11 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// A matrix whose first element is the first of `data`.
+    /// A matrix whose first element is the first element of `data`.
+    ///
+    /// # Panics
+    ///
+    /// If an element lies outside `data`.
     pub(crate) fn new(
         data: &'a [f32],
         [rows, columns]: [usize; 2],
@@ -34,24 +38,24 @@ impl<'a> Matrix<'a> {
         Self::new(data, [rows, columns], [columns, 1])
     }
 
-    /// Some rows and columns.
+    /// The block of these rows and columns.
     pub(crate) fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let offset = (rows.start * self.row_stride + columns.start * self.column_stride).min(self.data.len());
         Self::new(&self.data[offset..], [rows.len(), columns.len()], [self.row_stride, self.column_stride])
     }
 
-    /// A row, whose elements lie side by side.
+    /// A row as a slice.
     ///
     /// # Panics
     ///
-    /// If they do not.
+    /// If the elements of a row are not neighbors in memory, or there is no such row.
     #[inline(always)]
     pub(crate) fn row(&self, row: usize) -> &'a [f32] {
         assert!(self.column_stride == 1 && row < self.rows);
         &self.data[row * self.row_stride..][..self.columns]
     }
 
-    /// Whether its elements lie side by side along a dimension.
+    /// Whether the elements of a row or of a column are neighbors in memory.
     pub(crate) fn compact(&self) -> bool {
         self.row_stride == 1 || self.column_stride == 1
     }
@@ -83,7 +87,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A row-major matrix to write, with a gap between its rows or none.
+/// A row-major matrix to write, with or without a gap between its rows.
 pub(crate) struct MatrixMut<'a> {
     pub(crate) start: *mut f32,
     pub(crate) rows: usize,
@@ -93,40 +97,45 @@ pub(crate) struct MatrixMut<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// A matrix without gaps.
+    /// A matrix over all of `data`, without gaps.
     pub(crate) fn row_major(data: &'a mut [f32], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         Self::with_gaps(data, rows, columns, columns)
     }
 
-    /// A matrix whose rows start `row_stride` elements apart.
+    /// A matrix over `data` whose rows begin `row_stride` elements apart.
+    ///
+    /// # Panics
+    ///
+    /// If `data` is too short.
     pub(crate) fn with_gaps(data: &'a mut [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
         assert!(columns <= row_stride && (rows == 0 || (rows - 1) * row_stride + columns <= data.len()));
         Self { start: data.as_mut_ptr(), rows, columns, row_stride, marker: PhantomData }
     }
 
-    /// A matrix that starts at `offset` in a buffer that other tasks write too.
+    /// A matrix that begins at the element `offset` of a buffer that other tasks write, too.
     ///
     /// # Safety
     ///
-    /// No other part in use at the same time may share an element with it.
+    /// While the result is in use, no other task may read or write its elements: `columns` elements from `offset + row * row_stride` on, for
+    /// each row.
     pub(crate) unsafe fn shared(
         data: Shared<'a>,
         offset: usize,
         [rows, columns]: [usize; 2],
         row_stride: usize,
     ) -> Self {
-        // SAFETY: as the caller promises; the elements in the gaps are never touched.
+        // SAFETY: no other task uses the elements of the matrix, as the caller promises, and those in the gaps are never accessed.
         let start =
             unsafe { data.pointer(offset, if rows == 0 { 0 } else { (rows - 1) * row_stride + columns }) };
         Self { start, rows, columns, row_stride, marker: PhantomData }
     }
 
-    /// Checks that it has the size of a product of factors of these rows and columns.
+    /// Checks that this matrix has the size of a product of factors with these `[rows, columns]`.
     ///
     /// # Panics
     ///
-    /// If it has not, or there is no such product.
+    /// If it has another size, or factors of these sizes have no product.
     pub(crate) fn assert_product_of(&self, left: [usize; 2], right: [usize; 2]) {
         assert_eq!(
             (self.rows, self.columns, left[1]),
@@ -135,11 +144,11 @@ impl<'a> MatrixMut<'a> {
         );
     }
 
-    /// Some rows and columns.
+    /// The block of these rows and columns.
     ///
     /// # Panics
     ///
-    /// If it has not got them.
+    /// If the matrix does not have these rows and columns.
     pub(crate) fn block(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_> {
         assert!(
             rows.start <= rows.end
@@ -151,21 +160,25 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { start, rows: rows.len(), columns: columns.len(), marker: PhantomData, ..*self }
     }
 
-    /// A row, whose elements were written.
+    /// A row as a slice. All of its elements must have been written.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
     #[inline(always)]
     pub(crate) fn row_mut(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows);
-        // SAFETY: the matrix has this row, and is borrowed for as long as the row is.
+        // SAFETY: the matrix has this row by the assertion, and is mutably borrowed as long as the row is in use.
         unsafe {
             std::slice::from_raw_parts_mut(self.start.wrapping_add(row * self.row_stride), self.columns)
         }
     }
 
-    /// Writes the transpose of a matrix whose elements were written.
+    /// Copies the transpose of `other` to this matrix. All elements of `other` must have been written.
     ///
     /// # Panics
     ///
-    /// If it has another size.
+    /// If this matrix does not have the size of the transpose.
     pub(crate) fn write_transposed(&mut self, other: &mut MatrixMut<'_>) {
         const AT_A_TIME: usize = 16;
         assert_eq!([self.rows, self.columns], [other.columns, other.rows], "sizes of a transposed matrix");
@@ -173,17 +186,22 @@ impl<'a> MatrixMut<'a> {
             for column in 0..self.columns {
                 let values = &other.row_mut(column)[first..(first + AT_A_TIME).min(self.rows)];
                 for (row, value) in (first..).zip(values) {
-                    // SAFETY: the matrix has this element, and is borrowed.
+                    // SAFETY: the loops stay below the matrix's rows and columns, and the matrix is mutably borrowed.
                     unsafe { self.start.add(row * self.row_stride + column).write(*value) };
                 }
             }
         }
     }
 
+    /// Copies `row` to every row.
+    ///
+    /// # Panics
+    ///
+    /// If `row` is not as long as the matrix is wide.
     pub(crate) fn fill_rows(&mut self, row: &[f32]) {
         assert_eq!(row.len(), self.columns);
         for index in 0..self.rows {
-            // SAFETY: the matrix has this row.
+            // SAFETY: the matrix has this row, and `row` has as many elements by the assertion.
             unsafe {
                 self.start.add(index * self.row_stride).copy_from_nonoverlapping(row.as_ptr(), row.len())
             };
@@ -191,19 +209,19 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
-/// What a product is added to.
+/// The values that a product is added to before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Epilogue<'a> {
-    /// Nothing: what the output holds is not read.
+    /// Nothing: the output is not read.
     Overwrite,
-    /// What the output holds.
+    /// The elements of the output.
     Accumulate,
-    /// This row, in every row.
+    /// This row, which is added to every row of the product.
     Bias(&'a [f32]),
 }
 
 impl Epilogue<'_> {
-    /// For some columns of the output.
+    /// The epilogue for a range of columns of the output.
     pub(crate) fn columns(self, range: Range<usize>) -> Self {
         match self {
             Self::Bias(bias) => Self::Bias(&bias[range]),
@@ -218,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_transpose_has_each_element_and_leaves_the_gaps_alone() {
-        // More rows than are copied at a time, and a part of that.
+        // 35 rows take two whole groups of 16 rows and a part of one.
         for [rows, columns] in [[35, 3], [1, 20], [0, 4]] {
             let mut values: Vec<f32> = (0..rows * columns).map(|index| index as f32).collect();
             let stride = columns + 2;

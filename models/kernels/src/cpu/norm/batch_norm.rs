@@ -1,7 +1,7 @@
-//! Batch normalization on flex, with the GELU that may follow.
+//! Fused batch normalization, alone or followed by GELU.
 //!
-//! The backward pass computes the activation's derivative again rather than keep it: one pass over the map for the sums of each
-//! channel, one for the gradient.
+//! The backward pass takes one pass over the map for the sums of each channel, and one for the gradient. It computes the derivative of GELU
+//! again rather than keep it.
 
 use crate::cpu::flex::{self, contiguous};
 use crate::cpu::operation::Operation;
@@ -12,7 +12,7 @@ use burn::backend::{TensorMetadata, flex::FlexTensor};
 #[derive(Clone, Debug)]
 pub(crate) struct BatchNormalization {
     pub(crate) epsilon: f64,
-    /// Whether the moments are those of the input.
+    /// Whether the moments are those of the input, and not constants.
     pub(crate) of_batch: bool,
     /// Whether GELU follows.
     pub(crate) gelu: bool,
@@ -24,11 +24,11 @@ pub(crate) struct SavedMap {
     channels: Channels,
 }
 
-/// What is done to each channel.
+/// The moments and parameters of each channel.
 #[derive(Clone, Debug)]
 struct Channels {
     mean: Vec<f32>,
-    /// One over the standard deviation.
+    /// The inverse of the standard deviation.
     rate: Vec<f32>,
     gamma: Vec<f32>,
     beta: Vec<f32>,
@@ -57,12 +57,12 @@ impl Operation<5> for BatchNormalization {
         parallel(chunks.count(), |index| {
             let range = chunks.range(index);
             let elements = range.start * width..range.end * width;
-            // SAFETY: the chunks are disjoint.
+            // SAFETY: the chunks are disjoint, and with them their rows.
             let outputs = unsafe { outputs.slice(elements.clone()) };
             outputs.copy_from_slice(&data[elements]);
             normalize(outputs, &channels, gelu);
         });
-        // SAFETY: each row is in one chunk, whose task wrote it.
+        // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let output = flex::tensor(unsafe { output.written() }, x.shape());
         (output, SavedMap { x, channels })
     }
@@ -83,7 +83,7 @@ impl Operation<5> for BatchNormalization {
         };
         parallel(chunks.count(), |index| {
             let elements = of_chunk(index);
-            // SAFETY: the chunks are disjoint, and each has sums of its own.
+            // SAFETY: the chunks are disjoint, and with them their rows; each chunk has its own sums.
             let (dx, sums) = unsafe {
                 (dx_parts.slice(elements.clone()), partials.slice(index * 2 * width..(index + 1) * 2 * width))
             };
@@ -97,20 +97,20 @@ impl Operation<5> for BatchNormalization {
             let share = if self.of_batch { 1.0 / rows.max(1) as f32 } else { 0.0 };
             parallel(chunks.count(), |index| {
                 let elements = of_chunk(index);
-                // SAFETY: the chunks are disjoint.
+                // SAFETY: the chunks are disjoint, and with them their rows.
                 let dx = unsafe { dx_parts.slice(elements.clone()) };
-                finish(dx, &x[elements], channels, dgamma, dbeta, share);
+                input_gradient(dx, &x[elements], channels, dgamma, dbeta, share);
             });
         }
         let sums = [dgamma, dbeta].map(|sums| flex::tensor(sums.to_vec(), [width]));
         let [dgamma, dbeta] = sums;
-        // SAFETY: each row is in one chunk, whose task wrote it.
+        // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let dx = flex::tensor(unsafe { dx.written() }, shape);
         [wanted[0].then_some(dx), wanted[1].then_some(dgamma), wanted[2].then_some(dbeta), None, None]
     }
 }
 
-/// Mean and biased variance of each channel: of chunks, and from those of all (Chan et al. 1983, equations 2.1).
+/// The mean and the biased variance of each channel, joined from those of chunks (Chan et al. 1983, equations 2.1).
 pub(crate) fn moments(x: FlexTensor) -> [FlexTensor; 2] {
     let x = contiguous(x);
     let shape = x.shape();
@@ -122,7 +122,7 @@ pub(crate) fn moments(x: FlexTensor) -> [FlexTensor; 2] {
     let partials = Shared::new(&mut partial);
     parallel(chunks.count(), |index| {
         let range = chunks.range(index);
-        // SAFETY: each chunk has sums of its own.
+        // SAFETY: each chunk has its own sums.
         let sums = unsafe { partials.slice(index * 2 * width..(index + 1) * 2 * width) };
         let (mean, squares) = sums.split_at_mut(width);
         chunk_moments(&data[range.start * width..range.end * width], mean, squares);
@@ -132,9 +132,10 @@ pub(crate) fn moments(x: FlexTensor) -> [FlexTensor; 2] {
         let added = chunks.range(index).len() as f64;
         let total = count + added;
         for channel in 0..width {
-            let apart = f64::from(partial[channel]) - mean[channel];
-            mean[channel] += apart * added / total;
-            squares[channel] += f64::from(partial[width + channel]) + apart * apart * count * added / total;
+            let distance = f64::from(partial[channel]) - mean[channel];
+            mean[channel] += distance * added / total;
+            squares[channel] +=
+                f64::from(partial[width + channel]) + distance * distance * count * added / total;
         }
         count = total;
     }
@@ -144,7 +145,7 @@ pub(crate) fn moments(x: FlexTensor) -> [FlexTensor; 2] {
 }
 
 vectorized! {
-    /// Rows in place.
+    /// Normalizes rows in place.
     fn normalize(rows: &mut [f32], channels: &Channels, gelu: bool) {
         let width = channels.mean.len().max(1);
         for row in rows.chunks_exact_mut(width) {
@@ -160,7 +161,7 @@ vectorized! {
         }
     }
 
-    /// Turns rows of the output's gradient into that of what GELU was given, and adds them up for the gradients of gamma and beta.
+    /// Changes rows of the gradient of the output into the gradient before GELU, in place, and adds them to the gradients of gamma and beta.
     fn add_sums(dy: &mut [f32], x: &[f32], channels: &Channels, gelu: bool, dgamma: &mut [f32], dbeta: &mut [f32]) {
         let width = channels.mean.len().max(1);
         for (dy, x) in dy.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
@@ -178,8 +179,9 @@ vectorized! {
         }
     }
 
-    /// The gradient of the map from that of the normalized one; `share` of a row in the mean, 0 if the moments are constants.
-    fn finish(dy: &mut [f32], x: &[f32], channels: &Channels, dgamma: &[f32], dbeta: &[f32], share: f32) {
+    /// Changes rows of the gradient of the scaled map into the gradient of the input, in place. `share` is the weight of a row in the moments:
+    /// 0 if they are constants.
+    fn input_gradient(dy: &mut [f32], x: &[f32], channels: &Channels, dgamma: &[f32], dbeta: &[f32], share: f32) {
         let width = channels.mean.len().max(1);
         for (dy, x) in dy.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
             for ((((((dy, x), mean), rate), gamma), dgamma), dbeta) in dy.iter_mut().zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(dgamma).zip(dbeta) {
@@ -189,7 +191,7 @@ vectorized! {
         }
     }
 
-    /// Mean and sum of squared distances from it, for each channel.
+    /// The mean of each channel, and the sum of the squared distances from it.
     fn chunk_moments(x: &[f32], mean: &mut [f32], squares: &mut [f32]) {
         let width = mean.len().max(1);
         for row in x.chunks_exact(width) {
@@ -199,8 +201,8 @@ vectorized! {
         mean.iter_mut().for_each(|mean| *mean *= share);
         for row in x.chunks_exact(width) {
             for ((squares, value), mean) in squares.iter_mut().zip(row).zip(mean.iter()) {
-                let apart = value - mean;
-                *squares = mul_add::<FMA>(apart, apart, *squares);
+                let distance = value - mean;
+                *squares = mul_add::<FMA>(distance, distance, *squares);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Layer normalization on flex.
+//! Fused layer normalization.
 //!
-//! A row is read from memory once; the backward pass has each row's mean and deviation and needs no further pass for them.
+//! Each row is read from memory once. The backward pass keeps the mean and deviation of each row, and needs no further pass for them.
 
 use crate::cpu::flex::{self, contiguous, rows, sizes};
 use crate::cpu::operation::Operation;
@@ -17,7 +17,7 @@ pub(crate) struct LayerNormalization {
 pub(crate) struct SavedRows {
     x: FlexTensor,
     gamma: FlexTensor,
-    /// Of each row: mean, and one over the standard deviation.
+    /// The mean of each row, and the inverse of its standard deviation.
     statistics: Vec<[f32; 2]>,
 }
 
@@ -42,7 +42,7 @@ impl Operation<3> for LayerNormalization {
             let (x, gamma, beta) = (x.storage::<f32>(), gamma.storage::<f32>(), beta.storage::<f32>());
             parallel(chunks.count(), |index| {
                 let range = chunks.range(index);
-                // SAFETY: the chunks are disjoint.
+                // SAFETY: the chunks are disjoint, and with them their rows.
                 let (outputs, statistics) = unsafe {
                     (
                         outputs.slice(range.start * features..range.end * features),
@@ -54,7 +54,7 @@ impl Operation<3> for LayerNormalization {
             });
         }
         let statistics = statistics.as_chunks().0.to_vec();
-        // SAFETY: each row is in one chunk, whose task wrote it.
+        // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let output = unsafe { output.written() };
         (flex::tensor(output, shape), SavedRows { x, gamma, statistics })
     }
@@ -73,7 +73,7 @@ impl Operation<3> for LayerNormalization {
             parallel(chunks.count(), |index| {
                 let range = chunks.range(index);
                 let elements = range.start * features..range.end * features;
-                // SAFETY: the chunks are disjoint, and each has its own sums.
+                // SAFETY: the chunks are disjoint, and with them their rows; each chunk has its own sums.
                 let (dx, partial) = unsafe {
                     (
                         dx.slice(elements.clone()),
@@ -89,14 +89,14 @@ impl Operation<3> for LayerNormalization {
         let dbeta = wanted[2].then(|| flex::tensor(sums[features..].to_vec(), [features]));
         sums.truncate(features);
         let dgamma = wanted[1].then(|| flex::tensor(sums, [features]));
-        // SAFETY: each row is in one chunk, whose task wrote it.
+        // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let dx = unsafe { dx.written() };
         [wanted[0].then(|| flex::tensor(dx, shape)), dgamma, dbeta]
     }
 }
 
 vectorized! {
-    /// Rows and the statistics of each.
+    /// Writes normalized rows, and the statistics of each row.
     fn normalize(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32, output: &mut [f32], statistics: &mut [[f32; 2]]) {
         let features = gamma.len();
         for (row, statistics) in statistics.iter_mut().enumerate() {
@@ -112,13 +112,13 @@ vectorized! {
         }
     }
 
-    /// The gradient of rows; adds their part to the gradients of gamma and beta.
+    /// Writes the gradient of rows, and adds their part to the gradients of gamma and beta.
     fn normalize_backward(dy: &[f32], x: &[f32], gamma: &[f32], statistics: &[[f32; 2]], dx: &mut [f32], dgamma: &mut [f32], dbeta: &mut [f32]) {
         let features = gamma.len();
         for (row, &[mean, rate]) in statistics.iter().enumerate() {
             let elements = row * features..(row + 1) * features;
             let (dy, x, dx) = (&dy[elements.clone()], &x[elements.clone()], &mut dx[elements]);
-            // the row of dx first holds the gradient of the normalized row
+            // The row of `dx` holds the gradient of the normalized row first.
             for ((dx, dy), gamma) in dx.iter_mut().zip(dy).zip(gamma) {
                 *dx = dy * gamma;
             }

@@ -1,4 +1,4 @@
-//! AdamW and the passes over gradients on flex.
+//! Fused AdamW, and the passes over gradients before it: the sum of squares and a factor.
 
 use crate::cpu::flex::{self, contiguous};
 use crate::cpu::simd::{sum, vectorized};
@@ -19,7 +19,7 @@ pub(crate) fn adamw<const D: usize>(
             [&mut parameter, &mut mean, &mut square].map(|tensor| Shared::new(tensor.storage_mut()));
         let gradient = gradient.storage::<f32>();
         parallel_elements(gradient.len(), |range| {
-            // SAFETY: the ranges are disjoint.
+            // SAFETY: the ranges of the tasks are disjoint.
             let [parameter, mean, square] =
                 [parameter, mean, square].map(|data| unsafe { data.slice(range.clone()) });
             step(coefficients, parameter, &gradient[range], mean, square);
@@ -28,16 +28,16 @@ pub(crate) fn adamw<const D: usize>(
     (flex::wrap(parameter), [flex::wrap(mean), flex::wrap(square)])
 }
 
-/// What an update multiplies by.
+/// The coefficients of an update.
 #[derive(Clone, Copy)]
 pub(crate) struct Coefficients {
     pub(crate) betas: [f32; 2],
     pub(crate) epsilon: f32,
-    /// What is left of the parameter after decay.
+    /// The part of the parameter that weight decay keeps.
     pub(crate) kept: f32,
-    /// The learning rate over the correction of the first average.
+    /// The learning rate divided by the correction of the first average.
     pub(crate) rate: f32,
-    /// One over the correction of the second average.
+    /// The inverse of the correction of the second average.
     pub(crate) square_rate: f32,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn scaled<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<
     let length = x.shape().num_elements();
     let data = Shared::new(x.storage_mut());
     parallel_elements(length, |range| {
-        // SAFETY: the ranges are disjoint.
+        // SAFETY: the ranges of the tasks are disjoint.
         scale(unsafe { data.slice(range) }, factor);
     });
     flex::wrap(x)

@@ -1,17 +1,17 @@
-//! The iteration of Newton and Schulz on flex.
+//! Fused orthogonalization, by the iteration of Newton and Schulz.
 //!
 //! ```text
-//! s = x x^T / norm^2                     on the smaller side
+//! s = x x^T / norm^2                     or x^T x, whichever is smaller
 //! for each iteration
-//!   p = a + b s + c s s                  the polynomial of the squares of the singular values
-//!   q = p q                              all polynomials so far
-//!   s = p s p                            the squares of what they make of the singular values
+//!   p = a + b s + c s s                  a polynomial of the squares of the singular values
+//!   q = p q                              the product of all polynomials so far
+//!   s = p s p                            the squares of the new singular values
 //! y = q x / norm
 //! ```
 //!
-//! `s` and `p` are their own transposes, of which half is computed; all products but the first and the last are of squares of the smaller
-//! side, in the cache, where the definition goes through `x` twice an iteration. A square rounds off directions whose singular value is
-//! less than a thousandth of the largest; those are still small after five iterations.
+//! `s` and `p` are symmetric, so that only half of each is computed. All products but the first and the last are products of square
+//! matrices of the smaller side, in the cache; the definition goes through `x` twice per iteration. Squaring loses directions whose singular
+//! value is less than a thousandth of the largest one to rounding, but those are still small after five iterations.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, product};
@@ -19,7 +19,7 @@ use crate::cpu::threads::{Buffer, Chunks, parallel};
 use burn::tensor::Tensor;
 use std::ops::Range;
 
-/// Rows of a product that are worth a task.
+/// The number of rows of a product that one task computes.
 const SMALLEST_CHUNK: usize = 32;
 
 pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32) -> Tensor<3> {
@@ -41,7 +41,7 @@ pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32
     let mut norms = Vec::with_capacity(count);
     for square in squares.chunks_exact_mut(side.size()) {
         let norm = square.iter().step_by(side.columns + 1).sum::<f32>().sqrt().max(epsilon);
-        // Not by the norm's square, which may be no number.
+        // Divided twice: the square of the norm may leave the range of float32.
         square.iter_mut().for_each(|value| *value = *value / norm / norm);
         norms.push(norm);
     }
@@ -58,7 +58,7 @@ pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32
     flex::wrap(flex::tensor(output, [count, rows, columns]))
 }
 
-/// Matrices of one size, one after the other.
+/// Matrices of one size, one after the other in memory.
 #[derive(Clone, Copy)]
 struct Stack {
     count: usize,
@@ -67,7 +67,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// Elements of a matrix.
+    /// The number of elements of a matrix.
     fn size(self) -> usize {
         self.rows * self.columns
     }
@@ -76,7 +76,7 @@ impl Stack {
         Matrix::new(&data[index * self.size()..], [self.rows, self.columns], [self.columns, 1])
     }
 
-    /// Matrices whose elements `write` writes, all of them: for some rows of a matrix at a time.
+    /// Matrices that `write` writes, a range of rows of one matrix at a time. It must write all elements of these rows.
     fn filled(self, write: impl Fn(usize, Range<usize>, &mut [f32]) + Sync) -> Vec<f32> {
         let mut data = Buffer::new(self.count * self.size());
         let out = data.shared();
@@ -84,16 +84,16 @@ impl Stack {
         parallel(self.count * chunks.count(), |task| {
             let (index, rows) = (task / chunks.count(), chunks.range(task % chunks.count()));
             let first = index * self.rows;
-            // SAFETY: the rows are disjoint.
+            // SAFETY: the tasks have different matrices or disjoint rows.
             let out =
                 unsafe { out.slice((first + rows.start) * self.columns..(first + rows.end) * self.columns) };
             write(index, rows, out);
         });
-        // SAFETY: `write` wrote the chunks, which cover all rows.
+        // SAFETY: the chunks cover all rows of all matrices, and `write` wrote all of their elements.
         unsafe { data.written() }
     }
 
-    /// Square matrices that are their own transposes: for some rows of one at a time, `write` writes all columns up to the last of these rows.
+    /// Symmetric matrices. `write` writes a range of rows of one matrix at a time, with all columns up to the last of these rows.
     fn symmetric(self, write: impl Fn(usize, Range<usize>, &mut MatrixMut<'_>) + Sync) -> Vec<f32> {
         let side = self.columns;
         let mut data = Buffer::new(self.count * self.size());
@@ -102,7 +102,7 @@ impl Stack {
         parallel(self.count * chunks.count(), |task| {
             let (index, rows) = (task / chunks.count(), chunks.range(task % chunks.count()));
             let start = index * self.size();
-            // SAFETY: the rows are disjoint, and above the diagonal blocks so are the columns.
+            // SAFETY: the tasks have different matrices or disjoint rows up to the diagonal, and disjoint columns above it.
             let [mut lower, mut upper] = unsafe {
                 [
                     MatrixMut::shared(out, start + rows.start * side, [rows.len(), rows.end], side),
@@ -112,7 +112,7 @@ impl Stack {
             write(index, rows.clone(), &mut lower);
             upper.write_transposed(&mut lower.block(0..rows.len(), 0..rows.start));
         });
-        // SAFETY: `write` wrote the blocks up to the diagonal, which give the others.
+        // SAFETY: `write` wrote the blocks up to the diagonal, and `write_transposed` the blocks above it.
         unsafe { data.written() }
     }
 
@@ -125,7 +125,7 @@ impl Stack {
         })
     }
 
-    /// The products of square matrices that are polynomials of the same: their own transposes.
+    /// The products of square matrices that are polynomials of the same symmetric matrix: the products are symmetric, too.
     fn symmetric_products(self, left: &[f32], right: &[f32]) -> Vec<f32> {
         self.symmetric(|index, rows, out| {
             let (left, right) = (self.matrix(left, index), self.matrix(right, index));
@@ -133,7 +133,7 @@ impl Stack {
         })
     }
 
-    /// What the polynomials multiply matrices with whose squares these are.
+    /// The products of all polynomials, by which matrices with these `squares` are multiplied.
     fn polynomials(self, factors: &[[f32; 3]], mut squares: Vec<f32>) -> Vec<f32> {
         let mut all: Option<Vec<f32>> = None;
         for (index, &[a, b, c]) in factors.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Stack {
                     self.symmetric_products(&self.symmetric_products(&polynomials, &squares), &polynomials);
             }
             all = Some(match all {
-                // Whole: what rounding does in directions that were next to zero stays on the side that `x` is not on.
+                // Both halves are computed: the rounding errors of directions near zero then stay on the side away from `x`.
                 Some(before) => self.products(&polynomials, &before),
                 None => polynomials,
             });
@@ -160,7 +160,7 @@ impl Stack {
     }
 }
 
-/// Some rows of a product, up to the column of the last.
+/// A range of rows of a product, with the columns up to the last of these rows.
 fn product_up_to(
     rows: Range<usize>,
     out: &mut MatrixMut<'_>,

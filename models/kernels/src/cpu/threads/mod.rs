@@ -1,4 +1,4 @@
-//! Work on all threads: buffers cut into parts that tasks fill at the same time.
+//! Parallel loops over chunks of rows or elements, on a [pool] of threads. Tasks write [shared] memory, each its own part.
 
 mod pool;
 mod shared;
@@ -8,13 +8,13 @@ pub(crate) use shared::{Buffer, Shared};
 
 use std::ops::Range;
 
-/// Runs `task` for every index on the [pool], each by itself: a thread takes over what a slower one has not begun. What a task computes
-/// must not depend on which thread runs it.
+/// Runs `task` for every index below `tasks` on the [pool]. A thread that has finished takes over tasks that a slower one has not begun, so
+/// that the result of a task must not depend on the thread that runs it.
 pub(crate) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
     pool::run(tasks, &task);
 }
 
-/// [`parallel`] in groups that share scratch memory, small enough that a late thread does not hold up the others.
+/// [`parallel`] in groups of tasks that share scratch memory. The groups are small enough that a late thread does not delay the others.
 pub(crate) fn parallel_with<S>(
     tasks: usize,
     scratch: impl Fn() -> S + Sync,
@@ -27,7 +27,7 @@ pub(crate) fn parallel_with<S>(
     });
 }
 
-/// Runs `task` on ranges that together cover `length` elements.
+/// Runs `task` on disjoint ranges that together cover `length` elements.
 pub(crate) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Sync) {
     const GROUP: usize = 64;
     let chunks = Chunks::new(length.div_ceil(GROUP), 128);
@@ -37,45 +37,47 @@ pub(crate) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Syn
     });
 }
 
-/// Runs `task` for each of `rows` rows of `width` elements, several at a time if they are short; not at all if they are empty.
+/// Runs `task` for each of `rows` rows of `width` elements. Short rows are grouped, so that a thread takes several at a time; for rows
+/// without elements, nothing runs.
 pub(crate) fn parallel_rows(rows: usize, width: usize, task: impl Fn(usize) + Sync) {
     const ELEMENTS: usize = 8192;
     let chunks = Chunks::new(if width == 0 { 0 } else { rows }, ELEMENTS / width.clamp(1, ELEMENTS));
     parallel(chunks.count(), |index| chunks.range(index).for_each(&task));
 }
 
-/// More rows would not make a product faster, but leave the cache.
+/// The most rows of a chunk, unless its operation asks for more: a product of more rows is not faster, and its output leaves the cache.
 const LARGEST_CHUNK: usize = 768;
 
-/// `length` rows cut into ranges of about the same size, several for each thread so that a late thread does not hold up the others.
+/// `length` rows, cut into disjoint ranges of about the same size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunks {
     length: usize,
     count: usize,
-    /// The ranges begin at multiples of this.
+    /// The ranges begin at multiples of this number.
     group: usize,
 }
 
 impl Chunks {
-    /// Ranges of about `smallest` rows or more, and of at most [`LARGEST_CHUNK`].
+    /// About eight ranges per thread, so that a late thread does not delay the others, of about `smallest` rows or more and at most
+    /// [`LARGEST_CHUNK`].
     pub(crate) fn new(length: usize, smallest: usize) -> Self {
         let size =
             length.div_ceil(8 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
-    /// Four ranges for each thread if they have at least `smallest` rows, else fewer: for what is summed over the rows, one sum a range.
+    /// Four ranges per thread, or fewer so that each has at least `smallest` rows: for operations that need a sum for each range.
     pub(crate) fn few(length: usize, smallest: usize) -> Self {
         let count = (length / smallest.max(1)).clamp(1, 4 * rayon::current_num_threads());
         Self { length, count: count.min(length), group: 1 }
     }
 
-    /// Ranges of at most `size` rows; with groups, of less than a group more.
+    /// Ranges of at most `size` rows. [Groups](Self::in_groups) may add less than a group to a range.
     pub(crate) fn of(length: usize, size: usize) -> Self {
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
-    /// The ranges begin and end between groups of so many rows: those that an operation takes at a time.
+    /// The same, with ranges of whole groups of rows, apart from the end: for operations that compute a group of rows at a time.
     pub(crate) fn in_groups(self, group: usize) -> Self {
         Self { count: self.count.min(self.length.div_ceil(group)), group, ..self }
     }
@@ -90,7 +92,7 @@ impl Chunks {
         start(index)..start(index + 1)
     }
 
-    /// All ranges, `offset` rows further on.
+    /// All ranges, shifted by `offset` rows.
     pub(crate) fn ranges_after(self, offset: usize) -> impl Iterator<Item = Range<usize>> {
         (0..self.count).map(move |index| {
             let range = self.range(index);
@@ -121,7 +123,7 @@ mod tests {
                     end = range.end;
                 }
                 assert_eq!(end, length, "{chunks:?}");
-                // The last group may be a part of one.
+                // The last range may end with a part of a group.
                 assert!(longest < shortest.saturating_add(2 * group), "{chunks:?}");
             }
             assert!(Chunks::of(length, 256).ranges_after(0).all(|range| range.len() <= 256));

@@ -1,15 +1,15 @@
-//! The threads that share an operation's tasks. Between operations they stay awake.
+//! The thread pool of the operations, whose threads stay awake between operations.
 //!
-//! A training step is hundreds of operations of a millisecond or less, most of them microseconds apart. Threads that sleep in between have to
-//! be woken for each; on a virtual machine their cores may have gone to others by then. So a thread waits awake until nothing has come for
-//! [`PATIENCE`], as OpenMP's do, and offers its CPU to others meanwhile.
+//! A training step consists of hundreds of operations of a millisecond or less, most of them microseconds apart. Threads that slept in
+//! between would have to be woken for each operation; on a virtual machine, their cores may run something else by then. A thread therefore
+//! waits awake for [`PATIENCE`] after its last job, as OpenMP's threads do, and yields its CPU to other threads in the meantime.
 //!
 //! ```text
-//! caller                                   helper
-//! writes the job's address to each helper  looks at its own address until one is there
-//! works                                    takes the address away, works, counts itself as done
-//! takes back what no helper has taken
-//! waits until all that took it are done
+//! caller                                       helper
+//! writes the address of the job to each helper waits until its address is set
+//! runs tasks                                   takes the address, runs tasks, counts itself as done
+//! takes back addresses that no helper took
+//! waits until all helpers that took it are done
 //! ```
 
 use crossbeam_utils::CachePadded;
@@ -23,19 +23,19 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits awake: longer than between most operations of a step. What burn computes by itself and what waits for data takes
-/// longer, and a wake-up more costs it nothing that can be measured.
+/// How long a thread waits awake: longer than the pauses between most operations of a step. Longer pauses (operations of burn itself,
+/// waiting for data) end with waking the threads, which costs little compared with the pause.
 const PATIENCE: Duration = Duration::from_micros(500);
-/// How often a waiting thread looks before it gives way.
+/// How often a waiting thread checks before it yields its CPU.
 const LOOKS: usize = 16;
 
-/// Runs `task` for every index below `tasks` on this thread and on those of the pool, together as many as rayon has here, or as it had
-/// where this was called first if that was fewer. While the pool works for another thread, or if `task` itself asks for more, all of it
-/// runs here.
+/// Runs `task` for every index below `tasks`, on this thread and threads of the pool. Together they are as many as rayon has where this is
+/// called, but no more than rayon had at the first call. If the pool is in use, by another thread or because a task calls this function,
+/// all tasks run on this thread.
 ///
 /// # Panics
 ///
-/// If a task does, once no other is running.
+/// If a task panics, after all other tasks that have begun are over.
 pub(crate) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     static POOL: LazyLock<&Pool> = LazyLock::new(|| Pool::start(rayon::current_num_threads() - 1));
     POOL.run(tasks, rayon::current_num_threads(), task);
@@ -44,13 +44,13 @@ pub(crate) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
 /// The tasks of one call.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
-    /// Each thread that takes part begins with one of its own: with enough tasks the same part of the rows in every operation, whose
-    /// data may still lie in its cache.
+    /// A share of the tasks for each thread to begin with. If there are enough tasks, this is the same part of the rows in every operation,
+    /// whose data the thread's cache may still hold.
     shares: Vec<CachePadded<Share>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Some tasks in order; those before `next` are begun.
+/// A range of tasks; those before `next` have begun.
 struct Share {
     next: AtomicUsize,
     end: usize,
@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
         Self { task, shares: shares.collect(), panic: Mutex::default() }
     }
 
-    /// Runs tasks until all have begun. A panic is kept.
+    /// Runs tasks until all tasks of the job have begun. Keeps a panic for the caller.
     fn work(&self, thread: usize) {
         let all = || {
             let (before, own) = self.shares.split_at(thread);
@@ -80,31 +80,31 @@ impl<'a> Job<'a> {
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
             let earlier = self.panic.lock().unwrap_or_else(PoisonError::into_inner).replace(panic);
-            // To drop it may panic, too.
+            // Dropping the payload of a panic may panic, too.
             mem::forget(earlier);
         }
     }
 }
 
 struct Pool {
-    /// Whether the helpers work for a caller.
+    /// Whether a caller uses the helpers.
     taken: AtomicBool,
-    /// How many helpers have done with the job.
+    /// How many helpers have finished the job.
     done: CachePadded<AtomicUsize>,
     helpers: Vec<CachePadded<Helper>>,
 }
 
-/// A thread next to the caller.
+/// A thread of the pool.
 #[derive(Default)]
 struct Helper {
-    /// The job that it should take part in, until it or the caller takes it away.
+    /// The job to take part in, until the helper takes it or the caller takes it back.
     job: AtomicPtr<Job<'static>>,
     thread: OnceLock<Thread>,
     asleep: AtomicBool,
 }
 
 impl Pool {
-    /// A pool of so many helpers.
+    /// Starts a pool of this many helpers, which lives as long as the program.
     fn start(helpers: usize) -> &'static Self {
         let pool: &Self = Box::leak(Box::new(Self {
             taken: AtomicBool::default(),
@@ -113,13 +113,13 @@ impl Pool {
         }));
         for index in 0..helpers {
             let builder = thread::Builder::new().name(format!("operations {index}"));
-            // A thread that the system does not give is not missed: the others do its share.
+            // If the system refuses a thread, the others run its share of the tasks.
             let _ = builder.spawn(move || pool.serve(index));
         }
         pool
     }
 
-    /// [`run`] on at most so many threads.
+    /// [`run`] on at most this many threads.
     fn run(&self, tasks: usize, threads: usize, task: &(dyn Fn(usize) + Sync)) {
         let threads = threads.min(1 + self.helpers.len()).min(tasks);
         if threads < 2 || self.taken.swap(true, Ordering::Acquire) {
@@ -139,7 +139,7 @@ impl Pool {
         job.work(0);
         let took = |helper: &Helper| helper.job.swap(ptr::null_mut(), Ordering::Acquire).is_null();
         let working = helpers.iter().filter(|helper| took(helper)).count();
-        // From here on no helper can find the job any more, and those that did are waited for.
+        // From here on, no helper can take the job. The caller waits for those that did, because the job lies on its stack.
         wait(|| self.done.load(Ordering::Acquire) == working, None);
         self.taken.store(false, Ordering::Release);
         if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -147,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// Takes part in all jobs.
+    /// The loop of a helper: takes part in every job.
     fn serve(&self, index: usize) {
         let helper = &self.helpers[index];
         helper.thread.get_or_init(thread::current);
@@ -155,14 +155,14 @@ impl Pool {
         loop {
             if !wait(came, Some(PATIENCE)) {
                 helper.asleep.store(true, Ordering::SeqCst);
-                // Either this thread sees the job, or its caller sees that it sleeps.
+                // Sequential consistency: either this thread sees the job, or the caller sees that this thread sleeps and wakes it.
                 while !came() {
                     thread::park();
                 }
                 helper.asleep.store(false, Ordering::SeqCst);
             }
             let job = helper.job.swap(ptr::null_mut(), Ordering::Acquire);
-            // SAFETY: `run` keeps the job until every helper that took its address away is done.
+            // SAFETY: `run` keeps the job alive until every helper that took its address has counted itself as done.
             if let Some(job) = unsafe { job.as_ref() } {
                 job.work(index + 1);
                 self.done.fetch_add(1, Ordering::Release);
@@ -171,7 +171,7 @@ impl Pool {
     }
 }
 
-/// Waits awake until `done`, at most for as long as is said; whether it was.
+/// Waits awake until `done` returns true, or for `patience` at most; returns whether it did.
 fn wait(done: impl Fn() -> bool, patience: Option<Duration>) -> bool {
     let start = Instant::now();
     loop {
@@ -195,7 +195,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn every_task_runs_once_whoever_asks() {
+    fn every_task_runs_once_whichever_thread_calls() {
         let pool = Pool::start(3);
         thread::scope(|scope| {
             for caller in 0..4 {
@@ -223,15 +223,15 @@ mod tests {
             pool.run(3, 3, &|_| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 let all = || begun.load(Ordering::Relaxed) == 3;
-                assert!(wait(all, Some(LONG)), "the tasks did not run at the same time");
+                assert!(wait(all, Some(LONG)), "the tasks must run at the same time");
             });
             let asleep = || pool.helpers.iter().all(|helper| helper.asleep.load(Ordering::SeqCst));
-            assert!(wait(asleep, Some(LONG)), "the helpers stayed awake");
+            assert!(wait(asleep, Some(LONG)), "the helpers must fall asleep");
         }
     }
 
     #[test]
-    fn no_more_threads_work_than_are_asked_for() {
+    fn no_more_threads_work_than_the_caller_asks_for() {
         let pool = Pool::start(3);
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Intel's AMX-INT8 on Linux, which asks programs to say that they use it: the proof that it is there, and its configuration.
+//! Detection and configuration of Intel's AMX-INT8 on Linux, where a program must ask the system before it uses AMX.
 
 use super::super::avx512::Avx512;
 use super::shape::SIDE;
@@ -7,18 +7,19 @@ use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::LazyLock;
 
-/// The proof that the CPU has AMX and the AVX-512 instructions that pack for it, that the system lets the program use it, and
-/// that the environment does, too.
+/// The proof that AMX may be used: the CPU has it, and the AVX-512 instructions that pack for it; the system lets this program use it; and
+/// the environment does not forbid it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amx {
     avx512: Avx512,
-    /// Whether plain code takes the place of AMX's own instructions.
+    /// Whether plain code stands in for AMX's instructions.
     #[cfg(test)]
     pub(super) emulated: bool,
 }
 
 impl Amx {
-    /// AMX, if it may be used; asked once. Tests get an [emulated](Self::emulated) one where there is none.
+    /// AMX, if it may be used. The answer is found once and kept. In tests, an [emulated](Self::emulated) one stands in for AMX that the CPU
+    /// lacks.
     pub(crate) fn find() -> Option<Self> {
         static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| {
             if !amx::wanted().unwrap_or(false) {
@@ -32,7 +33,7 @@ impl Amx {
         *FOUND
     }
 
-    /// AMX of this CPU. Asks the system for its use.
+    /// The AMX of this CPU, after asking the system for permission.
     pub(super) fn real() -> Option<Self> {
         const TILE: u32 = 1 << 24;
         const INT8: u32 = 1 << 25;
@@ -42,8 +43,8 @@ impl Amx {
         if __cpuid_count(7, 0).edx & (TILE | INT8) != TILE | INT8 {
             return None;
         }
-        // SAFETY: the call changes nothing but what all threads of the program may use, and what stacks for signals they may ask for next:
-        // ones too small for the tiles are refused. Where a thread has such a stack already, the call is.
+        // SAFETY: the call only lets all threads of the program use tiles, and makes the system refuse signal stacks that are too small for
+        // tiles from now on; if a thread has such a stack already, the system refuses this call.
         let refused = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) };
         (refused == 0).then_some(Self {
             avx512,
@@ -52,24 +53,24 @@ impl Amx {
         })
     }
 
-    /// The same in plain code, on any CPU with the AVX-512 instructions that pack for it.
+    /// AMX in plain code, on any CPU with the AVX-512 instructions that pack for it.
     #[cfg(test)]
     pub(super) fn emulated() -> Option<Self> {
         Self::packs().map(|avx512| Self { avx512, emulated: true })
     }
 
-    /// Whether the CPU has what packing takes.
+    /// The proof of AVX-512, if the CPU has all instructions that packing uses.
     fn packs() -> Option<Avx512> {
         let more = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi");
         Avx512::find().filter(|_| more)
     }
 
-    /// The vector instructions that a CPU with AMX has.
+    /// The proof of AVX-512, which every CPU with AMX has.
     pub(super) fn avx512(self) -> Avx512 {
         self.avx512
     }
 
-    /// Sets AMX up on this thread for full tiles, until the result is dropped.
+    /// Configures the tiles of this thread as full ones, until the result is dropped.
     pub(super) fn configure(self) -> Configured {
         #[repr(C, align(64))]
         struct Configuration {
@@ -93,13 +94,13 @@ impl Amx {
         if self.emulated {
             return Configured { amx: self };
         }
-        // SAFETY: a valid configuration of 64 bytes; `self` proves that AMX is there and that the system allows it.
+        // SAFETY: `FULL` is a valid configuration of 64 bytes; `self` proves that the CPU has AMX and that the system allows its use.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly)) };
         Configured { amx: self }
     }
 }
 
-/// AMX, set up on this thread; given back when dropped, so that a change of threads has no tiles to save.
+/// AMX configured on this thread. Dropping this releases the tiles, so that the system does not save them when it switches threads.
 pub(super) struct Configured {
     pub(super) amx: Amx,
 }
@@ -110,7 +111,7 @@ impl Drop for Configured {
         if self.amx.emulated {
             return;
         }
-        // SAFETY: AMX is there (`amx`), and what its tiles held was stored by each kernel.
+        // SAFETY: `amx` proves that the CPU has AMX, and each kernel stored the contents of its tiles before it returned.
         unsafe { asm!("tilerelease", options(nomem, nostack)) };
     }
 }

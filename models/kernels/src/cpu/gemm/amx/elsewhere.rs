@@ -1,8 +1,8 @@
-//! Where there is no AMX, or no known way to ask for it.
+//! The interface of AMX for systems without it, or on which programs cannot ask for it: nothing here can be called.
 
 use super::super::view::{Epilogue, Matrix, MatrixMut};
 
-/// The proof that AMX is there, which nobody has.
+/// Uninhabited: on other systems no value can prove that AMX exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amx {}
 

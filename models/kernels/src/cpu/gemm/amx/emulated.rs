@@ -1,44 +1,44 @@
-//! In tests: what AMX's instructions do, in plain code.
+//! AMX's instructions in plain code, for tests on CPUs without AMX.
 
 use super::shape::{SIDE, TILE_SUMS};
 
 const BYTES: usize = 4 * TILE_SUMS;
 
-/// The eight registers, all configured as 16 rows of 64 bytes.
+/// The eight tile registers, all configured as 16 rows of 64 bytes.
 pub(super) struct Registers([[u8; BYTES]; 8]);
 
 impl Registers {
-    /// All zero (`tilezero`).
+    /// Registers of zeros (`tilezero`).
     pub(super) fn zero() -> Self {
         Self([[0; BYTES]; 8])
     }
 
-    /// `tileloadd` of rows that lie 64 bytes apart.
+    /// Loads a tile whose rows begin 64 bytes apart (`tileloadd`).
     ///
     /// # Safety
     ///
-    /// `from` is valid for reads of 1024 bytes.
+    /// `from` must be valid for reads of 1024 bytes.
     pub(super) unsafe fn load(&mut self, register: usize, from: *const u8) {
-        // SAFETY: as the caller promises; the register has as many bytes.
+        // SAFETY: `from` is valid for reads of 1024 bytes, as the caller promises, and a register has as many.
         unsafe { self.0[register].as_mut_ptr().copy_from_nonoverlapping(from, BYTES) };
     }
 
-    /// `tilestored` in rows that lie 64 bytes apart.
+    /// Stores a tile in rows that begin 64 bytes apart (`tilestored`).
     ///
     /// # Safety
     ///
-    /// `to` is valid for writes of 256 sums.
+    /// `to` must be valid for writes of 256 sums.
     pub(super) unsafe fn store(&self, register: usize, to: *mut i32) {
-        // SAFETY: as the caller promises; the register has as many bytes.
+        // SAFETY: `to` is valid for writes of 256 sums, which are the 1024 bytes of a register, as the caller promises.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(self.0[register].as_ptr(), BYTES) };
     }
 
-    /// `tdpbssd`: to each sum the products of the four signed bytes of a word of its row of `left` and of its column of `right`, for each of
-    /// the 16 words.
+    /// Adds the product of two tiles of signed bytes to a tile of sums (`tdpbssd`): to the sum of each row and column, the products of the
+    /// four bytes of each of the 16 words of this row of `left` and of this column of `right`.
     pub(super) fn add(&mut self, sums: usize, left: usize, right: usize) {
         let signed = |register: usize| self.0[register].map(|byte| i32::from(byte.cast_signed()));
         let (left, right) = (signed(left), signed(right));
-        // by word and byte, a row of columns
+        // For each inner element (a byte of a word), the row of all columns.
         let right: [[i32; SIDE]; 64] = std::array::from_fn(|inner| {
             std::array::from_fn(|column| right[inner / 4 * 64 + column * 4 + inner % 4])
         });

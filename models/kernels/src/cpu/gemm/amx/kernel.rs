@@ -1,6 +1,18 @@
-//! The innermost loops: sums of the products of digits over the blocks of two panels, in AMX's eight registers.
+//! The micro-kernels: sums of the products of digits over the blocks of two panels, in AMX's eight registers.
 //!
-//! Products of one order, which is that of their two digits added up, have sums of their own: `[order, tile of rows, tile of columns]`.
+//! ```text
+//! two tiles of rows by two of columns:
+//! for each order                                      4 tiles of sums, 2 of the left and 2 of the right factor: all 8 registers
+//!   for each block of 64 inner elements               its tiles: first-level cache
+//!     for each pair of digits of this order
+//!       sums += left digits * right digits            4 products of tiles
+//! one tile of rows by two of columns:
+//! for each block of 64 inner elements                 6 tiles of sums (3 orders), 1 of each factor: all 8 registers
+//!   for each pair of digits                           2 products of tiles
+//! ```
+//!
+//! The order of a product is the sum of the positions of its two digits. Each order has its own sums: `[order, tile of rows, tile of
+//! columns]`.
 
 use super::detect::Configured;
 #[cfg(test)]
@@ -8,8 +20,8 @@ use super::emulated::Registers;
 use super::shape::{DIGITS, TILE_SUMS};
 use std::arch::asm;
 
-/// A step of a kernel as an instruction: `load(register, factor, tiles of the factor's panel, digit, tile)`, or
-/// `add(sums, left, right)`, which adds the products of two registers to a third.
+/// A step of a kernel as an instruction: `load(register, factor, tiles of the factor's panel, digit, tile)`, or `add(sums, left, right)`,
+/// which adds the product of two registers to a third.
 macro_rules! instruction {
     (load, $register:literal, $factor:ident, $tiles:literal, $digit:literal, $tile:literal) => {
         concat!(
@@ -31,7 +43,7 @@ macro_rules! instruction {
     };
 }
 
-/// The same step on emulated registers, with the addresses of the factors' blocks.
+/// The same step on emulated registers; takes the addresses of the blocks of both factors.
 #[cfg(test)]
 macro_rules! emulate {
     ($registers:ident, [$left:expr, $right:expr], load, $register:literal, left, $tiles:literal, $digit:literal, $tile:literal) => {
@@ -45,15 +57,16 @@ macro_rules! emulate {
     };
 }
 
-/// A function that runs some steps on each block of two panels and writes the registers of sums.
+/// Defines a function that runs its steps on each block of two panels and then writes the registers of sums.
 macro_rules! kernel {
     ($(#[$attribute:meta])* $name:ident, $left_tiles:literal, [$($register:literal),*], $($step:ident($($argument:tt),*)),* $(,)?) => {
         $(#[$attribute])*
         ///
         /// # Safety
         ///
-        /// `left` is valid for reads of `blocks` (more than 0) blocks of a left panel, `right` of a right one, and `sums` for writes of a
-        /// tile for each register.
+        /// - `blocks` must be more than 0.
+        /// - `left` must be valid for reads of this many blocks of a left panel, and `right` of a right panel.
+        /// - `sums` must be valid for writes of a tile for each register of sums.
         pub(super) unsafe fn $name(
             tiles: &Configured,
             left: *const u8,
@@ -68,18 +81,18 @@ macro_rules! kernel {
             if tiles.amx.emulated {
                 let mut registers = Registers::zero();
                 for block in 0..blocks {
-                    // SAFETY: the blocks lie in the panels, as the caller promises.
+                    // SAFETY: both panels have this block, as the caller promises.
                     unsafe {
                         let _factors = [left.add(block * 1024 * 3 * $left_tiles), right.add(block * 1024 * 3 * 2)];
                         $(emulate!(registers, [_factors[0], _factors[1]], $step, $($argument),*);)*
                     }
                 }
-                // SAFETY: there are as many tiles of sums as registers, as the caller promises.
+                // SAFETY: `sums` is valid for a tile for each register, as the caller promises.
                 $(unsafe { registers.store($register, sums.add($register * TILE_SUMS)) };)*
                 return;
             }
-            // SAFETY: AMX is there and set up for full tiles (`tiles`); each load reads 1024 bytes of a block and each store writes a
-            // tile of sums, which are there as the caller promises.
+            // SAFETY: `tiles` proves that the CPU has AMX and that it is configured for full tiles; each load reads the 1024 bytes of a tile
+            // of a block, and each store writes a tile of sums, which are valid, as the caller promises.
             unsafe {
                 asm!(
                     $(concat!("tilezero tmm", $register),)*
@@ -104,12 +117,13 @@ macro_rules! kernel {
     };
 }
 
-/// Two tiles of rows by two of columns, order by order: the registers have room for the sums of one.
+/// Two tiles of rows by two of columns, one order after the other: the registers have room only for the sums of one.
 ///
 /// # Safety
 ///
-/// `left` is valid for reads of `blocks` (more than 0) blocks of a left panel of two tiles, `right` of a right one, and `sums` for writes of
-/// twelve tiles.
+/// - `blocks` must be more than 0.
+/// - `left` must be valid for reads of this many blocks of a left panel of two tiles, and `right` of a right panel.
+/// - `sums` must be valid for writes of twelve tiles.
 pub(super) unsafe fn two_by_two(
     tiles: &Configured,
     left: *const u8,
@@ -117,7 +131,7 @@ pub(super) unsafe fn two_by_two(
     blocks: usize,
     sums: *mut i32,
 ) {
-    // SAFETY: as the caller promises; each order has four tiles of its own.
+    // SAFETY: the panels have these blocks, as the caller promises; each order has four of the twelve tiles.
     unsafe {
         order_0(tiles, left, right, blocks, sums);
         order_1(tiles, left, right, blocks, sums.add(4 * TILE_SUMS));
@@ -126,7 +140,7 @@ pub(super) unsafe fn two_by_two(
 }
 
 kernel! {
-    /// The first digits' products.
+    /// Products of two first digits.
     order_0, 2, [0, 1, 2, 3],
     load(6, right, 2, 0, 0), load(4, left, 2, 0, 0), load(7, right, 2, 0, 1), load(5, left, 2, 0, 1),
     add(0, 4, 6), add(2, 5, 6), add(1, 4, 7), add(3, 5, 7),
@@ -142,7 +156,7 @@ kernel! {
 }
 
 kernel! {
-    /// Products of a first and a third digit, and of second ones.
+    /// Products of a first and a third digit, and of two second digits.
     order_2, 2, [0, 1, 2, 3],
     load(6, right, 2, 2, 0), load(4, left, 2, 0, 0), load(7, right, 2, 2, 1), load(5, left, 2, 0, 1),
     add(0, 4, 6), add(2, 5, 6), load(6, right, 2, 1, 0), add(1, 4, 7), load(4, left, 2, 1, 0),

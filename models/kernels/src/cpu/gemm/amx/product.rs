@@ -1,20 +1,20 @@
-//! Products on AMX: which parts of the factors are packed and multiplied when.
+//! Products on AMX: the loops over the blocks of both factors, which are packed and multiplied.
 //!
 //! ```text
 //! for MC rows                                 left factor, packed: second-level cache
 //!   for KC inner elements                     a panel of 32 outer elements is 48 KiB: first-level cache
 //!     pack the MC x KC block of the left factor
-//!     for 32 columns (a panel)                pack the KC x 32 panel of the right factor
+//!     for 32 columns (a panel)                pack the KC x 32 panel of the right factor: first-level cache
 //!       for 32 rows (a panel)
 //!         for 64 inner elements (a tile)      micro-kernel: 2 x 2 tiles of sums for each order of digits, in the eight registers
 //!         join the orders, check the block, write it with its epilogue, or compute it again in float32
 //! ```
 //!
-//! A row or column of a block is off by less than about 4e-6 of its size, root mean square: see the module above.
+//! The error of a row or column of a block is less than about 4e-6 of its size (root mean square), as the parent module derives.
 
 use super::super::small;
 use super::super::view::{Epilogue, Matrix, MatrixMut};
-use super::block::{Block, TileSums, prefetch};
+use super::block::{OutputBlock, TileSums, prefetch};
 use super::detect::{Amx, Configured};
 use super::kernel::{one_by_two, two_by_two};
 use super::pack::{CacheLine, Operand, PackBuffer, Panel, Source, pack};
@@ -25,12 +25,13 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::slice;
 
-/// Inner elements that are multiplied at a time (a KC block): a panel of them is as large as the nearest cache, and all sums but those of the
-/// last order are exact in float32.
+/// The inner elements that are multiplied at a time (a KC block): a panel of them fills the first-level cache, and the sums of all orders but
+/// the last are exact in float32.
 const KC: usize = 512;
-/// Rows that are packed at a time (an MC block) where neither factor is: they stay in the second-level cache.
+/// The rows that are packed at a time (an MC block) if neither factor was packed before: they stay in the second-level cache.
 const MC: usize = 1024;
-/// Packed right factors of more bytes do not stay in the second-level cache while all rows pass by: more rows are packed at a time.
+/// The size up to which a packed right factor stays in the second-level cache while all rows are multiplied with it. For larger ones, more
+/// rows are packed at a time.
 const CACHED_BYTES: usize = 3 << 19;
 
 thread_local! {
@@ -38,7 +39,7 @@ thread_local! {
     static RIGHT: RefCell<PackBuffer> = RefCell::default();
 }
 
-/// A left factor, packed.
+/// A packed left factor.
 pub(crate) struct LeftPanels<'a>(Panels<'a>);
 
 impl<'a> LeftPanels<'a> {
@@ -46,7 +47,7 @@ impl<'a> LeftPanels<'a> {
     ///
     /// # Panics
     ///
-    /// If its elements lie side by side along neither dimension.
+    /// If the factor is not [compact](Matrix::compact).
     pub(crate) fn new(amx: Amx, left: Matrix<'a>) -> Self {
         Self(Panels::new(amx, left, Operand::Left))
     }
@@ -55,7 +56,7 @@ impl<'a> LeftPanels<'a> {
     ///
     /// # Panics
     ///
-    /// As there.
+    /// If the sizes do not fit, or `right` is not [compact](Matrix::compact).
     pub(crate) fn before(&self, right: Matrix<'_>, out: MatrixMut<'_>, epilogue: Epilogue<'_>, scale: f32) {
         let left = self.0.factor();
         RIGHT.with_borrow_mut(|buffer| {
@@ -65,7 +66,7 @@ impl<'a> LeftPanels<'a> {
     }
 }
 
-/// A right factor, packed.
+/// A packed right factor.
 pub(crate) struct RightPanels<'a>(Panels<'a>);
 
 impl<'a> RightPanels<'a> {
@@ -73,7 +74,7 @@ impl<'a> RightPanels<'a> {
     ///
     /// # Panics
     ///
-    /// If its elements lie side by side along neither dimension.
+    /// If the factor is not [compact](Matrix::compact).
     pub(crate) fn new(amx: Amx, right: Matrix<'a>) -> Self {
         Self(Panels::new(amx, right, Operand::Right))
     }
@@ -82,7 +83,7 @@ impl<'a> RightPanels<'a> {
     ///
     /// # Panics
     ///
-    /// As there.
+    /// If the sizes do not fit, or `left` is not [compact](Matrix::compact).
     pub(crate) fn after(&self, left: Matrix<'_>, out: MatrixMut<'_>, epilogue: Epilogue<'_>, scale: f32) {
         let right = self.0.factor();
         LEFT.with_borrow_mut(|buffer| {
@@ -92,11 +93,11 @@ impl<'a> RightPanels<'a> {
     }
 }
 
-/// `out = scale * left * right` after what `epilogue` says, on the calling thread.
+/// `out = scale * left * right`, added to what `epilogue` says, on the calling thread.
 ///
 /// # Panics
 ///
-/// If the sizes do not fit, or a factor's elements lie side by side along neither dimension.
+/// If the sizes do not fit, or a factor is not [compact](Matrix::compact).
 pub(crate) fn multiply(
     amx: Amx,
     out: MatrixMut<'_>,
@@ -114,7 +115,7 @@ pub(crate) fn multiply(
     });
 }
 
-/// A factor, packed, and where it was packed from.
+/// A packed factor, and the matrix that it was packed from.
 struct Panels<'a> {
     amx: Amx,
     matrix: Matrix<'a>,
@@ -132,23 +133,23 @@ impl<'a> Panels<'a> {
         parallel(outer.div_ceil(PANEL), |index| {
             let first = index * PANEL;
             let sizes = [PANEL.min(outer - first), inner];
-            // SAFETY: `amx` proves that the CPU has the instructions. The source has these elements, and the capacity holds all panels, of
-            // which each task writes one.
+            // SAFETY: `amx` proves that the CPU has the instructions. The source has these elements; the capacity of `packed` holds all panels,
+            // and each task writes its own.
             unsafe { pack(source.from(first, 0), sizes, operand, start.at(index * panel)) };
         });
-        // SAFETY: `pack` wrote every panel, whole lines each.
+        // SAFETY: the tasks packed every panel, and each panel consists of whole lines.
         unsafe { packed.set_len(lines) };
         Self { amx, matrix, operand, lines: packed }
     }
 
     fn factor(&self) -> Factor<'_> {
         let (source, sizes) = self.operand.source(self.matrix);
-        let panels = Ready::All(self.lines.as_ptr().cast());
+        let panels = Packing::All(self.lines.as_ptr().cast());
         Factor { matrix: self.matrix, operand: self.operand, source, sizes, panels }
     }
 }
 
-/// An address that tasks write to, each its own part.
+/// The address of memory that tasks write, each its own part.
 #[derive(Clone, Copy)]
 struct Address(*mut u8);
 
@@ -158,9 +159,9 @@ impl Address {
     }
 }
 
-// SAFETY: it is followed by unsafe code alone, which keeps the parts disjoint.
+// SAFETY: an address can be dereferenced only by unsafe code, which keeps the parts of the tasks disjoint.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Address {}
 
 /// A factor of a product.
@@ -168,50 +169,50 @@ struct Factor<'a> {
     matrix: Matrix<'a>,
     operand: Operand,
     source: Source,
-    /// Its outer and inner elements.
+    /// The number of its outer and of its inner elements.
     sizes: [usize; 2],
-    panels: Ready<'a>,
+    panels: Packing<'a>,
 }
 
-/// What of a factor is packed.
-enum Ready<'a> {
-    /// All of its panels, from here on.
+/// Whether a factor was packed before its product.
+enum Packing<'a> {
+    /// All of its panels were packed, and begin here.
     All(*const u8),
-    /// Nothing: some of it at a time is, into this buffer.
+    /// It was not: the product packs a part at a time into this buffer.
     None(&'a mut PackBuffer),
 }
 
 impl<'a> Factor<'a> {
     fn plain(matrix: Matrix<'a>, operand: Operand, buffer: &'a mut PackBuffer) -> Self {
         let (source, sizes) = operand.source(matrix);
-        Self { matrix, operand, source, sizes, panels: Ready::None(buffer) }
+        Self { matrix, operand, source, sizes, panels: Packing::None(buffer) }
     }
 
     fn assert_has(&self, outers: &Range<usize>, kc: &Range<usize>) {
         assert!(outers.end <= self.sizes[0] && kc.end <= self.sizes[1] && outers.start.is_multiple_of(PANEL));
     }
 
-    /// Makes some outer elements, from a panel on, ready for [`Factor::take`].
+    /// Prepares a range of outer elements, which begins with a panel, for [`Factor::take`].
     fn select(&mut self, outers: Range<usize>, kc: Range<usize>) {
         self.assert_has(&outers, &kc);
-        if let Ready::None(buffer) = &mut self.panels {
-            // SAFETY: the factor has these elements, by the assertion. A product runs only where `Amx` proves the instructions.
+        if let Packing::None(buffer) = &mut self.panels {
+            // SAFETY: the factor has these elements, by the assertion. A product runs only with an `Amx`, which proves the instructions.
             unsafe { buffer.measure(self.source, outers, kc) };
         }
     }
 
-    /// The panels of some of the outer elements that were selected, for the same KC block of inner elements.
+    /// The panels of outer elements that were selected, for the same KC block of inner elements.
     fn take(&mut self, outers: Range<usize>, kc: Range<usize>) -> Taken {
         self.assert_has(&outers, &kc);
         let operand = self.operand;
         match &mut self.panels {
-            Ready::All(panels) => {
+            Packing::All(panels) => {
                 let start = panels.wrapping_add(operand.bytes(outers.start, self.sizes[1])).cast_mut();
                 Taken { start, inner: self.sizes[1], first: kc.start, operand }
             }
-            Ready::None(buffer) => {
+            Packing::None(buffer) => {
                 let inner = kc.len();
-                // SAFETY: as in `select`, which measured them.
+                // SAFETY: `select` measured these elements of the same source; a product runs only with an `Amx`, which proves the instructions.
                 let start = unsafe { buffer.pack(self.source, outers, kc, operand) };
                 Taken { start, inner, first: 0, operand }
             }
@@ -219,7 +220,7 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// Some panels, which may hold inner elements before and after those that were asked for.
+/// Packed panels, which may hold inner elements before and after the KC block that was asked for.
 #[derive(Clone, Copy)]
 struct Taken {
     start: *mut u8,
@@ -229,21 +230,22 @@ struct Taken {
 }
 
 impl Taken {
-    /// The tiles and the units of the panel of `outers` elements from `outer` on.
+    /// The address of the tiles, and the units, of the panel that begins with the element `outer` and has `outers` elements.
     ///
     /// # Safety
     ///
-    /// These elements were taken, and `outer` begins a panel. The result lasts until the factor takes others.
+    /// - The elements `outer..outer + outers` must be among those that were taken, and `outer` must begin a panel.
+    /// - The result must not be used after the factor takes other elements.
     unsafe fn panel<'a>(self, outer: usize, outers: usize) -> (*const u8, &'a [f32]) {
         let start = self.start.wrapping_add(self.operand.bytes(outer, self.inner));
         let panel = Panel::new(start, [outers, self.inner], self.operand);
-        // SAFETY: a panel ends with a unit for each outer element of its tiles.
+        // SAFETY: the panel was packed, as the caller promises, and ends with a unit for each outer element of its tiles.
         let units = unsafe { slice::from_raw_parts(panel.units(), self.operand.tiles(outers) * SIDE) };
         (panel.block(self.first / DEPTH), units)
     }
 }
 
-/// `scale * left * right` after what `epilogue` says.
+/// The product `scale * left * right`, added to what `epilogue` says.
 struct Product<'a> {
     left: Factor<'a>,
     right: Factor<'a>,
@@ -252,7 +254,7 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Writes it.
+    /// Writes the product to `out`.
     ///
     /// # Panics
     ///
@@ -260,13 +262,13 @@ impl Product<'_> {
     fn on(mut self, amx: Amx, mut out: MatrixMut<'_>) {
         let ([rows, inner], [columns, right_inner]) = (self.left.sizes, self.right.sizes);
         out.assert_product_of([rows, inner], [right_inner, columns]);
-        assert!(inner > 0, "a product of something");
+        assert!(inner > 0, "a product on AMX must have inner elements");
         let tiles = amx.configure();
         let kc = inner.div_ceil(inner.div_ceil(KC)).next_multiple_of(DEPTH);
         let group = match self.right.panels {
-            Ready::All(_) if Operand::Right.bytes(columns, inner) <= CACHED_BYTES => PANEL,
-            Ready::All(_) => 8 * PANEL,
-            Ready::None(_) => MC,
+            Packing::All(_) if Operand::Right.bytes(columns, inner) <= CACHED_BYTES => PANEL,
+            Packing::All(_) => 8 * PANEL,
+            Packing::None(_) => MC,
         };
         for first_row in (0..rows).step_by(group) {
             let rows = first_row..(first_row + group).min(rows);
@@ -280,7 +282,8 @@ impl Product<'_> {
                     let right = self.right.take(columns.clone(), kc.clone());
                     for row in rows.clone().step_by(PANEL) {
                         let part = [row..(row + PANEL).min(rows.end), kc.clone(), columns.clone()];
-                        // SAFETY: the panels of these rows and columns were taken just now.
+                        // SAFETY: these rows and columns were taken above, and both ranges begin a panel; the panels are used before the factors take
+                        // others.
                         let panels = unsafe {
                             [left.panel(row - rows.start, part[0].len()), right.panel(0, columns.len())]
                         };
@@ -291,7 +294,7 @@ impl Product<'_> {
         }
     }
 
-    /// One panel by one panel.
+    /// The product of one panel by one panel.
     fn block(
         &self,
         tiles: &Configured,
@@ -307,15 +310,15 @@ impl Product<'_> {
         let sums = sums.as_mut_ptr().cast();
         let target = out.block(rows.clone(), columns.clone());
         prefetch(&target);
-        // SAFETY: the panels have `blocks` blocks of inner elements from their first addresses on, and the left one as many tiles as the rows ask
-        // for; there is room for all sums, and those that are read are written. `Amx` proves the instructions.
+        // SAFETY: the panels have `blocks` blocks from their addresses on, and the left panel has as many tiles as the rows need. `sums` has
+        // room for all sums, and the kernel writes every sum that the block reads. `tiles` proves the instructions.
         let good = unsafe {
             if two {
                 two_by_two(tiles, left, right, blocks, sums);
-                Block::<2> { out: target, epilogue, scale: self.scale, units, sums }.write(kc.len())
+                OutputBlock::<2> { out: target, epilogue, scale: self.scale, units, sums }.write(kc.len())
             } else {
                 one_by_two(tiles, left, right, blocks, sums);
-                Block::<1> { out: target, epilogue, scale: self.scale, units, sums }.write(kc.len())
+                OutputBlock::<1> { out: target, epilogue, scale: self.scale, units, sums }.write(kc.len())
             }
         };
         if !good {

@@ -12,7 +12,7 @@ pub(super) const TILE_BYTES: usize = SIDE * LINE_BYTES;
 #[repr(C, align(64))]
 pub(crate) struct CacheLine(pub(super) [u8; LINE_BYTES]);
 
-/// A factor seen from the product: `outer` elements that stay, `inner` ones that are summed over.
+/// The elements of a factor in memory: `outer` elements are the rows or columns of the product, `inner` elements are summed over.
 #[derive(Clone, Copy)]
 pub(crate) struct Source {
     pub(super) start: *const f32,
@@ -20,19 +20,19 @@ pub(crate) struct Source {
     pub(super) inner_stride: usize,
 }
 
-// SAFETY: it is only read, and what it points to is borrowed where it is used.
+// SAFETY: a source is only read, and the matrix that it points to is borrowed while tasks use the source.
 unsafe impl Send for Source {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Source {}
 
 impl Source {
-    /// Rows outside, columns inside.
+    /// A matrix whose rows are the outer elements, and whose columns are the inner ones.
     ///
     /// # Panics
     ///
-    /// If the elements lie side by side along neither dimension.
+    /// If the matrix is not [compact](Matrix::compact).
     fn of(matrix: Matrix<'_>) -> Self {
-        assert!(matrix.compact(), "a factor with a unit stride");
+        assert!(matrix.compact(), "a factor on AMX must have a unit stride");
         let (outer_stride, inner_stride) = matrix.strides();
         Self { start: matrix.start(), outer_stride, inner_stride }
     }
@@ -43,21 +43,21 @@ impl Source {
     }
 }
 
-/// How a tile lies in its register.
+/// The side of a product that a factor is on, which decides the layout of its tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operand {
-    /// A line for each outer element, along which the words run.
+    /// A line for each outer element, which holds its words.
     Left,
-    /// A line for each word, along which the outer elements run.
+    /// A line for each word of inner elements, which holds all outer elements.
     Right,
 }
 
 impl Operand {
-    /// A factor seen from the product, and its outer and inner elements.
+    /// The elements of a factor, and the number of its outer and of its inner elements.
     ///
     /// # Panics
     ///
-    /// If its elements lie side by side along neither dimension.
+    /// If the factor is not [compact](Matrix::compact).
     pub(crate) fn source(self, factor: Matrix<'_>) -> (Source, [usize; 2]) {
         let outside = match self {
             Self::Left => factor,
@@ -66,7 +66,7 @@ impl Operand {
         (Source::of(outside), [outside.rows, outside.columns])
     }
 
-    /// The tiles that a panel of `outer` elements has, or all panels of more: the last one of a left factor may have one only.
+    /// The number of tiles of all panels of `outer` elements. The last panel of a left factor may have only one tile.
     pub(crate) fn tiles(self, outer: usize) -> usize {
         match self {
             Self::Left => outer.div_ceil(SIDE),
@@ -74,13 +74,13 @@ impl Operand {
         }
     }
 
-    /// The bytes of a packed factor.
+    /// The number of bytes of a packed factor.
     pub(crate) fn bytes(self, outer: usize, inner: usize) -> usize {
         self.tiles(outer) * (inner.div_ceil(DEPTH) * DIGITS * TILE_BYTES + SIDE * size_of::<f32>())
     }
 }
 
-/// Where a packed panel lies: for each block of inner elements, for each digit, its tiles; then AMX of each outer element.
+/// A packed panel: for each block of inner elements, for each digit, the tiles; then the unit of each outer element.
 #[derive(Clone, Copy)]
 pub(crate) struct Panel {
     start: *mut u8,
@@ -89,12 +89,12 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
-    /// The panel at `start` of `outer` elements, [`PANEL`] or less.
+    /// The panel at `start` of at most [`PANEL`] outer elements.
     pub(crate) fn new(start: *mut u8, [outer, inner]: [usize; 2], operand: Operand) -> Self {
         Self { start, tiles: operand.tiles(outer), blocks: inner.div_ceil(DEPTH) }
     }
 
-    /// The tiles from a block on.
+    /// The address of the tiles from a block on.
     pub(crate) fn block(self, block: usize) -> *mut u8 {
         self.start.wrapping_add(block * DIGITS * self.tiles * TILE_BYTES)
     }
@@ -103,7 +103,8 @@ impl Panel {
         self.block(block).wrapping_add((digit * self.tiles + tile) * TILE_BYTES)
     }
 
-    /// What a 1 in the first digit stands for, times 64 so that it is about as large as the elements, for each outer element.
+    /// The address of the units. The unit of an outer element is the value of 64 in the first digit of its inner elements, which is about as
+    /// large as the largest of them.
     pub(crate) fn units(self) -> *mut f32 {
         self.block(self.blocks).cast()
     }
