@@ -250,7 +250,7 @@ impl<'a> Visit<'a> for UnsafeCode {
     }
 
     fn visit_signature(&mut self, signature: &'a syn::Signature) {
-        self.found |= signature.unsafety.is_some();
+        self.found |= matches!(signature.safety, syn::Safety::Unsafe(_));
         syn::visit::visit_signature(self, signature);
     }
 

@@ -16,7 +16,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A norm over `dim` values; `epsilon` is added to their variance.
+    /// A norm over `dim` values, whose variance is increased by `epsilon`.
     pub fn new(dim: usize, epsilon: f64, device: &Device) -> Self {
         Self { weight: constant([dim], 1.0, device), bias: constant([dim], 0.0, device), epsilon }
     }
@@ -43,27 +43,27 @@ impl LayerNorm {
     }
 }
 
-/// Normalizes each channel over the batch where it learns, else by running averages, then scales and shifts it.
+/// Normalizes each channel, over the batch in training and by running averages otherwise, then scales and shifts it.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
     /// Scale `[channels]`, ones at the start.
     pub weight: Param<Tensor<1>>,
     /// Shift `[channels]`, zeros at the start.
     pub bias: Param<Tensor<1>>,
-    /// `[channels]`
+    /// The average of the means: `[channels]`.
     running_mean: RunningState<Tensor<1>>,
-    /// `[channels]`, not biased.
+    /// The average of the unbiased variances: `[channels]`.
     running_var: RunningState<Tensor<1>>,
-    /// `[1]`: batches that the averages are of.
+    /// The number of batches in the averages: `[1]`.
     num_batches_tracked: RunningState<Tensor<1>>,
     epsilon: f64,
 }
 
 impl BatchNorm {
-    /// Share of a batch in the running averages, as in PyTorch; of the first ones, which are all there is, as much as each other's.
+    /// The share of a new batch in the running averages, as in PyTorch. The first batches have equal shares.
     const MOMENTUM: f64 = 0.1;
 
-    /// A norm of `channels`; `epsilon` is added to their variance.
+    /// A norm of `channels` channels, whose variance is increased by `epsilon`.
     pub fn new(channels: usize, epsilon: f64, device: &Device) -> Self {
         Self {
             weight: constant([channels], 1.0, device),
@@ -77,8 +77,8 @@ impl BatchNorm {
 
     /// The norm, followed by GELU.
     ///
-    /// While its parameters learn, that is on a device with autodiff and not frozen, the batch's own moments are used, and the running
-    /// averages move toward them; else the running averages are.
+    /// If its parameters learn (on a device with autodiff, and not frozen), it normalizes by the moments of the batch, and the running
+    /// averages move toward these moments. Otherwise it normalizes by the running averages.
     ///
     /// # Shapes
     /// - map, output: `[..., channels]`
@@ -121,10 +121,10 @@ impl BatchNorm {
         )
     }
 
-    /// Moves the running averages toward the moments of a batch with so many values in each channel.
+    /// Moves the running averages toward the moments of a batch with `count` values in each channel.
     fn follow(&self, moments: &vitrine_kernels::Moments, count: usize) {
         if count < 2 {
-            return; // one value has no variance
+            return; // a single value has no unbiased variance
         }
         let unbiased = moments.variance.clone() * (count as f64 / (count - 1) as f64);
         let batches = self.num_batches_tracked.value_sync() + 1.0;
@@ -140,7 +140,7 @@ impl BatchNorm {
             [(&self.running_mean, mean), (&self.running_var, variance), (&self.num_batches_tracked, batches)]
         {
             state.update(value);
-            // What is saved is the value, not an update that waits.
+            // Applies the update now: saving a model reads the value, not a pending update.
             state.value_sync();
         }
     }

@@ -1,4 +1,4 @@
-//! Gradient checkpointing with dropout. Alone in its program: dropout draws from a generator that all threads share.
+//! Gradient checkpointing with dropout. It is a test program of its own, because dropout draws from a generator that all threads share.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -13,7 +13,7 @@ use vitrine_models::{ModelConfig, VisionTransformer};
 struct Along<'a> {
     parts: &'a [Gradients],
     step: f64,
-    /// Of all gradients.
+    /// The squared norm of all gradients.
     squared_norm: f64,
 }
 
@@ -28,7 +28,7 @@ impl ModuleMapper for Along<'_> {
 }
 
 #[test]
-fn the_second_forward_pass_drops_what_the_first_one_dropped() {
+fn both_forward_passes_drop_the_same_values() {
     let device = Device::default().autodiff();
     let config = ModelConfig {
         dropout: 0.3,

@@ -1,7 +1,7 @@
-//! Channel attention: gates that weigh channels by what the whole image holds of them.
+//! Channel attention: gates that weight channels by statistics of the whole image.
 //!
-//! Squeeze and gate see patches alone. Prefix tokens (class token, registers) pass unchanged: they are no part of the image,
-//! and their channels mean something else.
+//! The gates read and change only patches. Prefix tokens (class token, registers) pass unchanged: they are not part of the image, and their
+//! channels have another meaning.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor, activation};
 use crate::linear::{Linear, constant, uniform};
 use crate::{ChannelAttention, ChannelGate};
 
-/// One of the gates that a configuration chooses from.
+/// The gates that a configuration chooses from.
 #[derive(Module, Debug)]
 pub enum ChannelGating {
     /// Squeeze and excitation.
@@ -63,7 +63,7 @@ impl ChannelGating {
         Tensor::cat(vec![x.narrow(1, 0, prefix), patches], 1)
     }
 
-    /// The same on a feature map.
+    /// [`Self::forward`] on a feature map.
     ///
     /// # Shapes
     /// - x, output: `[batch, channels, rows, columns]`
@@ -82,12 +82,12 @@ impl ChannelGating {
     }
 }
 
-/// Mean over the image, a bottleneck MLP with ReLU, a sigmoid (Hu et al. 2018, section 3).
+/// Squeeze and excitation: the mean over the image, an MLP with a bottleneck and ReLU, and a sigmoid (Hu et al. 2018, section 3).
 #[derive(Module, Debug)]
 pub struct SqueezeExcitation {
-    /// Into the bottleneck.
+    /// The layer to the bottleneck.
     pub fc1: Linear,
-    /// And out of it.
+    /// The layer from the bottleneck.
     pub fc2: Linear,
 }
 
@@ -123,13 +123,13 @@ impl SqueezeExcitation {
         patches * activation::sigmoid(self.excite(squeezed))
     }
 
-    /// `[batch, 1, dim]` before the sigmoid.
+    /// The gate before the sigmoid: `[batch, 1, dim]`.
     fn excite(&self, squeezed: Tensor<3>) -> Tensor<3> {
         self.fc2.forward(activation::relu(self.fc1.forward(squeezed)))
     }
 }
 
-/// Mean over the image, a convolution over neighboring channels, a sigmoid (Wang et al. 2020, section 3.2).
+/// ECA: the mean over the image, a convolution over neighboring channels, and a sigmoid (Wang et al. 2020, section 3.2).
 #[derive(Module, Debug)]
 pub struct Efficient {
     /// `[1, 1, kernel]`.
@@ -137,7 +137,7 @@ pub struct Efficient {
 }
 
 impl Efficient {
-    /// The length of the kernel: it grows with the logarithm of the channels (Wang et al. 2020, equation 12).
+    /// The length of the kernel, which grows with the logarithm of the number of channels (Wang et al. 2020, equation 12).
     ///
     /// # Examples
     ///
@@ -184,18 +184,18 @@ impl Efficient {
     }
 }
 
-/// A channel gate from mean and maximum, then a gate for each place from mean and maximum over channels (Woo et al. 2018,
-/// section 3).
+/// CBAM: a gate of channels from their mean and maximum over the image, then a gate of places from their mean and maximum over the channels
+/// (Woo et al. 2018, section 3).
 ///
-/// The batch norm of one channel that the original puts after its convolution is an affine map at inference, which the
-/// convolution's own weights and bias hold here.
+/// The original has a batch norm of one channel after its convolution. In inference this is an affine map, which is part of the weights and
+/// the bias of the convolution here.
 #[derive(Module, Debug)]
 pub struct Cbam {
-    /// Into the bottleneck, without bias.
+    /// The layer to the bottleneck, without bias.
     pub fc1: Linear,
-    /// And out of it, without bias.
+    /// The layer from the bottleneck, without bias.
     pub fc2: Linear,
-    /// `[1, 2, 7, 7]`: from mean and maximum of a place's channels.
+    /// The convolution of the mean and maximum over the channels: `[1, 2, 7, 7]`.
     pub conv: Param<Tensor<4>>,
     /// `[1]`.
     pub conv_bias: Param<Tensor<1>>,
@@ -254,7 +254,7 @@ mod tests {
     use burn::tensor::Distribution;
 
     #[test]
-    fn gates_shrink_patches_and_leave_prefix_tokens_alone() {
+    fn gates_shrink_patches_and_do_not_change_prefix_tokens() {
         let device = Device::default();
         for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
             let reduction = (kind != ChannelGate::Efficient).then_some(4);

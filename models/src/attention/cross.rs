@@ -6,22 +6,22 @@ use burn::tensor::{Device, Tensor};
 use super::multi_head::{join, split};
 use crate::linear::Linear;
 
-/// Multi-head attention whose queries come from one sequence, keys and values from another.
+/// Multi-head attention with queries from one sequence, and keys and values from another.
 #[derive(Module, Debug)]
 pub struct CrossAttention {
-    /// From a token of the first sequence to its query.
+    /// The layer from a token of the first sequence to its query.
     pub q: Linear,
-    /// From a token of the second to its key.
+    /// The layer from a token of the second sequence to its key.
     pub k: Linear,
-    /// From a token of the second to its value.
+    /// The layer from a token of the second sequence to its value.
     pub v: Linear,
-    /// From the joined heads back to a token.
+    /// The layer from the joined heads back to a token.
     pub proj: Linear,
     num_heads: usize,
 }
 
 impl CrossAttention {
-    /// Fresh parameters for tokens of `dim` values; `bias` is that of query, key and value.
+    /// Fresh parameters for tokens of `dim` values; `bias` says whether the layers to query, key and value have a bias.
     pub fn new(dim: usize, num_heads: usize, bias: bool, device: &Device) -> Self {
         let linear = |bias| Linear::new(dim, dim, bias, device);
         Self { q: linear(bias), k: linear(bias), v: linear(bias), proj: linear(true), num_heads }

@@ -1,4 +1,4 @@
-//! Cross-covariance attention: between the channels of a head instead of the tokens (El-Nouby et al. 2021, XCiT, section 3.2).
+//! Cross-covariance attention, between the channels of a head instead of between tokens (El-Nouby et al. 2021, XCiT, section 3.2).
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
@@ -9,14 +9,14 @@ use super::{AttentionSpec, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::{AttentionOptions, ConfigError, ModelConfig};
 
-/// Its cost grows with the number of tokens, not with its square.
+/// Attention between channels. Its cost is proportional to the number of tokens, not to the square of it.
 #[derive(Module, Debug)]
 pub struct CrossCovarianceAttention {
-    /// As in [`MultiHeadAttention`](super::MultiHeadAttention).
+    /// The layer to queries, keys and values, as in [`MultiHeadAttention`](super::MultiHeadAttention).
     pub qkv: Linear,
-    /// The factor of the cosine between two channels: `[heads, 1, 1]`.
+    /// The factor of the cosines between channels: `[heads, 1, 1]`.
     pub temperature: Param<Tensor<3>>,
-    /// From the joined heads back to a token.
+    /// The layer from the joined heads back to a token.
     pub proj: Linear,
     num_heads: usize,
     attention_dropout: Dropout,
@@ -46,7 +46,7 @@ impl CrossCovarianceAttention {
         self.finish(vitrine_kernels::attention(q, k, v, 1.0, None))
     }
 
-    /// [`Self::forward`] that also returns how much each channel of a head (row) looked at each other one:
+    /// [`Self::forward`], which also returns the attention weights of each channel of a head (row) to the others:
     /// `[batch, heads, head_dim, head_dim]`.
     ///
     /// # Examples
@@ -74,8 +74,8 @@ impl CrossCovarianceAttention {
         (self.finish(self.attention_dropout.forward(weights.clone()).matmul(v)), weights)
     }
 
-    /// Query, key and value, `[batch, heads, head_dim, tokens]`: a channel is a vector over the tokens, of length 1 for
-    /// queries (times the temperature) and keys.
+    /// Queries, keys and values: `[batch, heads, head_dim, tokens]`. A channel is a vector over the tokens. The vectors of queries and keys are
+    /// normalized, and queries are multiplied by the temperature.
     fn heads(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, tokens, dim] = x.dims();
         let packed = self.qkv.forward(x);
@@ -98,7 +98,7 @@ impl CrossCovarianceAttention {
     }
 }
 
-/// It has its own score.
+/// Checks that no other score is chosen: cross-covariance attention has its own.
 pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
     let given = AttentionOptions { relative_position: None, ..config.attention };
     if given == AttentionOptions::default() {
@@ -111,7 +111,7 @@ pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
     ))
 }
 
-/// Linear in the number of tokens.
+/// The cost, which is proportional to the number of tokens.
 pub(super) fn cost(spec: &AttentionSpec, tokens: usize) -> MixerCost {
     let (dim, head_dim) = (spec.dim, spec.head_dim());
     MixerCost {

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, activation};
 use crate::ModelConfig;
 use crate::linear::normal;
 
-/// One convolution without bias, with the channels last.
+/// A convolution of stride 1 without bias, with the channels last, that keeps the size of the map.
 #[derive(Module, Debug)]
 pub struct Convolution {
     /// `[out, in, kernel, kernel]`, as PyTorch stores it.
@@ -39,18 +39,18 @@ impl Convolution {
     }
 }
 
-/// Convolutions with ReLU, each followed by a max pool that halves the map.
+/// Convolutions with ReLU, each followed by max pooling that halves the rows and columns.
 #[derive(Module, Debug)]
 pub struct ConvolutionEmbed {
-    /// Kernels without bias.
+    /// The convolutions, from the image to the tokens.
     pub layers: Vec<Convolution>,
 }
 
 impl ConvolutionEmbed {
-    /// Channels between two convolutions.
+    /// The channels between two convolutions.
     const HIDDEN: usize = 64;
 
-    /// Channels after so many of the layers.
+    /// The channels of the map `after` this many of the layers.
     pub(crate) fn width(config: &ModelConfig, layers: usize, after: usize) -> usize {
         match after {
             0 => config.channels,
@@ -59,7 +59,7 @@ impl ConvolutionEmbed {
         }
     }
 
-    /// Fresh kernels, drawn as He et al. 2015 propose for ReLU.
+    /// Fresh kernels from the distribution that He et al. 2015 propose for ReLU.
     pub fn new(config: &ModelConfig, layers: usize, kernel: usize, device: &Device) -> Self {
         let layer = |index: usize| {
             let shape =
@@ -90,7 +90,7 @@ impl ConvolutionEmbed {
     /// assert_eq!(embed.forward(images * 2.0).into_data(), (tokens * 2.0).into_data());
     /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        // ReLU after the pool is ReLU before it, on a quarter of the values.
+        // ReLU comes after the pooling, which gives the same result with a quarter of the work.
         let pool = vitrine_kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
         let map = self.layers.iter().fold(images.permute([0, 2, 3, 1]), |map, layer| {
             activation::relu(vitrine_kernels::max_pool(layer.forward(map), pool))

@@ -1,4 +1,4 @@
-//! Images to tokens.
+//! Tokenizers: from an image to tokens.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -13,18 +13,18 @@ mod residual;
 pub use convolution::{Convolution, ConvolutionEmbed};
 pub use residual::{ResidualEmbed, ResidualStage};
 
-/// The tokenizer that the configuration chooses, and the norm after it, if any.
+/// The tokenizer that the configuration chooses, with the norm that may follow it.
 #[derive(Module, Debug)]
 pub struct TokenEmbed {
     tokenizer: ImageTokenizer,
     norm: Option<LayerNorm>,
 }
 
-/// One of the tokenizers that a configuration chooses from.
+/// The tokenizers that a configuration chooses from.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // one per model
 pub enum ImageTokenizer {
-    /// Patches, shifted or not.
+    /// Patches, with or without shifted copies of the image.
     Patch(PatchEmbed),
     /// Convolutions.
     Convolution(ConvolutionEmbed),
@@ -80,21 +80,21 @@ impl TokenEmbed {
     }
 }
 
-/// Cuts images into patches and embeds each; with patch 1 every pixel is a token (Dosovitskiy et al. 2021, equation 1).
+/// Splits images into patches and maps each to a token (Dosovitskiy et al. 2021, equation 1). With a patch size of 1, every pixel is a token.
 ///
-/// The map is a linear layer over `channels * patch_size²` values, the same numbers as a convolution whose
-/// stride is its kernel size, and is stored as that convolution in model files.
+/// The map is a linear layer over the `channels * patch_size²` values of a patch. It equals a convolution whose stride is its kernel size,
+/// and model files store it as this convolution.
 #[derive(Module, Debug)]
 pub struct PatchEmbed {
-    /// Of the joined shifts, for [`Tokenizer::ShiftedPatch`] (Lee et al. 2021, section 3.1).
+    /// The norm of the image joined with its shifts, for [`Tokenizer::ShiftedPatch`] (Lee et al. 2021, section 3.1).
     pub shift_norm: Option<LayerNorm>,
-    /// From the values of a patch, ordered channel, row, column, to the model's width.
+    /// The linear layer from the values of a patch, ordered by channel, row and column, to a token.
     pub proj: Linear,
     patch_size: usize,
 }
 
 impl PatchEmbed {
-    /// Fresh parameters, drawn as PyTorch draws a convolution's.
+    /// Fresh parameters from the distribution that PyTorch uses for a convolution.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let shifted = config.tokenizer == Tokenizer::ShiftedPatch;
         let copies = if shifted { 5 } else { 1 };
@@ -146,7 +146,7 @@ impl PatchEmbed {
 /// - output: `[batch, height * width / patch_size², channels * patch_size²]`
 ///
 /// # Panics
-/// When the sides are not divisible by `patch_size`.
+/// If the sides are not divisible by `patch_size`.
 ///
 /// # Examples
 ///
@@ -170,7 +170,8 @@ pub fn patchify(images: Tensor<4>, patch_size: usize) -> Tensor<3> {
         .reshape([batch, rows * columns, channels * patch_size * patch_size])
 }
 
-/// The map itself and its copies moved by `shift` to each of the four corners, zeros moving in (Lee et al. 2021, equation 8).
+/// The map, joined with its copies that are shifted by `shift` toward each of the four corners and filled up with zeros (Lee et al. 2021,
+/// equation 8).
 ///
 /// # Shapes
 /// - map: `[batch, channels, rows, columns]`

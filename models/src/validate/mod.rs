@@ -1,4 +1,4 @@
-//! What makes a configuration a model: every rule, with an error that names the keys and the way out.
+//! The rules that a configuration must follow, each with an error that names the keys and the way out.
 
 mod bounds;
 
@@ -15,16 +15,16 @@ fn fail(message: impl Into<String>) -> Checked {
     Err(ConfigError(message.into()))
 }
 
-/// Fails with the message where `wrong`.
+/// An error with this message if `wrong`.
 fn refuse(wrong: bool, message: &str) -> Checked {
     if wrong { fail(message) } else { Ok(()) }
 }
 
 impl ModelConfig {
-    /// Checks that the parts fit together and that nothing stated is without effect.
+    /// Checks that all parts fit together, and that every stated key has an effect.
     ///
     /// # Errors
-    /// Names the keys that do not fit, with their values and the way out.
+    /// If they do not. The message names the keys, with their values and the way out.
     ///
     /// # Examples
     ///

@@ -55,7 +55,7 @@ impl VisionTransformer {
         let random = PartSeeds { seed: self.is_random().then_some(seed), device: images.device() };
         let first = self.first_part_that_learns();
         random.start(0);
-        // Recorded and run only once, as the tokenizer's running averages must move only once.
+        // The embedding runs once, recorded, because the running averages of the tokenizer must move only once.
         let (embedded, position) = self.embed(images);
         let mut kept = self.forward_unrecorded(embedded.clone().inner(), &position, first, &random);
 

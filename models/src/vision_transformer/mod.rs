@@ -18,7 +18,7 @@ use crate::position::PositionEmbedding;
 use crate::stage::Stage;
 use crate::{BlockStyle, ConfigError, ImageSize, ModelConfig, PositionPlace};
 
-/// Images to class logits.
+/// A Vision Transformer, from images to class logits.
 #[derive(Module, Debug)]
 pub struct VisionTransformer {
     patch_embed: TokenEmbed,
@@ -29,21 +29,21 @@ pub struct VisionTransformer {
     embed_dropout: Dropout,
     stages: Vec<Stage>,
     class_blocks: Vec<ClassBlock>,
-    /// Of all tokens, before they are pooled.
+    /// The norm of all tokens before the pooling.
     norm: Option<LayerNorm>,
     pooling: Pooling,
     head: Head,
-    /// Of the distillation token.
+    /// The head of the distillation token.
     distillation_head: Option<Head>,
     #[module(skip)]
     config: ModelConfig,
 }
 
 impl ModelConfig {
-    /// Builds the model with fresh parameters; on an autodiff device it can be trained.
+    /// Builds the model with fresh parameters. It can be trained if the device has autodiff.
     ///
     /// # Errors
-    /// When the configuration is not valid: see [`Self::validate`].
+    /// If the configuration is not valid: see [`Self::validate`].
     ///
     /// # Examples
     ///
@@ -67,12 +67,12 @@ impl ModelConfig {
 }
 
 impl VisionTransformer {
-    /// A model of a validated configuration; [`ModelConfig::init`] checks first.
+    /// The model of a validated configuration, with fresh parameters. [`ModelConfig::init`] validates it.
     pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
         let (dim, last) = (config.embed_dim, config.last_dim());
         let tokens_are_normalized = !normalizes_mean(config) && config.block != BlockStyle::PostNorm;
         let token = |count: usize, deviation| (count > 0).then(|| normal([1, count, dim], deviation, device));
-        // As timm draws them: those that join the patches at once are next to nothing.
+        // As in timm: a class token that joins the patches before the first block starts near zero.
         let class_deviation = if config.class_depth > 0 { 0.02 } else { 1e-6 };
         Self {
             patch_embed: TokenEmbed::new(config, device),
@@ -96,10 +96,10 @@ impl VisionTransformer {
         &self.config
     }
 
-    /// The same model for images of another size. It shares its parameters with this one: gradients by either are gradients of both.
+    /// The same model for images of another size. Both models share their parameters, so that the gradients of one are gradients of the other.
     ///
     /// # Errors
-    /// When parameters belong to an image size (see [`ModelConfig::fits_all_sizes`]), or the architecture has no such size.
+    /// If the model has parameters for one image size (see [`ModelConfig::fits_all_sizes`]), or the architecture cannot have this size.
     ///
     /// # Examples
     ///
@@ -135,8 +135,10 @@ impl VisionTransformer {
         })
     }
 
+    /// Computes the logits.
+    ///
     /// # Shapes
-    /// - images: `[batch, channels, height, width]`, preprocessed as the model was trained
+    /// - images: `[batch, channels, height, width]`, preprocessed as in training
     /// - output: `[batch, num_classes]`
     ///
     /// # Examples
@@ -159,7 +161,7 @@ impl VisionTransformer {
         self.classify(self.features(images))
     }
 
-    /// The tokens after the last block (normalized, but where the mean is), as timm's `forward_features`.
+    /// The tokens after the last block, as in timm's `forward_features`: normalized, unless the pooling normalizes their mean.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
@@ -190,8 +192,8 @@ impl VisionTransformer {
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - outputs: `[batch, num_classes]`, and for each block what [`TokenMixer`](crate::attention::TokenMixer) gives:
-    ///   `[batch, heads, tokens, tokens]` where it attends to all tokens
+    /// - outputs: `[batch, num_classes]`, and for each block the weights of its [`TokenMixer`](crate::attention::TokenMixer), which are
+    ///   `[batch, heads, tokens, tokens]` for global attention
     ///
     /// # Examples
     ///
@@ -220,7 +222,7 @@ impl VisionTransformer {
         (self.classify(self.finish(tokens)), maps)
     }
 
-    /// Draws every parameter that was not used yet: after this, the values depend on nothing that comes later.
+    /// Draws every parameter that has not been used yet, so that later random numbers do not influence their values.
     pub fn initialize(&self) {
         struct Touch;
         impl ModuleVisitor for Touch {
@@ -231,7 +233,7 @@ impl VisionTransformer {
         self.visit(&mut Touch);
     }
 
-    /// The tokens of the first block, and the positions that queries and keys are to see.
+    /// The tokens that enter the first block, and the position vectors that blocks add to the input of queries and keys.
     fn embed(&self, images: Tensor<4>) -> (Tensor<3>, Option<Tensor<3>>) {
         let patches = self.patch_embed.forward(images);
         let [batch, patch_count, dim] = patches.dims();
@@ -268,7 +270,7 @@ impl VisionTransformer {
         (self.embed_dropout.forward(tokens), position)
     }
 
-    /// What follows the last stage: the class token of CaiT, the norm.
+    /// The steps after the last stage: the class blocks of CaiT, and the final norm.
     fn finish(&self, patches: Tensor<3>) -> Tensor<3> {
         let [batch, _, _] = patches.dims();
         let tokens = match &self.class_token {

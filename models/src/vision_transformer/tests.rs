@@ -28,7 +28,7 @@ fn every_variant_maps_images_to_logits_alone_and_in_a_batch() {
     }
 }
 
-/// Gives every parameter values of its own around its start value, large enough that every part shows in the logits.
+/// Moves every parameter away from its start value, far enough that every part of the model influences the logits.
 struct Vary {
     seed: u64,
 }
@@ -49,7 +49,7 @@ impl ModuleMapper for Vary {
     }
 }
 
-/// An image for each of `batch` samples.
+/// A batch of `batch` images.
 fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
     let shape = [batch, config.channels, config.image_size.height, config.image_size.width];
     Tensor::from_data(
@@ -59,7 +59,7 @@ fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
 }
 
 #[test]
-fn a_model_at_another_size_is_the_one_built_for_it_and_shares_its_parameters() {
+fn a_model_at_another_size_equals_one_built_for_it_and_shares_its_parameters() {
     let device = Device::default().autodiff();
     let mut fitting = 0;
     for config in testing::variants() {
@@ -77,8 +77,8 @@ fn a_model_at_another_size_is_the_one_built_for_it_and_shares_its_parameters() {
         let expected = other_built.forward(images.clone());
         let logits = other.forward(images);
         assert_eq!(other.config(), &built);
-        let apart = (logits.clone() - expected).abs().max().into_scalar::<f32>();
-        assert!(apart < 1e-5, "{apart}: {config:?}");
+        let distance = (logits.clone() - expected).abs().max().into_scalar::<f32>();
+        assert!(distance < 1e-5, "{distance}: {config:?}");
         let grads = logits.powf_scalar(2.0).sum().backward();
         let found = GradientsParams::from_grads(grads, &model).len();
         let whole = model.forward(self::images(&config, 2, &device)).powf_scalar(2.0).sum().backward();
@@ -108,7 +108,7 @@ fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does(
 }
 
 #[test]
-fn attention_maps_come_with_the_same_logits() {
+fn asking_for_attention_weights_does_not_change_the_logits() {
     let device = Device::default();
     for config in testing::variants() {
         let model = config.init(&device).unwrap();
@@ -122,16 +122,16 @@ fn attention_maps_come_with_the_same_logits() {
     }
 }
 
-/// Moves every parameter along its gradient, by more or less of it, and sums up how far and how steep.
+/// Moves every parameter along a direction, and sums the squared length of the direction and the derivative along it.
 struct Along<'a> {
     grads: &'a Gradients,
     size: f32,
     random: u64,
-    /// Of the direction.
+    /// The squared length of the direction.
     squared_length: f64,
-    /// Gradient times direction.
+    /// The derivative: gradient times direction.
     derivative: f64,
-    /// Parameters that the logits do not depend on.
+    /// The number of parameters without a gradient.
     without: usize,
 }
 
@@ -153,7 +153,7 @@ impl ModuleMapper for Along<'_> {
             self.derivative += f64::from(direction) * f64::from(gradient);
             *value += self.size * direction;
         }
-        // Tracked, as batch norm does something else where nothing learns.
+        // With gradient tracking, because batch norm uses its running averages if nothing learns.
         Param::initialized(param.id, Tensor::from_data(moved, &value.device()).require_grad())
     }
 }
@@ -161,7 +161,7 @@ impl ModuleMapper for Along<'_> {
 #[test]
 fn gradients_are_those_of_finite_differences() {
     let device = Device::default().autodiff();
-    // The gradient of a hard choice is softmax's, not its own.
+    // Hard attention is left out: by design its gradient is that of softmax.
     for config in testing::variants().into_iter().filter(|c| c.attention.normalizer != Normalizer::Hard) {
         let config = ModelConfig { attention_dropout: 0.0, ..config };
         let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
@@ -179,10 +179,10 @@ fn gradients_are_those_of_finite_differences() {
             (f64::from(loss(&moved).into_scalar::<f32>()), along)
         };
         let (_, along) = step(0.0);
-        // The stem's norm and two stages of two, each with a running mean, a variance and a count.
+        // The norm of the stem and two norms in each of two stages, each with a running mean, a variance and a count.
         let averages = if matches!(config.tokenizer, Tokenizer::Residual { .. }) { 15 } else { 0 };
         assert_eq!(along.without, averages, "{config:?}");
-        // Half a hundredth of a unit along the direction, to each side.
+        // A step of 0.005 along the direction, to each side.
         let size = (5e-3 / along.squared_length.sqrt()) as f32;
         let derivative = (step(size).0 - step(-size).0) / (2.0 * f64::from(size));
         assert!(
@@ -194,7 +194,7 @@ fn gradients_are_those_of_finite_differences() {
 }
 
 #[test]
-fn dropout_and_drop_path_act_in_training_alone() {
+fn dropout_and_drop_path_act_only_in_training() {
     let device = Device::default();
     let config = ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, ..base() };
     let model = config.init(&device.clone().autodiff()).unwrap();

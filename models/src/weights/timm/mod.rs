@@ -1,5 +1,5 @@
-//! timm's names and layouts (`timm/models/vision_transformer.py`, `deit.py`, `cait.py`, `swin_transformer.py`,
-//! `swin_transformer_v2.py`).
+//! Parameters under timm's names and in timm's shapes (`timm/models/vision_transformer.py`, `deit.py`, `cait.py`, `swin_transformer.py`,
+//! `swin_transformer_v2.py`): the form in which models are stored.
 
 mod names;
 mod pooling;

@@ -18,7 +18,7 @@ fn config() -> ModelConfig {
 }
 
 #[test]
-fn stages_of_a_tokenizer_keep_their_numbers() {
+fn stages_of_a_tokenizer_are_not_renamed() {
     let config = crate::preset::find("hybrid_pico_patch4_32").unwrap();
     let tensors = to_timm(&config.init(&Device::default()).unwrap());
     let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -63,7 +63,7 @@ fn stored_parameters_have_timms_names_and_load_again() {
 }
 
 #[test]
-fn every_variant_is_written_under_names_of_its_own_and_read_back() {
+fn every_variant_has_distinct_names_and_loads_again() {
     let device = Device::default();
     for config in crate::testing::variants() {
         let tensors = to_timm(&config.init(&device).unwrap());
