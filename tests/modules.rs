@@ -1,4 +1,5 @@
-//! The structure of the code: imports run one way, between files and between crates, and unsafe code is confined to a few places.
+//! The structure of the code: imports run one way, between files and between crates, and unsafe code is confined to a
+//! few places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

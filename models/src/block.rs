@@ -1,4 +1,5 @@
-//! The residual block: a token mixer, then an MLP on every token, each in a branch with a norm whose output is added to the tokens.
+//! The residual block: a token mixer, then an MLP on every token, each in a branch with a norm whose output is added to
+//! the tokens.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -10,7 +11,8 @@ use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
 use crate::{BlockStyle, GatePlace, ModelConfig};
 
-/// A residual block: the branch of a token mixer, then the branch of an MLP. [`BlockStyle`] decides where the norms are.
+/// A residual block: the branch of a token mixer, then the branch of an MLP. [`BlockStyle`] decides where the norms
+/// are.
 #[derive(Module, Debug)]
 pub struct Block {
     /// The norm of the mixer's branch.
@@ -148,7 +150,8 @@ impl Block {
     }
 }
 
-/// A block that changes only the class token, by attention to itself and to the patches (Touvron et al. 2021, CaiT, section 2.2).
+/// A block that changes only the class token, by attention to itself and to the patches (Touvron et al. 2021, CaiT,
+/// section 2.2).
 #[derive(Module, Debug)]
 pub struct ClassBlock {
     mixer_norm: LayerNorm,
@@ -207,8 +210,8 @@ fn add(x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>, keep: Option
     vitrine_kernels::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
 }
 
-/// The probability that a block drops its branches: it rises linearly over the blocks of all stages; with class blocks (CaiT), it is the
-/// same for all.
+/// The probability that a block drops its branches: it rises linearly over the blocks of all stages; with class blocks
+/// (CaiT), it is the same for all.
 fn drop_path(config: &ModelConfig, stage: usize, index: usize) -> f64 {
     if config.class_depth > 0 {
         return config.drop_path;

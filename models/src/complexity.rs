@@ -1,8 +1,8 @@
 //! The cost of a forward pass, from formulas: multiply-adds by kind of layer, and the memory of attention weights.
 //!
-//! As in timm, matrix products and convolutions are counted; norms, activations, sums and softmax are not. With `h` by `w` tokens of `C`
-//! values, global attention costs `4hwC² + 2(hw)²C`, and attention in windows of `M` by `M` tokens `4hwC² + 2M²hwC` (Liu et al. 2021,
-//! equations 1 and 2).
+//! As in timm, matrix products and convolutions are counted; norms, activations, sums and softmax are not. With `h` by
+//! `w` tokens of `C` values, global attention costs `4hwC² + 2(hw)²C`, and attention in windows of `M` by `M` tokens
+//! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
 use crate::attention::product;
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};

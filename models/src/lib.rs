@@ -1,5 +1,6 @@
-//! Vision Transformers on [burn](https://burn.dev): a tokenizer makes tokens of images `[batch, channels, height, width]`, blocks of attention
-//! and MLPs transform the tokens, and a head computes class logits.
+//! Vision Transformers on [burn](https://burn.dev): a tokenizer makes tokens of images
+//! `[batch, channels, height, width]`, blocks of attention and MLPs transform the tokens, and a head computes class
+//! logits.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -13,8 +14,8 @@
 //! # Ok::<(), vitrine_models::ConfigError>(())
 //! ```
 //!
-//! An architecture is data: [`ModelConfig`] describes it completely, [`preset`] holds named ones, and [`weights`] reads and writes parameters
-//! under timm's names.
+//! An architecture is data: [`ModelConfig`] describes it completely, [`preset`] holds named ones, and [`weights`] reads
+//! and writes parameters under timm's names.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

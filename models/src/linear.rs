@@ -13,7 +13,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Weights from a normal distribution with a standard deviation of 0.02, truncated to [-2, 2] as in timm; a bias of zeros.
+    /// Weights from a normal distribution with a standard deviation of 0.02, truncated to [-2, 2] as in timm; a bias of
+    /// zeros.
     pub fn new(input: usize, output: usize, bias: bool, device: &Device) -> Self {
         Self {
             weight: normal([input, output], 0.02, device),

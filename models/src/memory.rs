@@ -1,7 +1,8 @@
 //! The memory of a step on the CPU, from formulas that were fitted to measured peaks (see the tests).
 //!
-//! For the backward pass, a block keeps about eight values per channel of each token (norms, queries, keys, values, mixed values, sums) and
-//! four per hidden channel of the MLP. Parameters are stored together with their gradients and the optimizer's moments.
+//! For the backward pass, a block keeps about eight values per channel of each token (norms, queries, keys, values,
+//! mixed values, sums) and four per hidden channel of the MLP. Parameters are stored together with their gradients and
+//! the optimizer's moments.
 
 use crate::embed::ResidualEmbed;
 use crate::validate::parameters;
@@ -14,7 +15,8 @@ pub struct StepMemory {
     pub parameters: u64,
     /// The intermediate results of one image that a training step keeps for its backward pass.
     pub kept: u64,
-    /// The same with gradient checkpointing: the input of each block, and the intermediate results of the largest block.
+    /// The same with gradient checkpointing: the input of each block, and the intermediate results of the largest
+    /// block.
     pub kept_with_checkpointing: u64,
     /// The most that a forward pass holds of one image at a time.
     pub forward: u64,
@@ -48,7 +50,8 @@ impl StepMemory {
         }
     }
 
-    /// The bytes of training on batches of `batch` images, with an optimizer that keeps `moments` averages of each parameter.
+    /// The bytes of training on batches of `batch` images, with an optimizer that keeps `moments` averages of each
+    /// parameter.
     pub fn training(&self, batch: usize, gradient_checkpointing: bool, moments: u64) -> u64 {
         let image = if gradient_checkpointing { self.kept_with_checkpointing } else { self.kept };
         (2 + moments) * self.parameters + image.saturating_mul(batch as u64)
@@ -60,8 +63,8 @@ impl StepMemory {
     }
 }
 
-/// The number of values of one image that a tokenizer of residual stages keeps: two maps of the stem, four maps of each stage, the indices of
-/// the pooled values, and for a while the map before the pooling with its gradient.
+/// The number of values of one image that a tokenizer of residual stages keeps: two maps of the stem, four maps of each
+/// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient.
 fn maps(config: &ModelConfig) -> u64 {
     let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
     let area = config.image_size.height * config.image_size.width;

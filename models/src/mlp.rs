@@ -1,4 +1,5 @@
-//! The MLP of a block: two linear layers with an activation between them, and an optional mixing of neighboring patches.
+//! The MLP of a block: two linear layers with an activation between them, and an optional mixing of neighboring
+//! patches.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -79,7 +80,8 @@ impl Mlp {
         self.fc2.forward(self.dropout.forward(between(hidden)))
     }
 
-    /// The MLP of the patches, mixed with their neighbors, and of the prefix tokens, whose channels are weighted by the patches.
+    /// The MLP of the patches, mixed with their neighbors, and of the prefix tokens, whose channels are weighted by the
+    /// patches.
     fn among_patches(
         &self,
         depthwise: &DepthwiseChannel,
@@ -106,8 +108,8 @@ fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x * (inner.tanh() + 1.0) * 0.5
 }
 
-/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): in each channel, patches are mixed with their neighbors, and
-/// the channels of prefix tokens are weighted by the mean of the patches.
+/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): in each channel, patches are mixed with
+/// their neighbors, and the channels of prefix tokens are weighted by the mean of the patches.
 ///
 /// It has no batch norms, unlike the original, because the block normalizes already.
 #[derive(Module, Debug)]

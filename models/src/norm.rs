@@ -77,8 +77,8 @@ impl BatchNorm {
 
     /// The norm, followed by GELU.
     ///
-    /// If its parameters learn (on a device with autodiff, and not frozen), it normalizes by the moments of the batch, and the running
-    /// averages move toward these moments. Otherwise it normalizes by the running averages.
+    /// If its parameters learn (on a device with autodiff, and not frozen), it normalizes by the moments of the batch,
+    /// and the running averages move toward these moments. Otherwise it normalizes by the running averages.
     ///
     /// # Shapes
     /// - map, output: `[..., channels]`

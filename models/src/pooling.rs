@@ -141,8 +141,9 @@ pub(crate) fn normalizes_mean(config: &ModelConfig) -> bool {
     config.pool == Pool::Mean && config.num_stages() == 1 && config.block != BlockStyle::PostNorm
 }
 
-/// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers'; SigLIP). Dropout and
-/// the options of the blocks' attention and MLP do not apply to it, except for the tanh form of GELU.
+/// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
+/// SigLIP). Dropout and the options of the blocks' attention and MLP do not apply to it, except for the tanh form of
+/// GELU.
 #[derive(Module, Debug)]
 pub struct AttentionPooling {
     prefix: usize,

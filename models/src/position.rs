@@ -1,5 +1,5 @@
-//! Position vectors that are added to tokens: learned, or fixed sines and cosines over one or two dimensions; and their resampling to another
-//! grid.
+//! Position vectors that are added to tokens: learned, or fixed sines and cosines over one or two dimensions; and their
+//! resampling to another grid.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -85,8 +85,8 @@ pub fn sinusoidal(length: usize, dim: usize) -> Vec<f32> {
     (0..length).flat_map(|place| waves(place, dim)).collect()
 }
 
-/// The table `[rows * columns, dim]` in which the first half of each vector encodes the row and the second half the column, both as in
-/// [`sinusoidal`] (He et al. 2022, Masked Autoencoders, appendix A.1).
+/// The table `[rows * columns, dim]` in which the first half of each vector encodes the row and the second half the
+/// column, both as in [`sinusoidal`] (He et al. 2022, Masked Autoencoders, appendix A.1).
 ///
 /// # Panics
 /// If `dim` is not a multiple of 4.
@@ -117,7 +117,8 @@ fn waves(place: usize, dim: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// A table of vectors on a grid, resampled to another grid by an antialiased bicubic filter, as timm does for another image size.
+/// A table of vectors on a grid, resampled to another grid by an antialiased bicubic filter, as timm does for another
+/// image size.
 ///
 /// # Shapes
 /// - table: `[rows * columns, dim]`, row by row, with `from = [rows, columns]`
@@ -164,8 +165,8 @@ fn resample_axis(values: &[f32], [outer, length, inner]: [usize; 3], target: usi
     output
 }
 
-/// The input places that an output place is computed from, and their weights: the cubic filter of Keys with a = -0.5, widened to shrink
-/// (PyTorch's `antialias`).
+/// The input places that an output place is computed from, and their weights: the cubic filter of Keys with a = -0.5,
+/// widened to shrink (PyTorch's `antialias`).
 fn taps(place: usize, length: usize, target: usize) -> Vec<(usize, f64)> {
     let scale = length as f64 / target as f64;
     let width = scale.max(1.0);

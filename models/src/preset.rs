@@ -1,7 +1,8 @@
 //! Presets: named configurations, with all of their sizes.
 //!
-//! Models for 224 pixels have timm's names, and timm's numbers of parameters at 1000 classes. The small models, for images of 28 and 32
-//! pixels, have the sizes of Compact Transformers (Hassani et al. 2021) and of 'Vision Transformer for Small-Size Datasets' (Lee et al. 2021).
+//! Models for 224 pixels have timm's names, and timm's numbers of parameters at 1000 classes. The small models, for
+//! images of 28 and 32 pixels, have the sizes of Compact Transformers (Hassani et al. 2021) and of 'Vision Transformer
+//! for Small-Size Datasets' (Lee et al. 2021).
 
 use crate::{
     AttentionOptions, BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, Pool, Position, PositionPlace,
@@ -270,8 +271,9 @@ fn small_images() -> Vec<Preset> {
     presets.into_iter().map(ten_classes).collect()
 }
 
-/// A hybrid: residual stages of convolutions, the first with `width` channels, before blocks with rotary positions. Of the presets, it learns
-/// most from few images and in little time. The branches of its blocks start near zero, so that the convolutions learn first.
+/// A hybrid: residual stages of convolutions, the first with `width` channels, before blocks with rotary positions. Of
+/// the presets, it learns most from few images and in little time. The branches of its blocks start near zero, so that
+/// the convolutions learn first.
 fn hybrid(side: usize, patch_size: usize, width: usize, size: Size) -> ModelConfig {
     ModelConfig {
         class_token: false,

@@ -1,10 +1,12 @@
-//! Rotary positions over two axes (Su et al. 2021; Heo et al. 2024, 'Rotary Position Embedding for Vision Transformer', section 3.1).
+//! Rotary positions over two axes (Su et al. 2021; Heo et al. 2024, 'Rotary Position Embedding for Vision Transformer',
+//! section 3.1).
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// Rotates pairs of values of queries and keys by angles that are proportional to the row (in the first half of a head) and to the column (in
-/// the second half), so that positions enter a score only through the offset between two patches. Prefix tokens are not rotated.
+/// Rotates pairs of values of queries and keys by angles that are proportional to the row (in the first half of a head)
+/// and to the column (in the second half), so that positions enter a score only through the offset between two patches.
+/// Prefix tokens are not rotated.
 #[derive(Module, Debug)]
 pub struct Rotary {
     /// The cosines, then the sines: `[2, tokens, head_dim / 2]`.
@@ -12,7 +14,8 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Angles for a grid of `[rows, columns]` after `prefix` tokens. The base of the frequencies is 100 (Heo et al. 2024).
+    /// Angles for a grid of `[rows, columns]` after `prefix` tokens. The base of the frequencies is 100 (Heo et al.
+    /// 2024).
     ///
     /// # Panics
     /// If `head_dim` is not a multiple of 4.
@@ -39,7 +42,8 @@ impl Rotary {
         Self::new(grid, prefix, 2 * pairs, &self.rotation.device())
     }
 
-    /// The cosines and sines of the angles of all tokens, for [`DotProduct::rotation`](vitrine_kernels::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
+    /// The cosines and sines of the angles of all tokens, for
+    /// [`DotProduct::rotation`](vitrine_kernels::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
     pub fn rotation(&self) -> Tensor<3> {
         self.rotation.clone()
     }

@@ -86,7 +86,8 @@ impl Stage {
         self.blocks[block].forward(tokens, &self.context(position))
     }
 
-    /// Whether a block has a parameter that gets a gradient; for the first block, also whether the merging before it has one.
+    /// Whether a block has a parameter that gets a gradient; for the first block, also whether the merging before it
+    /// has one.
     pub(crate) fn learns(&self, block: usize) -> bool {
         learns(&self.blocks[block]) || (block == 0 && learns(&self.downsample))
     }
@@ -208,8 +209,8 @@ impl PatchMerging {
     }
 }
 
-/// The map from tokens to the four tokens of each merged token, in the order of Microsoft's Swin: down first, then to the right. The tokens
-/// are taken from `down` rows and `right` columns further on.
+/// The map from tokens to the four tokens of each merged token, in the order of Microsoft's Swin: down first, then to
+/// the right. The tokens are taken from `down` rows and `right` columns further on.
 fn merge_map([rows, columns]: [usize; 2], [down, right]: [isize; 2]) -> RowMap {
     let place = |place: usize, shift: isize, side: usize| {
         place.checked_add_signed(shift).filter(|&place| place < side)

@@ -1,5 +1,5 @@
-//! Configurations for tests, of this crate and of the program: every choice that a configuration offers, in models that are small enough to
-//! test them all.
+//! Configurations for tests, of this crate and of the program: every choice that a configuration offers, in models that
+//! are small enough to test them all.
 
 #![allow(dead_code)]
 

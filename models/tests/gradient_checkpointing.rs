@@ -1,4 +1,5 @@
-//! Gradient checkpointing with dropout. It is a test program of its own, because dropout draws from a generator that all threads share.
+//! Gradient checkpointing with dropout. It is a test program of its own, because dropout draws from a generator that
+//! all threads share.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

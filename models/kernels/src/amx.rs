@@ -13,8 +13,9 @@ pub struct UnknownValue {
     value: OsString,
 }
 
-/// Whether products may run on AMX, the matrix instructions of some CPUs: they may unless the environment variable `VITRINE_AMX` is `off`.
-/// Operations take any other value of the variable for `off`, too; a program should call this function first and report the error.
+/// Whether products may run on AMX, the matrix instructions of some CPUs: they may unless the environment variable
+/// `VITRINE_AMX` is `off`. Operations take any other value of the variable for `off`, too; a program should call this
+/// function first and report the error.
 ///
 /// # Errors
 ///

@@ -8,7 +8,8 @@ thread_local! {
     static MULTIPLY_ADDS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Adds the product of `factors`, the multiply-adds of one operation, to the count of this thread. Does nothing outside tests.
+/// Adds the product of `factors`, the multiply-adds of one operation, to the count of this thread. Does nothing outside
+/// tests.
 pub(crate) fn count(factors: &[usize]) {
     #[cfg(any(test, feature = "testing"))]
     {

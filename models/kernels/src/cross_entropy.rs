@@ -1,4 +1,5 @@
-//! Cross entropy with soft targets, as label smoothing, mixup and CutMix make them: each row is a distribution, not a label.
+//! Cross entropy with soft targets, as label smoothing, mixup and CutMix make them: each row is a distribution, not a
+//! label.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{cross_entropy as fused, flex, operation};
@@ -49,7 +50,8 @@ mod tests {
     use crate::testing::{assert_derivative, assert_same, assert_same_special, numbers};
     use burn::tensor::Device;
 
-    /// The loss that `operation` computes of logits for `classes` classes. A quarter of the targets are 0, and each row sums to 1.
+    /// The loss that `operation` computes of logits for `classes` classes. A quarter of the targets are 0, and each row
+    /// sums to 1.
     fn loss(
         classes: usize,
         operation: fn(Tensor<2>, Tensor<2>) -> Tensor<1>,
@@ -108,8 +110,8 @@ mod tests {
         assert!((loss - 4.0f32.ln()).abs() < 1e-6, "{loss}");
     }
 
-    /// Each row sums to the weight of its image. The probabilities are (1/4, 3/4), and the derivative of a row is its sum times the
-    /// probabilities, minus the row.
+    /// Each row sums to the weight of its image. The probabilities are (1/4, 3/4), and the derivative of a row is its
+    /// sum times the probabilities, minus the row.
     #[test]
     fn a_row_is_weighted_by_its_sum() {
         for operation in [cross_entropy, cross_entropy_composed] {

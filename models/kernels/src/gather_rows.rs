@@ -1,4 +1,5 @@
-//! Rows in another order: how a grid of tokens is split into windows and merged again, with shifts and padding in the same pass.
+//! Rows in another order: how a grid of tokens is split into windows and merged again, with shifts and padding in the
+//! same pass.
 
 use super::row_map::{NOWHERE, RowMap};
 #[cfg(feature = "flex")]

@@ -1,4 +1,5 @@
-//! The exact GELU: x times the cumulative probability of the normal distribution at x (Hendrycks and Gimpel, arXiv:1606.08415).
+//! The exact GELU: x times the cumulative probability of the normal distribution at x (Hendrycks and Gimpel,
+//! arXiv:1606.08415).
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, gelu as fused, operation};

@@ -1,8 +1,9 @@
-//! Tensor operations of Vision Transformers on [burn](https://burn.dev), each with a fused form for the CPU and a definition in burn's own
-//! operations for every other device.
+//! Tensor operations of Vision Transformers on [burn](https://burn.dev), each with a fused form for the CPU and a
+//! definition in burn's own operations for every other device.
 //!
-//! A training step of burn's CPU backend, flex, spends more time between the matrix products than in them: autodiff breaks layer norm,
-//! softmax and GELU into single passes over memory, on one thread. Here each of them is one pass, and one more for its gradients.
+//! A training step of burn's CPU backend, flex, spends more time between the matrix products than in them: autodiff
+//! breaks layer norm, softmax and GELU into single passes over memory, on one thread. Here each of them is one pass,
+//! and one more for its gradients.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -17,34 +18,38 @@
 //!
 //! # Which form runs
 //!
-//! Every operation is a function on burn's [`Tensor`](burn::tensor::Tensor). The fused form runs if the crate has the feature `flex`, all
-//! inputs are float32 and their device is flex. On other devices, for other types and without the feature, the function of the same name
-//! with `_composed` runs: the definition. The choice is made at run time from the tensor, so that a build with a GPU backend or with burn's
-//! `fusion` next to flex needs nothing from those backends; burn's extension macro, which would ask each backend of the build for an
-//! implementation, is not used. Fused operations can be differentiated once. On a device without autodiff a fused operation keeps nothing
-//! for a backward pass, and works in its input's memory if no other tensor shares it.
+//! Every operation is a function on burn's [`Tensor`](burn::tensor::Tensor). The fused form runs if the crate has the
+//! feature `flex`, all inputs are float32 and their device is flex. On other devices, for other types and without the
+//! feature, the function of the same name with `_composed` runs: the definition. The choice is made at run time from
+//! the tensor, so that a build with a GPU backend or with burn's `fusion` next to flex needs nothing from those
+//! backends; burn's extension macro, which would ask each backend of the build for an implementation, is not used.
+//! Fused operations can be differentiated once. On a device without autodiff a fused operation keeps nothing for a
+//! backward pass, and works in its input's memory if no other tensor shares it.
 //!
 //! # Results
 //!
-//! Work is cut into chunks that depend on the sizes and the number of threads alone, and sums over chunks are added in order: the same
-//! inputs give the same bits in every run with the same number of threads on the same kind of CPU. Another number of threads adds the
-//! gradients of weights in another order, and the gemm crate cuts products by the size of the caches.
+//! Work is cut into chunks that depend on the sizes and the number of threads alone, and sums over chunks are added in
+//! order: the same inputs give the same bits in every run with the same number of threads on the same kind of CPU.
+//! Another number of threads adds the gradients of weights in another order, and the gemm crate cuts products by the
+//! size of the caches.
 //!
 //! # Threads
 //!
-//! Fused operations run on their own threads: with the calling thread, as many as rayon has where the operation is called. After each
-//! operation these threads stay awake for half a millisecond, which a program that computes only now and then pays in CPU time. One
-//! operation at a time uses them; if several threads compute at once, all but one compute alone.
+//! Fused operations run on their own threads: with the calling thread, as many as rayon has where the operation is
+//! called. After each operation these threads stay awake for half a millisecond, which a program that computes only now
+//! and then pays in CPU time. One operation at a time uses them; if several threads compute at once, all but one
+//! compute alone.
 //!
 //! # Where things are
 //!
-//! A file outside `cpu/` holds a public operation, its definition and the tests that compare its two forms. `cpu/` holds the fused forms,
-//! and what they stand on: the way into and out of burn (`operation`, `flex`), threads, vectors (`simd`) and matrix products (`gemm`).
+//! A file outside `cpu/` holds a public operation, its definition and the tests that compare its two forms. `cpu/`
+//! holds the fused forms, and what they stand on: the way into and out of burn (`operation`, `flex`), threads, vectors
+//! (`simd`) and matrix products (`gemm`).
 //!
 //! # How to add an operation
 //!
-//! Write the public function and its definition, implement `cpu::operation::Operation` in a file of `cpu/`, and compare the two forms in the
-//! tests with `testing::assert_same`.
+//! Write the public function and its definition, implement `cpu::operation::Operation` in a file of `cpu/`, and compare
+//! the two forms in the tests with `testing::assert_same`.
 
 #![warn(missing_docs)]
 

@@ -111,7 +111,8 @@ mod tests {
     use super::*;
     use crate::testing::{assert_derivative, assert_same, assert_same_special};
 
-    /// Batch, tokens, inputs and outputs. The last two shapes run on AMX, if the CPU has it: with few rows, and with many.
+    /// Batch, tokens, inputs and outputs. The last two shapes run on AMX, if the CPU has it: with few rows, and with
+    /// many.
     const SHAPES: [[usize; 4]; 8] = [
         [2, 5, 7, 3],
         [1, 1, 8, 10],

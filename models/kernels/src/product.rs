@@ -1,4 +1,5 @@
-//! Products without a fused form, which burn computes on every device: batches of matrices, and convolutions that keep the size of a map.
+//! Products without a fused form, which burn computes on every device: batches of matrices, and convolutions that keep
+//! the size of a map.
 
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
@@ -30,8 +31,8 @@ pub fn matmul(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
     a.matmul(b)
 }
 
-/// A convolution of stride 1 with the padding of zeros that keeps the number of rows and columns. The number of groups follows from the
-/// shapes.
+/// A convolution of stride 1 with the padding of zeros that keeps the number of rows and columns. The number of groups
+/// follows from the shapes.
 ///
 /// # Shapes
 ///

@@ -1,4 +1,5 @@
-//! The residual connection with LayerScale (Touvron et al., arXiv:2103.17239) and stochastic depth (Huang et al., arXiv:1603.09382).
+//! The residual connection with LayerScale (Touvron et al., arXiv:2103.17239) and stochastic depth (Huang et al.,
+//! arXiv:1603.09382).
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, operation, residual as fused};
@@ -10,7 +11,8 @@ use burn::tensor::Tensor;
 ///
 /// - x, branch, output: `[batch, tokens, dim]`
 /// - gamma: `[dim]`, LayerScale
-/// - keep: `[batch]`, stochastic depth: 0 for samples that drop the branch, `1 / (1 - rate)` for the others; it gets no gradient
+/// - keep: `[batch]`, stochastic depth: 0 for samples that drop the branch, `1 / (1 - rate)` for the others; it gets no
+///   gradient
 ///
 /// # Panics
 ///

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-/// For each row of an output, the row of the input that it copies. Each input row is used at most once, so that the map has an inverse.
+/// For each row of an output, the row of the input that it copies. Each input row is used at most once, so that the map
+/// has an inverse.
 #[derive(Clone, Debug)]
 pub struct RowMap {
     /// For each output row, the input row, or [`NOWHERE`] for a row of zeros.
@@ -15,7 +16,8 @@ pub struct RowMap {
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 impl RowMap {
-    /// A map of an input with `rows` rows. For each output row, `sources` holds the input row, or `None` for a row of zeros.
+    /// A map of an input with `rows` rows. For each output row, `sources` holds the input row, or `None` for a row of
+    /// zeros.
     ///
     /// # Panics
     ///

@@ -1,12 +1,13 @@
-//! Sequence pooling: the mean of the tokens, weighted by a softmax over learned scores (Hassani et al., arXiv:2104.05704, section 3.2).
+//! Sequence pooling: the mean of the tokens, weighted by a softmax over learned scores (Hassani et al.,
+//! arXiv:2104.05704, section 3.2).
 
 use super::linear::linear_composed;
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, operation, sequence_pool as fused};
 use burn::tensor::{Tensor, activation};
 
-/// The sum over the tokens of `softmax(x * weight + bias) * x`, with the softmax over the tokens. The bias changes all scores of a sample by
-/// the same amount, so that it does not change the output.
+/// The sum over the tokens of `softmax(x * weight + bias) * x`, with the softmax over the tokens. The bias changes all
+/// scores of a sample by the same amount, so that it does not change the output.
 ///
 /// # Shapes
 ///

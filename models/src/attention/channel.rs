@@ -1,7 +1,7 @@
 //! Channel attention: gates that weight channels by statistics of the whole image.
 //!
-//! The gates read and change only patches. Prefix tokens (class token, registers) pass unchanged: they are not part of the image, and their
-//! channels have another meaning.
+//! The gates read and change only patches. Prefix tokens (class token, registers) pass unchanged: they are not part of
+//! the image, and their channels have another meaning.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
@@ -82,7 +82,8 @@ impl ChannelGating {
     }
 }
 
-/// Squeeze and excitation: the mean over the image, an MLP with a bottleneck and ReLU, and a sigmoid (Hu et al. 2018, section 3).
+/// Squeeze and excitation: the mean over the image, an MLP with a bottleneck and ReLU, and a sigmoid (Hu et al. 2018,
+/// section 3).
 #[derive(Module, Debug)]
 pub struct SqueezeExcitation {
     /// The layer to the bottleneck.
@@ -129,7 +130,8 @@ impl SqueezeExcitation {
     }
 }
 
-/// ECA: the mean over the image, a convolution over neighboring channels, and a sigmoid (Wang et al. 2020, section 3.2).
+/// ECA: the mean over the image, a convolution over neighboring channels, and a sigmoid (Wang et al. 2020, section
+/// 3.2).
 #[derive(Module, Debug)]
 pub struct Efficient {
     /// `[1, 1, kernel]`.
@@ -137,7 +139,8 @@ pub struct Efficient {
 }
 
 impl Efficient {
-    /// The length of the kernel, which grows with the logarithm of the number of channels (Wang et al. 2020, equation 12).
+    /// The length of the kernel, which grows with the logarithm of the number of channels (Wang et al. 2020, equation
+    /// 12).
     ///
     /// # Examples
     ///
@@ -184,11 +187,11 @@ impl Efficient {
     }
 }
 
-/// CBAM: a gate of channels from their mean and maximum over the image, then a gate of places from their mean and maximum over the channels
-/// (Woo et al. 2018, section 3).
+/// CBAM: a gate of channels from their mean and maximum over the image, then a gate of places from their mean and
+/// maximum over the channels (Woo et al. 2018, section 3).
 ///
-/// The original has a batch norm of one channel after its convolution. In inference this is an affine map, which is part of the weights and
-/// the bias of the convolution here.
+/// The original has a batch norm of one channel after its convolution. In inference this is an affine map, which is
+/// part of the weights and the bias of the convolution here.
 #[derive(Module, Debug)]
 pub struct Cbam {
     /// The layer to the bottleneck, without bias.

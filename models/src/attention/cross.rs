@@ -1,4 +1,5 @@
-//! Attention of one sequence to another: class attention (Touvron et al. 2021, CaiT, section 2.2) and pooling by a learned query.
+//! Attention of one sequence to another: class attention (Touvron et al. 2021, CaiT, section 2.2) and pooling by a
+//! learned query.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};

@@ -1,4 +1,5 @@
-//! Cross-covariance attention, between the channels of a head instead of between tokens (El-Nouby et al. 2021, XCiT, section 3.2).
+//! Cross-covariance attention, between the channels of a head instead of between tokens (El-Nouby et al. 2021, XCiT,
+//! section 3.2).
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
@@ -74,8 +75,8 @@ impl CrossCovarianceAttention {
         (self.finish(self.attention_dropout.forward(weights.clone()).matmul(v)), weights)
     }
 
-    /// Queries, keys and values: `[batch, heads, head_dim, tokens]`. A channel is a vector over the tokens. The vectors of queries and keys are
-    /// normalized, and queries are multiplied by the temperature.
+    /// Queries, keys and values: `[batch, heads, head_dim, tokens]`. A channel is a vector over the tokens. The vectors
+    /// of queries and keys are normalized, and queries are multiplied by the temperature.
     fn heads(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, tokens, dim] = x.dims();
         let packed = self.qkv.forward(x);

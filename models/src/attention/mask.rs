@@ -6,8 +6,8 @@ use crate::{ConfigError, ModelConfig};
 
 /// The additive form of a mask: a bias of scores that keeps queries from the keys that `mask` marks.
 ///
-/// The bias is large and negative, but finite in float32 and bfloat16, so that under softmax a query whose keys are all masked attends to all
-/// of them equally instead of giving NaN.
+/// The bias is large and negative, but finite in float32 and bfloat16, so that under softmax a query whose keys are all
+/// masked attends to all of them equally instead of giving NaN.
 ///
 /// # Shapes
 /// - mask: `[batch or 1, heads or 1, queries, keys]`, true where a query must not see a key
@@ -31,11 +31,12 @@ pub fn additive_mask(mask: Tensor<4, Bool>) -> Tensor<4> {
     mask.float().mul_scalar(HIDDEN)
 }
 
-/// The bias of a masked key: far below every score, and far enough from the end of the range that a score can be added to it.
+/// The bias of a masked key: far below every score, and far enough from the end of the range that a score can be added
+/// to it.
 pub(super) const HIDDEN: f64 = -1e30;
 
-/// The mask of a grid in which every token sees the tokens that are at most `radius` rows and columns away. Prefix tokens see all tokens, and
-/// all tokens see them.
+/// The mask of a grid in which every token sees the tokens that are at most `radius` rows and columns away. Prefix
+/// tokens see all tokens, and all tokens see them.
 ///
 /// # Shapes
 /// - output: `[1, 1, tokens, tokens]`, prefix tokens first

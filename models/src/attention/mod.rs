@@ -1,8 +1,8 @@
 //! Token mixers, which exchange information between tokens, and the parts of attention that they are made of.
 //!
-//! To add a mixer, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`] (`config/choice.rs`) and in
-//! [`TokenMixer`] (here). The compiler then lists the lines that this file and `validate/bounds.rs` still need. The list of mixers over which
-//! tests loop is in `testing.rs`.
+//! To add a mixer, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`]
+//! (`config/choice.rs`) and in [`TokenMixer`] (here). The compiler then lists the lines that this file and
+//! `validate/bounds.rs` still need. The list of mixers over which tests loop is in `testing.rs`.
 
 mod channel;
 mod cost;
@@ -33,7 +33,8 @@ use burn::tensor::{Device, Tensor};
 use crate::rotary::Rotary;
 use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
 
-/// The most pairs of tokens for which a mask or an index is built: 1 GiB in float32. Swin-B at 384 pixels has 1.3 million pairs.
+/// The most pairs of tokens for which a mask or an index is built: 1 GiB in float32. Swin-B at 384 pixels has 1.3
+/// million pairs.
 pub(crate) const MOST_PAIRS: usize = 1 << 28;
 
 impl Mixer {
@@ -127,7 +128,8 @@ impl AttentionSpec {
 /// What a mixer may read apart from the tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// A bias that is added to the scores: `[batch or 1, heads or 1, queries, keys]`. [`additive_mask`] makes one of a mask.
+    /// A bias that is added to the scores: `[batch or 1, heads or 1, queries, keys]`. [`additive_mask`] makes one of a
+    /// mask.
     pub bias: Option<Tensor<4>>,
     /// Position vectors that are added to the input of queries and keys: `[1, tokens, dim]`.
     pub position: Option<Tensor<3>>,
@@ -215,7 +217,8 @@ impl TokenMixer {
         }
     }
 
-    /// Checks that the context has no bias and no positions, which are about pairs of tokens, if the mixer cannot use them.
+    /// Checks that the context has no bias and no positions, which are about pairs of tokens, if the mixer cannot use
+    /// them.
     fn check(&self, context: &Context) {
         let plain = context.bias.is_none() && context.position.is_none() && context.rotary.is_none();
         assert!(

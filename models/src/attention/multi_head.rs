@@ -57,7 +57,8 @@ pub struct QueryKeyNorm {
 
 /// Linear maps between heads, before and after the softmax (Shazeer et al. 2020, 'Talking-Heads Attention').
 ///
-/// They suit only attention without masks: the second map has a bias, through which a masked key would get a weight again.
+/// They suit only attention without masks: the second map has a bias, through which a masked key would get a weight
+/// again.
 #[derive(Module, Debug)]
 pub struct TalkingHeads {
     /// The map of scores: `[heads, heads]`.
@@ -169,7 +170,8 @@ impl MultiHeadAttention {
     ///
     /// # Shapes
     /// - query: `[batch, queries, dim]`; key, value: `[batch, keys, dim]`
-    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; the bias of [`Self::with_fixed_bias`] is not added
+    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; the bias of [`Self::with_fixed_bias`] is
+    ///   not added
     /// - outputs: `[batch, queries, dim]` and the weights `[batch, heads, queries, keys]`
     pub fn forward_separate(
         &self,
@@ -183,7 +185,8 @@ impl MultiHeadAttention {
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
-    /// The queries, keys and values of all tokens, each `[batch, heads, tokens, head_dim]`, with positions and norms applied.
+    /// The queries, keys and values of all tokens, each `[batch, heads, tokens, head_dim]`, with positions and norms
+    /// applied.
     fn heads(&self, x: Tensor<3>, context: &Context) -> [Tensor<4>; 3] {
         let [q, k, v] = match &context.position {
             Some(position) => {
@@ -236,7 +239,8 @@ impl MultiHeadAttention {
         split(vitrine_kernels::linear(x, weight, bias), self.num_heads)
     }
 
-    /// The scores for the self-attention that reads queries and keys directly from the joint projection; `None` if the settings rule that out.
+    /// The scores for the self-attention that reads queries and keys directly from the joint projection; `None` if the
+    /// settings rule that out.
     fn packed_scores(&self, x: &Tensor<3>, context: &Context) -> Option<DotProduct> {
         let packed = self.qk_norm.is_none() && context.position.is_none() && self.is_fusible(&x.device());
         let scores = if packed { self.score.dot_product()? } else { return None };
@@ -247,7 +251,8 @@ impl MultiHeadAttention {
         add(self.fixed_bias.clone(), context.bias.clone())
     }
 
-    /// Whether the fused operation suits: the weights are a plain softmax of the scores, without dropout or mixing of heads.
+    /// Whether the fused operation suits: the weights are a plain softmax of the scores, without dropout or mixing of
+    /// heads.
     fn is_fusible(&self, device: &Device) -> bool {
         !drops(&self.attention_dropout, device)
             && self.talking_heads.is_none()

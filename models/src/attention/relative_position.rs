@@ -148,8 +148,8 @@ pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
         .collect()
 }
 
-/// Every offset in a window, as row and column. Both are scaled to [-8, 8] and replaced by the logarithm of their absolute value plus 1, with
-/// their sign (Liu et al. 2022, equation 4).
+/// Every offset in a window, as row and column. Both are scaled to [-8, 8] and replaced by the logarithm of their
+/// absolute value plus 1, with their sign (Liu et al. 2022, equation 4).
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! Score functions: from queries and keys to scores.
 //!
-//! To add a score, write its module here, and give it a variant in [`ScoreFunction`] and in [`Score`]. The compiler then lists the lines of
-//! this file that it still needs.
+//! To add a score, write its module here, and give it a variant in [`ScoreFunction`] and in [`Score`]. The compiler
+//! then lists the lines of this file that it still needs.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -80,7 +80,8 @@ impl ScoreFunction {
         }
     }
 
-    /// The score as a [`DotProduct`], which self-attention computes directly from the joint projection; `None` if it is not one.
+    /// The score as a [`DotProduct`], which self-attention computes directly from the joint projection; `None` if it is
+    /// not one.
     pub fn dot_product(&self) -> Option<DotProduct> {
         match self {
             Self::Dot(scale) => Some(DotProduct::scaled(*scale)),

@@ -12,15 +12,16 @@ use vitrine_kernels::{RowMap, gather_rows};
 
 /// Multi-head attention in which a token sees only the tokens of its window.
 ///
-/// As in timm, a grid that windows do not divide is padded with zeros at the bottom and on the right, after the shift. A window that is larger
-/// than the grid shrinks to the grid, and is not shifted.
+/// As in timm, a grid that windows do not divide is padded with zeros at the bottom and on the right, after the shift.
+/// A window that is larger than the grid shrinks to the grid, and is not shifted.
 #[derive(Module, Debug)]
 pub struct WindowAttention {
     /// The attention inside a window.
     pub inner: MultiHeadAttention,
     /// The bias of scores for relative positions.
     pub relative_position: Option<RelativePositionBias>,
-    /// The additive mask between tokens that the shift brought together from opposite borders: `[windows, 1, area, area]`.
+    /// The additive mask between tokens that the shift brought together from opposite borders:
+    /// `[windows, 1, area, area]`.
     seam: Option<Tensor<4>>,
     area: usize,
     /// The map from tokens of the grid to tokens of the windows.
@@ -29,7 +30,8 @@ pub struct WindowAttention {
 }
 
 impl WindowAttention {
-    /// Windows of `size` by `size` tokens on a grid of `[rows, columns]`, which is shifted by `shift` tokens up and to the left.
+    /// Windows of `size` by `size` tokens on a grid of `[rows, columns]`, which is shifted by `shift` tokens up and to
+    /// the left.
     pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
         let layout = WindowLayout::new(grid, size, shift);
         Self {
@@ -72,7 +74,8 @@ impl WindowAttention {
         self.merge(self.inner.forward(windows, &context))
     }
 
-    /// [`Self::forward`], which also returns the attention weights of each window: `[batch * windows, heads, area, area]`.
+    /// [`Self::forward`], which also returns the attention weights of each window:
+    /// `[batch * windows, heads, area, area]`.
     pub fn forward_with_weights(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
         let (windows, context) = self.split(x);
         let (mixed, weights) = self.inner.forward_with_weights(windows, &context);
@@ -145,7 +148,8 @@ impl WindowLayout {
         RowMap::new(&sources, rows * columns)
     }
 
-    /// The mask of pairs of tokens that only the shift brought together: `[windows, 1, area, area]`; `None` without a shift.
+    /// The mask of pairs of tokens that only the shift brought together: `[windows, 1, area, area]`; `None` without a
+    /// shift.
     fn seam(&self, device: &Device) -> Option<Tensor<4, Bool>> {
         if self.shift == [0, 0] {
             return None;
@@ -175,7 +179,8 @@ pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<
     if size < 2 {
         return fail("a window needs a side of at least 2 tokens".into());
     }
-    // The mask of the shift and the index of relative positions have an element for every pair of tokens of every window.
+    // The mask of the shift and the index of relative positions have an element for every pair of tokens of every
+    // window.
     let [rows, columns] = config.grid();
     let area = size.min(side).saturating_mul(size.min(side));
     if rows.saturating_mul(columns).saturating_mul(area) > MOST_PAIRS {

@@ -97,23 +97,23 @@ pub enum Tokenizer {
     /// Patches without overlap, each mapped by one linear layer (Dosovitskiy et al. 2021, equation 1).
     #[default]
     Patch,
-    /// Patches of the image joined with four copies that are shifted diagonally by half a patch, normalized and mapped by a linear layer
-    /// (Lee et al. 2021, section 3.1). Patch merging between stages joins shifted copies, too.
+    /// Patches of the image joined with four copies that are shifted diagonally by half a patch, normalized and mapped
+    /// by a linear layer (Lee et al. 2021, section 3.1). Patch merging between stages joins shifted copies, too.
     ShiftedPatch,
-    /// Convolutions with ReLU, each followed by max pooling of 3 by 3 with stride 2 (Hassani et al. 2021, section 3.3). `patch_size` must be
-    /// `2^layers`.
+    /// Convolutions with ReLU, each followed by max pooling of 3 by 3 with stride 2 (Hassani et al. 2021, section 3.3).
+    /// `patch_size` must be `2^layers`.
     Convolution {
         /// The number of convolutions.
         layers: usize,
         /// The side of their kernels, an odd number.
         kernel_size: usize,
     },
-    /// A convolution of 3 by 3 with batch norm and GELU, then stages of two such convolutions, with max pooling of 2 by 2 after the first and a
-    /// residual connection around the second (after Jordan 2024, airbench, section 3.1). `patch_size` must be 2 to the power of the number
-    /// of stages.
+    /// A convolution of 3 by 3 with batch norm and GELU, then stages of two such convolutions, with max pooling of 2 by
+    /// 2 after the first and a residual connection around the second (after Jordan 2024, airbench, section 3.1).
+    /// `patch_size` must be 2 to the power of the number of stages.
     Residual {
-        /// The channels of the first stage; the convolution before it has half as many. Each stage doubles them, and the last stage has
-        /// `embed_dim`.
+        /// The channels of the first stage; the convolution before it has half as many. Each stage doubles them, and
+        /// the last stage has `embed_dim`.
         width: usize,
     },
 }
@@ -133,7 +133,8 @@ listed! {
         /// `v · tanh(W_q q + W_k k)` with learned parameters for each head (Bahdanau et al. 2015, appendix A.1.2).
         /// Its memory grows with `tokens² * dim`.
         Additive,
-        /// The cosine of the angle times a learned factor for each head, at most 100 (Liu et al. 2022, Swin v2, section 3.2).
+        /// The cosine of the angle times a learned factor for each head, at most 100 (Liu et al. 2022, Swin v2, section
+        /// 3.2).
         Cosine,
         /// `q · k` times a learned temperature for each head, and no token sees itself (Lee et al. 2021, section 3.2).
         Locality,
@@ -213,12 +214,13 @@ listed! {
         /// GELU.
         #[default]
         Gelu,
-        /// The tanh form of GELU, as in SigLIP, whose error is up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415, section 2).
+        /// The tanh form of GELU, as in SigLIP, whose error is up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415,
+        /// section 2).
         GeluTanh,
         /// ReLU, as in the original encoder.
         Relu,
-        /// GELU, then a depth-wise 3 by 3 convolution of the patches with GELU, which is added to them. The channels of prefix tokens are
-        /// weighted by the mean of the patches (Lu et al. 2022, DHVT, section 3.3).
+        /// GELU, then a depth-wise 3 by 3 convolution of the patches with GELU, which is added to them. The channels of
+        /// prefix tokens are weighted by the mean of the patches (Lu et al. 2022, DHVT, section 3.3).
         DepthwiseChannel,
     }
 }
@@ -251,10 +253,11 @@ listed! {
     pub enum ChannelGate {
         /// The mean over the image, an MLP with a bottleneck, a sigmoid (Hu et al. 2018, section 3).
         SqueezeExcitation,
-        /// The mean over the image, a convolution over neighboring channels, a sigmoid (Wang et al. 2020, ECA, section 3.2).
+        /// The mean over the image, a convolution over neighboring channels, a sigmoid (Wang et al. 2020, ECA, section
+        /// 3.2).
         Efficient,
-        /// The mean and the maximum over the image through one MLP, then a gate of places by a 7 by 7 convolution (Woo et al. 2018, CBAM,
-        /// section 3).
+        /// The mean and the maximum over the image through one MLP, then a gate of places by a 7 by 7 convolution (Woo
+        /// et al. 2018, CBAM, section 3).
         Cbam,
     }
 }
@@ -287,7 +290,8 @@ listed! {
         /// Fixed sines and cosines of the row and of the column of a patch, each in half of the width.
         #[serde(rename = "sinusoidal_2d")]
         Sinusoidal2d,
-        /// Queries and keys are rotated by angles that are proportional to the row and the column of their patch (Heo et al. 2024, axial RoPE, section 3.1).
+        /// Queries and keys are rotated by angles that are proportional to the row and the column of their patch (Heo
+        /// et al. 2024, axial RoPE, section 3.1).
         Rotary,
     }
 }
@@ -313,7 +317,8 @@ listed! {
         /// The class token, after the final norm.
         #[default]
         ClassToken,
-        /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`), a model of stages the tokens before it.
+        /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`), a model of stages
+        /// the tokens before it.
         Mean,
         /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
         Sequence,

@@ -9,11 +9,12 @@ pub use choice::{
     PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer,
 };
 
-/// The architecture of a Vision Transformer: plain (Dosovitskiy et al. 2021, section 3.1), or of stages with patch merging between them (Liu et
-/// al. 2021, section 3.1). It is read from TOML or JSON.
+/// The architecture of a Vision Transformer: plain (Dosovitskiy et al. 2021, section 3.1), or of stages with patch
+/// merging between them (Liu et al. 2021, section 3.1). It is read from TOML or JSON.
 ///
-/// Unknown keys are errors. A key that is left out has the value of the first paper. For a plain model, `depth` and `num_heads` are single
-/// numbers. Lists make stages, each with half the rows and columns and twice the width of the previous one.
+/// Unknown keys are errors. A key that is left out has the value of the first paper. For a plain model, `depth` and
+/// `num_heads` are single numbers. Lists make stages, each with half the rows and columns and twice the width of the
+/// previous one.
 ///
 /// # Examples
 ///
@@ -55,15 +56,15 @@ pub struct ModelConfig {
     /// Whether a learned class token precedes the patches.
     #[serde(default = "defaults::yes")]
     pub class_token: bool,
-    /// Whether a distillation token, a second learned token with its own head, follows the class token. The logits are then the mean of both
-    /// heads' logits (Touvron et al. 2021, DeiT, section 4).
+    /// Whether a distillation token, a second learned token with its own head, follows the class token. The logits are
+    /// then the mean of both heads' logits (Touvron et al. 2021, DeiT, section 4).
     #[serde(default)]
     pub distillation_token: bool,
     /// The number of register tokens (Darcet et al. 2024), which follow the class token.
     #[serde(default)]
     pub registers: usize,
-    /// The number of class blocks at the end. The class token joins before them, attends to the patches, and is the only token that changes
-    /// (Touvron et al. 2021, CaiT, section 2.2).
+    /// The number of class blocks at the end. The class token joins before them, attends to the patches, and is the
+    /// only token that changes (Touvron et al. 2021, CaiT, section 2.2).
     #[serde(default)]
     pub class_depth: usize,
     /// The encoding of positions.
@@ -102,11 +103,12 @@ pub struct ModelConfig {
     /// The dropout of attention weights: a probability below 1.
     #[serde(default)]
     pub attention_dropout: f64,
-    /// Stochastic depth (Huang et al. 2016): the probability that the last block drops a branch. It rises linearly from 0 over the blocks; with
-    /// `class_depth`, it is the same for every block.
+    /// Stochastic depth (Huang et al. 2016): the probability that the last block drops a branch. It rises linearly from
+    /// 0 over the blocks; with `class_depth`, it is the same for every block.
     #[serde(default)]
     pub drop_path: f64,
-    /// The token mixers that the blocks of a stage go through in turn: `["global"]`, `[{ window = 4 }, { shifted_window = 4 }]`.
+    /// The token mixers that the blocks of a stage go through in turn: `["global"]`,
+    /// `[{ window = 4 }, { shifted_window = 4 }]`.
     #[serde(default = "defaults::mixers")]
     pub mixers: Vec<Mixer>,
     /// The tokenizer, which makes tokens of an image.
@@ -219,8 +221,8 @@ impl ModelConfig {
         self.stage_dim(self.num_stages() - 1)
     }
 
-    /// The number of tokens before the patches: class token, distillation token and registers. A class token that joins later, before class
-    /// blocks, is not counted.
+    /// The number of tokens before the patches: class token, distillation token and registers. A class token that joins
+    /// later, before class blocks, is not counted.
     pub fn num_prefix_tokens(&self) -> usize {
         usize::from(self.class_token && self.class_depth == 0)
             + usize::from(self.distillation_token)

@@ -1,4 +1,5 @@
-//! The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3), and the convolution of all tokenizers.
+//! The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3), and the convolution of all
+//! tokenizers.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};

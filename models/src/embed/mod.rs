@@ -80,10 +80,11 @@ impl TokenEmbed {
     }
 }
 
-/// Splits images into patches and maps each to a token (Dosovitskiy et al. 2021, equation 1). With a patch size of 1, every pixel is a token.
+/// Splits images into patches and maps each to a token (Dosovitskiy et al. 2021, equation 1). With a patch size of 1,
+/// every pixel is a token.
 ///
-/// The map is a linear layer over the `channels * patch_size²` values of a patch. It equals a convolution whose stride is its kernel size,
-/// and model files store it as this convolution.
+/// The map is a linear layer over the `channels * patch_size²` values of a patch. It equals a convolution whose stride
+/// is its kernel size, and model files store it as this convolution.
 #[derive(Module, Debug)]
 pub struct PatchEmbed {
     /// The norm of the image joined with its shifts, for [`Tokenizer::ShiftedPatch`] (Lee et al. 2021, section 3.1).
@@ -170,8 +171,8 @@ pub fn patchify(images: Tensor<4>, patch_size: usize) -> Tensor<3> {
         .reshape([batch, rows * columns, channels * patch_size * patch_size])
 }
 
-/// The map, joined with its copies that are shifted by `shift` toward each of the four corners and filled up with zeros (Lee et al. 2021,
-/// equation 8).
+/// The map, joined with its copies that are shifted by `shift` toward each of the four corners and filled up with zeros
+/// (Lee et al. 2021, equation 8).
 ///
 /// # Shapes
 /// - map: `[batch, channels, rows, columns]`

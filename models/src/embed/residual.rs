@@ -1,4 +1,5 @@
-//! A tokenizer of residual convolutions, which gives the model the locality that a Vision Transformer lacks on small data sets.
+//! A tokenizer of residual convolutions, which gives the model the locality that a Vision Transformer lacks on small
+//! data sets.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -8,13 +9,13 @@ use crate::ModelConfig;
 use crate::linear::uniform;
 use crate::norm::BatchNorm;
 
-/// The convolutional part of a hybrid model (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early Convolutions Help Transformers
-/// See Better'). Its stages are those of Jordan 2024 ('94% on CIFAR-10 in 3.29 Seconds', section 3.1), chosen because they train fastest, with
-/// residual connections added.
+/// The convolutional part of a hybrid model (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early
+/// Convolutions Help Transformers See Better'). Its stages are those of Jordan 2024 ('94% on CIFAR-10 in 3.29 Seconds',
+/// section 3.1), chosen because they train fastest, with residual connections added.
 #[derive(Module, Debug)]
 pub struct ResidualEmbed {
-    /// The first convolution, at the size of the image, to half the channels of the first stage. With it, the first pooled values depend on
-    /// more than 3 by 3 pixels.
+    /// The first convolution, at the size of the image, to half the channels of the first stage. With it, the first
+    /// pooled values depend on more than 3 by 3 pixels.
     pub stem: Convolution,
     /// The norm after the stem, followed by GELU.
     pub stem_norm: BatchNorm,

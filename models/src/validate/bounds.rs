@@ -1,5 +1,5 @@
-//! The upper bounds of the numbers of a configuration. They prevent that a file makes the program ask for more memory than a machine has, and
-//! that products of the numbers overflow.
+//! The upper bounds of the numbers of a configuration. They prevent that a file makes the program ask for more memory
+//! than a machine has, and that products of the numbers overflow.
 
 use crate::attention::MOST_PAIRS;
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
@@ -74,50 +74,47 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
 /// # Errors
 /// If a size is out of bounds. The message names the keys and the size.
 pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
+    for JointSize { value, most, keys, what } in sizes(config) {
+        if value > most {
+            return Err(ConfigError(format!("{keys} {value:.1e} {what}: at most {most:.1e} are possible")));
+        }
+    }
+    Ok(())
+}
+
+/// A size that several numbers make together.
+struct JointSize {
+    value: f64,
+    most: f64,
+    /// The keys of the numbers, as the beginning of an error message.
+    keys: &'static str,
+    /// What the value counts.
+    what: &'static str,
+}
+
+/// Every size on which memory or time depends.
+fn sizes(config: &ModelConfig) -> [JointSize; 5] {
     let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
     let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
     let keeps_pairs = config.mixers.iter().any(masked)
         || config.attention.score.hides_own_token()
         || config.attention.normalizer != Normalizer::Softmax;
     let blocks = (config.depth.sum() + config.class_depth) as f64;
-    let all = [
-        (
-            tokens * dim,
-            MOST_ACTIVATIONS,
-            "`image_size`, `patch_size` and `embed_dim` make",
-            "numbers of an image's tokens",
-        ),
-        (
-            first_map(config),
-            MOST_ACTIVATIONS,
-            "`image_size` and `width` make",
-            "numbers of an image's first map",
-        ),
-        (
-            tokens * tokens * dim * blocks,
-            MOST_ATTENTION,
-            "`image_size`, `patch_size` and `depth` make",
-            "multiply-adds",
-        ),
-        (
-            if keeps_pairs { tokens * tokens } else { 0.0 },
-            MOST_PAIRS as f64,
-            "`image_size` and `patch_size` make",
-            "pairs of tokens for a mask",
-        ),
-        (
-            parameters(config),
-            MOST_PARAMETERS,
-            "`embed_dim`, `depth`, `mlp_ratio`, `num_classes` and `head_hidden` make",
-            "parameters",
-        ),
-    ];
-    for (value, most, keys, what) in all {
-        if value > most {
-            return Err(ConfigError(format!("{keys} {value:.1e} {what}: at most {most:.1e} are possible")));
-        }
-    }
-    Ok(())
+    let pairs = if keeps_pairs { tokens * tokens } else { 0.0 };
+    let attention = tokens * tokens * dim * blocks;
+    let size = |value, most, keys, what| JointSize { value, most, keys, what };
+    let of_tokens = "`image_size`, `patch_size` and `embed_dim` make";
+    let of_first_map = "`image_size` and `width` make";
+    let of_attention = "`image_size`, `patch_size` and `depth` make";
+    let of_pairs = "`image_size` and `patch_size` make";
+    let of_parameters = "`embed_dim`, `depth`, `mlp_ratio`, `num_classes` and `head_hidden` make";
+    [
+        size(tokens * dim, MOST_ACTIVATIONS, of_tokens, "numbers of an image's tokens"),
+        size(first_map(config), MOST_ACTIVATIONS, of_first_map, "numbers of an image's first map"),
+        size(attention, MOST_ATTENTION, of_attention, "multiply-adds"),
+        size(pairs, MOST_PAIRS as f64, of_pairs, "pairs of tokens for a mask"),
+        size(parameters(config), MOST_PARAMETERS, of_parameters, "parameters"),
+    ]
 }
 
 /// The number of values of the largest map in a tokenizer of convolutions.
@@ -229,7 +226,8 @@ mod tests {
                     return refused += 1;
                 }
                 made += 1;
-                // Models with many blocks are not built, because that takes long: only their number of blocks is checked.
+                // Models with many blocks are not built, because that takes long: only their number of blocks is
+                // checked.
                 assert!(config.depth.sum() + config.class_depth <= 2 * MOST_BLOCKS, "{way}: {copy}");
                 assert!(crate::Complexity::of(&config).total() > 0, "{way}: {copy}");
                 if config.depth.sum() + config.class_depth <= 24 && parameters(&config) < 1e7 {
@@ -244,8 +242,8 @@ mod tests {
 
     #[test]
     fn nan_and_infinity_are_refused() {
-        type Spoil = fn(&mut ModelConfig);
-        let spoils: [Spoil; 5] = [
+        type NanChange = fn(&mut ModelConfig);
+        let spoils: [NanChange; 5] = [
             |c| c.mlp_ratio = f64::NAN,
             |c| c.layer_scale = Some(f64::NAN),
             |c| c.norm_epsilon = f64::NAN,

@@ -1,9 +1,10 @@
-//! Gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 4).
+//! Gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section
+//! 4).
 //!
-//! A backward pass needs all intermediate results of every block. Here only the inputs of blocks are kept: the forward pass of a block runs
-//! once without record, and a second time, recorded, when the backward pass reaches the block. Memory then grows with depth only by the
-//! input of a block, for a third more computation. Parts before the first block that learns do not run a second time, and the tokenizer
-//! runs once, recorded.
+//! A backward pass needs all intermediate results of every block. Here only the inputs of blocks are kept: the forward
+//! pass of a block runs once without record, and a second time, recorded, when the backward pass reaches the block.
+//! Memory then grows with depth only by the input of a block, for a third more computation. Parts before the first
+//! block that learns do not run a second time, and the tokenizer runs once, recorded.
 //!
 //! The parts are numbered: 0 is the embedding, then follow the blocks, and after them the final norm, pooling and head.
 
@@ -14,12 +15,12 @@ use super::VisionTransformer;
 use crate::stage::{Stage, learns};
 
 impl VisionTransformer {
-    /// Computes the gradients of `loss(self.forward(images))` part by part, the last block first, and passes those of each part to `found`.
-    /// The gradient of each parameter is in exactly one part.
+    /// Computes the gradients of `loss(self.forward(images))` part by part, the last block first, and passes those of
+    /// each part to `found`. The gradient of each parameter is in exactly one part.
     ///
-    /// The gradients equal those of one backward pass, except for what dropout and stochastic depth leave out: those draw from the
-    /// device's own generator, which is seeded for each part with `seed` and the number of the part. Nothing else may draw from this
-    /// generator in the meantime.
+    /// The gradients equal those of one backward pass, except for what dropout and stochastic depth leave out: those
+    /// draw from the device's own generator, which is seeded for each part with `seed` and the number of the part.
+    /// Nothing else may draw from this generator in the meantime.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
@@ -73,17 +74,15 @@ impl VisionTransformer {
             let output = stage.forward_block(block, input.clone(), &position);
             let grads = along(output, gradient).backward();
             gradient = gradient_of(&input, &grads);
-            let more = position.and_then(|position| position.grad(&grads));
-            position_gradient = sum(position_gradient, more);
+            position_gradient = sum(position_gradient, position.and_then(|position| position.grad(&grads)));
             found(grads);
         }
 
         if first == 0 {
-            let mut total = along(embedded, gradient);
-            if let (Some(position), Some(gradient)) = (position, position_gradient) {
-                total = total + along(position, gradient);
-            }
-            found(total.backward());
+            let tokens = along(embedded, gradient);
+            let position =
+                position.zip(position_gradient).map(|(position, gradient)| along(position, gradient));
+            found(position.into_iter().fold(tokens, |total, position| total + position).backward());
         }
     }
 
@@ -115,7 +114,8 @@ impl VisionTransformer {
         [self.config.dropout, self.config.attention_dropout, self.config.drop_path] != [0.0; 3]
     }
 
-    /// The first part with a parameter that learns: 0 for the embedding, then the blocks; the part after the last block if none does.
+    /// The first part with a parameter that learns: 0 for the embedding, then the blocks; the part after the last block
+    /// if none does.
     fn first_part_that_learns(&self) -> usize {
         let embedding = learns(&self.patch_embed)
             || learns(&self.class_token)

@@ -96,10 +96,12 @@ impl VisionTransformer {
         &self.config
     }
 
-    /// The same model for images of another size. Both models share their parameters, so that the gradients of one are gradients of the other.
+    /// The same model for images of another size. Both models share their parameters, so that the gradients of one are
+    /// gradients of the other.
     ///
     /// # Errors
-    /// If the model has parameters for one image size (see [`ModelConfig::fits_all_sizes`]), or the architecture cannot have this size.
+    /// If the model has parameters for one image size (see [`ModelConfig::fits_all_sizes`]), or the architecture cannot
+    /// have this size.
     ///
     /// # Examples
     ///
@@ -161,7 +163,8 @@ impl VisionTransformer {
         self.classify(self.features(images))
     }
 
-    /// The tokens after the last block, as in timm's `forward_features`: normalized, unless the pooling normalizes their mean.
+    /// The tokens after the last block, as in timm's `forward_features`: normalized, unless the pooling normalizes
+    /// their mean.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
@@ -192,8 +195,8 @@ impl VisionTransformer {
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - outputs: `[batch, num_classes]`, and for each block the weights of its [`TokenMixer`](crate::attention::TokenMixer), which are
-    ///   `[batch, heads, tokens, tokens]` for global attention
+    /// - outputs: `[batch, num_classes]`, and for each block the weights of its
+    ///   [`TokenMixer`](crate::attention::TokenMixer), which are `[batch, heads, tokens, tokens]` for global attention
     ///
     /// # Examples
     ///
@@ -233,7 +236,8 @@ impl VisionTransformer {
         self.visit(&mut Touch);
     }
 
-    /// The tokens that enter the first block, and the position vectors that blocks add to the input of queries and keys.
+    /// The tokens that enter the first block, and the position vectors that blocks add to the input of queries and
+    /// keys.
     fn embed(&self, images: Tensor<4>) -> (Tensor<3>, Option<Tensor<3>>) {
         let patches = self.patch_embed.forward(images);
         let [batch, patch_count, dim] = patches.dims();

@@ -1,4 +1,5 @@
-//! Adaptation of weights to another model with the same blocks: other classes, another image size, gray instead of color.
+//! Adaptation of weights to another model with the same blocks: other classes, another image size, gray instead of
+//! color.
 
 use super::{NamedTensor, is_head};
 use crate::position::resample;
@@ -17,8 +18,9 @@ pub struct Adaptation {
 
 /// Adapts the weights of a model `from` to a model `to`, which may differ in classes, image size and channels.
 ///
-/// Positions are resampled as in timm (bicubic, antialiased). Tables of relative positions are resampled by the same filter, which is one of
-/// timm's two; timm's default for them is a geometric one. Channels are averaged or repeated, so that a gray image gives the same tokens.
+/// Positions are resampled as in timm (bicubic, antialiased). Tables of relative positions are resampled by the same
+/// filter, which is one of timm's two; timm's default for them is a geometric one. Channels are averaged or repeated,
+/// so that a gray image gives the same tokens.
 ///
 /// # Examples
 ///
@@ -74,7 +76,8 @@ fn windows(config: &ModelConfig, stage: usize) -> Option<[usize; 2]> {
     }
 }
 
-/// A patch embedding `[dim, channels, side, side]` for another number of channels. It gives the same tokens for an image with equal channels.
+/// A patch embedding `[dim, channels, side, side]` for another number of channels. It gives the same tokens for an
+/// image with equal channels.
 fn channels(tensor: NamedTensor, wanted: usize) -> NamedTensor {
     let [dim, channels, rows, columns] = tensor.shape[..] else { return tensor };
     if channels == wanted || channels == 0 {

@@ -1,10 +1,12 @@
-//! Facts about an architecture that a configuration file, a name or a user states, and their comparison with the weights.
+//! Facts about an architecture that a configuration file, a name or a user states, and their comparison with the
+//! weights.
 
 use std::fmt::Display;
 
 use crate::{BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, PerStage, Pool, Position};
 
-/// Stated facts about an architecture; each may be left out. Facts that the shapes of the weights tell, too, must agree with the shapes.
+/// Stated facts about an architecture; each may be left out. Facts that the shapes of the weights tell, too, must agree
+/// with the shapes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Height and width of the input in pixels.
@@ -92,8 +94,8 @@ impl Facts {
         }
     }
 
-    /// The facts that contradict the weights, one sentence each. `config` is the architecture of the weights, and `classes` their number of
-    /// classes if they have a head.
+    /// The facts that contradict the weights, one sentence each. `config` is the architecture of the weights, and
+    /// `classes` their number of classes if they have a head.
     pub(super) fn contradictions(&self, config: &ModelConfig, classes: Option<usize>) -> Vec<String> {
         let mlp_dim = self.mlp_dim.or_else(|| {
             let dim = self.embed_dim.unwrap_or(config.embed_dim);

@@ -37,7 +37,8 @@ pub struct IndexTable {
     pub values: Vec<i64>,
 }
 
-/// The error for stored parameters that do not fit a model. It lists all keys at fault; the message names the first few.
+/// The error for stored parameters that do not fit a model. It lists all keys at fault; the message names the first
+/// few.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightsError {
     /// Parameters of the model that are not stored.

@@ -2,7 +2,8 @@
 
 use burn::tensor::Tensor;
 
-/// The score of a query and a key: `scale * factors[head] * q · k`. The vectors are first rotated and then normalized, if that is asked for.
+/// The score of a query and a key: `scale * factors[head] * q · k`. The vectors are first rotated and then normalized,
+/// if that is asked for.
 ///
 /// # Examples
 ///
@@ -18,7 +19,8 @@ use burn::tensor::Tensor;
 /// let y = vitrine_kernels::self_attention(qkv, 1, cosine, None);
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [6.0, 6.0]);
 ///
-/// // Two tokens whose queries and keys are all [1, 0, 0, 0], with values of 5 and of 7. The second token is rotated by a right angle.
+/// // Two tokens whose queries and keys are all [1, 0, 0, 0], with values of 5 and of 7. The second token is rotated by a
+/// // right angle.
 /// let token = |value: f32| [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, value, value, value, value];
 /// let qkv = Tensor::<3>::from_floats([[token(5.0), token(7.0)]], &device);
 /// let rotation = Tensor::from_floats([[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]], &device);
@@ -34,9 +36,10 @@ pub struct DotProduct {
     pub scale: f64,
     /// A factor of the scores of each head, which may be a learned parameter: `[heads]`.
     pub factors: Option<Tensor<1>>,
-    /// The cosines, then the sines, of the angles by which the queries and keys of each token are rotated: `[2, tokens, head_dim / 2]`. They
-    /// get no gradient. In each half of a head, the value `a` at index `i` of the first quarter and the value `b` at index `i` of the second
-    /// quarter are a pair, which becomes `[a * cos - b * sin, b * cos + a * sin]`. `head_dim` must be a multiple of 4.
+    /// The cosines, then the sines, of the angles by which the queries and keys of each token are rotated:
+    /// `[2, tokens, head_dim / 2]`. They get no gradient. In each half of a head, the value `a` at index `i` of the
+    /// first quarter and the value `b` at index `i` of the second quarter are a pair, which becomes
+    /// `[a * cos - b * sin, b * cos + a * sin]`. `head_dim` must be a multiple of 4.
     pub rotation: Option<Tensor<3>>,
     /// Whether each query and each key is divided by its length, or by 1e-12 if it is shorter.
     pub normalize: bool,
@@ -113,8 +116,8 @@ pub fn rotate(x: Tensor<4>, rotation: Tensor<3>) -> Tensor<4> {
     Tensor::cat(rotated, 4).reshape(shape)
 }
 
-/// Every vector of the last dimension divided by its length, or by 1e-12 if it is shorter, in burn's own operations. PyTorch calls this
-/// `normalize`.
+/// Every vector of the last dimension divided by its length, or by 1e-12 if it is shorter, in burn's own operations.
+/// PyTorch calls this `normalize`.
 ///
 /// # Shapes
 ///

@@ -1,4 +1,5 @@
-//! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from one packed tensor or from separate queries, keys and values.
+//! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from one packed tensor or from separate
+//! queries, keys and values.
 
 mod dot_product;
 
@@ -9,13 +10,15 @@ use crate::cpu::{attention as fused, flex, operation};
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Tensor, module};
 
-/// Multi-head self-attention without its two linear layers: `softmax(scores + bias) * v` for each head. The [scores](DotProduct) are
-/// `scale * q * k^T`, of queries and keys that may be rotated and normalized first.
+/// Multi-head self-attention without its two linear layers: `softmax(scores + bias) * v` for each head. The
+/// [scores](DotProduct) are `scale * q * k^T`, of queries and keys that may be rotated and normalized first.
 ///
 /// # Shapes
 ///
-/// - qkv: `[batch, tokens, 3 * dim]`; each token holds the queries of all heads, then the keys, then the values, as in timm
-/// - bias: `[bias_batch, 1 or heads, tokens, tokens]`; `bias_batch` divides the batch, and sample `i` gets bias `i % bias_batch`
+/// - qkv: `[batch, tokens, 3 * dim]`; each token holds the queries of all heads, then the keys, then the values, as in
+///   timm
+/// - bias: `[bias_batch, 1 or heads, tokens, tokens]`; `bias_batch` divides the batch, and sample `i` gets bias
+///   `i % bias_batch`
 /// - output: `[batch, tokens, dim]`; each token holds the outputs of all heads, one after the other
 ///
 /// # Panics
@@ -87,13 +90,15 @@ pub fn self_attention_composed(
     attention_composed(q, k, v, scores.scale, bias).swap_dims(1, 2).reshape([batch, tokens, dim])
 }
 
-/// Attention of queries to keys and values, which may be computed from other tokens: `softmax(scale * q * k^T + bias) * v`.
+/// Attention of queries to keys and values, which may be computed from other tokens:
+/// `softmax(scale * q * k^T + bias) * v`.
 ///
 /// # Shapes
 ///
 /// - q: `[batch, heads, queries, head_dim]`
 /// - k, v: `[batch, heads, keys, head_dim]`
-/// - bias: `[bias_batch, 1 or heads, queries, keys]`; `bias_batch` divides the batch, and sample `i` gets bias `i % bias_batch`
+/// - bias: `[bias_batch, 1 or heads, queries, keys]`; `bias_batch` divides the batch, and sample `i` gets bias
+///   `i % bias_batch`
 /// - output: `[batch, heads, queries, head_dim]`
 ///
 /// # Panics
@@ -151,7 +156,8 @@ pub fn attention_composed(
     module::attention(q, k, v, None, bias, options)
 }
 
-/// The bias as burn's operations broadcast it: a single bias as it is, several repeated so that sample `i` gets bias `i % bias_batch`.
+/// The bias as burn's operations broadcast it: a single bias as it is, several repeated so that sample `i` gets bias
+/// `i % bias_batch`.
 ///
 /// # Shapes
 ///

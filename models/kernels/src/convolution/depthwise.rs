@@ -5,12 +5,14 @@ use crate::cpu::{convolution as fused, flex, operation};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
 
-/// A convolution of each channel with its own kernel, of stride 1, with the padding of zeros that keeps the number of rows and columns.
+/// A convolution of each channel with its own kernel, of stride 1, with the padding of zeros that keeps the number of
+/// rows and columns.
 ///
 /// # Shapes
 ///
 /// - x, output: `[batch, rows, columns, channels]`
-/// - weight: `[kernel_size * kernel_size, channels]` for an odd `kernel_size`, with the elements of a kernel in reading order
+/// - weight: `[kernel_size * kernel_size, channels]` for an odd `kernel_size`, with the elements of a kernel in reading
+///   order
 /// - bias: `[channels]`
 ///
 /// # Panics
@@ -132,7 +134,8 @@ mod tests {
         assert_derivative(&[2 * 4 * 3 * 5, 9 * 5, 5], flat(depthwise_convolution, shape, true));
     }
 
-    /// NaN and infinities in the input and the bias. The weight stays finite, because the definition multiplies it with the padding, too.
+    /// NaN and infinities in the input and the bias. The weight stays finite, because the definition multiplies it with
+    /// the padding, too.
     #[test]
     fn depthwise_convolution_keeps_special_values() {
         let shape = [2, 5, 4, 17];

@@ -16,7 +16,8 @@ pub struct MaxPool {
     pub padding: usize,
 }
 
-/// The largest value under the kernel, for each channel; NaN if a value is NaN. The gradient goes to the first of equal values.
+/// The largest value under the kernel, for each channel; NaN if a value is NaN. The gradient goes to the first of equal
+/// values.
 ///
 /// # Shapes
 ///

@@ -1,4 +1,5 @@
-//! Kernels that slide over maps with the channels last, as tokens have them: convolution, depth-wise convolution and max pooling.
+//! Kernels that slide over maps with the channels last, as tokens have them: convolution, depth-wise convolution and
+//! max pooling.
 
 mod depthwise;
 mod max_pool;
@@ -11,7 +12,8 @@ use crate::cpu::{convolution as fused, flex, operation};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
 
-/// The geometry of a convolution: a square kernel, moved in steps of `stride` over a map with `padding` zeros around it.
+/// The geometry of a convolution: a square kernel, moved in steps of `stride` over a map with `padding` zeros around
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Convolution {
     /// The number of rows, and of columns, of the kernel.
@@ -41,12 +43,14 @@ impl Convolution {
 }
 
 /// Convolution (in the sense of deep learning, without flipping the kernel) over maps with the channels last:
-/// `y[b, r, c, o] = sum over i, j, k of x[b, r * stride + i - padding, c * stride + j - padding, k] * weight[(i, j, k), o]`.
+/// `y[b, r, c, o]` is the sum of `x[b, r * stride + i - padding, c * stride + j - padding, k] * weight[(i, j, k), o]`
+/// over the rows `i` and columns `j` of the kernel and the input channels `k`.
 ///
 /// # Shapes
 ///
 /// - x: `[batch, rows, columns, in_channels]`
-/// - weight: `[kernel_size * kernel_size * in_channels, out_channels]`; the first dimension is ordered by row, column, channel
+/// - weight: `[kernel_size * kernel_size * in_channels, out_channels]`; the first dimension is ordered by row, column,
+///   channel
 /// - output: `[batch, output rows, output columns, out_channels]`
 ///
 /// # Panics

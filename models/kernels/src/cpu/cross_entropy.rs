@@ -1,7 +1,7 @@
 //! Fused cross entropy.
 //!
-//! The forward pass also computes the derivative by the logits, because most of the work is the same: for each row, the probabilities times
-//! the sum of the targets, minus the targets. The backward pass is then a multiplication.
+//! The forward pass also computes the derivative by the logits, because most of the work is the same: for each row, the
+//! probabilities times the sum of the targets, minus the targets. The backward pass is then a multiplication.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::operation::Operation;

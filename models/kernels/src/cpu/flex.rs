@@ -1,4 +1,5 @@
-//! Tensors of flex, burn's CPU backend: which of burn's tensors are, taken out of burn's dispatch and put back, and read as matrices.
+//! Tensors of flex, burn's CPU backend: which of burn's tensors are, taken out of burn's dispatch and put back, and
+//! read as matrices.
 
 use super::gemm::Matrix;
 use burn::backend::{
@@ -68,7 +69,8 @@ pub(crate) fn filled(length: usize, shape: impl Into<Shape>, value: f32) -> Flex
     tensor(vec![value; length], shape)
 }
 
-/// The tensor with its elements in row-major order from the start of its buffer; copies only a tensor that is not laid out so already.
+/// The tensor with its elements in row-major order from the start of its buffer; copies only a tensor that is not laid
+/// out so already.
 pub(crate) fn contiguous(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
 }

@@ -1,6 +1,7 @@
 //! Fused GELU.
 //!
-//! The forward pass also computes the derivative, because most of the work is the same. The backward pass is then a multiplication.
+//! The forward pass also computes the derivative, because most of the work is the same. The backward pass is then a
+//! multiplication.
 
 use crate::cpu::flex::{self, contiguous};
 use crate::cpu::operation::Operation;

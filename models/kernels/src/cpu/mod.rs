@@ -1,7 +1,8 @@
 //! The fused forms of the operations, on flex, burn's CPU backend.
 //!
-//! A file or folder that is named after an operation holds its fused form. They stand on [`operation`] (what an operation is, and how it
-//! is recorded for the backward pass), [`flex`] (tensors of flex), [`gemm`] (matrix products), [`threads`] and [`simd`] (vectors).
+//! A file or folder that is named after an operation holds its fused form. They stand on [`operation`] (what an
+//! operation is, and how it is recorded for the backward pass), [`flex`] (tensors of flex), [`gemm`] (matrix products),
+//! [`threads`] and [`simd`] (vectors).
 
 pub(crate) mod attention;
 pub(crate) mod convolution;

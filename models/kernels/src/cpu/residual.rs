@@ -1,6 +1,7 @@
 //! The fused residual connection: one pass over memory for the output, one for all gradients.
 //!
-//! Without LayerScale and stochastic depth, the gradients of both inputs are the gradient of the output itself, which is not copied.
+//! Without LayerScale and stochastic depth, the gradients of both inputs are the gradient of the output itself, which
+//! is not copied.
 
 use super::flex::{self, contiguous, sizes};
 use super::operation::{Inputs, Operation};

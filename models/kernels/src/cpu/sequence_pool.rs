@@ -1,7 +1,7 @@
 //! Fused sequence pooling.
 //!
-//! A task computes one sample at a time, whose tokens stay in the cache from the scores to the mean. The backward pass keeps the weights of
-//! the tokens, and reads the tokens again for the gradients of the scores and of the weight.
+//! A task computes one sample at a time, whose tokens stay in the cache from the scores to the mean. The backward pass
+//! keeps the weights of the tokens, and reads the tokens again for the gradients of the scores and of the weight.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::operation::{Inputs, Operation, WithBias};
@@ -85,11 +85,11 @@ impl Operation<3> for SequencePool {
                 }
             });
         }
-        let mut sums = sum_of_rows(&partial, dim + 1);
+        let sums = sum_of_rows(&partial, dim + 1);
+        let dweight = wanted[1].then(|| flex::tensor(sums[..dim].to_vec(), [dim, 1]));
         let dbias = wanted[2].then(|| flex::tensor(vec![sums[dim]], [1]));
-        sums.truncate(dim);
-        let dweight = wanted[1].then(|| flex::tensor(sums, [dim, 1]));
-        // SAFETY: the gradient is wanted, so the task of each chunk wrote the tokens of its samples, and the chunks cover all samples.
+        // SAFETY: the gradient is wanted, so the task of each chunk wrote the tokens of its samples, and the chunks
+        // cover all samples.
         let dx = wanted[0].then(|| flex::tensor(unsafe { dx.written() }, [batch, tokens, dim]));
         [dx, dweight, dbias]
     }
@@ -116,7 +116,8 @@ vectorized! {
         }
     }
 
-    /// Writes the gradients of a sample's scores to `dscores`, and adds the sample's part to `sums`: the gradients of the weight and the bias.
+    /// Writes the gradients of a sample's scores to `dscores`, and adds the sample's part to `sums`: the gradients of
+    /// the weight and the bias.
     fn pool_backward(dy: &[f32], x: &[f32], shares: &[f32], dscores: &mut [f32], sums: &mut [f32]) {
         let dim = dy.len();
         for (token, dscore) in dscores.iter_mut().enumerate() {

@@ -1,6 +1,8 @@
-//! Loops and elementary functions that the compiler vectorizes, compiled once for each set of vector instructions that the CPU may have.
+//! Loops and elementary functions that the compiler vectorizes, compiled once for each set of vector instructions that
+//! the CPU may have.
 
-/// The number of elements that loops work on at a time: one AVX-512 register, two AVX2 registers, or four NEON registers.
+/// The number of elements that loops work on at a time: one AVX-512 register, two AVX2 registers, or four NEON
+/// registers.
 pub(crate) const LANES: usize = 16;
 
 /// The vector instructions to use.
@@ -27,9 +29,9 @@ pub(crate) fn vectors() -> Vectors {
     }
 }
 
-/// Defines functions that are compiled once for each set of vector instructions; a call runs the best one. A function that is called in
-/// their bodies must be `#[inline(always)]`: otherwise it is compiled for the baseline only. In their bodies, `FMA` says whether [`mul_add`]
-/// is one instruction.
+/// Defines functions that are compiled once for each set of vector instructions; a call runs the best one. A function
+/// that is called in their bodies must be `#[inline(always)]`: otherwise it is compiled for the baseline only. In their
+/// bodies, `FMA` says whether [`mul_add`] is one instruction.
 macro_rules! vectorized {
     ($($(#[$attribute:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block)*) => {$(
         $(#[$attribute])*
@@ -105,7 +107,8 @@ pub(crate) fn sum_of_rows(data: &[f32], width: usize) -> Vec<f32> {
     sums
 }
 
-/// `a * b + c`, rounded once if that is one instruction. Without the instruction it would be a call, so that it is rounded twice.
+/// `a * b + c`, rounded once if that is one instruction. Without the instruction it would be a call, so that it is
+/// rounded twice.
 #[inline(always)]
 pub(crate) fn mul_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
@@ -118,7 +121,8 @@ fn polynomial<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -
     rest.iter().fold(*first, |sum, coefficient| mul_add::<FMA>(sum, x, *coefficient))
 }
 
-/// e to the power of `x`, within 3 units in the last place; 0 below -87.3, where the result is no longer a normal number.
+/// e to the power of `x`, within 3 units in the last place; 0 below -87.3, where the result is no longer a normal
+/// number.
 #[inline(always)]
 pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     // Adding 1.5 * 2^23 to a number rounds it to an integer, which the lowest bits of the sum hold.
@@ -139,11 +143,11 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     if x < 88.722_84 { result } else { x + f32::INFINITY }
 }
 
-/// The cumulative probability and the density of the normal distribution at `x`. The relative error of the probability is below 5e-7 down to
-/// `x` = -3, and below 2e-5 down to -13.
+/// The cumulative probability and the density of the normal distribution at `x`. The relative error of the probability
+/// is below 5e-7 down to `x` = -3, and below 2e-5 down to -13.
 ///
-/// The smaller tail is computed as `density * sqrt(pi / 2) * erfcx(|x| / sqrt(2))`, because `1 + erf` would cancel. For `erfcx(z)`, which is
-/// `erfc(z) * e^(z^2)`, stands a rational function that was fitted on [0, 10] to 6e-9.
+/// The smaller tail is computed as `density * sqrt(pi / 2) * erfcx(|x| / sqrt(2))`, because `1 + erf` would cancel. For
+/// `erfcx(z)`, which is `erfc(z) * e^(z^2)`, stands a rational function that was fitted on [0, 10] to 6e-9.
 #[inline(always)]
 pub(crate) fn normal<const FMA: bool>(x: f32) -> [f32; 2] {
     use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -247,8 +251,8 @@ mod tests {
         }
     }
 
-    /// The cumulative probability of the normal distribution to a relative error of 1e-12: the series of the error function in the middle, a
-    /// continued fraction in the tails.
+    /// The cumulative probability of the normal distribution to a relative error of 1e-12: the series of the error
+    /// function in the middle, a continued fraction in the tails.
     fn reference_probability(x: f64) -> f64 {
         let z = x.abs() / std::f64::consts::SQRT_2;
         let tail = if z < 2.0 {

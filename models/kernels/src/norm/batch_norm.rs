@@ -1,4 +1,5 @@
-//! Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) of maps with the channels last, alone or followed by GELU.
+//! Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) of maps with the channels last, alone or followed by
+//! GELU.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, norm as fused, operation};
@@ -14,8 +15,8 @@ pub struct Moments {
     pub variance: Tensor<1>,
 }
 
-/// The mean and the biased variance over all dimensions but the last. Autodiff does not follow them: [`batch_norm`] computes the part of the
-/// gradient that flows through them itself.
+/// The mean and the biased variance over all dimensions but the last. Autodiff does not follow them: [`batch_norm`]
+/// computes the part of the gradient that flows through them itself.
 ///
 /// # Shapes
 ///
@@ -52,7 +53,8 @@ pub fn moments_composed<const D: usize>(x: Tensor<D>) -> Moments {
 /// The options of [`batch_norm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchNorm {
-    /// Whether the moments are those of the map itself, so that its gradient flows through them. Otherwise they are constants.
+    /// Whether the moments are those of the map itself, so that its gradient flows through them. Otherwise they are
+    /// constants.
     pub of_batch: bool,
     /// Whether GELU follows.
     pub gelu: bool,

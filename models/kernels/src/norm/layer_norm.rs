@@ -4,7 +4,8 @@
 use crate::cpu::{flex, norm as fused, operation};
 use burn::tensor::{Tensor, module};
 
-/// `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, with the mean and the biased variance over the last dimension.
+/// `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, with the mean and the biased variance over the last
+/// dimension.
 ///
 /// # Shapes
 ///

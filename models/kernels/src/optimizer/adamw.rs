@@ -1,4 +1,5 @@
-//! AdamW's update of one parameter, and two passes over gradients before it: the sum of squares and a factor, for clipping.
+//! AdamW's update of one parameter, and two passes over gradients before it: the sum of squares and a factor, for
+//! clipping.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, optimizer as fused};
@@ -43,8 +44,8 @@ impl AdamW {
     }
 }
 
-/// The updated parameter and averages. All tensors have the same shape, and autodiff follows none of them. The update works in the memory of
-/// tensors that are not shared.
+/// The updated parameter and averages. All tensors have the same shape, and autodiff follows none of them. The update
+/// works in the memory of tensors that are not shared.
 ///
 /// # Panics
 ///

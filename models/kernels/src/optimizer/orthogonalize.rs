@@ -1,4 +1,5 @@
-//! Orthogonalized matrices, by which Muon updates parameters: the singular vectors of the input, with singular values around 1.
+//! Orthogonalized matrices, by which Muon updates parameters: the singular vectors of the input, with singular values
+//! around 1.
 
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, optimizer as fused};
@@ -10,8 +11,8 @@ const POLYNOMIALS: [[f32; 3]; 5] = [[3.4445, -4.7750, 2.0315]; 5];
 /// The least norm by which a matrix is divided.
 const EPSILON: f32 = 1e-7;
 
-/// Matrices with the singular vectors of the matrices in `x` and singular values between 0.7 and 1.2, by the iteration of Newton and Schulz.
-/// Autodiff does not follow it.
+/// Matrices with the singular vectors of the matrices in `x` and singular values between 0.7 and 1.2, by the iteration
+/// of Newton and Schulz. Autodiff does not follow it.
 ///
 /// # Shapes
 ///
@@ -23,7 +24,8 @@ const EPSILON: f32 = 1e-7;
 /// use burn::tensor::{Device, Tensor};
 ///
 /// let x = Tensor::<3>::from_floats([[[3.0, 0.0], [0.0, -0.2]]], &Device::default());
-/// let [a, b, c, d]: [f32; 4] = vitrine_kernels::orthogonalize(x).into_data().try_into_vec_as::<f32>()?.try_into().unwrap();
+/// let y = vitrine_kernels::orthogonalize(x).into_data().try_into_vec_as::<f32>()?;
+/// let [a, b, c, d]: [f32; 4] = y[..].try_into()?;
 /// assert!((0.68..1.21).contains(&a) && (0.68..1.21).contains(&-d) && b == 0.0 && c == 0.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -72,7 +74,8 @@ mod tests {
                 - Tensor::<2>::eye(small, &device).unsqueeze::<3>();
             // The squares of singular values are between 0.68² and 1.2².
             assert!(error.abs().max().into_scalar::<f32>() < 0.6, "{rows} x {columns}");
-            // Each vector of the smaller side keeps its direction: the result is the nearest orthogonal matrix, not any.
+            // Each vector of the smaller side keeps its direction: the result is the nearest orthogonal matrix, not
+            // any.
             let signs = (result * x).sum_dim(2).min().into_scalar::<f32>();
             assert!(signs > 0.0, "{rows} x {columns}");
         }

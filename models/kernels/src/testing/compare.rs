@@ -7,8 +7,8 @@ use burn::tensor::{Device, Tensor};
 pub(crate) trait Flat: Fn(&[Tensor<1>]) -> Tensor<1> {}
 impl<F: Fn(&[Tensor<1>]) -> Tensor<1>> Flat for F {}
 
-/// Checks that `fused` and `composed` agree on inputs of these lengths, with and without autodiff, in their outputs and in every gradient, and
-/// that a second run gives the same bits.
+/// Checks that `fused` and `composed` agree on inputs of these lengths, with and without autodiff, in their outputs and
+/// in every gradient, and that a second run gives the same bits.
 ///
 /// # Panics
 ///

@@ -29,7 +29,8 @@ pub struct Reading {
 }
 
 listed! {
-    /// A fact about an architecture that the shapes of its weights may leave open, so that it must be stated in [`Facts`].
+    /// A fact about an architecture that the shapes of its weights may leave open, so that it must be stated in
+    /// [`Facts`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum OpenFact {
         /// [`Facts::num_heads`].
@@ -78,8 +79,8 @@ type Read<T> = Result<T, UnknownArchitecture>;
 /// Reads the architecture of tensors under timm's names.
 ///
 /// # Errors
-/// If a part that every model has is missing, a shape is impossible, a fact that shapes leave open is not stated, or a stated fact
-/// contradicts the shapes. The message names the key.
+/// If a part that every model has is missing, a shape is impossible, a fact that shapes leave open is not stated, or a
+/// stated fact contradicts the shapes. The message names the key.
 ///
 /// # Examples
 ///

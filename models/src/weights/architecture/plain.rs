@@ -75,8 +75,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Learned positions, or none if that is stated. A model without stored positions may have rotary or relative ones and thus be of
-    /// another architecture: no positions are never inferred.
+    /// Learned positions, or none if that is stated. A model without stored positions may have rotary or relative ones
+    /// and thus be of another architecture: no positions are never inferred.
     fn position(&self) -> Read<Position> {
         match (self.has("pos_embed"), self.facts.learned_position) {
             (true, _) => Ok(Position::Learned),
@@ -153,10 +153,8 @@ impl Reader<'_> {
         let Some(places) = self.shapes.get("pos_embed").map(|shape| shape.get(1).copied().unwrap_or(0))
         else {
             let Some(size) = self.facts.image_size else {
-                return fail_without(
-                    OpenFact::ImageSize,
-                    "there are no positions, so that nothing tells the image size",
-                );
+                let message = "there are no positions, so that nothing tells the image size";
+                return fail_without(OpenFact::ImageSize, message);
             };
             config.image_size = size;
             return Ok(());
@@ -174,18 +172,14 @@ impl Reader<'_> {
                     patches(size)
                 ));
             }
-            Some(size) => Some(size),
-            None => {
-                places.checked_sub(prefix).and_then(square).or_else(|| square(places)).map(ImageSize::square)
-            }
-        };
-        let Some(size) = size else {
-            return fail_without(
-                OpenFact::ImageSize,
-                format!(
-                    "`pos_embed` holds {places} places, which are no square grid: the image size is not known"
-                ),
-            );
+            Some(size) => size,
+            None => match places.checked_sub(prefix).and_then(square).or_else(|| square(places)) {
+                Some(side) => ImageSize::square(side),
+                None => {
+                    let message = format!("`pos_embed` holds {places} places, which are no square grid");
+                    return fail_without(OpenFact::ImageSize, message);
+                }
+            },
         };
         config.image_size = size;
         config.prefix_position = prefix == 0 || patches(size) != places;

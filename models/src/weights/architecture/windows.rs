@@ -7,7 +7,8 @@ use crate::{Mixer, ModelConfig};
 /// Checks that the library whose layout the weights have computes windows as this crate does.
 ///
 /// # Errors
-/// If windows do not fill the grids, or are larger than a grid, and that library pads in another way than timm and this crate.
+/// If windows do not fill the grids, or are larger than a grid, and that library pads in another way than timm and this
+/// crate.
 pub fn check_windows(config: &ModelConfig, layout: Layout) -> Result<(), UnknownArchitecture> {
     let size = config.image_size;
     let library = layout.name();
@@ -27,8 +28,8 @@ pub fn check_windows(config: &ModelConfig, layout: Layout) -> Result<(), Unknown
     Ok(())
 }
 
-/// Whether every stage's grid is a whole number of windows, and has an even number of rows and columns if it is merged. For other grids,
-/// timm shifts tokens and then pads, and the other libraries pad and then shift.
+/// Whether every stage's grid is a whole number of windows, and has an even number of rows and columns if it is merged.
+/// For other grids, timm shifts tokens and then pads, and the other libraries pad and then shift.
 pub fn windows_fill_grids(config: &ModelConfig) -> bool {
     let Some(Mixer::Window(window) | Mixer::ShiftedWindow(window)) = config.mixers.first() else {
         return true;
@@ -42,7 +43,8 @@ pub fn windows_fill_grids(config: &ModelConfig) -> bool {
     })
 }
 
-/// Whether a stage's grid is smaller than its windows. timm and this crate shrink such windows to the grid; torchvision pads the grid.
+/// Whether a stage's grid is smaller than its windows. timm and this crate shrink such windows to the grid; torchvision
+/// pads the grid.
 pub fn windows_shrink(config: &ModelConfig) -> bool {
     let Some(Mixer::Window(window) | Mixer::ShiftedWindow(window)) = config.mixers.first() else {
         return false;

@@ -1,4 +1,5 @@
-//! Translation between the names of Hugging Face's `transformers` (ViT, DeiT, DINOv2, SigLIP, Swin, Swin v2) and timm's.
+//! Translation between the names of Hugging Face's `transformers` (ViT, DeiT, DINOv2, SigLIP, Swin, Swin v2) and
+//! timm's.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,8 @@ const SWIN: [(&str, &str); 8] = [
     (".classifier.", ".head.fc."),
 ];
 
-/// Names that are read and never written: those of DINOv2 and SigLIP, and those that models of transformers 5 have in memory.
+/// Names that are read and never written: those of DINOv2 and SigLIP, and those that models of transformers 5 have in
+/// memory.
 const READ_ONLY: [(&str, &str); 24] = [
     (".embeddings.register_tokens.", ".register_tokens."),
     (".attention.q_proj.", ".attn.q."),
@@ -77,7 +79,8 @@ const READ_ONLY: [(&str, &str); 24] = [
     (".head.mlp.", ".attn_pool.mlp."),
 ];
 
-/// The tensors under timm's names, with queries, keys and values joined. Names that are not Hugging Face's do not change.
+/// The tensors under timm's names, with queries, keys and values joined. Names that are not Hugging Face's do not
+/// change.
 ///
 /// # Examples
 ///

@@ -67,7 +67,8 @@ impl Layout {
         }
     }
 
-    /// The layout of a file with these keys, recognized by the name of the patch embedding; `None` if there is no such key.
+    /// The layout of a file with these keys, recognized by the name of the patch embedding; `None` if there is no such
+    /// key.
     ///
     /// # Examples
     ///
@@ -190,8 +191,8 @@ fn flat_patches_to_squares(tensor: &mut NamedTensor) {
     }
 }
 
-/// Adds the position of the class token to the class token itself. DINOv2 with registers has a position for the class token and none for the
-/// registers (timm's `checkpoint_filter_fn`).
+/// Adds the position of the class token to the class token itself. DINOv2 with registers has a position for the class
+/// token and none for the registers (timm's `checkpoint_filter_fn`).
 fn add_class_position(tensors: &mut [NamedTensor]) {
     let find = |tensors: &[NamedTensor], name: &str| tensors.iter().position(|tensor| tensor.name == name);
     let (Some(token), Some(position)) = (find(tensors, "cls_token"), find(tensors, "pos_embed")) else {

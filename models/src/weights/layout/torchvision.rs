@@ -1,4 +1,5 @@
-//! Translation between torchvision's names (`torchvision/models/vision_transformer.py`, `swin_transformer.py`) and timm's.
+//! Translation between torchvision's names (`torchvision/models/vision_transformer.py`, `swin_transformer.py`) and
+//! timm's.
 
 use super::names::exchange;
 use crate::attention::relative_position::{log_offsets, table_rows};
@@ -42,8 +43,8 @@ pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         .collect()
 }
 
-/// Splits the joint bias of Swin v2 into those of queries and values. torchvision also stores a bias of keys, which it sets to zero in every
-/// forward pass.
+/// Splits the joint bias of Swin v2 into those of queries and values. torchvision also stores a bias of keys, which it
+/// sets to zero in every forward pass.
 fn split_bias(tensor: NamedTensor) -> Vec<NamedTensor> {
     let Some(place) = tensor.name.strip_suffix("qkv.bias").filter(|_| tensor.values.len().is_multiple_of(3))
     else {
@@ -59,8 +60,8 @@ fn split_bias(tensor: NamedTensor) -> Vec<NamedTensor> {
         .into()
 }
 
-/// timm's name for a part of torchvision's `features`: the embedding, then by turns a stage and a merging, which belongs to the next stage in
-/// timm.
+/// timm's name for a part of torchvision's `features`: the embedding, then by turns a stage and a merging, which
+/// belongs to the next stage in timm.
 fn swin(name: &str) -> String {
     let Some((number, rest)) = name
         .strip_prefix("features.")
@@ -91,8 +92,8 @@ pub fn vit_from_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         .collect()
 }
 
-/// timm's tensors of a Swin, with windows of `window` tokens per side, under torchvision's names, and the tables of indices that torchvision
-/// stores next to them.
+/// timm's tensors of a Swin, with windows of `window` tokens per side, under torchvision's names, and the tables of
+/// indices that torchvision stores next to them.
 pub fn swin_from_timm_names(tensors: Vec<NamedTensor>, window: usize) -> (Vec<NamedTensor>, Vec<IndexTable>) {
     let index: Vec<i64> = table_rows([window; 2]);
     let mut renamed: Vec<NamedTensor> = Vec::with_capacity(tensors.len());

@@ -1,5 +1,5 @@
-//! Parameters under timm's names and in timm's shapes (`timm/models/vision_transformer.py`, `deit.py`, `cait.py`, `swin_transformer.py`,
-//! `swin_transformer_v2.py`): the form in which models are stored.
+//! Parameters under timm's names and in timm's shapes (`timm/models/vision_transformer.py`, `deit.py`, `cait.py`,
+//! `swin_transformer.py`, `swin_transformer_v2.py`): the form in which models are stored.
 
 mod names;
 mod pooling;
@@ -15,8 +15,9 @@ use pooling::{join_keys_and_values, split_keys_and_values};
 use std::collections::BTreeMap;
 use traversal::{Export, Import, mismatch};
 
-/// All parameters under timm's keys, in the model's order. A linear weight is stored as `[output, input]`, the patch embedding as the
-/// convolution `[dim, channels, patch_size, patch_size]`. Parameters that timm does not have keep their names in this crate.
+/// All parameters under timm's keys, in the model's order. A linear weight is stored as `[output, input]`, the patch
+/// embedding as the convolution `[dim, channels, patch_size, patch_size]`. Parameters that timm does not have keep
+/// their names in this crate.
 ///
 /// # Examples
 ///
@@ -36,8 +37,8 @@ pub fn to_timm(model: &VisionTransformer) -> Vec<NamedTensor> {
     stored(model, true)
 }
 
-/// The model with the values of all parameters replaced by those that `tensors` hold under timm's keys. The parameters keep their ids, and
-/// whether they require gradients.
+/// The model with the values of all parameters replaced by those that `tensors` hold under timm's keys. The parameters
+/// keep their ids, and whether they require gradients.
 ///
 /// # Errors
 /// If a key is missing, unexpected or of another shape; the error lists every such key.
@@ -97,7 +98,8 @@ pub fn is_head(name: &str) -> bool {
     name.starts_with("head.") || name.starts_with("head_dist.")
 }
 
-/// Checks that tensors have the keys and shapes that [`from_timm`] needs, without reading values. A key must not appear twice.
+/// Checks that tensors have the keys and shapes that [`from_timm`] needs, without reading values. A key must not appear
+/// twice.
 ///
 /// # Errors
 /// If a key is missing, unexpected or of another shape; the error lists every such key.

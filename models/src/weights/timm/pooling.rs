@@ -1,4 +1,5 @@
-//! The linear layers of attention pooling, whose keys and values timm stores as one layer and this crate computes as two.
+//! The linear layers of attention pooling, whose keys and values timm stores as one layer and this crate computes as
+//! two.
 
 use crate::weights::NamedTensor;
 

@@ -22,7 +22,8 @@ pub(super) struct HeadStrides {
 }
 
 impl HeadStrides {
-    /// The strides of `[batch, tokens, parts, heads, head_dim]` in row-major order: 1 part for an output, 3 for packed q, k and v.
+    /// The strides of `[batch, tokens, parts, heads, head_dim]` in row-major order: 1 part for an output, 3 for packed
+    /// q, k and v.
     pub(super) fn packed(tokens: usize, parts: usize, [heads, head_dim]: [usize; 2]) -> Self {
         let token = parts * heads * head_dim;
         Self { batch: tokens * token, head: head_dim, row: token, column: 1 }

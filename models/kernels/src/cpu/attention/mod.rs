@@ -1,8 +1,8 @@
 //! Fused attention: from [packed](packed) or from [separate](separate) queries, keys and values.
 //!
-//! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighboring linear layers read
-//! them, so that no permuted copy is ever made. Self-attention also rotates, normalizes or scales queries and keys as it reads them
-//! ([`prepare`]). The arithmetic is in [`problem`].
+//! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighboring
+//! linear layers read them, so that no permuted copy is ever made. Self-attention also rotates, normalizes or scales
+//! queries and keys as it reads them ([`prepare`]). The arithmetic is in [`problem`].
 
 mod heads;
 mod packed;
@@ -34,7 +34,8 @@ impl<Inputs> SavedAttention<Inputs> {
     }
 }
 
-/// The output, `[batch, queries, heads, head_dim]`, and the probabilities if the forward pass is `saving` and they are worth the memory.
+/// The output, `[batch, queries, heads, head_dim]`, and the probabilities if the forward pass is `saving` and they are
+/// worth the memory.
 fn forward(problem: &Problem<'_>, qkv: [Heads<'_>; 3], saving: bool) -> (Vec<f32>, Option<FlexTensor>) {
     let mut output = Buffer::new(problem.length(problem.queries, 1));
     let mut kept = if saving { problem.kept_probabilities() } else { None };
@@ -46,6 +47,7 @@ fn forward(problem: &Problem<'_>, qkv: [Heads<'_>; 3], saving: bool) -> (Vec<f32
         let length = kept.len();
         flex::tensor(kept, [length])
     });
-    // SAFETY: the heads of a token lie next to each other without a gap, and `Problem::forward` wrote all heads of all queries.
+    // SAFETY: the heads of a token lie next to each other without a gap, and `Problem::forward` wrote all heads of all
+    // queries.
     (unsafe { output.written() }, probabilities)
 }

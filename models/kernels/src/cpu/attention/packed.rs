@@ -120,7 +120,8 @@ impl Operation<4> for SelfAttention {
             };
             problem.backward(&inputs, targets, bias_wanted)
         };
-        // SAFETY: the gradient is wanted, so all three parts have a target, to which the gradients of all heads were written.
+        // SAFETY: the gradient is wanted, so all three parts have a target, to which the gradients of all heads were
+        // written.
         let dqkv = qkv_wanted.then(|| flex::tensor(unsafe { dqkv.written() }, saved.inputs.qkv.shape()));
         let dfactors = factors_wanted.then(|| flex::tensor(dfactors, [problem.heads]));
         [dqkv, dbias, dfactors, None]

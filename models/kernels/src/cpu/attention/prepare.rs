@@ -1,7 +1,9 @@
-//! The preparation of the queries and keys of one head for their dot product, and its backward pass: rotation, normalization, a factor.
+//! The preparation of the queries and keys of one head for their dot product, and its backward pass: rotation,
+//! normalization, a factor.
 //!
-//! Prepared rows lie in scratch memory, which stays in the cache while the products of a head read it. The backward pass prepares them
-//! again, so that only the packed projection is kept. Gradients are changed in place, right after a product wrote them.
+//! Prepared rows lie in scratch memory, which stays in the cache while the products of a head read it. The backward
+//! pass prepares them again, so that only the packed projection is kept. Gradients are changed in place, right after a
+//! product wrote them.
 
 use crate::cpu::gemm::{Matrix, MatrixMut};
 use crate::cpu::simd::{LANES, sum, vectorized};
@@ -61,8 +63,9 @@ impl Preparation<'_> {
         Prepared { rows: Matrix::new(rows, [x.rows, x.columns], [x.columns, 1]), rates }
     }
 
-    /// Changes the gradients of the prepared queries and keys of a head into the gradients of the rows before preparation, in place; returns
-    /// the gradient of the head's factor. The gradient of the queries comes without the factor.
+    /// Changes the gradients of the prepared queries and keys of a head into the gradients of the rows before
+    /// preparation, in place; returns the gradient of the head's factor. The gradient of the queries comes without the
+    /// factor.
     pub(super) fn backward(
         &self,
         head: usize,
@@ -84,7 +87,8 @@ impl Preparation<'_> {
 }
 
 vectorized! {
-    /// Copies rows to `output`, and rotates and normalizes them there; writes the inverse length that each had to `rates`.
+    /// Copies rows to `output`, and rotates and normalizes them there; writes the inverse length that each had to
+    /// `rates`.
     fn prepare(x: Matrix<'_>, rotation: Option<[&[f32]; 2]>, normalize: bool, output: &mut [f32], rates: &mut [f32]) {
         for (row, rate) in rates.iter_mut().enumerate() {
             let output = &mut output[row * x.columns..(row + 1) * x.columns];
@@ -117,7 +121,8 @@ vectorized! {
         }
     }
 
-    /// Multiplies the rows of `gradient`, the gradient of `factor * rows`, by the factor; returns the gradient of the factor.
+    /// Multiplies the rows of `gradient`, the gradient of `factor * rows`, by the factor; returns the gradient of the
+    /// factor.
     fn multiply_rows(gradient: &mut MatrixMut<'_>, rows: Matrix<'_>, factor: f32) -> f32 {
         let mut total = 0.0;
         for row in 0..rows.rows {

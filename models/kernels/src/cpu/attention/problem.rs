@@ -5,7 +5,7 @@
 //! for a sample and head (few of them: for 64 queries of it)    a task
 //!   q, k = rotated, normalized                                 scratch: second-level cache
 //!   s = scale * q k^T + bias                                   one row per query, padded to whole vectors
-//!   p = softmax(s)                                             in place; kept for the backward pass if there are few keys
+//!   p = softmax(s)                                             in place; kept for the backward pass if keys are few
 //!   y = p v
 //! backward:
 //! for a sample and head                                        a task
@@ -41,7 +41,8 @@ pub(super) struct Problem<'a> {
     pub(super) preparation: Option<Preparation<'a>>,
 }
 
-/// What the backward pass reads: the inputs of the forward pass, the gradient of its output, and the probabilities if they were kept.
+/// What the backward pass reads: the inputs of the forward pass, the gradient of its output, and the probabilities if
+/// they were kept.
 pub(super) struct BackwardInputs<'a> {
     pub(super) qkv: [Heads<'a>; 3],
     pub(super) dy: Heads<'a>,
@@ -120,7 +121,8 @@ impl Problem<'_> {
                 let rows = (task % blocks * block).min(self.queries)
                     ..((task % blocks + 1) * block).min(self.queries);
                 let scores = match &kept {
-                    // SAFETY: each task has its own pair or its own queries of a pair, so that their scores are disjoint.
+                    // SAFETY: each task has its own pair or its own queries of a pair, so that their scores are
+                    // disjoint.
                     Some(kept) => unsafe { kept.slice(self.scores(task / blocks, rows.clone())) },
                     None => &mut own_scores[..rows.len() * self.width()],
                 };
@@ -148,8 +150,8 @@ impl Problem<'_> {
         softmax(scores, self.keys, bias);
     }
 
-    /// Writes the gradients of q, k and v that have a target. Returns the gradient of the bias, if it is wanted, and of the factors, for
-    /// which the gradient of q must have a target.
+    /// Writes the gradients of q, k and v that have a target. Returns the gradient of the bias, if it is wanted, and of
+    /// the factors, for which the gradient of q must have a target.
     pub(super) fn backward(
         &self,
         inputs: &BackwardInputs<'_>,
@@ -181,14 +183,15 @@ impl Problem<'_> {
             );
         }
         let dbias = self.bias.filter(|_| bias_wanted).map(|bias| {
-            // SAFETY: the gradient of the bias is wanted, so each pair's task wrote the gradients of its scores, padding included.
+            // SAFETY: the gradient of the bias is wanted, so each pair's task wrote the gradients of its scores,
+            // padding included.
             self.bias_gradient(bias, &unsafe { dscores.written() })
         });
         (dbias, self.sum_over_samples(&dfactors))
     }
 
-    /// The backward pass of one sample and head. Leaves the gradient of its scores in `kept_dscores`, if given, and returns the gradient of
-    /// the head's factor.
+    /// The backward pass of one sample and head. Leaves the gradient of its scores in `kept_dscores`, if given, and
+    /// returns the gradient of the head's factor.
     fn backward_pair(
         &self,
         index: usize,
@@ -233,8 +236,8 @@ impl Problem<'_> {
         sums
     }
 
-    /// The gradient of the bias: the gradient of the scores, summed in order over the samples (and heads, if they share one bias) that each
-    /// element was added to.
+    /// The gradient of the bias: the gradient of the scores, summed in order over the samples (and heads, if they share
+    /// one bias) that each element was added to.
     fn bias_gradient(&self, bias: &FlexTensor, dscores: &[f32]) -> FlexTensor {
         let shape: [usize; 4] = sizes(bias);
         let [bias_batch, bias_heads, _, _] = shape;

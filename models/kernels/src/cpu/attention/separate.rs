@@ -113,7 +113,8 @@ impl Operation<4> for Attention {
     }
 }
 
-/// `[batch, heads, tokens, head_dim]` over memory laid out as `[batch, tokens, heads, head_dim]`: joining the heads then copies nothing.
+/// `[batch, heads, tokens, head_dim]` over memory laid out as `[batch, tokens, heads, head_dim]`: joining the heads
+/// then copies nothing.
 fn token_major(data: Vec<f32>, problem: &Problem<'_>, tokens: usize) -> FlexTensor {
     flex::tensor(data, [problem.batch, tokens, problem.heads, problem.head_dim]).permute(&[0, 2, 1, 3])
 }

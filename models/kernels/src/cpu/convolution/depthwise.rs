@@ -131,7 +131,8 @@ vectorized! {
         }
     }
 
-    /// Adds the part that a row of outputs with the gradient `dy` has in the gradients of the weight and, after it, of the bias.
+    /// Adds the part that a row of outputs with the gradient `dy` has in the gradients of the weight and, after it, of
+    /// the bias.
     fn add_row(kernel: Kernel, x: Map<'_>, row: usize, dy: &[f32], sums: &mut [f32]) {
         let (weight, bias) = sums.split_at_mut(kernel.size * kernel.size * x.channels);
         let whole = x.channels / LANES * LANES;

@@ -1,4 +1,5 @@
-//! Convolution as products with the inputs of each place, gathered into a row (Chellapilla et al. 2006, section 3; im2col).
+//! Convolution as products with the inputs of each place, gathered into a row (Chellapilla et al. 2006, section 3;
+//! im2col).
 //!
 //! ```text
 //! for a chunk of whole images                 a task
@@ -44,7 +45,8 @@ impl Maps {
                 weight.multiply(MatrixMut::row_major(outputs, width), Epilogue::Overwrite, inputs, false);
             }
         });
-        // SAFETY: the pieces of all chunks cover all places, and the product of each piece wrote the outputs of its places.
+        // SAFETY: the pieces of all chunks cover all places, and the product of each piece wrote the outputs of its
+        // places.
         let outputs = unsafe { data.written() };
         flex::tensor(outputs, [self.images, self.output[0], self.output[1], width])
     }
@@ -114,7 +116,8 @@ impl Maps {
         }
     }
 
-    /// The part that the places `outputs` have in the gradient of the weight: `inputs^T dy`. `inputs` is scratch memory.
+    /// The part that the places `outputs` have in the gradient of the weight: `inputs^T dy`. `inputs` is scratch
+    /// memory.
     fn write_dweight(
         &self,
         x: &[f32],
@@ -170,7 +173,8 @@ impl Maps {
         }
     }
 
-    /// Adds the gradients of the inputs of some places, one row per place, to the gradients of the pixels that these inputs are.
+    /// Adds the gradients of the inputs of some places, one row per place, to the gradients of the pixels that these
+    /// inputs are.
     fn scatter(&self, inputs: &[f32], outputs: Range<usize>, dx: &mut [f32]) {
         let (taps, segment) = (self.taps(), self.kernel.size * self.in_channels);
         for (inputs, place) in inputs.chunks_exact(taps.max(1)).zip(self.places_of(outputs)) {

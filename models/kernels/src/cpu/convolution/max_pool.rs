@@ -133,7 +133,8 @@ vectorized! {
     }
 }
 
-/// Writes `N` channels of an output, and the taps of their largest values: the first tap of equal values, but the last tap that holds NaN.
+/// Writes `N` channels of an output, and the taps of their largest values: the first tap of equal values, but the last
+/// tap that holds NaN.
 #[inline(always)]
 fn pool_lanes<const N: usize>(
     kernel: Kernel,

@@ -1,6 +1,7 @@
 //! Fused kernels that slide over maps: convolution, depth-wise convolution and max pooling.
 //!
-//! Convolution has two forms: as products with the [gathered] inputs of each output, and, if the shape suits, in [tiles](winograd).
+//! Convolution has two forms: as products with the [gathered] inputs of each output, and, if the shape suits, in
+//! [tiles](winograd).
 
 mod depthwise;
 mod gathered;

@@ -1,5 +1,5 @@
-//! The geometry of a square kernel that slides over a map: which of its taps lie inside the map at a place, and at which places it covers a
-//! pixel.
+//! The geometry of a square kernel that slides over a map: which of its taps lie inside the map at a place, and at
+//! which places it covers a pixel.
 
 use std::ops::Range;
 

@@ -18,8 +18,8 @@ impl Avx512 {
 /// The elements of a register.
 pub(crate) const LANES: usize = 16;
 
-/// Transposes a block of 16 by 16 elements: reads `count` rows (at most 16), whose elements outside `mask` and whose missing rows count as
-/// 0, and writes 16 rows to `out`.
+/// Transposes a block of 16 by 16 elements: reads `count` rows (at most 16), whose elements outside `mask` and whose
+/// missing rows count as 0, and writes 16 rows to `out`.
 ///
 /// # Safety
 ///
@@ -44,7 +44,8 @@ pub(crate) unsafe fn transpose(
     } else {
         for (index, row) in rows.iter_mut().enumerate() {
             let mask = if index < count { mask } else { 0 };
-            // SAFETY: the elements in `mask` of rows below `count` are valid for reads, as the caller promises; others are not read.
+            // SAFETY: the elements in `mask` of rows below `count` are valid for reads, as the caller promises; others
+            // are not read.
             *row = unsafe { _mm512_maskz_loadu_ps(mask, start.wrapping_add(index * stride)) };
         }
     }
@@ -60,7 +61,8 @@ pub(crate) fn first_lanes(count: usize) -> __mmask16 {
     if count >= LANES { u16::MAX } else { (1 << count) - 1 }
 }
 
-/// The transpose of 16 rows of 16 elements, in four steps that exchange single elements, pairs, groups of four and groups of eight.
+/// The transpose of 16 rows of 16 elements, in four steps that exchange single elements, pairs, groups of four and
+/// groups of eight.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
@@ -97,8 +99,8 @@ pub(crate) fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     all
 }
 
-/// Writes `scale * sum`, added to what `epilogue` says, to `lanes` of the 16 elements at `to`. The first of them is in the column `column`
-/// of the output.
+/// Writes `scale * sum`, added to what `epilogue` says, to `lanes` of the 16 elements at `to`. The first of them is in
+/// the column `column` of the output.
 ///
 /// # Safety
 ///
@@ -114,8 +116,8 @@ pub(crate) unsafe fn write(
     to: *mut f32,
     lanes: __mmask16,
 ) {
-    // SAFETY: the elements in `lanes` at `to` are valid for writes and, to accumulate, for reads, and the bias has these columns, as the
-    // caller promises; masked elements are not accessed.
+    // SAFETY: the elements in `lanes` at `to` are valid for writes and, to accumulate, for reads, and the bias has
+    // these columns, as the caller promises; masked elements are not accessed.
     unsafe {
         let value = match epilogue {
             Epilogue::Overwrite => _mm512_mul_ps(sum, scale),

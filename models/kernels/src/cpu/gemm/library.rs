@@ -1,9 +1,10 @@
-//! Products on the gemm crate, which packs both factors and therefore takes any strides. It computes large products on CPUs without AMX, and
-//! all products on CPUs without AVX-512.
+//! Products on the gemm crate, which packs both factors and therefore takes any strides. It computes large products on
+//! CPUs without AMX, and all products on CPUs without AVX-512.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
 
-/// `out = scale * left * right`, added to what `epilogue` says; on rayon's pool if the product is large and `threads` is set.
+/// `out = scale * left * right`, added to what `epilogue` says; on rayon's pool if the product is large and `threads`
+/// is set.
 ///
 /// # Panics
 ///
@@ -27,8 +28,8 @@ pub(crate) fn gemm(
         gemm::Parallelism::None
     };
     let (left_strides, right_strides) = (left.strides(), right.strides());
-    // SAFETY: the sizes fit by the assertion; `Matrix` and `MatrixMut` check on creation that they lie within their buffers, and `out` has
-    // its elements alone.
+    // SAFETY: the sizes fit by the assertion; `Matrix` and `MatrixMut` check on creation that they lie within their
+    // buffers, and `out` has its elements alone.
     unsafe {
         gemm::gemm(
             left.rows,

@@ -1,4 +1,5 @@
-//! Matrix products: small ones on AVX-512 without packing, large ones on AMX, and on the gemm crate if the CPU lacks the instructions.
+//! Matrix products: small ones on AVX-512 without packing, large ones on AMX, and on the gemm crate if the CPU lacks
+//! the instructions.
 
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -36,8 +37,8 @@ impl<'a> RightFactor<'a> {
         }
     }
 
-    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. The gemm crate packs the
-    /// factor for each product, which pays only for all rows at once.
+    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. The gemm
+    /// crate packs the factor for each product, which pays only for all rows at once.
     pub(crate) fn rows_at_a_time(&self) -> usize {
         match self {
             Self::Packed(_) => 192,
@@ -45,8 +46,8 @@ impl<'a> RightFactor<'a> {
         }
     }
 
-    /// `out = left * self`, added to what `epilogue` says, on the calling thread; on rayon's pool if the product is large and `threads` is
-    /// set.
+    /// `out = left * self`, added to what `epilogue` says, on the calling thread; on rayon's pool if the product is
+    /// large and `threads` is set.
     ///
     /// # Panics
     ///
@@ -70,8 +71,8 @@ impl<'a> RightFactor<'a> {
     }
 }
 
-/// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows. Returns `false`, and
-/// computes nothing, if the product has too many rows or the CPU no AMX.
+/// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows. Returns
+/// `false`, and computes nothing, if the product has too many rows or the CPU no AMX.
 ///
 /// # Panics
 ///
@@ -96,8 +97,8 @@ pub(crate) fn product_of_few_rows(
     true
 }
 
-/// `left * right` as a row-major buffer, computed in blocks [in parallel](parallel): for the gradient of a weight over few rows, which has
-/// many outputs and few terms in each sum.
+/// `left * right` as a row-major buffer, computed in blocks [in parallel](parallel): for the gradient of a weight over
+/// few rows, which has many outputs and few terms in each sum.
 pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     const SMALLEST: usize = 64;
     let (rows, columns) = (left.rows, right.columns);

@@ -1,16 +1,16 @@
-//! Products of small matrices, such as the scores of one attention head, on AVX-512. The right factor is read where it lies in the cache;
-//! libraries for large products copy both factors first.
+//! Products of small matrices, such as the scores of one attention head, on AVX-512. The right factor is read where it
+//! lies in the cache; libraries for large products copy both factors first.
 //!
 //! ```text
 //! for 64 columns (80 if that is all)        4 or 5 vectors of each row of the right factor: first-level cache
 //!   for 6 rows (5 for 80 columns)           6 x 4 or 5 x 5 vectors of sums: registers
-//!     for each inner element                a row of the right factor: registers; an element of each row of the left factor: broadcast
+//!     for each inner element                a row of the right factor: registers; elements of the left one: broadcast
 //!       sums += left[row, inner] * right[inner, columns]
 //!     out = epilogue(scale * sums)
 //! ```
 //!
-//! The terms of an element are added in order, and each step is rounded once: the error of a sum of `n` terms is at most `n * 2^-24` times
-//! the sum of their absolute values.
+//! The terms of an element are added in order, and each step is rounded once: the error of a sum of `n` terms is at
+//! most `n * 2^-24` times the sum of their absolute values.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
 
@@ -22,7 +22,8 @@ pub(crate) use super::avx512::Avx512;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Avx512 {}
 
-/// The proof that [`multiply`] needs, if the product is small enough: larger products are faster with both factors packed.
+/// The proof that [`multiply`] needs, if the product is small enough: larger products are faster with both factors
+/// packed.
 pub(crate) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512> {
     const LARGEST: usize = 128 * 128 * 128;
     #[cfg(target_arch = "x86_64")]
@@ -32,8 +33,8 @@ pub(crate) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512>
     found.filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
 }
 
-/// `out = scale * left * right`, added to what `epilogue` says, on the calling thread. The terms of an element are added in the order of
-/// the inner elements, so that it depends only on its row of `left` and its column of `right`.
+/// `out = scale * left * right`, added to what `epilogue` says, on the calling thread. The terms of an element are
+/// added in the order of the inner elements, so that it depends only on its row of `left` and its column of `right`.
 ///
 /// # Panics
 ///
@@ -48,8 +49,8 @@ pub(crate) fn multiply(
     right: Matrix<'_>,
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
-    // SAFETY: the first argument proves that the CPU has AVX-512; the sizes fit by the assertion. `Matrix` and `MatrixMut` check on creation
-    // that they lie within their buffers.
+    // SAFETY: the first argument proves that the CPU has AVX-512; the sizes fit by the assertion. `Matrix` and
+    // `MatrixMut` check on creation that they lie within their buffers.
     unsafe { kernel::multiply(out, epilogue, scale, left, right) };
 }
 
@@ -102,11 +103,13 @@ mod kernel {
                     let start = right.start().wrapping_add(column * column_stride + row);
                     let mask = first_lanes(right.rows - row);
                     let to = transposed[row * width + column..].as_mut_ptr();
-                    // SAFETY: rows and columns beyond those of `right` are masked, and `transposed` is as large as whole blocks of 16 by 16.
+                    // SAFETY: rows and columns beyond those of `right` are masked, and `transposed` is as large as
+                    // whole blocks of 16 by 16.
                     unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
                 }
             }
-            // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in `transposed`.
+            // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in
+            // `transposed`.
             unsafe { columns(&out, epilogue, scale, left, transposed.as_ptr(), width) };
         });
     }
@@ -116,8 +119,8 @@ mod kernel {
     /// # Safety
     ///
     /// - `out` must have the rows of `left`.
-    /// - For each inner element `i` (a column of `left`), as many elements as `out` has columns, from `right + i * stride` on, must be valid
-    ///   for reads.
+    /// - For each inner element `i` (a column of `left`), as many elements as `out` has columns, from
+    ///   `right + i * stride` on, must be valid for reads.
     #[target_feature(enable = "avx512f")]
     unsafe fn columns(
         out: &MatrixMut<'_>,
@@ -141,7 +144,8 @@ mod kernel {
                 scale,
                 epilogue: epilogue.columns(column..(column + vectors * LANES).min(out.columns)),
             };
-            // SAFETY: the group's columns are columns of the output and of the right factor, whose sizes fit, as the caller promises.
+            // SAFETY: the group's columns are columns of the output and of the right factor, whose sizes fit, as the
+            // caller promises.
             unsafe {
                 match vectors {
                     1 => columns.rows::<1>(out, column, left),
@@ -183,7 +187,8 @@ mod kernel {
                 let strides = left.strides();
                 let left = left.start().wrapping_add(row * strides.0);
                 let to = out.start.wrapping_add(row * out.row_stride + column);
-                // SAFETY: both matrices have `rows` rows from `left` and `to` on; the right factor is as the caller promises.
+                // SAFETY: both matrices have `rows` rows from `left` and `to` on; the right factor is as the caller
+                // promises.
                 unsafe {
                     match rows {
                         1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride),
@@ -216,8 +221,9 @@ mod kernel {
         ) {
             let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
             let mut right = self.right;
-            // SAFETY: the loops read `inner` elements of `ROWS` rows of the left factor and `inner` rows of the right one, and access an output for
-            // each sum; all of them are valid, as the caller promises, and the last vector of a row is masked.
+            // SAFETY: the loops read `inner` elements of `ROWS` rows of the left factor and `inner` rows of the right
+            // one, and access an output for each sum; all of them are valid, as the caller promises, and the last
+            // vector of a row is masked.
             unsafe {
                 for _ in 0..self.inner {
                     let mut values = [_mm512_setzero_ps(); VECTORS];

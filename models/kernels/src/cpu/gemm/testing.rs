@@ -3,8 +3,8 @@
 use super::view::{Epilogue, Matrix, MatrixMut};
 use crate::testing::numbers;
 
-/// Checks `multiply` against sums in float64: with row-major and column-major factors, every epilogue, a scale, and gaps between the rows
-/// of the output.
+/// Checks `multiply` against sums in float64: with row-major and column-major factors, every epilogue, a scale, and
+/// gaps between the rows of the output.
 ///
 /// # Panics
 ///

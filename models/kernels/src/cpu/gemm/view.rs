@@ -117,15 +117,16 @@ impl<'a> MatrixMut<'a> {
     ///
     /// # Safety
     ///
-    /// While the result is in use, no other task may read or write its elements: `columns` elements from `offset + row * row_stride` on, for
-    /// each row.
+    /// While the result is in use, no other task may read or write its elements: `columns` elements from
+    /// `offset + row * row_stride` on, for each row.
     pub(crate) unsafe fn shared(
         data: Shared<'a>,
         offset: usize,
         [rows, columns]: [usize; 2],
         row_stride: usize,
     ) -> Self {
-        // SAFETY: no other task uses the elements of the matrix, as the caller promises, and those in the gaps are never accessed.
+        // SAFETY: no other task uses the elements of the matrix, as the caller promises, and those in the gaps are
+        // never accessed.
         let start =
             unsafe { data.pointer(offset, if rows == 0 { 0 } else { (rows - 1) * row_stride + columns }) };
         Self { start, rows, columns, row_stride, marker: PhantomData }

@@ -44,9 +44,9 @@ pub(super) fn gradients(
     let x = x.map(|x| Matrix::new(x.storage(), [rows, in_features], [in_features, 1]));
     let mut derivative = saved.derivative;
 
-    let size = in_features * out_features;
     let mut dx = Buffer::new(if x_wanted { rows * in_features } else { 0 });
-    let mut dweight = Sums::new(if x.is_some() && cut.has_sums { size } else { 0 }, cut.chunks.count());
+    let weights = if x.is_some() && cut.has_sums { in_features * out_features } else { 0 };
+    let mut dweight = Sums::new(weights, cut.chunks.count());
     let mut dbias = Sums::new(if bias_wanted { out_features } else { 0 }, cut.chunks.count());
     let pass = Pass {
         features,
@@ -61,21 +61,23 @@ pub(super) fn gradients(
     };
     parallel(cut.chunks.count(), |index| pass.chunk(index));
 
-    let dweight = x.map(|x| {
-        let dweight = if cut.has_sums {
-            // SAFETY: the first piece of each chunk overwrote the chunk's sums.
-            unsafe { dweight.total() }
-        } else {
-            let dz = derivative.as_ref().unwrap_or(&dy).storage::<f32>();
-            blocked_product(x.transposed(), Matrix::new(dz, [rows, out_features], [out_features, 1]))
-        };
-        flex::tensor(dweight, features)
+    let dweight = x.map(|x| match cut.has_sums {
+        // SAFETY: the first piece of each chunk overwrote the chunk's sums.
+        true => flex::tensor(unsafe { dweight.total() }, features),
+        false => dweight_of_few_rows(x, derivative.as_ref().unwrap_or(&dy), features),
     });
     // SAFETY: each chunk's task began by filling its sums with zeros.
     let dbias = bias_wanted.then(|| flex::tensor(unsafe { dbias.total() }, [out_features]));
     // SAFETY: the gradient is wanted, so the products of all chunks wrote it, row by row.
     let dx = x_wanted.then(|| flex::tensor(unsafe { dx.written() }, saved.input_shape));
     [dx, dweight, dbias]
+}
+
+/// `dweight = x^T dz`, computed in blocks of dweight.
+fn dweight_of_few_rows(x: Matrix<'_>, dz: &FlexTensor, features: [usize; 2]) -> FlexTensor {
+    let [_, out_features] = features;
+    let dz = Matrix::new(dz.storage(), [x.rows, out_features], [out_features, 1]);
+    flex::tensor(blocked_product(x.transposed(), dz), features)
 }
 
 /// How the rows are cut into chunks.

@@ -3,12 +3,13 @@
 //! ```text
 //! forward:
 //! for a chunk of rows                    a task
-//!   for up to 192 rows on AMX            all rows of the chunk on the gemm crate, which packs the weight for each product
+//!   for up to 192 rows                   on AMX; the gemm crate takes all rows, as it packs the weight for each product
 //!     y = x weight + bias                the product's epilogue
 //!     y, derivative = gelu(y)            while the rows lie in the cache
 //! ```
 //!
-//! With few rows, the columns of the weight are cut instead ([`product_of_few_rows`]). The backward pass is in [`backward`].
+//! With few rows, the columns of the weight are cut instead ([`product_of_few_rows`]). The backward pass is in
+//! [`backward`].
 
 mod backward;
 

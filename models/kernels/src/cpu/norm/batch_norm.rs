@@ -1,7 +1,7 @@
 //! Fused batch normalization, alone or followed by GELU.
 //!
-//! The backward pass takes one pass over the map for the sums of each channel, and one for the gradient. It computes the derivative of GELU
-//! again rather than keep it.
+//! The backward pass takes one pass over the map for the sums of each channel, and one for the gradient. It computes
+//! the derivative of GELU again rather than keep it.
 
 use crate::cpu::flex::{self, contiguous};
 use crate::cpu::operation::Operation;
@@ -102,8 +102,7 @@ impl Operation<5> for BatchNormalization {
                 input_gradient(dx, &x[elements], channels, dgamma, dbeta, share);
             });
         }
-        let sums = [dgamma, dbeta].map(|sums| flex::tensor(sums.to_vec(), [width]));
-        let [dgamma, dbeta] = sums;
+        let [dgamma, dbeta] = [dgamma, dbeta].map(|sums| flex::tensor(sums.to_vec(), [width]));
         // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let dx = flex::tensor(unsafe { dx.written() }, shape);
         [wanted[0].then_some(dx), wanted[1].then_some(dgamma), wanted[2].then_some(dbeta), None, None]
@@ -161,7 +160,8 @@ vectorized! {
         }
     }
 
-    /// Changes rows of the gradient of the output into the gradient before GELU, in place, and adds them to the gradients of gamma and beta.
+    /// Changes rows of the gradient of the output into the gradient before GELU, in place, and adds them to the
+    /// gradients of gamma and beta.
     fn add_sums(dy: &mut [f32], x: &[f32], channels: &Channels, gelu: bool, dgamma: &mut [f32], dbeta: &mut [f32]) {
         let width = channels.mean.len().max(1);
         for (dy, x) in dy.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
@@ -179,8 +179,8 @@ vectorized! {
         }
     }
 
-    /// Changes rows of the gradient of the scaled map into the gradient of the input, in place. `share` is the weight of a row in the moments:
-    /// 0 if they are constants.
+    /// Changes rows of the gradient of the scaled map into the gradient of the input, in place. `share` is the weight
+    /// of a row in the moments: 0 if they are constants.
     fn input_gradient(dy: &mut [f32], x: &[f32], channels: &Channels, dgamma: &[f32], dbeta: &[f32], share: f32) {
         let width = channels.mean.len().max(1);
         for (dy, x) in dy.chunks_exact_mut(width).zip(x.chunks_exact(width)) {

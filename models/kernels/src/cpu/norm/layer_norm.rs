@@ -1,6 +1,7 @@
 //! Fused layer normalization.
 //!
-//! Each row is read from memory once. The backward pass keeps the mean and deviation of each row, and needs no further pass for them.
+//! Each row is read from memory once. The backward pass keeps the mean and deviation of each row, and needs no further
+//! pass for them.
 
 use crate::cpu::flex::{self, contiguous, rows, sizes};
 use crate::cpu::operation::Operation;

@@ -9,9 +9,10 @@
 //! y = q x / norm
 //! ```
 //!
-//! `s` and `p` are symmetric, so that only half of each is computed. All products but the first and the last are products of square
-//! matrices of the smaller side, in the cache; the definition goes through `x` twice per iteration. Squaring loses directions whose singular
-//! value is less than a thousandth of the largest one to rounding, but those are still small after five iterations.
+//! `s` and `p` are symmetric, so that only half of each is computed. All products but the first and the last are
+//! products of square matrices of the smaller side, in the cache; the definition goes through `x` twice per iteration.
+//! Squaring loses directions whose singular value is less than a thousandth of the largest one to rounding, but those
+//! are still small after five iterations.
 
 use crate::cpu::flex::{self, contiguous, sizes};
 use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, product};
@@ -93,7 +94,8 @@ impl Stack {
         unsafe { data.written() }
     }
 
-    /// Symmetric matrices. `write` writes a range of rows of one matrix at a time, with all columns up to the last of these rows.
+    /// Symmetric matrices. `write` writes a range of rows of one matrix at a time, with all columns up to the last of
+    /// these rows.
     fn symmetric(self, write: impl Fn(usize, Range<usize>, &mut MatrixMut<'_>) + Sync) -> Vec<f32> {
         let side = self.columns;
         let mut data = Buffer::new(self.count * self.size());
@@ -102,7 +104,8 @@ impl Stack {
         parallel(self.count * chunks.count(), |task| {
             let (index, rows) = (task / chunks.count(), chunks.range(task % chunks.count()));
             let start = index * self.size();
-            // SAFETY: the tasks have different matrices or disjoint rows up to the diagonal, and disjoint columns above it.
+            // SAFETY: the tasks have different matrices or disjoint rows up to the diagonal, and disjoint columns above
+            // it.
             let [mut lower, mut upper] = unsafe {
                 [
                     MatrixMut::shared(out, start + rows.start * side, [rows.len(), rows.end], side),
@@ -125,7 +128,8 @@ impl Stack {
         })
     }
 
-    /// The products of square matrices that are polynomials of the same symmetric matrix: the products are symmetric, too.
+    /// The products of square matrices that are polynomials of the same symmetric matrix: the products are symmetric,
+    /// too.
     fn symmetric_products(self, left: &[f32], right: &[f32]) -> Vec<f32> {
         self.symmetric(|index, rows, out| {
             let (left, right) = (self.matrix(left, index), self.matrix(right, index));
@@ -151,7 +155,8 @@ impl Stack {
                     self.symmetric_products(&self.symmetric_products(&polynomials, &squares), &polynomials);
             }
             all = Some(match all {
-                // Both halves are computed: the rounding errors of directions near zero then stay on the side away from `x`.
+                // Both halves are computed: the rounding errors of directions near zero then stay on the side away from
+                // `x`.
                 Some(before) => self.products(&polynomials, &before),
                 None => polynomials,
             });

@@ -1,4 +1,5 @@
-//! Parallel loops over chunks of rows or elements, on a [pool] of threads. Tasks write [shared] memory, each its own part.
+//! Parallel loops over chunks of rows or elements, on a [pool] of threads. Tasks write [shared] memory, each its own
+//! part.
 
 mod pool;
 mod shared;
@@ -8,13 +9,14 @@ pub(crate) use shared::{Buffer, Shared};
 
 use std::ops::Range;
 
-/// Runs `task` for every index below `tasks` on the [pool]. A thread that has finished takes over tasks that a slower one has not begun, so
-/// that the result of a task must not depend on the thread that runs it.
+/// Runs `task` for every index below `tasks` on the [pool]. A thread that has finished takes over tasks that a slower
+/// one has not begun, so that the result of a task must not depend on the thread that runs it.
 pub(crate) fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
     pool::run(tasks, &task);
 }
 
-/// [`parallel`] in groups of tasks that share scratch memory. The groups are small enough that a late thread does not delay the others.
+/// [`parallel`] in groups of tasks that share scratch memory. The groups are small enough that a late thread does not
+/// delay the others.
 pub(crate) fn parallel_with<S>(
     tasks: usize,
     scratch: impl Fn() -> S + Sync,
@@ -37,15 +39,16 @@ pub(crate) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Syn
     });
 }
 
-/// Runs `task` for each of `rows` rows of `width` elements. Short rows are grouped, so that a thread takes several at a time; for rows
-/// without elements, nothing runs.
+/// Runs `task` for each of `rows` rows of `width` elements. Short rows are grouped, so that a thread takes several at a
+/// time; for rows without elements, nothing runs.
 pub(crate) fn parallel_rows(rows: usize, width: usize, task: impl Fn(usize) + Sync) {
     const ELEMENTS: usize = 8192;
     let chunks = Chunks::new(if width == 0 { 0 } else { rows }, ELEMENTS / width.clamp(1, ELEMENTS));
     parallel(chunks.count(), |index| chunks.range(index).for_each(&task));
 }
 
-/// The most rows of a chunk, unless its operation asks for more: a product of more rows is not faster, and its output leaves the cache.
+/// The most rows of a chunk, unless its operation asks for more: a product of more rows is not faster, and its output
+/// leaves the cache.
 const LARGEST_CHUNK: usize = 768;
 
 /// `length` rows, cut into disjoint ranges of about the same size.
@@ -58,15 +61,16 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// About eight ranges per thread, so that a late thread does not delay the others, of about `smallest` rows or more and at most
-    /// [`LARGEST_CHUNK`].
+    /// About eight ranges per thread, so that a late thread does not delay the others, of about `smallest` rows or more
+    /// and at most [`LARGEST_CHUNK`].
     pub(crate) fn new(length: usize, smallest: usize) -> Self {
         let size =
             length.div_ceil(8 * rayon::current_num_threads()).clamp(smallest, LARGEST_CHUNK.max(smallest));
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
-    /// Four ranges per thread, or fewer so that each has at least `smallest` rows: for operations that need a sum for each range.
+    /// Four ranges per thread, or fewer so that each has at least `smallest` rows: for operations that need a sum for
+    /// each range.
     pub(crate) fn few(length: usize, smallest: usize) -> Self {
         let count = (length / smallest.max(1)).clamp(1, 4 * rayon::current_num_threads());
         Self { length, count: count.min(length), group: 1 }
@@ -77,7 +81,8 @@ impl Chunks {
         Self { length, count: length.div_ceil(size), group: 1 }
     }
 
-    /// The same, with ranges of whole groups of rows, apart from the end: for operations that compute a group of rows at a time.
+    /// The same, with ranges of whole groups of rows, apart from the end: for operations that compute a group of rows
+    /// at a time.
     pub(crate) fn in_groups(self, group: usize) -> Self {
         Self { count: self.count.min(self.length.div_ceil(group)), group, ..self }
     }

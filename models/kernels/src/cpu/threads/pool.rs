@@ -1,8 +1,9 @@
 //! The thread pool of the operations, whose threads stay awake between operations.
 //!
-//! A training step consists of hundreds of operations of a millisecond or less, most of them microseconds apart. Threads that slept in
-//! between would have to be woken for each operation; on a virtual machine, their cores may run something else by then. A thread therefore
-//! waits awake for [`PATIENCE`] after its last job, as OpenMP's threads do, and yields its CPU to other threads in the meantime.
+//! A training step consists of hundreds of operations of a millisecond or less, most of them microseconds apart.
+//! Threads that slept in between would have to be woken for each operation; on a virtual machine, their cores may run
+//! something else by then. A thread therefore waits awake for [`PATIENCE`] after its last job, as OpenMP's threads do,
+//! and yields its CPU to other threads in the meantime.
 //!
 //! ```text
 //! caller                                       helper
@@ -23,15 +24,15 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits awake: longer than the pauses between most operations of a step. Longer pauses (operations of burn itself,
-/// waiting for data) end with waking the threads, which costs little compared with the pause.
+/// How long a thread waits awake: longer than the pauses between most operations of a step. Longer pauses (operations
+/// of burn itself, waiting for data) end with waking the threads, which costs little compared with the pause.
 const PATIENCE: Duration = Duration::from_micros(500);
 /// How often a waiting thread checks before it yields its CPU.
 const LOOKS: usize = 16;
 
-/// Runs `task` for every index below `tasks`, on this thread and threads of the pool. Together they are as many as rayon has where this is
-/// called, but no more than rayon had at the first call. If the pool is in use, by another thread or because a task calls this function,
-/// all tasks run on this thread.
+/// Runs `task` for every index below `tasks`, on this thread and threads of the pool. Together they are as many as
+/// rayon has where this is called, but no more than rayon had at the first call. If the pool is in use, by another
+/// thread or because a task calls this function, all tasks run on this thread.
 ///
 /// # Panics
 ///
@@ -44,8 +45,8 @@ pub(crate) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
 /// The tasks of one call.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
-    /// A share of the tasks for each thread to begin with. If there are enough tasks, this is the same part of the rows in every operation,
-    /// whose data the thread's cache may still hold.
+    /// A share of the tasks for each thread to begin with. If there are enough tasks, this is the same part of the rows
+    /// in every operation, whose data the thread's cache may still hold.
     shares: Vec<CachePadded<Share>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -139,7 +140,8 @@ impl Pool {
         job.work(0);
         let took = |helper: &Helper| helper.job.swap(ptr::null_mut(), Ordering::Acquire).is_null();
         let working = helpers.iter().filter(|helper| took(helper)).count();
-        // From here on, no helper can take the job. The caller waits for those that did, because the job lies on its stack.
+        // From here on, no helper can take the job. The caller waits for those that did, because the job lies on its
+        // stack.
         wait(|| self.done.load(Ordering::Acquire) == working, None);
         self.taken.store(false, Ordering::Release);
         if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -155,7 +157,8 @@ impl Pool {
         loop {
             if !wait(came, Some(PATIENCE)) {
                 helper.asleep.store(true, Ordering::SeqCst);
-                // Sequential consistency: either this thread sees the job, or the caller sees that this thread sleeps and wakes it.
+                // Sequential consistency: either this thread sees the job, or the caller sees that this thread sleeps
+                // and wakes it.
                 while !came() {
                     thread::park();
                 }

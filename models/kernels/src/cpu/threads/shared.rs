@@ -27,8 +27,8 @@ impl Buffer {
     /// Each element must have been written.
     pub(crate) unsafe fn written(self) -> Vec<f32> {
         let mut data = ManuallyDrop::new(self.0);
-        // SAFETY: pointer, length and capacity are those of a vector that is not dropped; `MaybeUninit<f32>` has the size and alignment of
-        // `f32`, and each element holds a value, as the caller promises.
+        // SAFETY: pointer, length and capacity are those of a vector that is not dropped; `MaybeUninit<f32>` has the
+        // size and alignment of `f32`, and each element holds a value, as the caller promises.
         unsafe { Vec::from_raw_parts(data.as_mut_ptr().cast(), data.len(), data.capacity()) }
     }
 }

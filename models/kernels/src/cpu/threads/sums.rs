@@ -1,10 +1,11 @@
-//! Sums over all rows, such as the gradient of a weight, which the chunks of rows compute separately and which are then added in order.
+//! Sums over all rows, such as the gradient of a weight, which the chunks of rows compute separately and which are then
+//! added in order.
 
 use super::{Buffer, Shared, parallel_elements};
 use crate::cpu::simd;
 
-/// The sums of each chunk. Those of the first chunk have a buffer of their own, which becomes the total: a gradient lives until the
-/// optimizer's step, and the memory of the other chunks is freed earlier.
+/// The sums of each chunk. Those of the first chunk have a buffer of their own, which becomes the total: a gradient
+/// lives until the optimizer's step, and the memory of the other chunks is freed earlier.
 pub(crate) struct Sums {
     first: Buffer,
     others: Buffer,
@@ -60,11 +61,13 @@ impl<'a> SharedSums<'a> {
     ///
     /// # Safety
     ///
-    /// While the result is in use, no other task may read or write the sums of this chunk, and they must be written before they are read.
+    /// While the result is in use, no other task may read or write the sums of this chunk, and they must be written
+    /// before they are read.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part(&self, chunk: usize) -> &'a mut [f32] {
         let size = self.first.len();
-        // SAFETY: the sums of the chunks are disjoint, and no other task uses those of this chunk, as the caller promises.
+        // SAFETY: the sums of the chunks are disjoint, and no other task uses those of this chunk, as the caller
+        // promises.
         unsafe {
             match chunk {
                 0 => self.first.slice(0..size),

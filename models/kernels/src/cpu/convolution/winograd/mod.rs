@@ -1,5 +1,6 @@
-//! Convolution of 3 by 3 in tiles of 2 by 2 outputs (Lavin & Gray 2016, 'Fast Algorithms for Convolutional Neural Networks', section 4.1,
-//! F(2x2, 3x3)): 16 multiplications instead of 36 for each tile, so that the products take 4/9 of the work.
+//! Convolution of 3 by 3 in tiles of 2 by 2 outputs (Lavin & Gray 2016, 'Fast Algorithms for Convolutional Neural
+//! Networks', section 4.1, F(2x2, 3x3)): 16 multiplications instead of 36 for each tile, so that the products take 4/9
+//! of the work.
 //!
 //! ```text
 //! u = G weight G^T                               once; [16][in][out]
@@ -10,8 +11,8 @@
 //!     y = A^T m A                                the 2 by 2 outputs of each tile
 //! ```
 //!
-//! The backward pass goes back through these steps. Pixels are added and subtracted before they are multiplied: an error is relative to the
-//! largest pixel of a tile, and an infinite or NaN pixel reaches all outputs of its tiles.
+//! The backward pass goes back through these steps. Pixels are added and subtracted before they are multiplied: an
+//! error is relative to the largest pixel of a tile, and an infinite or NaN pixel reaches all outputs of its tiles.
 
 mod transform;
 
@@ -33,8 +34,8 @@ use transform::{
 const CACHED: usize = 192 * 1024;
 
 impl Maps {
-    /// Whether the tiles are faster than products of gathered inputs: the channels fill vectors, there is an image for every thread, and
-    /// AMX does not take the product, which it computes in less time than the sums here cost.
+    /// Whether the tiles are faster than products of gathered inputs: the channels fill vectors, there is an image for
+    /// every thread, and AMX does not take the product, which it computes in less time than the sums here cost.
     pub(super) fn suit_winograd(&self) -> bool {
         let Kernel { size, stride, padding } = self.kernel;
         (size, stride, padding) == (3, 1, 1)
@@ -44,8 +45,8 @@ impl Maps {
     }
 }
 
-/// The distance, in elements, between the places of a buffer of transformed tiles: one place of `tiles` tiles, and a gap, so that the places
-/// of a tile do not all fall into one set of the first-level cache.
+/// The distance, in elements, between the places of a buffer of transformed tiles: one place of `tiles` tiles, and a
+/// gap, so that the places of a tile do not all fall into one set of the first-level cache.
 fn plane(tiles: usize, channels: usize) -> usize {
     tiles * channels + LANES
 }
@@ -86,8 +87,8 @@ impl Tiles<'_> {
         (CACHED / (PLACES * (self.0.in_channels + self.0.out_channels))).max(6)
     }
 
-    /// The offsets of the pixels of a tile, `size` by `size` pixels that begin `before` pixels above and to the left of the tile's outputs;
-    /// `None` for pixels outside the map.
+    /// The offsets of the pixels of a tile, `size` by `size` pixels that begin `before` pixels above and to the left of
+    /// the tile's outputs; `None` for pixels outside the map.
     fn pixels<const N: usize>(
         &self,
         tile: usize,

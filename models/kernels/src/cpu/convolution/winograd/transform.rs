@@ -1,4 +1,5 @@
-//! The transforms of Winograd's convolution: pixels, taps and products of one tile to and fro, [`LANES`] channels at a time in registers.
+//! The transforms of Winograd's convolution: pixels, taps and products of one tile to and fro, [`LANES`] channels at a
+//! time in registers.
 
 use crate::cpu::simd::{LANES, vectorized};
 use std::array::from_fn;
@@ -138,7 +139,8 @@ vectorized! {
         }
     }
 
-    /// Writes the transformed gradients of a tile's outputs, `A dy A^T`, to `dm`, whose places are `plane` elements apart.
+    /// Writes the transformed gradients of a tile's outputs, `A dy A^T`, to `dm`, whose places are `plane` elements
+    /// apart.
     pub(super) fn transform_gradients(dy: &[f32], pixels: [Option<usize>; 4], channels: usize, dm: &mut [f32], plane: usize) {
         for channel in (0..channels).step_by(LANES) {
             let tile: [Lanes; 4] = from_fn(|pixel| lanes(dy, pixels[pixel], channel));

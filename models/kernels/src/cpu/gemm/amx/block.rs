@@ -1,8 +1,9 @@
-//! The last steps of a block of the output: joining the sums of all orders of digits, checking their precision, and writing them.
+//! The last steps of a block of the output: joining the sums of all orders of digits, checking their precision, and
+//! writing them.
 //!
-//! Omitted digits and rounding cost a term about 2^-25 (root mean square) of the product of the largest elements of its row and column. In
-//! the units of [`OutputBlock::join`] that product is 4 for all rows and columns alike, so that one bound serves a whole block: the error of
-//! a sum of `n` terms is about `sqrt(n) * 2^-23`.
+//! Omitted digits and rounding cost a term about 2^-25 (root mean square) of the product of the largest elements of its
+//! row and column. In the units of [`OutputBlock::join`] that product is 4 for all rows and columns alike, so that one
+//! bound serves a whole block: the error of a sum of `n` terms is about `sqrt(n) * 2^-23`.
 
 use super::super::avx512::{first_lanes, write};
 use super::super::view::{Epilogue, MatrixMut};
@@ -14,7 +15,8 @@ use std::arch::x86_64::*;
 const ERROR: f32 = 1.0 / (1 << 23) as f32;
 /// A sum that is smaller than this many times its error is lost.
 const LOST: f32 = 32.0;
-/// A sum that is smaller than this many times its error is coarse. No row and no column may consist mostly of coarse sums.
+/// A sum that is smaller than this many times its error is coarse. No row and no column may consist mostly of coarse
+/// sums.
 pub(super) const COARSE: f32 = (1 << 18) as f32;
 
 /// Memory for the sums of two by two tiles, for each order of digits.
@@ -62,17 +64,17 @@ impl<const ROWS: usize> OutputBlock<'_, ROWS> {
         }
     }
 
-    /// Adds the orders of each sum, in place, in units of the row and the column; returns whether the results are precise enough. They are
-    /// not if float32 would be more precise, or if the elements of a row or column are out of AMX's range. The results of rows and columns
-    /// of zeros are always exact.
+    /// Adds the orders of each sum, in place, in units of the row and the column; returns whether the results are
+    /// precise enough. They are not if float32 would be more precise, or if the elements of a row or column are out of
+    /// AMX's range. The results of rows and columns of zeros are always exact.
     ///
     /// # Safety
     ///
     /// `sums` must be valid for reads and writes of `DIGITS * ROWS * 2` tiles, which hold the sums of `inner` terms.
     #[target_feature(enable = "avx512f,avx512dq")]
     unsafe fn join(&self, inner: usize) -> bool {
-        // The value of 1 in a sum of each order, in products of a row's and a column's unit. A unit is 64 in the first digit; each further
-        // digit is a byte lower.
+        // The value of 1 in a sum of each order, in products of a row's and a column's unit. A unit is 64 in the first
+        // digit; each further digit is a byte lower.
         const ORDERS: [f32; DIGITS] = [1.0 / 4096.0, 1.0 / 4096.0 / 256.0, 1.0 / 4096.0 / 65536.0];
         let [first, second, third] = ORDERS.map(|order| _mm512_set1_ps(order));
         let [row_units, column_units] = self.units;
@@ -104,8 +106,8 @@ impl<const ROWS: usize> OutputBlock<'_, ROWS> {
         check.passed()
     }
 
-    /// Writes the [joined](Self::join) sums with their units. The unit of the row is applied before that of the column: the product of both
-    /// units may leave the range of float32 even if the product of a sum and both units does not.
+    /// Writes the [joined](Self::join) sums with their units. The unit of the row is applied before that of the column:
+    /// the product of both units may leave the range of float32 even if the product of a sum and both units does not.
     ///
     /// # Safety
     ///
@@ -121,8 +123,8 @@ impl<const ROWS: usize> OutputBlock<'_, ROWS> {
             let units = unsafe { _mm512_loadu_ps(units.as_ptr()) };
             let units = _mm512_mul_ps(units, _mm512_set1_ps(self.scale));
             for (row, unit) in row_units.iter().enumerate().take(self.out.rows) {
-                // SAFETY: the row and the tile are among those of `sums`, which are valid, as the caller promises; the output has this row and all
-                // columns in `mask`.
+                // SAFETY: the row and the tile are among those of `sums`, which are valid, as the caller promises; the
+                // output has this row and all columns in `mask`.
                 unsafe {
                     let sum = _mm512_load_ps(self.sums_at(row, tile).cast());
                     let sum = _mm512_mul_ps(sum, _mm512_set1_ps(*unit));
@@ -143,8 +145,8 @@ impl<const ROWS: usize> OutputBlock<'_, ROWS> {
     }
 }
 
-/// A check that sums are much larger than their errors: no sum is lost, and most sums of each row and column are precise. A row with a few
-/// large elements that are multiplied with small elements in most columns fails.
+/// A check that sums are much larger than their errors: no sum is lost, and most sums of each row and column are
+/// precise. A row with a few large elements that are multiplied with small elements in most columns fails.
 struct Check {
     /// The columns of each tile that are not zero.
     present: [__mmask16; 2],
@@ -213,7 +215,8 @@ impl Check {
     }
 }
 
-/// Whether more than half of `all` sums are coarse. A few are allowed on top: sums of terms of both signs are small now and then by chance.
+/// Whether more than half of `all` sums are coarse. A few are allowed on top: sums of terms of both signs are small now
+/// and then by chance.
 fn too_many(coarse: u32, all: u32) -> bool {
     2 * coarse > all + 4
 }

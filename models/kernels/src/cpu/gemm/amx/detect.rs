@@ -7,8 +7,8 @@ use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::LazyLock;
 
-/// The proof that AMX may be used: the CPU has it, and the AVX-512 instructions that pack for it; the system lets this program use it; and
-/// the environment does not forbid it.
+/// The proof that AMX may be used: the CPU has it, and the AVX-512 instructions that pack for it; the system lets this
+/// program use it; and the environment does not forbid it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amx {
     avx512: Avx512,
@@ -18,8 +18,8 @@ pub(crate) struct Amx {
 }
 
 impl Amx {
-    /// AMX, if it may be used. The answer is found once and kept. In tests, an [emulated](Self::emulated) one stands in for AMX that the CPU
-    /// lacks.
+    /// AMX, if it may be used. The answer is found once and kept. In tests, an [emulated](Self::emulated) one stands in
+    /// for AMX that the CPU lacks.
     pub(crate) fn find() -> Option<Self> {
         static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| {
             if !amx::wanted().unwrap_or(false) {
@@ -43,8 +43,8 @@ impl Amx {
         if __cpuid_count(7, 0).edx & (TILE | INT8) != TILE | INT8 {
             return None;
         }
-        // SAFETY: the call only lets all threads of the program use tiles, and makes the system refuse signal stacks that are too small for
-        // tiles from now on; if a thread has such a stack already, the system refuses this call.
+        // SAFETY: the call only lets all threads of the program use tiles, and makes the system refuse signal stacks
+        // that are too small for tiles from now on; if a thread has such a stack already, the system refuses this call.
         let refused = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) };
         (refused == 0).then_some(Self {
             avx512,
@@ -94,13 +94,15 @@ impl Amx {
         if self.emulated {
             return Configured { amx: self };
         }
-        // SAFETY: `FULL` is a valid configuration of 64 bytes; `self` proves that the CPU has AMX and that the system allows its use.
+        // SAFETY: `FULL` is a valid configuration of 64 bytes; `self` proves that the CPU has AMX and that the system
+        // allows its use.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly)) };
         Configured { amx: self }
     }
 }
 
-/// AMX configured on this thread. Dropping this releases the tiles, so that the system does not save them when it switches threads.
+/// AMX configured on this thread. Dropping this releases the tiles, so that the system does not save them when it
+/// switches threads.
 pub(super) struct Configured {
     pub(super) amx: Amx,
 }
@@ -111,7 +113,8 @@ impl Drop for Configured {
         if self.amx.emulated {
             return;
         }
-        // SAFETY: `amx` proves that the CPU has AMX, and each kernel stored the contents of its tiles before it returned.
+        // SAFETY: `amx` proves that the CPU has AMX, and each kernel stored the contents of its tiles before it
+        // returned.
         unsafe { asm!("tilerelease", options(nomem, nostack)) };
     }
 }

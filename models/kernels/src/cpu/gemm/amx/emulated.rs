@@ -33,8 +33,8 @@ impl Registers {
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(self.0[register].as_ptr(), BYTES) };
     }
 
-    /// Adds the product of two tiles of signed bytes to a tile of sums (`tdpbssd`): to the sum of each row and column, the products of the
-    /// four bytes of each of the 16 words of this row of `left` and of this column of `right`.
+    /// Adds the product of two tiles of signed bytes to a tile of sums (`tdpbssd`): to the sum of each row and column,
+    /// the products of the four bytes of each of the 16 words of this row of `left` and of this column of `right`.
     pub(super) fn add(&mut self, sums: usize, left: usize, right: usize) {
         let signed = |register: usize| self.0[register].map(|byte| i32::from(byte.cast_signed()));
         let (left, right) = (signed(left), signed(right));

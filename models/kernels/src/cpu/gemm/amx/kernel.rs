@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! two tiles of rows by two of columns:
-//! for each order                                      4 tiles of sums, 2 of the left and 2 of the right factor: all 8 registers
+//! for each order                                      4 tiles of sums, 2 tiles of each factor: all 8 registers
 //!   for each block of 64 inner elements               its tiles: first-level cache
 //!     for each pair of digits of this order
 //!       sums += left digits * right digits            4 products of tiles
@@ -11,8 +11,8 @@
 //!   for each pair of digits                           2 products of tiles
 //! ```
 //!
-//! The order of a product is the sum of the positions of its two digits. Each order has its own sums: `[order, tile of rows, tile of
-//! columns]`.
+//! The order of a product is the sum of the positions of its two digits. Each order has its own sums:
+//! `[order, tile of rows, tile of columns]`.
 
 use super::detect::Configured;
 #[cfg(test)]
@@ -20,8 +20,8 @@ use super::emulated::Registers;
 use super::shape::{DIGITS, TILE_SUMS};
 use std::arch::asm;
 
-/// A step of a kernel as an instruction: `load(register, factor, tiles of the factor's panel, digit, tile)`, or `add(sums, left, right)`,
-/// which adds the product of two registers to a third.
+/// A step of a kernel as an instruction: `load(register, factor, tiles of the factor's panel, digit, tile)`, or
+/// `add(sums, left, right)`, which adds the product of two registers to a third.
 macro_rules! instruction {
     (load, $register:literal, $factor:ident, $tiles:literal, $digit:literal, $tile:literal) => {
         concat!(
@@ -91,8 +91,9 @@ macro_rules! kernel {
                 $(unsafe { registers.store($register, sums.add($register * TILE_SUMS)) };)*
                 return;
             }
-            // SAFETY: `tiles` proves that the CPU has AMX and that it is configured for full tiles; each load reads the 1024 bytes of a tile
-            // of a block, and each store writes a tile of sums, which are valid, as the caller promises.
+            // SAFETY: `tiles` proves that the CPU has AMX and that it is configured for full tiles; each load reads the
+            // 1024 bytes of a tile of a block, and each store writes a tile of sums, which are valid, as the caller
+            // promises.
             unsafe {
                 asm!(
                     $(concat!("tilezero tmm", $register),)*

@@ -6,11 +6,12 @@
 //!     pack the MC x KC block of the left factor
 //!     for 32 columns (a panel)                pack the KC x 32 panel of the right factor: first-level cache
 //!       for 32 rows (a panel)
-//!         for 64 inner elements (a tile)      micro-kernel: 2 x 2 tiles of sums for each order of digits, in the eight registers
+//!         for 64 inner elements (a tile)      micro-kernel: 2 x 2 tiles of sums for each order of digits: 8 registers
 //!         join the orders, check the block, write it with its epilogue, or compute it again in float32
 //! ```
 //!
-//! The error of a row or column of a block is less than about 4e-6 of its size (root mean square), as the parent module derives.
+//! The error of a row or column of a block is less than about 4e-6 of its size (root mean square), as the parent module
+//! derives.
 
 use super::super::small;
 use super::super::view::{Epilogue, Matrix, MatrixMut};
@@ -25,13 +26,14 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::slice;
 
-/// The inner elements that are multiplied at a time (a KC block): a panel of them fills the first-level cache, and the sums of all orders but
-/// the last are exact in float32.
+/// The inner elements that are multiplied at a time (a KC block): a panel of them fills the first-level cache, and the
+/// sums of all orders but the last are exact in float32.
 const KC: usize = 512;
-/// The rows that are packed at a time (an MC block) if neither factor was packed before: they stay in the second-level cache.
+/// The rows that are packed at a time (an MC block) if neither factor was packed before: they stay in the second-level
+/// cache.
 const MC: usize = 1024;
-/// The size up to which a packed right factor stays in the second-level cache while all rows are multiplied with it. For larger ones, more
-/// rows are packed at a time.
+/// The size up to which a packed right factor stays in the second-level cache while all rows are multiplied with it.
+/// For larger ones, more rows are packed at a time.
 const CACHED_BYTES: usize = 3 << 19;
 
 thread_local! {
@@ -133,8 +135,8 @@ impl<'a> Panels<'a> {
         parallel(outer.div_ceil(PANEL), |index| {
             let first = index * PANEL;
             let sizes = [PANEL.min(outer - first), inner];
-            // SAFETY: `amx` proves that the CPU has the instructions. The source has these elements; the capacity of `packed` holds all panels,
-            // and each task writes its own.
+            // SAFETY: `amx` proves that the CPU has the instructions. The source has these elements; the capacity of
+            // `packed` holds all panels, and each task writes its own.
             unsafe { pack(source.from(first, 0), sizes, operand, start.at(index * panel)) };
         });
         // SAFETY: the tasks packed every panel, and each panel consists of whole lines.
@@ -196,7 +198,8 @@ impl<'a> Factor<'a> {
     fn select(&mut self, outers: Range<usize>, kc: Range<usize>) {
         self.assert_has(&outers, &kc);
         if let Packing::None(buffer) = &mut self.panels {
-            // SAFETY: the factor has these elements, by the assertion. A product runs only with an `Amx`, which proves the instructions.
+            // SAFETY: the factor has these elements, by the assertion. A product runs only with an `Amx`, which proves
+            // the instructions.
             unsafe { buffer.measure(self.source, outers, kc) };
         }
     }
@@ -212,7 +215,8 @@ impl<'a> Factor<'a> {
             }
             Packing::None(buffer) => {
                 let inner = kc.len();
-                // SAFETY: `select` measured these elements of the same source; a product runs only with an `Amx`, which proves the instructions.
+                // SAFETY: `select` measured these elements of the same source; a product runs only with an `Amx`, which
+                // proves the instructions.
                 let start = unsafe { buffer.pack(self.source, outers, kc, operand) };
                 Taken { start, inner, first: 0, operand }
             }
@@ -230,7 +234,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// The address of the tiles, and the units, of the panel that begins with the element `outer` and has `outers` elements.
+    /// The address of the tiles, and the units, of the panel that begins with the element `outer` and has `outers`
+    /// elements.
     ///
     /// # Safety
     ///
@@ -239,7 +244,8 @@ impl Taken {
     unsafe fn panel<'a>(self, outer: usize, outers: usize) -> (*const u8, &'a [f32]) {
         let start = self.start.wrapping_add(self.operand.bytes(outer, self.inner));
         let panel = Panel::new(start, [outers, self.inner], self.operand);
-        // SAFETY: the panel was packed, as the caller promises, and ends with a unit for each outer element of its tiles.
+        // SAFETY: the panel was packed, as the caller promises, and ends with a unit for each outer element of its
+        // tiles.
         let units = unsafe { slice::from_raw_parts(panel.units(), self.operand.tiles(outers) * SIDE) };
         (panel.block(self.first / DEPTH), units)
     }
@@ -282,8 +288,8 @@ impl Product<'_> {
                     let right = self.right.take(columns.clone(), kc.clone());
                     for row in rows.clone().step_by(PANEL) {
                         let part = [row..(row + PANEL).min(rows.end), kc.clone(), columns.clone()];
-                        // SAFETY: these rows and columns were taken above, and both ranges begin a panel; the panels are used before the factors take
-                        // others.
+                        // SAFETY: these rows and columns were taken above, and both ranges begin a panel; the panels
+                        // are used before the factors take others.
                         let panels = unsafe {
                             [left.panel(row - rows.start, part[0].len()), right.panel(0, columns.len())]
                         };
@@ -310,8 +316,9 @@ impl Product<'_> {
         let sums = sums.as_mut_ptr().cast();
         let target = out.block(rows.clone(), columns.clone());
         prefetch(&target);
-        // SAFETY: the panels have `blocks` blocks from their addresses on, and the left panel has as many tiles as the rows need. `sums` has
-        // room for all sums, and the kernel writes every sum that the block reads. `tiles` proves the instructions.
+        // SAFETY: the panels have `blocks` blocks from their addresses on, and the left panel has as many tiles as the
+        // rows need. `sums` has room for all sums, and the kernel writes every sum that the block reads. `tiles` proves
+        // the instructions.
         let good = unsafe {
             if two {
                 two_by_two(tiles, left, right, blocks, sums);

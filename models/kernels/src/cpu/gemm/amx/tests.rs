@@ -7,8 +7,8 @@ use super::super::view::{Epilogue, Matrix, MatrixMut};
 use super::*;
 use crate::testing::numbers;
 
-/// Rows, inner elements and columns: whole panels, single tiles, parts of both in every dimension, several KC blocks of inner elements, and
-/// factors larger than the caches.
+/// Rows, inner elements and columns: whole panels, single tiles, parts of both in every dimension, several KC blocks of
+/// inner elements, and factors larger than the caches.
 const SIZES: [[usize; 3]; 12] = [
     [64, 64, 64],
     [32, 32, 32],
@@ -129,8 +129,8 @@ fn rows_and_columns_of_any_size_keep_their_precision() {
     }
 }
 
-/// Multiplies one inner element (a channel) of every `rows`-th row of the left factor by `by`, and divides the same inner element of the
-/// right factor by it.
+/// Multiplies one inner element (a channel) of every `rows`-th row of the left factor by `by`, and divides the same
+/// inner element of the right factor by it.
 fn outlier(
     a: &mut [f32],
     b: &mut [f32],

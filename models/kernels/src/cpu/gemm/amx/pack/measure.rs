@@ -1,11 +1,13 @@
-//! The largest elements of the rows and columns of a factor, by which their elements are scaled before they are rounded to digits.
+//! The largest elements of the rows and columns of a factor, by which their elements are scaled before they are rounded
+//! to digits.
 
 use super::super::super::avx512::first_lanes;
 use super::super::shape::{DEPTH, PANEL, SIDE};
 use super::panel::Source;
 use std::arch::x86_64::*;
 
-/// Writes the largest [`magnitude`] among the `inner` elements of each of the `outer` ones to `largest`, and 0 to the rest of `largest`.
+/// Writes the largest [`magnitude`] among the `inner` elements of each of the `outer` ones to `largest`, and 0 to the
+/// rest of `largest`.
 ///
 /// # Safety
 ///
@@ -14,7 +16,8 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn measure(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
     largest.fill(0);
-    // SAFETY: the source has `inner` elements of each of the `outer` ones, as the caller promises; `largest` is sliced to whole vectors.
+    // SAFETY: the source has `inner` elements of each of the `outer` ones, as the caller promises; `largest` is sliced
+    // to whole vectors.
     unsafe {
         if source.inner_stride == 1 {
             for first in (0..outer).step_by(SIDE) {
@@ -59,7 +62,8 @@ unsafe fn largest_lanes(row: *const f32, count: usize) -> __m512i {
     _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d))
 }
 
-/// The largest lane of each of 16 vectors. Each of four steps makes one vector of two, in which half as many lanes stand for each of them.
+/// The largest lane of each of 16 vectors. Each of four steps makes one vector of two, in which half as many lanes
+/// stand for each of them.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn largest_of_each(rows: [__m512i; SIDE]) -> __m512i {
@@ -75,7 +79,8 @@ fn largest_of_each(rows: [__m512i; SIDE]) -> __m512i {
     quarters(quarters(fours[0], fours[1]), quarters(fours[2], fours[3]))
 }
 
-/// [`measure`] for outer elements that are neighbors in memory: one row of outer elements after the other, in the order of memory.
+/// [`measure`] for outer elements that are neighbors in memory: one row of outer elements after the other, in the order
+/// of memory.
 ///
 /// # Safety
 ///
@@ -85,7 +90,8 @@ fn largest_of_each(rows: [__m512i; SIDE]) -> __m512i {
 unsafe fn measure_along_outer(source: Source, [outer, inner]: [usize; 2], largest: &mut [u32]) {
     /// The rows that are read at a time.
     const ROWS: usize = 4;
-    /// The number of rows that are prefetched if few elements of each are read: they lie too far apart for the CPU to predict.
+    /// The number of rows that are prefetched if few elements of each are read: they lie too far apart for the CPU to
+    /// predict.
     const AHEAD: usize = 16;
     for first in (0..inner).step_by(ROWS) {
         // Reads the last row several times if fewer than four are left.
@@ -93,7 +99,8 @@ unsafe fn measure_along_outer(source: Source, [outer, inner]: [usize; 2], larges
         for (tile, largest) in largest.as_chunks_mut::<SIDE>().0.iter_mut().enumerate() {
             let column = tile * SIDE;
             let lanes = first_lanes(outer.saturating_sub(column));
-            // SAFETY: each row is one of the source's and has `outer` neighboring elements, as the caller promises; masked elements are not read.
+            // SAFETY: each row is one of the source's and has `outer` neighboring elements, as the caller promises;
+            // masked elements are not read.
             unsafe {
                 let mut sizes = _mm512_loadu_si512(largest.as_ptr().cast());
                 for row in rows {
@@ -120,7 +127,8 @@ pub(super) unsafe fn rest_of_row(row: *const f32, block: usize, count: usize) ->
     let mut values = [_mm512_setzero_ps(); 4];
     for (part, values) in values.iter_mut().enumerate() {
         let first = block * DEPTH + part * SIDE;
-        // SAFETY: the elements before `count` are valid for reads, as the caller promises; masked elements are not read.
+        // SAFETY: the elements before `count` are valid for reads, as the caller promises; masked elements are not
+        // read.
         *values = unsafe {
             _mm512_maskz_loadu_ps(first_lanes(count.saturating_sub(first)), row.wrapping_add(first))
         };
@@ -128,7 +136,8 @@ pub(super) unsafe fn rest_of_row(row: *const f32, block: usize, count: usize) ->
     values
 }
 
-/// The bits of absolute values as integers, which have the same order. Infinities and NaN are larger than all finite values.
+/// The bits of absolute values as integers, which have the same order. Infinities and NaN are larger than all finite
+/// values.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn magnitude(values: __m512) -> __m512i {

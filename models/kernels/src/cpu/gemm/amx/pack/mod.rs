@@ -40,8 +40,8 @@ impl PackBuffer {
     /// # Safety
     ///
     /// - The CPU must have AVX-512BW and VBMI.
-    /// - `source` and `kc` must be those of the last call of [`measure`](Self::measure), whose outer elements include `outers`, and `source`
-    ///   must still be valid for reads of them.
+    /// - `source` and `kc` must be those of the last call of [`measure`](Self::measure), whose outer elements include
+    ///   `outers`, and `source` must still be valid for reads of them.
     pub(super) unsafe fn pack(
         &mut self,
         source: Source,
@@ -55,7 +55,8 @@ impl PackBuffer {
         }
         let (packed, largest) = (self.lines.as_mut_ptr().cast(), &self.largest[outers.start - self.first..]);
         let sizes = [outers.len(), kc.len()];
-        // SAFETY: the source has these elements, which were measured, as the caller promises; `lines` was resized to `Operand::bytes`.
+        // SAFETY: the source has these elements, which were measured, as the caller promises; `lines` was resized to
+        // `Operand::bytes`.
         unsafe { pack_measured(source.from(outers.start, kc.start), sizes, operand, largest, packed) };
         packed
     }
@@ -71,7 +72,8 @@ impl PackBuffer {
 #[target_feature(enable = "avx512bw,avx512vbmi")]
 pub(super) unsafe fn pack(source: Source, sizes: [usize; 2], operand: Operand, packed: *mut u8) {
     let mut largest = [0; PANEL];
-    // SAFETY: `source` and `packed` are valid, as the caller promises; `largest` has an element for each outer element of a panel.
+    // SAFETY: `source` and `packed` are valid, as the caller promises; `largest` has an element for each outer element
+    // of a panel.
     unsafe {
         measure(source, sizes, &mut largest);
         pack_measured(source, sizes, operand, &largest, packed);
@@ -99,8 +101,8 @@ unsafe fn pack_measured(
         let (source, panel) = (source.from(first, 0), Panel::new(start, sizes, operand));
         for tile in 0..panel.tiles {
             let largest = &largest[first + tile * SIDE..][..SIDE];
-            // SAFETY: `largest` is sliced to a whole vector, and a panel has a whole vector of units for each tile; the source has the elements
-            // of the tile, and `packed` has its lines, as the caller promises.
+            // SAFETY: `largest` is sliced to a whole vector, and a panel has a whole vector of units for each tile; the
+            // source has the elements of the tile, and `packed` has its lines, as the caller promises.
             unsafe {
                 let (factors, units) = scales(_mm512_loadu_si512(largest.as_ptr().cast()));
                 _mm512_storeu_ps(panel.units().add(tile * SIDE), units);
@@ -121,7 +123,8 @@ unsafe fn pack_measured(
     }
 }
 
-/// Packs the tiles of at most 16 outer elements whose inner elements are neighbors in memory: a line for each outer element.
+/// Packs the tiles of at most 16 outer elements whose inner elements are neighbors in memory: a line for each outer
+/// element.
 ///
 /// # Safety
 ///
@@ -135,8 +138,8 @@ unsafe fn pack_along_inner(
     panel: Panel,
     tile: usize,
 ) {
-    // SAFETY: only outer elements below `outer` and inner elements below `inner` are read, others are masked; the stores are to the tile, which
-    // the panel has, as the caller promises.
+    // SAFETY: only outer elements below `outer` and inner elements below `inner` are read, others are masked; the
+    // stores are to the tile, which the panel has, as the caller promises.
     unsafe {
         let mut each = [0.0; SIDE];
         _mm512_storeu_ps(each.as_mut_ptr(), factors);
@@ -207,9 +210,10 @@ unsafe fn transpose(panel: Panel) {
 
 /// The factor and the unit of each outer element, from the largest magnitude of its elements.
 ///
-/// Multiplied by the factor, the elements become integers of at most 0x7f7f7f, so that all digits are from -128 to 127. The unit is 2^22
-/// divided by the factor. It is 0 if all elements are 0, and NaN if an element is not finite or the largest one lies outside [2^-90, 2^110],
-/// where a product with units could leave the range of float32 before the last multiplication.
+/// Multiplied by the factor, the elements become integers of at most 0x7f7f7f, so that all digits are from -128 to 127.
+/// The unit is 2^22 divided by the factor. It is 0 if all elements are 0, and NaN if an element is not finite or the
+/// largest one lies outside [2^-90, 2^110], where a product with units could leave the range of float32 before the last
+/// multiplication.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn scales(largest: __m512i) -> (__m512, __m512) {
@@ -228,8 +232,8 @@ fn scales(largest: __m512i) -> (__m512, __m512) {
     (factor, _mm512_mask_mov_ps(unit, zero, _mm512_setzero_ps()))
 }
 
-/// The indices of a permutation that takes the byte `byte` of each 32-bit word of two vectors, and puts the bytes of both vectors next to
-/// each other into the lower (or upper) halves of the words of the result.
+/// The indices of a permutation that takes the byte `byte` of each 32-bit word of two vectors, and puts the bytes of
+/// both vectors next to each other into the lower (or upper) halves of the words of the result.
 const fn places(byte: u8, upper_half: bool) -> [u8; LINE_BYTES] {
     const SECOND_VECTOR: u8 = 64;
     let mut places = [0; LINE_BYTES];
@@ -245,7 +249,8 @@ const fn places(byte: u8, upper_half: bool) -> [u8; LINE_BYTES] {
 
 const UPPER_HALVES: __mmask32 = 0xaaaa_aaaa;
 
-/// Splits the elements of four vectors into digits, and stores each digit in a line of its tile: each word holds an element of each vector.
+/// Splits the elements of four vectors into digits, and stores each digit in a line of its tile: each word holds an
+/// element of each vector.
 ///
 /// # Safety
 ///

@@ -12,7 +12,8 @@ pub(super) const TILE_BYTES: usize = SIDE * LINE_BYTES;
 #[repr(C, align(64))]
 pub(crate) struct CacheLine(pub(super) [u8; LINE_BYTES]);
 
-/// The elements of a factor in memory: `outer` elements are the rows or columns of the product, `inner` elements are summed over.
+/// The elements of a factor in memory: `outer` elements are the rows or columns of the product, `inner` elements are
+/// summed over.
 #[derive(Clone, Copy)]
 pub(crate) struct Source {
     pub(super) start: *const f32,
@@ -103,8 +104,8 @@ impl Panel {
         self.block(block).wrapping_add((digit * self.tiles + tile) * TILE_BYTES)
     }
 
-    /// The address of the units. The unit of an outer element is the value of 64 in the first digit of its inner elements, which is about as
-    /// large as the largest of them.
+    /// The address of the units. The unit of an outer element is the value of 64 in the first digit of its inner
+    /// elements, which is about as large as the largest of them.
     pub(crate) fn units(self) -> *mut f32 {
         self.block(self.blocks).cast()
     }
