@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
-use vitrine_models::ops::{self, DotProduct};
+use vitrine_kernels::{self as kernels, DotProduct};
 
 const BATCH: usize = 64;
 /// Of the grid of patches.
@@ -34,11 +34,11 @@ macro_rules! case {
             name: $name,
             lengths: vec![$($length),*],
             fused: |$leaves| {
-                let $run = ops::$operation;
+                let $run = kernels::$operation;
                 flat($body)
             },
             composed: |$leaves| {
-                let $run = ops::$composed;
+                let $run = kernels::$composed;
                 flat($body)
             },
         }
@@ -138,13 +138,13 @@ fn cases() -> Vec<Case> {
             |leaves, run| run(
                 leaves[0].clone().reshape([BATCH, 16, 16, 64]),
                 rows(&leaves[1], 9 * 64),
-                ops::Convolution::same(3)
+                kernels::Convolution::same(3)
             )
         ),
         // After the first layer of a convolutional tokenizer.
         case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),
-            ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 }
+            kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 }
         )),
         case!(
             "cross_entropy",
@@ -179,12 +179,19 @@ fn by_operation(c: &mut Criterion) {
 /// AdamW on the parameters of a block's MLP.
 fn optimizer(c: &mut Criterion) {
     let device = Device::default();
-    let update =
-        ops::AdamW { learning_rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.05, time: 10 };
+    let update = kernels::AdamW {
+        learning_rate: 1e-3,
+        betas: [0.9, 0.999],
+        epsilon: 1e-8,
+        weight_decay: 0.05,
+        time: 10,
+    };
     let random = || Tensor::<1>::random([8 * DIM * DIM], Distribution::Normal(0.0, 1.0), &device);
     let (parameter, gradient, averages) = (random(), random(), [random(), random().square()]);
     let mut group = c.benchmark_group("adamw");
-    for (kind, step) in [("fused", ops::adamw as fn(_, _, _, _) -> _), ("composed", ops::adamw_composed)] {
+    for (kind, step) in
+        [("fused", kernels::adamw as fn(_, _, _, _) -> _), ("composed", kernels::adamw_composed)]
+    {
         group.bench_function(kind, |b| {
             let mut state: Option<(Tensor<1>, [Tensor<1>; 2])> = Some((parameter.clone(), averages.clone()));
             b.iter(|| {
@@ -204,7 +211,7 @@ fn orthogonalize(c: &mut Criterion) {
         let [count, rows, columns] = shape;
         let mut group = c.benchmark_group(format!("orthogonalize/{count}x{rows}x{columns}"));
         for (kind, operation) in
-            [("fused", ops::orthogonalize as fn(_) -> _), ("composed", ops::orthogonalize_composed)]
+            [("fused", kernels::orthogonalize as fn(_) -> _), ("composed", kernels::orthogonalize_composed)]
         {
             group.bench_function(kind, |b| b.iter(|| black_box(operation(x.clone()))));
         }

@@ -1,4 +1,5 @@
-//! No two files of a crate need each other, parent and child apart: imports run downwards.
+//! The structure of the code: imports run one way, between files and between crates, and unsafe code is confined to a
+//! few places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -220,10 +221,119 @@ fn is_test(attribute: &syn::Attribute) -> bool {
     list.path.is_ident("cfg") && (condition == "test" || condition.starts_with("all(test,"))
 }
 
+/// The crates of the workspace that may be named in each crate's manifest and code.
+const MAY_NAME: [(&str, &[&str]); 4] = [
+    (".", &["vitrine", "vitrine-models", "vitrine-kernels", "vitrine-datasets"]),
+    ("models", &["vitrine-models", "vitrine-kernels"]),
+    ("models/kernels", &["vitrine-kernels"]),
+    ("datasets", &["vitrine-datasets"]),
+];
+
+/// Crates without unsafe code, which their `lib.rs` forbids.
+const FORBID_UNSAFE: [&str; 2] = ["models", "datasets"];
+
+/// The files and folders of the program that may hold unsafe code: the allocator's settings, a signal, a memory map.
+const MAY_BE_UNSAFE: [&str; 3] = ["src/allocator.rs", "src/main.rs", "src/weights_file/"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Looks for unsafe code; what a macro is called with counts as code.
+#[derive(Default)]
+struct UnsafeCode {
+    found: bool,
+}
+
+impl<'a> Visit<'a> for UnsafeCode {
+    fn visit_expr_unsafe(&mut self, _: &'a syn::ExprUnsafe) {
+        self.found = true;
+    }
+
+    fn visit_signature(&mut self, signature: &'a syn::Signature) {
+        self.found |= matches!(signature.safety, syn::Safety::Unsafe(_));
+        syn::visit::visit_signature(self, signature);
+    }
+
+    fn visit_item_impl(&mut self, item: &'a syn::ItemImpl) {
+        self.found |= item.unsafety.is_some();
+        syn::visit::visit_item_impl(self, item);
+    }
+
+    fn visit_item_foreign_mod(&mut self, _: &'a syn::ItemForeignMod) {
+        self.found = true;
+    }
+
+    fn visit_macro(&mut self, called: &'a syn::Macro) {
+        let tokens = called.tokens.to_string();
+        self.found |= tokens.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+    }
+}
+
+fn has_unsafe_code(text: &str) -> bool {
+    let mut code = UnsafeCode::default();
+    code.visit_file(&syn::parse_file(text).expect("the code compiles"));
+    code.found
+}
+
+#[test]
+fn crates_name_only_crates_below_them() {
+    for (folder, may_name) in MAY_NAME {
+        let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a manifest");
+        let manifest: toml::Table = manifest.parse().expect("a manifest is TOML");
+        let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+        let dependencies = sections.iter().filter_map(|section| manifest.get(*section)?.as_table());
+        for name in dependencies.flat_map(toml::Table::keys).filter(|name| name.starts_with("vitrine")) {
+            assert!(may_name.contains(&name.as_str()), "{folder}/Cargo.toml depends on {name}");
+        }
+        let source = root().join(folder).join("src");
+        for (module, path) in Crate::read(&source).named {
+            let name = path[0].replace('_', "-");
+            let is_other = name.starts_with("vitrine") && !may_name.contains(&name.as_str());
+            assert!(!is_other, "{folder}: {} names {}", module.join("::"), path.join("::"));
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_in_the_kernels_and_three_files_of_the_program() {
+    for folder in FORBID_UNSAFE {
+        let text = fs::read_to_string(root().join(folder).join("src/lib.rs")).expect("a library");
+        let forbids = syn::parse_file(&text).expect("the code compiles").attrs.iter().any(|attribute| {
+            matches!(&attribute.meta, syn::Meta::List(list)
+                if list.path.is_ident("forbid") && list.tokens.to_string() == "unsafe_code")
+        });
+        assert!(forbids, "{folder}/src/lib.rs lacks #![forbid(unsafe_code)]");
+    }
+    for file in walkdir::WalkDir::new(root().join("src")).sort_by_file_name() {
+        let file = file.expect("the sources can be read").into_path();
+        let name =
+            file.strip_prefix(root()).expect("a file of the folder").to_string_lossy().replace('\\', "/");
+        if file.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&file).expect("a source file");
+            let may_be_unsafe = MAY_BE_UNSAFE.iter().any(|place| name.starts_with(place));
+            assert!(may_be_unsafe || !has_unsafe_code(&text), "{name} holds unsafe code");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_found_in_blocks_functions_impls_and_macros() {
+    for code in [
+        "fn f() { unsafe { g() } }",
+        "struct A; impl A { unsafe fn f() {} }",
+        "struct A; unsafe impl Send for A {}",
+        "fn f() { println!(\"{}\", unsafe { g() }) }",
+    ] {
+        assert!(has_unsafe_code(code), "{code}");
+    }
+    assert!(!has_unsafe_code("//! No unsafe code.\nfn f() { g(\"unsafe\") }"));
+}
+
 #[test]
 fn no_two_files_need_each_other() {
-    for folder in ["src", "models/src", "datasets/src"] {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    for folder in ["src", "models/src", "models/kernels/src", "datasets/src"] {
+        let source = root().join(folder);
         let tree = Crate::read(&source);
         assert!(
             tree.modules.len() > 10 && tree.needs(usize::MAX).len() > 10,

@@ -15,9 +15,9 @@ use reference::{Arrays, arrays, assert_close, fixture, param, tensor, tested_dev
 use vitrine::import::{self, Imported, Options};
 use vitrine::learner::optimizer;
 use vitrine::recipe::{Optimizer, Recipe};
+use vitrine_models::VisionTransformer;
 use vitrine_models::linear::Linear;
 use vitrine_models::weights::{NamedTensor, to_timm};
-use vitrine_models::{VisionTransformer, ops};
 
 /// The weights of a case, its architecture read off them and off its `config.json`.
 fn imported(case: &str, file: &str, image_size: Option<usize>) -> Imported {
@@ -66,7 +66,7 @@ fn forward_and_backward(case: &str, imported: Imported) {
     }
     let logits = model.forward(images);
     close("logits", values(logits.clone()));
-    let loss = ops::cross_entropy(logits, one_hot(&io["target"].values, &device.autodiff(), 0.0));
+    let loss = vitrine_kernels::cross_entropy(logits, one_hot(&io["target"].values, &device.autodiff(), 0.0));
     close("loss", values(loss.clone()));
     let grads = loss.backward();
     let model = burn::module::Module::map(model, &mut Gradient(&grads));
@@ -167,8 +167,10 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
     for step in 0..3 {
         let images = inputs.clone().narrow(0, step, 1).squeeze_dim::<4>(0);
         let labels = &targets.values[step * 8..(step + 1) * 8];
-        let loss =
-            ops::cross_entropy(model.forward(images), one_hot(labels, &device.clone().autodiff(), 0.1));
+        let loss = vitrine_kernels::cross_entropy(
+            model.forward(images),
+            one_hot(labels, &device.clone().autodiff(), 0.1),
+        );
         assert_close("loss", &values(loss.clone()), &io["losses"].values[step..=step], tolerance);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         let grads = optimizer::clip_global_norm(&model, grads, 1.0);

@@ -11,7 +11,7 @@ use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
 use reference::{Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values};
 use vitrine_models::attention::{
-    AttentionSpec, Cbam, ChannelAttention, Context, CrossAttention, CrossCovarianceAttention, Efficient,
+    AttentionSpec, Cbam, ChannelGating, Context, CrossAttention, CrossCovarianceAttention, Efficient,
     MultiHeadAttention, OffsetBias, ScoreFunction, SqueezeExcitation, TableBias, TokenMixer, WindowAttention,
     additive_mask, normalize,
 };
@@ -44,12 +44,12 @@ fn channel_attention() {
     let map = || tensor::<4>(&all["fmap"], &device);
     let (fc1, fc2) = ("se.weight.fc1", "se.weight.fc2");
     let se = SqueezeExcitation { fc1: linear(&all, fc1, &device), fc2: linear(&all, fc2, &device) };
-    let se = ChannelAttention::SqueezeExcitation(se).forward_map(map());
+    let se = ChannelGating::SqueezeExcitation(se).forward_map(map());
     assert_close("se", &values(se), &all["se.out"].values, tolerance);
 
     let eca = Efficient { conv: param(&all["eca.weight.conv.weight"], &device) };
     assert_eq!(Efficient::kernel(16), all["eca.weight.conv.weight"].shape[2]);
-    let eca = ChannelAttention::Efficient(eca).forward_map(map());
+    let eca = ChannelGating::Efficient(eca).forward_map(map());
     assert_close("eca", &values(eca), &all["eca.out"].values, tolerance);
 
     // The batch norm of the reference, whose running mean is 0 and variance 1, as part of the convolution.
@@ -62,7 +62,7 @@ fn channel_attention() {
         conv: Param::from_tensor(conv.mul_scalar(norm("weight") / (1.0f32 + 1e-5).sqrt())),
         conv_bias: param(&all["cbam.weight.spatial.conv.bn.bias"], &device),
     };
-    let cbam = ChannelAttention::Cbam(cbam).forward_map(map());
+    let cbam = ChannelGating::Cbam(cbam).forward_map(map());
     assert_close("cbam", &values(cbam), &all["cbam.out"].values, tolerance);
 }
 

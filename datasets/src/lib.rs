@@ -12,6 +12,8 @@
 //! # Ok::<(), vitrine_datasets::DatasetError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod catalog;
 mod class_sizes;
 mod content;

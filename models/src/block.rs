@@ -1,29 +1,31 @@
-//! The residual block: a token mixer, then an MLP on every token, each normalized and added.
+//! The residual block: a token mixer, then an MLP on every token, each in a branch with a norm whose output is added to
+//! the tokens.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 
-use crate::attention::{ChannelAttention, Context, CrossAttention, TokenMixer};
+use crate::attention::{ChannelGating, Context, CrossAttention, TokenMixer};
 use crate::drop_path::DropPath;
 use crate::linear::constant;
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
-use crate::{BlockStyle, GatePlace, ModelConfig, ops};
+use crate::{BlockStyle, GatePlace, ModelConfig};
 
-/// A mixer's branch and an MLP's branch around a stream of tokens; [`BlockStyle`] says where the norms are.
+/// A residual block: the branch of a token mixer, then the branch of an MLP. [`BlockStyle`] decides where the norms
+/// are.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// Around the mixer.
+    /// The norm of the mixer's branch.
     pub mixer_norm: LayerNorm,
-    /// Between tokens.
+    /// The token mixer, which exchanges information between tokens.
     pub mixer: TokenMixer,
     mixer_scale: Option<LayerScale>,
-    /// Around the MLP.
+    /// The norm of the MLP's branch.
     pub mlp_norm: LayerNorm,
-    /// Inside tokens.
+    /// The MLP, which acts on each token.
     pub mlp: Mlp,
     mlp_scale: Option<LayerScale>,
-    channel_attention: Option<ChannelAttention>,
+    channel_attention: Option<ChannelGating>,
     drop_path: DropPath,
     #[module(skip)]
     style: BlockStyle,
@@ -45,13 +47,13 @@ impl LayerScale {
 }
 
 impl Block {
-    /// The block at `index` (from 0) of a stage.
+    /// The block at `index` (from 0) of a stage, with fresh parameters.
     pub fn new(config: &ModelConfig, stage: usize, index: usize, device: &Device) -> Self {
         let dim = config.stage_dim(stage);
         let norm = || {
             let mut norm = LayerNorm::new(dim, config.norm_epsilon, device);
             if config.block == BlockStyle::ResidualPostNorm {
-                // Swin v2 starts with branches that add nothing.
+                // As in Swin v2, whose branches add nothing at the start.
                 norm.weight = constant([dim], 0.0, device);
             }
             norm
@@ -64,7 +66,7 @@ impl Block {
             mlp_norm: norm(),
             mlp: Mlp::new(config.mlp, [dim, config.mlp_dim(stage)], has_prefix, config.dropout, device),
             mlp_scale: LayerScale::new(config, dim, device),
-            channel_attention: config.channel_attention.map(|gate| ChannelAttention::new(gate, dim, device)),
+            channel_attention: config.channel_attention.map(|gate| ChannelGating::new(gate, dim, device)),
             drop_path: DropPath::new(drop_path(config, stage, index)),
             style: config.block,
             gate_place: config.channel_attention.map(|gate| gate.place).unwrap_or_default(),
@@ -94,13 +96,13 @@ impl Block {
         self.finish(x, mixed, context)
     }
 
-    /// [`Self::forward`] that also returns the weights of [`TokenMixer::forward_with_weights`].
+    /// [`Self::forward`], which also returns the attention weights of [`TokenMixer::forward_with_weights`].
     pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
         let (mixed, weights) = self.mixer.forward_with_weights(self.before_mixer(x.clone()), context);
         (self.finish(x, mixed, context), weights)
     }
 
-    /// What the mixer sees of the stream.
+    /// The input of the mixer: the tokens, normalized if the block normalizes before its branches.
     fn before_mixer(&self, x: Tensor<3>) -> Tensor<3> {
         match self.style {
             BlockStyle::PreNorm | BlockStyle::Compact => self.mixer_norm.forward(x),
@@ -148,7 +150,8 @@ impl Block {
     }
 }
 
-/// A block that changes the class token alone, by attention to itself and the patches (Touvron et al. 2021, CaiT, section 2.2).
+/// A block that changes only the class token, by attention to itself and to the patches (Touvron et al. 2021, CaiT,
+/// section 2.2).
 #[derive(Module, Debug)]
 pub struct ClassBlock {
     mixer_norm: LayerNorm,
@@ -160,7 +163,7 @@ pub struct ClassBlock {
 }
 
 impl ClassBlock {
-    /// Fresh parameters. As in CaiT nothing is dropped here, and attention is plain, whatever the other blocks have.
+    /// Fresh parameters. As in CaiT, these blocks have no dropout and plain attention, whatever the other blocks have.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let dim = config.embed_dim;
         let norm = || LayerNorm::new(dim, config.norm_epsilon, device);
@@ -204,10 +207,11 @@ impl ClassBlock {
 }
 
 fn add(x: Tensor<3>, branch: Tensor<3>, scale: &Option<LayerScale>, keep: Option<Tensor<1>>) -> Tensor<3> {
-    ops::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
+    vitrine_kernels::residual(x, branch, scale.as_ref().map(|scale| scale.gamma.val()), keep)
 }
 
-/// The probability of a block, rising linearly over the blocks of all stages; the same in all of CaiT's.
+/// The probability that a block drops its branches: it rises linearly over the blocks of all stages; with class blocks
+/// (CaiT), it is the same for all.
 fn drop_path(config: &ModelConfig, stage: usize, index: usize) -> f64 {
     if config.class_depth > 0 {
         return config.drop_path;

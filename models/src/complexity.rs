@@ -1,31 +1,31 @@
-//! What a forward pass costs, from formulas: multiply-adds by kind of layer, and the memory of attention maps.
+//! The cost of a forward pass, from formulas: multiply-adds by kind of layer, and the memory of attention weights.
 //!
-//! Counted are matrix products and convolutions, as timm counts them: norms, activations, sums and softmax are not. With `h` by
-//! `w` tokens of `C` values, attention over everything costs `4hwC² + 2(hw)²C`, in windows of `M` by `M` tokens
+//! As in timm, matrix products and convolutions are counted; norms, activations, sums and softmax are not. With `h` by
+//! `w` tokens of `C` values, global attention costs `4hwC² + 2(hw)²C`, and attention in windows of `M` by `M` tokens
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
 use crate::attention::product;
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
 use crate::{ChannelGate, MlpKind, ModelConfig, Tokenizer};
 
-/// Multiply-adds of one image through a model.
+/// The multiply-adds of a forward pass of one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Complexity {
-    /// From pixels to tokens.
+    /// The tokenizer.
     pub tokenizer: u64,
-    /// To queries, keys and values, and back from the joined heads.
+    /// The projections to queries, keys and values, and from the joined heads back to tokens.
     pub projections: u64,
-    /// Queries with keys, and weights with values.
+    /// The products of queries with keys, and of attention weights with values.
     pub attention: u64,
-    /// Inside tokens.
+    /// The MLPs.
     pub mlp: u64,
-    /// Gates on channels.
+    /// The gates on channels.
     pub channel_attention: u64,
-    /// Between stages.
+    /// Patch merging between stages.
     pub merging: u64,
     /// Pooling and head.
     pub head: u64,
-    /// Attention weights of all blocks, in numbers.
+    /// The number of attention weights in all blocks.
     pub attention_weights: u64,
 }
 
@@ -67,7 +67,7 @@ impl Complexity {
         self.by_kind().iter().map(|(_, cost)| cost).sum()
     }
 
-    /// The kinds of layers, with what each costs.
+    /// Each kind of layer with its multiply-adds.
     pub fn by_kind(&self) -> [(&'static str, u64); 7] {
         [
             ("tokenizer", self.tokenizer),
@@ -80,7 +80,7 @@ impl Complexity {
         ]
     }
 
-    /// Bytes of all blocks' attention weights in float32, if they were kept. Inference on the CPU keeps none of them.
+    /// The bytes of the attention weights of all blocks in float32. Inference on the CPU keeps none of them.
     pub fn attention_bytes(&self) -> u64 {
         4 * self.attention_weights
     }
@@ -180,9 +180,9 @@ fn tokenizer(config: &ModelConfig) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::ops::counting;
     use crate::{ImageSize, Mixer, preset, testing};
     use burn::tensor::{Device, Tensor};
+    use vitrine_kernels::testing::multiply_adds_of;
 
     #[test]
     fn totals_are_those_that_timm_publishes() {
@@ -236,7 +236,7 @@ mod tests {
             let model = config.init(&device).unwrap();
             let ImageSize { height, width } = config.image_size;
             let images = Tensor::<4>::zeros([1, config.channels, height, width], &device);
-            let counted = counting::products_of(|| model.forward(images));
+            let counted = multiply_adds_of(|| model.forward(images));
             assert_eq!(Complexity::of(&config).total(), counted, "{config:?}");
         }
     }

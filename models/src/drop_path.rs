@@ -1,23 +1,23 @@
-//! Stochastic depth (Huang et al. 2016): whole residual branches are left out, sample by sample.
+//! Stochastic depth (Huang et al. 2016): each sample of a batch leaves out whole residual branches at random.
 
 use burn::module::{Flag, Module, Param};
 use burn::tensor::{Distribution, Tensor};
 
-/// Decides for every sample of a batch whether its branch counts.
+/// Draws for every sample of a batch whether it leaves out a branch.
 #[derive(Module, Debug)]
 pub struct DropPath {
-    /// Probability that a branch is left out.
+    /// The probability that a sample leaves out the branch.
     probability: f64,
     training: Param<Flag>,
 }
 
 impl DropPath {
-    /// Leaves a branch out with `probability` (in [0, 1)) while training.
+    /// Leaves out branches with this `probability`, in [0, 1), in training.
     pub fn new(probability: f64) -> Self {
         Self { probability, training: Param::from_bool(true) }
     }
 
-    /// One factor a sample, 0 or `1 / (1 - probability)`; nothing outside training.
+    /// A factor of the branch for each sample, 0 or `1 / (1 - probability)`; `None` outside training.
     ///
     /// # Shapes
     /// - x: `[batch, tokens, dim]`

@@ -1,4 +1,4 @@
-//! From one vector an image to class logits.
+//! The classifier: from one vector per image to class logits.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use crate::ModelConfig;
 use crate::linear::Linear;
 
-/// Hidden layers with GELU, if any, then a linear layer to the logits.
+/// A linear layer to the logits, after hidden layers with GELU if the configuration asks for them.
 #[derive(Module, Debug)]
 pub struct Head {
     hidden: Vec<Linear>,
@@ -14,7 +14,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// A head of the widths that the configuration lists.
+    /// A head with the hidden widths that the configuration lists, and fresh parameters.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let mut width = config.last_dim();
         let mut hidden = Vec::with_capacity(config.head_hidden.len());

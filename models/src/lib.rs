@@ -1,5 +1,6 @@
-//! Vision Transformers on [burn](https://burn.dev): images `[batch, channels, height, width]` become
-//! tokens, tokens pass attention blocks, a head turns them into class logits.
+//! Vision Transformers on [burn](https://burn.dev): a tokenizer makes tokens of images
+//! `[batch, channels, height, width]`, blocks of attention and MLPs transform the tokens, and a head computes class
+//! logits.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -13,9 +14,10 @@
 //! # Ok::<(), vitrine_models::ConfigError>(())
 //! ```
 //!
-//! An architecture is data: [`ModelConfig`] says everything, [`preset`] names the usual ones, and
-//! [`weights`] reads and writes parameters under timm's names.
+//! An architecture is data: [`ModelConfig`] describes it completely, [`preset`] holds named ones, and [`weights`] reads
+//! and writes parameters under timm's names.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 #[macro_use]
@@ -32,7 +34,6 @@ pub mod linear;
 pub mod memory;
 pub mod mlp;
 pub mod norm;
-pub mod ops;
 pub mod pooling;
 pub mod position;
 pub mod preset;

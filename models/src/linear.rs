@@ -1,9 +1,7 @@
-//! The affine layer and the initializer that all layers share.
+//! The linear layer, and the initializers that all layers share.
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
-
-use crate::ops;
 
 /// `x · weight + bias` over the last dimension.
 #[derive(Module, Debug)]
@@ -15,7 +13,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Weights from a normal distribution of deviation 0.02, cut at two units as timm does; bias zero.
+    /// Weights from a normal distribution with a standard deviation of 0.02, truncated to [-2, 2] as in timm; a bias of
+    /// zeros.
     pub fn new(input: usize, output: usize, bias: bool, device: &Device) -> Self {
         Self {
             weight: normal([input, output], 0.02, device),
@@ -42,28 +41,28 @@ impl Linear {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        vitrine_kernels::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 
-    /// [`Self::forward`] followed by GELU, in one pass where the device can.
+    /// [`Self::forward`] followed by GELU, in one pass on the CPU.
     pub fn forward_gelu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        vitrine_kernels::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
 
-/// A parameter drawn, on first use, from a normal distribution cut at -2 and 2.
+/// A parameter that is drawn at its first use from a normal distribution, truncated to [-2, 2].
 pub(crate) fn normal<const D: usize>(shape: [usize; D], deviation: f64, device: &Device) -> Param<Tensor<D>> {
     lazy(shape, device, move |device| {
         Tensor::random(shape, Distribution::Normal(0.0, deviation), device).clamp(-2.0, 2.0)
     })
 }
 
-/// A parameter drawn, on first use, from a uniform distribution between `-bound` and `bound`.
+/// A parameter that is drawn at its first use from a uniform distribution between `-bound` and `bound`.
 pub(crate) fn uniform<const D: usize>(shape: [usize; D], bound: f64, device: &Device) -> Param<Tensor<D>> {
     lazy(shape, device, move |device| Tensor::random(shape, Distribution::Uniform(-bound, bound), device))
 }
 
-/// A parameter that starts with one value everywhere.
+/// A parameter whose elements all start with this value.
 pub(crate) fn constant<const D: usize>(shape: [usize; D], value: f64, device: &Device) -> Param<Tensor<D>> {
     lazy(shape, device, move |device| Tensor::full(shape, value, device))
 }

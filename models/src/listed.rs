@@ -1,13 +1,13 @@
-//! Enums that know their variants.
+//! A macro for enums with a list of all their variants.
 
-/// Choices without numbers of their own, with the list of all of them, which tests and help texts go through.
+/// Defines an enum of variants without fields, with a list `ALL` of its variants, over which tests and help texts loop.
 macro_rules! listed {
     ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)+ }) => {
         $(#[$attribute])*
         pub enum $name { $($(#[$doc])* $variant,)+ }
 
         impl $name {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
         }
     };

@@ -1,27 +1,29 @@
-//! How much memory a step takes on the CPU, from formulas fitted to what was measured (`vitrine bench`'s peak, see the tests).
+//! The memory of a step on the CPU, from formulas that were fitted to measured peaks (see the tests).
 //!
-//! Of each token a block keeps for the backward pass about eight times its width (norms, queries, keys, values, what is mixed, sums) and
-//! four times the MLP's. Parameters are there with their gradients and the optimizer's moments.
+//! For the backward pass, a block keeps about eight values per channel of each token (norms, queries, keys, values,
+//! mixed values, sums) and four per hidden channel of the MLP. Parameters are stored together with their gradients and
+//! the optimizer's moments.
 
 use crate::embed::ResidualEmbed;
 use crate::validate::parameters;
 use crate::{ModelConfig, Normalizer, Tokenizer};
 
-/// What a step of a model holds, in bytes.
+/// The memory of a step of a model, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepMemory {
     /// One copy of the parameters.
     pub parameters: u64,
-    /// What a training step keeps of one image for its backward pass.
+    /// The intermediate results of one image that a training step keeps for its backward pass.
     pub kept: u64,
-    /// The same with gradient checkpointing: what goes into each block, and what the largest one keeps.
+    /// The same with gradient checkpointing: the input of each block, and the intermediate results of the largest
+    /// block.
     pub kept_with_checkpointing: u64,
-    /// What a forward pass holds of one image at a time.
+    /// The most that a forward pass holds of one image at a time.
     pub forward: u64,
 }
 
 impl StepMemory {
-    /// Of a validated configuration. Parameters are estimated, not made.
+    /// An estimate for a validated configuration. No parameters are created.
     ///
     /// # Examples
     ///
@@ -48,20 +50,21 @@ impl StepMemory {
         }
     }
 
-    /// Bytes of training on batches of so many images with an optimizer that keeps so many averages of each parameter.
+    /// The bytes of training on batches of `batch` images, with an optimizer that keeps `moments` averages of each
+    /// parameter.
     pub fn training(&self, batch: usize, gradient_checkpointing: bool, moments: u64) -> u64 {
         let image = if gradient_checkpointing { self.kept_with_checkpointing } else { self.kept };
         (2 + moments) * self.parameters + image.saturating_mul(batch as u64)
     }
 
-    /// Bytes of forward passes of so many images.
+    /// The bytes of a forward pass of `batch` images.
     pub fn inference(&self, batch: usize) -> u64 {
         self.parameters + self.forward.saturating_mul(batch as u64)
     }
 }
 
-/// Numbers of one image that a tokenizer of residual stages keeps: the stem's two maps, four of each stage's size, where the pool took each of its values, and
-/// for a while the map before the pool with its gradient.
+/// The number of values of one image that a tokenizer of residual stages keeps: two maps of the stem, four maps of each
+/// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient.
 fn maps(config: &ModelConfig) -> u64 {
     let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
     let area = config.image_size.height * config.image_size.width;
@@ -71,14 +74,14 @@ fn maps(config: &ModelConfig) -> u64 {
     (2 * stem + kept + 2 * before_pool(0)) as u64
 }
 
-/// Numbers of one image.
+/// Numbers of values of one image.
 #[derive(Default)]
 struct Blocks {
-    /// What all blocks keep.
+    /// The intermediate results of all blocks.
     kept: u64,
-    /// What goes into them.
+    /// The inputs of all blocks.
     inputs: u64,
-    /// What the largest one keeps.
+    /// The intermediate results of the largest block.
     largest: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What happens inside a token: two linear layers, and what stands between them.
+//! The MLP of a block: two linear layers with an activation between them, and an optional mixing of neighboring
+//! patches.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -6,17 +7,17 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
+use crate::MlpKind;
 use crate::linear::{Linear, constant, uniform};
-use crate::{MlpKind, ops};
 
-/// From a token to `hidden` values and back.
+/// A linear layer from a token to `hidden` values, an activation, and a linear layer back.
 #[derive(Module, Debug)]
 pub struct Mlp {
-    /// To the hidden values.
+    /// The layer to the hidden values.
     pub fc1: Linear,
-    /// Of [`MlpKind::DepthwiseChannel`].
+    /// The mixing of [`MlpKind::DepthwiseChannel`].
     depthwise: Option<DepthwiseChannel>,
-    /// And back.
+    /// The layer back to a token.
     pub fc2: Linear,
     dropout: Dropout,
     #[module(skip)]
@@ -24,7 +25,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Fresh parameters; `has_prefix` says whether there are tokens that are no patches.
+    /// Fresh parameters; `has_prefix` says whether there are prefix tokens (class token, registers).
     pub fn new(
         kind: MlpKind,
         [dim, hidden]: [usize; 2],
@@ -69,7 +70,7 @@ impl Mlp {
         self.dropout.forward(output)
     }
 
-    /// Both layers, with `between` after the activation.
+    /// Both layers, with `between` applied after the activation.
     fn map(&self, x: Tensor<3>, between: impl Fn(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
         let hidden = match self.kind {
             MlpKind::Relu => activation::relu(self.fc1.forward(x)),
@@ -79,7 +80,8 @@ impl Mlp {
         self.fc2.forward(self.dropout.forward(between(hidden)))
     }
 
-    /// The patches mapped, with their neighbors; the prefix tokens weighed by them.
+    /// The MLP of the patches, mixed with their neighbors, and of the prefix tokens, whose channels are weighted by the
+    /// patches.
     fn among_patches(
         &self,
         depthwise: &DepthwiseChannel,
@@ -106,26 +108,26 @@ fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x * (inner.tanh() + 1.0) * 0.5
 }
 
-/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): patches are mixed with their neighbors in
-/// each channel, and the channels of prefix tokens are weighed by the mean of the patches.
+/// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): in each channel, patches are mixed with
+/// their neighbors, and the channels of prefix tokens are weighted by the mean of the patches.
 ///
-/// The batch norms of the original are left out: the block's own norms do their work.
+/// It has no batch norms, unlike the original, because the block normalizes already.
 #[derive(Module, Debug)]
 pub struct DepthwiseChannel {
     /// `[hidden, 1, 3, 3]`.
     pub conv: Param<Tensor<4>>,
     /// `[hidden]`.
     pub conv_bias: Param<Tensor<1>>,
-    /// Where there are prefix tokens.
+    /// The weights of prefix tokens; absent if there are none.
     pub prefix: Option<PrefixGate>,
 }
 
-/// From the mean of the patches to the weights of a prefix token's channels.
+/// Computes the weights of a prefix token's channels from the mean of the patches.
 #[derive(Module, Debug)]
 pub struct PrefixGate {
-    /// Into a bottleneck of a quarter of the channels.
+    /// The layer to a bottleneck of a quarter of the channels.
     pub compress: Linear,
-    /// And out of it.
+    /// The layer from the bottleneck to the weights.
     pub excite: Linear,
 }
 
@@ -147,13 +149,13 @@ impl DepthwiseChannel {
         let [batch, patches, hidden] = x.dims();
         let map = x.clone().reshape([batch, rows, columns, hidden]);
         let weight = self.conv.val().reshape([hidden, 3 * 3]).transpose();
-        let map = ops::depthwise_convolution(map, weight, Some(self.conv_bias.val()));
-        x + ops::gelu(map.reshape([batch, patches, hidden]))
+        let map = vitrine_kernels::depthwise_convolution(map, weight, Some(self.conv_bias.val()));
+        x + vitrine_kernels::gelu(map.reshape([batch, patches, hidden]))
     }
 }
 
 impl PrefixGate {
-    /// `[batch, 1, dim]`.
+    /// The weights: `[batch, 1, dim]`.
     fn weight(&self, patches: Tensor<3>) -> Tensor<3> {
         self.excite.forward(self.compress.forward_gelu(patches.mean_dim(1)))
     }
@@ -174,17 +176,17 @@ mod tests {
             ..DepthwiseChannel::new([2, hidden], false, &device)
         };
         let x = Tensor::<3>::random([2, rows * columns, hidden], Distribution::Default, &device);
-        // As the weights are stored: channels before rows and columns.
+        // Channels before rows and columns, as the weights are stored.
         let map = x.clone().swap_dims(1, 2).reshape([2, hidden, rows, columns]);
-        let map = ops::same_conv2d(map, layer.conv.val(), Some(layer.conv_bias.val()));
-        let expected = x.clone() + ops::gelu(map.flatten::<3>(2, 3).swap_dims(1, 2));
+        let map = vitrine_kernels::same_conv2d(map, layer.conv.val(), Some(layer.conv_bias.val()));
+        let expected = x.clone() + vitrine_kernels::gelu(map.flatten::<3>(2, 3).swap_dims(1, 2));
         let difference = (layer.among_neighbors(x, [rows, columns]) - expected).abs();
         assert!(difference.max().into_scalar::<f32>() < 1e-6);
     }
 
     #[test]
     fn the_tanh_form_of_gelu_is_pytorchs() {
-        // torch.nn.functional.gelu(x, approximate="tanh")
+        // The expected values are from torch.nn.functional.gelu(x, approximate="tanh").
         let x = Tensor::<1>::from_floats([-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0], &Device::default());
         let expected = [-0.003_637_39, -0.158_808, -0.154_286, 0.0, 0.345_714, 0.841_192, 2.996_362_6];
         let ours = gelu_tanh(x).into_data().try_into_vec_as::<f32>().unwrap();

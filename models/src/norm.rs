@@ -3,7 +3,7 @@
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};
 
-use crate::{linear::constant, ops};
+use crate::linear::constant;
 
 /// Normalizes the last dimension to mean 0 and variance 1, then scales and shifts it.
 #[derive(Module, Debug)]
@@ -16,7 +16,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A norm over `dim` values; `epsilon` is added to their variance.
+    /// A norm over `dim` values, whose variance is increased by `epsilon`.
     pub fn new(dim: usize, epsilon: f64, device: &Device) -> Self {
         Self { weight: constant([dim], 1.0, device), bias: constant([dim], 0.0, device), epsilon }
     }
@@ -39,31 +39,31 @@ impl LayerNorm {
     /// assert!((variance - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
+        vitrine_kernels::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
     }
 }
 
-/// Normalizes each channel over the batch where it learns, else by running averages, then scales and shifts it.
+/// Normalizes each channel, over the batch in training and by running averages otherwise, then scales and shifts it.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
     /// Scale `[channels]`, ones at the start.
     pub weight: Param<Tensor<1>>,
     /// Shift `[channels]`, zeros at the start.
     pub bias: Param<Tensor<1>>,
-    /// `[channels]`
+    /// The average of the means: `[channels]`.
     running_mean: RunningState<Tensor<1>>,
-    /// `[channels]`, not biased.
+    /// The average of the unbiased variances: `[channels]`.
     running_var: RunningState<Tensor<1>>,
-    /// `[1]`: batches that the averages are of.
+    /// The number of batches in the averages: `[1]`.
     num_batches_tracked: RunningState<Tensor<1>>,
     epsilon: f64,
 }
 
 impl BatchNorm {
-    /// Share of a batch in the running averages, as in PyTorch; of the first ones, which are all there is, as much as each other's.
+    /// The share of a new batch in the running averages, as in PyTorch. The first batches have equal shares.
     const MOMENTUM: f64 = 0.1;
 
-    /// A norm of `channels`; `epsilon` is added to their variance.
+    /// A norm of `channels` channels, whose variance is increased by `epsilon`.
     pub fn new(channels: usize, epsilon: f64, device: &Device) -> Self {
         Self {
             weight: constant([channels], 1.0, device),
@@ -77,8 +77,8 @@ impl BatchNorm {
 
     /// The norm, followed by GELU.
     ///
-    /// While its parameters learn, that is on a device with autodiff and not frozen, the batch's own moments are used, and the running
-    /// averages move toward them; else the running averages are.
+    /// If its parameters learn (on a device with autodiff, and not frozen), it normalizes by the moments of the batch,
+    /// and the running averages move toward these moments. Otherwise it normalizes by the running averages.
     ///
     /// # Shapes
     /// - map, output: `[..., channels]`
@@ -101,7 +101,7 @@ impl BatchNorm {
         let (weight, bias) = (self.weight.val(), self.bias.val());
         let learns = weight.is_require_grad();
         let moments = if learns {
-            let moments = ops::moments(map.clone());
+            let moments = vitrine_kernels::moments(map.clone());
             self.follow(&moments, map.shape().num_elements() / weight.dims()[0].max(1));
             moments
         } else {
@@ -109,22 +109,22 @@ impl BatchNorm {
                 let value = state.value_sync();
                 if value.device().is_autodiff() { value.inner() } else { value }
             });
-            ops::Moments { mean, variance }
+            vitrine_kernels::Moments { mean, variance }
         };
-        ops::batch_norm(
+        vitrine_kernels::batch_norm(
             map,
             weight,
             bias,
             moments,
             self.epsilon,
-            ops::BatchNorm { of_batch: learns, gelu: true },
+            vitrine_kernels::BatchNorm { of_batch: learns, gelu: true },
         )
     }
 
-    /// Moves the running averages toward the moments of a batch with so many values in each channel.
-    fn follow(&self, moments: &ops::Moments, count: usize) {
+    /// Moves the running averages toward the moments of a batch with `count` values in each channel.
+    fn follow(&self, moments: &vitrine_kernels::Moments, count: usize) {
         if count < 2 {
-            return; // one value has no variance
+            return; // a single value has no unbiased variance
         }
         let unbiased = moments.variance.clone() * (count as f64 / (count - 1) as f64);
         let batches = self.num_batches_tracked.value_sync() + 1.0;
@@ -140,7 +140,7 @@ impl BatchNorm {
             [(&self.running_mean, mean), (&self.running_var, variance), (&self.num_batches_tracked, batches)]
         {
             state.update(value);
-            // What is saved is the value, not an update that waits.
+            // Applies the update now: saving a model reads the value, not a pending update.
             state.value_sync();
         }
     }

@@ -1,4 +1,4 @@
-//! From all tokens to the one vector that the head sees.
+//! Pooling: from all tokens to the one vector that the head takes.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -7,19 +7,19 @@ use crate::attention::{CrossAttention, product};
 use crate::linear::{Linear, normal};
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
-use crate::{BlockStyle, MlpKind, ModelConfig, Pool, ops};
+use crate::{BlockStyle, MlpKind, ModelConfig, Pool};
 
 /// The pooling that the configuration chooses.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // one per model
 pub enum Pooling {
-    /// The class token, which is the first.
+    /// The class token, which is the first token.
     ClassToken(usize),
     /// The mean of the patches.
     Mean(MeanPooling),
-    /// A mean whose weights come from the tokens.
+    /// A mean of the patches with weights that are computed from them.
     Sequence(SequencePooling),
-    /// Attention of a learned query.
+    /// Attention of a learned query to the patches.
     Attention(AttentionPooling),
 }
 
@@ -67,7 +67,7 @@ impl Pooling {
 }
 
 impl Pool {
-    /// Multiply-adds for one image of so many patches.
+    /// The multiply-adds for one image with this number of patches.
     pub(crate) fn cost(self, config: &ModelConfig, patches: usize) -> u64 {
         let dim = config.last_dim();
         match self {
@@ -89,11 +89,11 @@ fn patches(tokens: Tensor<3>, prefix: usize) -> Tensor<3> {
     tokens.narrow(1, prefix, count - prefix)
 }
 
-/// The mean of the patch tokens.
+/// The mean of the patches.
 #[derive(Module, Debug)]
 pub struct MeanPooling {
     prefix: usize,
-    /// Of the mean, in a plain model.
+    /// The norm of the mean, in a plain model.
     fc_norm: Option<LayerNorm>,
 }
 
@@ -112,11 +112,11 @@ impl MeanPooling {
     }
 }
 
-/// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
+/// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
 #[derive(Module, Debug)]
 pub struct SequencePooling {
     prefix: usize,
-    /// From a token to its score.
+    /// The layer from a token to its score.
     sequence: Linear,
 }
 
@@ -128,31 +128,35 @@ impl SequencePooling {
 
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
         let Linear { weight, bias } = &self.sequence;
-        ops::sequence_pool(patches(tokens, self.prefix), weight.val(), bias.as_ref().map(Param::val))
+        vitrine_kernels::sequence_pool(
+            patches(tokens, self.prefix),
+            weight.val(),
+            bias.as_ref().map(Param::val),
+        )
     }
 }
 
-/// Whether the mean is normalized, instead of the tokens before it.
+/// Whether the mean of the tokens is normalized, and not the tokens before it.
 pub(crate) fn normalizes_mean(config: &ModelConfig) -> bool {
     config.pool == Pool::Mean && config.num_stages() == 1 && config.block != BlockStyle::PostNorm
 }
 
 /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
-/// SigLIP). It has neither dropout nor the options of the blocks' attention and MLP,
-/// but for the tanh form of their GELU.
+/// SigLIP). Dropout and the options of the blocks' attention and MLP do not apply to it, except for the tanh form of
+/// GELU.
 #[derive(Module, Debug)]
 pub struct AttentionPooling {
     prefix: usize,
     /// The query: `[1, 1, dim]`.
     pub latent: Param<Tensor<3>>,
-    /// Of the query to the tokens.
+    /// The attention of the query to the patches.
     pub attention: CrossAttention,
     norm: LayerNorm,
     mlp: Mlp,
 }
 
 impl AttentionPooling {
-    /// With as many heads as the last stage.
+    /// Fresh parameters, with as many heads as the last stage.
     fn new(config: &ModelConfig, device: &Device) -> Self {
         let (stage, dim) = (config.num_stages() - 1, config.last_dim());
         let kind = match config.mlp {

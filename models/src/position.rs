@@ -1,4 +1,5 @@
-//! Position vectors: learned, or fixed sines and cosines over one or two dimensions; and their resampling to a new grid.
+//! Position vectors that are added to tokens: learned, or fixed sines and cosines over one or two dimensions; and their
+//! resampling to another grid.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -6,12 +7,12 @@ use burn::tensor::{Device, Tensor, TensorData};
 use crate::linear::normal;
 use crate::{ModelConfig, Position};
 
-/// What is added to the tokens so that they know where they are.
+/// The position vectors of a model.
 #[derive(Module, Debug)]
 pub struct PositionEmbedding {
-    /// `[1, tokens, dim]`, prefix tokens included where they have positions.
+    /// Learned vectors: `[1, tokens, dim]`, with those of prefix tokens if these have positions.
     pub learned: Option<Param<Tensor<3>>>,
-    /// `[1, patches, dim]`.
+    /// Fixed vectors: `[1, patches, dim]`.
     fixed: Option<Tensor<3>>,
 }
 
@@ -34,12 +35,12 @@ impl PositionEmbedding {
         Self { learned, fixed }
     }
 
-    /// Those of a configuration that has another grid and no learned positions.
+    /// The vectors for a configuration with another grid and without learned positions.
     pub(crate) fn at_grid(&self, config: &ModelConfig) -> Self {
         self.fixed.as_ref().map_or_else(|| self.clone(), |table| Self::new(config, &table.device()))
     }
 
-    /// The vectors of all tokens, or of the patches alone: `[1, tokens or patches, dim]`.
+    /// The vectors of all tokens, or only of the patches: `[1, tokens or patches, dim]`.
     ///
     /// # Examples
     ///
@@ -66,7 +67,7 @@ impl PositionEmbedding {
 /// `p[t, 2i] = sin(t / 10000^(2i/dim))` and `p[t, 2i+1] = cos(t / 10000^(2i/dim))`.
 ///
 /// # Panics
-/// When `dim` is odd.
+/// If `dim` is odd.
 ///
 /// # Examples
 ///
@@ -80,15 +81,15 @@ impl PositionEmbedding {
 /// }
 /// ```
 pub fn sinusoidal(length: usize, dim: usize) -> Vec<f32> {
-    assert!(dim.is_multiple_of(2), "sines and cosines come in pairs");
+    assert!(dim.is_multiple_of(2), "the width of a position vector must hold pairs of sine and cosine");
     (0..length).flat_map(|place| waves(place, dim)).collect()
 }
 
-/// The table `[rows * columns, dim]`: the first half of each vector encodes the row, the second the column,
-/// both as [`sinusoidal`] does (the form used by He et al. 2022, Masked Autoencoders, appendix A.1).
+/// The table `[rows * columns, dim]` in which the first half of each vector encodes the row and the second half the
+/// column, both as in [`sinusoidal`] (He et al. 2022, Masked Autoencoders, appendix A.1).
 ///
 /// # Panics
-/// When `dim` is not a multiple of 4.
+/// If `dim` is not a multiple of 4.
 ///
 /// # Examples
 ///
@@ -102,7 +103,7 @@ pub fn sinusoidal(length: usize, dim: usize) -> Vec<f32> {
 /// assert_ne!(vector(0, 2), vector(1, 2));
 /// ```
 pub fn sinusoidal_2d(rows: usize, columns: usize, dim: usize) -> Vec<f32> {
-    assert!(dim.is_multiple_of(4), "two pairs of sine and cosine are needed");
+    assert!(dim.is_multiple_of(4), "the width of a position vector must hold two pairs of sine and cosine");
     (0..rows * columns)
         .flat_map(|place| waves(place / columns, dim / 2).chain(waves(place % columns, dim / 2)))
         .collect()
@@ -116,14 +117,15 @@ fn waves(place: usize, dim: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// A table of vectors on a grid, resampled to another grid as timm does when a model's image size changes: antialiased bicubic.
+/// A table of vectors on a grid, resampled to another grid by an antialiased bicubic filter, as timm does for another
+/// image size.
 ///
 /// # Shapes
-/// - table: `[rows * columns, dim]` row by row, for `from = [rows, columns]`
+/// - table: `[rows * columns, dim]`, row by row, with `from = [rows, columns]`
 /// - output: the same for `to`
 ///
 /// # Panics
-/// When `table` does not hold whole vectors for `from`.
+/// If `table` does not hold whole vectors for `from`.
 ///
 /// # Examples
 ///
@@ -144,11 +146,11 @@ pub fn resample(table: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f32> {
     );
     let dim = table.len() / places;
     let columns = resample_axis(table, [from[0], from[1], dim], to[1]);
-    // Rows are an axis whose vectors are whole rows.
+    // The second axis: each row of the grid is one long vector.
     resample_axis(&columns, [1, from[0], to[1] * dim], to[0])
 }
 
-/// `[outer, length, inner]` to `[outer, target, inner]`.
+/// Resamples the middle dimension: `[outer, length, inner]` to `[outer, target, inner]`.
 fn resample_axis(values: &[f32], [outer, length, inner]: [usize; 3], target: usize) -> Vec<f32> {
     let mut output = vec![0.0f32; outer * target * inner];
     for (place, taps) in (0..target).map(|place| (place, taps(place, length, target))) {
@@ -163,7 +165,8 @@ fn resample_axis(values: &[f32], [outer, length, inner]: [usize; 3], target: usi
     output
 }
 
-/// The sources of an output place and their weights: Keys' cubic with a = -0.5, widened when shrinking (PyTorch's `antialias`).
+/// The input places that an output place is computed from, and their weights: the cubic filter of Keys with a = -0.5,
+/// widened to shrink (PyTorch's `antialias`).
 fn taps(place: usize, length: usize, target: usize) -> Vec<(usize, f64)> {
     let scale = length as f64 / target as f64;
     let width = scale.max(1.0);
@@ -186,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_dimensions_are_told_apart_and_no_place_is_taken_twice() {
+    fn rows_and_columns_are_encoded_separately_and_every_place_has_its_own_vector() {
         let (rows, columns, dim) = (5, 7, 32);
         let table = sinusoidal_2d(rows, columns, dim);
         let row = |place: usize| &table[place * dim..(place + 1) * dim];

@@ -1,8 +1,8 @@
-//! Named configurations: the size table, in one place.
+//! Presets: named configurations, with all of their sizes.
 //!
-//! Names of 224-pixel models are timm's and their parameter counts equal timm's at 1000 classes. The small ones
-//! are for images of 28 and 32 pixels, after the sizes of Compact Transformers (Hassani et al. 2021) and
-//! 'Vision Transformer for Small-Size Datasets' (Lee et al. 2021).
+//! Models for 224 pixels have timm's names, and timm's numbers of parameters at 1000 classes. The small models, for
+//! images of 28 and 32 pixels, have the sizes of Compact Transformers (Hassani et al. 2021) and of 'Vision Transformer
+//! for Small-Size Datasets' (Lee et al. 2021).
 
 use crate::{
     AttentionOptions, BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, Pool, Position, PositionPlace,
@@ -11,21 +11,21 @@ use crate::{
 
 /// A named configuration.
 pub struct Preset {
-    /// What the command line calls it.
+    /// The name, as `vit_tiny_patch16_224`.
     pub name: &'static str,
-    /// What it is for, in a few words.
+    /// The purpose, in a few words.
     pub about: &'static str,
     config: ModelConfig,
 }
 
 impl Preset {
-    /// The architecture, for the preset's own number of classes.
+    /// The architecture, with the number of classes of the preset.
     pub fn config(&self) -> ModelConfig {
         self.config.clone()
     }
 }
 
-/// The preset of that name.
+/// The configuration of the preset with this name.
 pub fn find(name: &str) -> Option<ModelConfig> {
     all().into_iter().find(|preset| preset.name == name).map(|preset| preset.config)
 }
@@ -44,9 +44,9 @@ const TINY: Size = (192, 12, 3, 4.0);
 const SMALL: Size = (384, 12, 6, 4.0);
 const BASE: Size = (768, 12, 12, 4.0);
 const LARGE: Size = (1024, 24, 16, 4.0);
-/// Of Compact Transformers with seven layers.
+/// The size of Compact Transformers with seven layers.
 const COMPACT: Size = (256, 7, 4, 2.0);
-/// Of Lee et al. 2021.
+/// The size of Lee et al. 2021.
 const SMALL_DATA: Size = (192, 9, 12, 2.0);
 
 fn row(name: &'static str, about: &'static str, config: ModelConfig) -> Preset {
@@ -271,8 +271,9 @@ fn small_images() -> Vec<Preset> {
     presets.into_iter().map(ten_classes).collect()
 }
 
-/// Residual stages of convolutions, the first of `width` channels, before blocks with rotary positions: what learns most from few images and in
-/// little time. Blocks begin next to nothing, so that the convolutions learn first.
+/// A hybrid: residual stages of convolutions, the first with `width` channels, before blocks with rotary positions. Of
+/// the presets, it learns most from few images and in little time. The branches of its blocks start near zero, so that
+/// the convolutions learn first.
 fn hybrid(side: usize, patch_size: usize, width: usize, size: Size) -> ModelConfig {
     ModelConfig {
         class_token: false,
@@ -284,7 +285,7 @@ fn hybrid(side: usize, patch_size: usize, width: usize, size: Size) -> ModelConf
     }
 }
 
-/// A Compact Transformer: sequence pooling, and blocks as in the code of Hassani et al. 2021.
+/// A Compact Transformer: sequence pooling, and the blocks that the code of Hassani et al. 2021 has.
 fn compact(patch_size: usize, tokenizer: Tokenizer, size: Size) -> ModelConfig {
     ModelConfig {
         qkv_bias: false,
@@ -303,7 +304,7 @@ fn small_swin() -> ModelConfig {
     ModelConfig { mlp_ratio: 2.0, drop_path: 0.1, ..swin(32, 2, 4, ([2, 6, 4], [3, 6, 12], 96)) }
 }
 
-/// Shifted patch tokenization and locality self-attention (Lee et al. 2021, sections 3.1 and 3.2).
+/// `base` with shifted patch tokenization and locality self-attention (Lee et al. 2021, sections 3.1 and 3.2).
 fn small_data(base: ModelConfig) -> ModelConfig {
     ModelConfig {
         tokenizer: Tokenizer::ShiftedPatch,

@@ -1,25 +1,26 @@
-//! Rotary positions over two axes (Su et al. 2021; Heo et al. 2024, 'Rotary Position Embedding for Vision Transformer', section 3.1).
+//! Rotary positions over two axes (Su et al. 2021; Heo et al. 2024, 'Rotary Position Embedding for Vision Transformer',
+//! section 3.1).
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::ops;
-
-/// Rotates pairs of values of queries and keys by angles that grow with the row (first half of a head) and the column (second
-/// half), so that a score depends on the offset between two patches alone. Prefix tokens are not rotated.
+/// Rotates pairs of values of queries and keys by angles that are proportional to the row (in the first half of a head)
+/// and to the column (in the second half), so that positions enter a score only through the offset between two patches.
+/// Prefix tokens are not rotated.
 #[derive(Module, Debug)]
 pub struct Rotary {
-    /// Cosines, then sines: `[2, tokens, head_dim / 2]`.
+    /// The cosines, then the sines: `[2, tokens, head_dim / 2]`.
     rotation: Tensor<3>,
 }
 
 impl Rotary {
-    /// Angles for a grid of `[rows, columns]` after `prefix` tokens. The base of the frequencies is 100 (Heo et al. 2024).
+    /// Angles for a grid of `[rows, columns]` after `prefix` tokens. The base of the frequencies is 100 (Heo et al.
+    /// 2024).
     ///
     /// # Panics
-    /// When `head_dim` is no multiple of 4.
+    /// If `head_dim` is not a multiple of 4.
     pub fn new([rows, columns]: [usize; 2], prefix: usize, head_dim: usize, device: &Device) -> Self {
-        assert!(head_dim.is_multiple_of(4), "two axes of pairs are needed");
+        assert!(head_dim.is_multiple_of(4), "a head with rotary positions must hold pairs for two axes");
         let (tokens, pairs) = (prefix + rows * columns, head_dim / 4);
         let mut angles = vec![0.0f64; prefix * 2 * pairs];
         for patch in 0..rows * columns {
@@ -41,7 +42,8 @@ impl Rotary {
         Self::new(grid, prefix, 2 * pairs, &self.rotation.device())
     }
 
-    /// The cosines and sines of all tokens' angles, for [`DotProduct::rotation`](ops::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
+    /// The cosines and sines of the angles of all tokens, for
+    /// [`DotProduct::rotation`](vitrine_kernels::DotProduct::rotation): `[2, tokens, head_dim / 2]`.
     pub fn rotation(&self) -> Tensor<3> {
         self.rotation.clone()
     }
@@ -69,7 +71,7 @@ impl Rotary {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        ops::rotate(x, self.rotation())
+        vitrine_kernels::rotate(x, self.rotation())
     }
 }
 
@@ -79,12 +81,12 @@ mod tests {
     use burn::tensor::Distribution;
 
     #[test]
-    fn scores_depend_on_offsets_alone() {
+    fn positions_enter_scores_only_through_offsets() {
         let device = Device::default();
         let ([rows, columns], prefix, dim) = ([4, 5], 1, 8);
         let rotary = Rotary::new([rows, columns], prefix, dim, &device);
         let tokens = prefix + rows * columns;
-        // The same query and the same key everywhere.
+        // All tokens have the same query and the same key.
         let same = || {
             Tensor::<4>::random([1, 1, 1, dim], Distribution::Normal(0.0, 1.0), &device).repeat_dim(2, tokens)
         };

@@ -1,4 +1,4 @@
-//! A stage: blocks on one grid, after a merge of the last stage's patches (Liu et al. 2021, section 3.1).
+//! A stage: blocks on one grid, after the patches of the previous stage are merged (Liu et al. 2021, section 3.1).
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
@@ -7,14 +7,14 @@ use crate::attention::Context;
 use crate::block::Block;
 use crate::linear::Linear;
 use crate::norm::LayerNorm;
-use crate::ops::{RowMap, gather_rows};
 use crate::rotary::Rotary;
 use crate::{BlockStyle, ModelConfig, Position, Tokenizer};
+use vitrine_kernels::{RowMap, gather_rows};
 
 /// Blocks on one grid. A plain model is a single stage.
 #[derive(Module, Debug)]
 pub struct Stage {
-    /// Makes this stage's tokens of the last one's; none in the first stage.
+    /// Merges the tokens of the previous stage; absent in the first stage.
     downsample: Option<PatchMerging>,
     blocks: Vec<Block>,
     rotary: Option<Rotary>,
@@ -41,7 +41,7 @@ impl Stage {
     }
 
     /// # Shapes
-    /// - tokens: `[batch, tokens of the last stage, dim of the last stage]`
+    /// - tokens: `[batch, tokens of the previous stage, dim of the previous stage]`
     /// - output: `[batch, tokens, dim]`
     ///
     /// # Examples
@@ -64,19 +64,19 @@ impl Stage {
         (0..self.depth()).fold(tokens, |tokens, block| self.forward_block(block, tokens, position))
     }
 
-    /// Blocks in the stage.
+    /// The number of blocks.
     pub fn depth(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The same blocks on another grid; for the stage of a plain model.
+    /// The same blocks on another grid. Only for the stage of a plain model.
     pub(crate) fn at_grid(&self, grid: [usize; 2]) -> Self {
         let rotary = self.rotary.as_ref().map(|rotary| rotary.at_grid(grid, self.prefix));
         let [rows, columns] = grid;
         Self { rotary, rows, columns, ..self.clone() }
     }
 
-    /// One block's part of [`Self::forward`], for the first one with what comes before it.
+    /// One block of [`Self::forward`]; with the first block, the merging before it, too.
     ///
     /// # Panics
     ///
@@ -86,19 +86,20 @@ impl Stage {
         self.blocks[block].forward(tokens, &self.context(position))
     }
 
-    /// Whether a block, or what comes before it, has a parameter that gets a gradient.
+    /// Whether a block has a parameter that gets a gradient; for the first block, also whether the merging before it
+    /// has one.
     pub(crate) fn learns(&self, block: usize) -> bool {
         learns(&self.blocks[block]) || (block == 0 && learns(&self.downsample))
     }
 
-    /// The stage with its first blocks frozen.
+    /// The stage with the parameters of its first blocks frozen.
     #[cfg(test)]
     pub(crate) fn no_grad_before(self, count: usize) -> Self {
         let freeze = |(index, block): (usize, Block)| if index < count { block.no_grad() } else { block };
         Self { blocks: self.blocks.into_iter().enumerate().map(freeze).collect(), ..self }
     }
 
-    /// [`Self::forward`] that also adds each block's attention weights to `maps`.
+    /// [`Self::forward`], which also adds the attention weights of each block to `maps`.
     pub fn forward_with_weights(
         &self,
         tokens: Tensor<3>,
@@ -144,19 +145,19 @@ pub(crate) fn learns<M: Module>(module: &M) -> bool {
     found.0
 }
 
-/// Every two by two tokens become one of twice the width; odd grids are padded with zeros.
+/// Patch merging: two by two tokens become one token of twice the width. Odd grids are padded with zeros.
 #[derive(Module, Debug)]
 pub struct PatchMerging {
     norm: LayerNorm,
     reduction: Linear,
     norm_last: bool,
-    /// One map for each copy that is merged: the tokens themselves, and in SL-Swin their four diagonal shifts.
+    /// A map for each copy of the grid that is merged: the grid itself and, in SL-Swin, its four diagonal shifts.
     #[module(skip)]
     copies: Vec<RowMap>,
 }
 
 impl PatchMerging {
-    /// The merge before `stage`, which is at least 1. Swin v2 normalizes after the reduction, the others before it.
+    /// The merging before `stage`, which is at least 1. Swin v2 normalizes after the reduction, other models before it.
     pub fn new(config: &ModelConfig, stage: usize, device: &Device) -> Self {
         let shifted = config.tokenizer == Tokenizer::ShiftedPatch;
         let shifts: &[[isize; 2]] =
@@ -208,8 +209,8 @@ impl PatchMerging {
     }
 }
 
-/// The four tokens of each merged one, in the order of Microsoft's Swin: down first, then to the right. `shift` moves where
-/// they are taken from.
+/// The map from tokens to the four tokens of each merged token, in the order of Microsoft's Swin: down first, then to
+/// the right. The tokens are taken from `down` rows and `right` columns further on.
 fn merge_map([rows, columns]: [usize; 2], [down, right]: [isize; 2]) -> RowMap {
     let place = |place: usize, shift: isize, side: usize| {
         place.checked_add_signed(shift).filter(|&place| place < side)

@@ -1,5 +1,5 @@
-//! In tests, of this crate and of the program: every choice that a configuration offers, in models small enough to try
-//! them all.
+//! Configurations for tests, of this crate and of the program: every choice that a configuration offers, in models that
+//! are small enough to test them all.
 
 #![allow(dead_code)]
 
@@ -7,18 +7,6 @@ use vitrine_models::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, ImageSize, Mixer, MlpKind,
     ModelConfig, Normalizer, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer, preset,
 };
-
-/// Numbers between -1 and 1 that look random.
-pub fn numbers(length: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..length).map(|_| next()).collect()
-}
 
 /// A plain model of six patches, two channels and five classes.
 pub fn base() -> ModelConfig {
@@ -34,7 +22,7 @@ pub fn base() -> ModelConfig {
     }
 }
 
-/// One model for every choice, and some for choices together.
+/// A model for every choice, and some models with several choices.
 pub fn variants() -> Vec<ModelConfig> {
     let mut all = positions_and_pools();
     let token = ModelConfig { class_token: true, registers: 1, ..base() };
@@ -60,12 +48,12 @@ pub fn variants() -> Vec<ModelConfig> {
         let mixers = vec![Mixer::Window(2), Mixer::ShiftedWindow(2)];
         all.push(ModelConfig { patch_size: 2, mixers, attention, ..base() });
     }
-    // Padded windows with every way to compute them.
+    // Padded windows with every score, and with dropout of attention weights.
     let ways = Score::ALL.iter().map(|&score| (score, 0.0)).chain([(Score::ScaledDot, 0.1)]);
     for (score, attention_dropout) in ways {
         let attention = AttentionOptions { score, ..AttentionOptions::default() };
         let config = ModelConfig { attention, attention_dropout, ..stages() };
-        // A score that hides a token from itself leaves small windows nothing to see.
+        // A score that masks a token from itself is not valid in windows of one token.
         all.extend(config.validate().is_ok().then_some(config));
     }
     for &block in BlockStyle::ALL {
@@ -95,7 +83,7 @@ pub fn variants() -> Vec<ModelConfig> {
     all
 }
 
-/// Two stages of windows on a grid that they do not divide.
+/// A model of two stages, whose windows do not divide the grid.
 fn stages() -> ModelConfig {
     ModelConfig {
         image_size: ImageSize { height: 10, width: 14 },
@@ -111,7 +99,7 @@ fn stages() -> ModelConfig {
 
 fn positions_and_pools() -> Vec<ModelConfig> {
     let mut all = Vec::new();
-    // The mean with a class token, too, which it leaves out.
+    // The mean also with a class token, which it leaves out.
     let pools = Pool::ALL.iter().map(|&pool| (pool, pool == Pool::ClassToken)).chain([(Pool::Mean, true)]);
     for &position in Position::ALL {
         for (pool, class_token) in pools.clone() {
@@ -123,7 +111,7 @@ fn positions_and_pools() -> Vec<ModelConfig> {
                     registers,
                     patch_size,
                     head_hidden: if pool == Pool::Mean { vec![16; registers / 2] } else { Vec::new() },
-                    // The width of a head must hold two pairs.
+                    // With rotary positions, the width of a head must be a multiple of 4.
                     num_heads: if position == Position::Rotary { 2.into() } else { 3.into() },
                     ..base()
                 });
@@ -134,7 +122,7 @@ fn positions_and_pools() -> Vec<ModelConfig> {
             all.push(ModelConfig { position, position_place, class_token: true, ..base() });
         }
     }
-    // Every pixel a token.
+    // Every pixel is a token.
     all.push(ModelConfig { patch_size: 1, layer_scale: Some(0.5), ..base() });
     all.push(ModelConfig {
         position: Position::Learned,

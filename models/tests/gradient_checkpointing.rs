@@ -1,4 +1,5 @@
-//! Gradient checkpointing with dropout. Alone in its program: dropout draws from a generator that all threads share.
+//! Gradient checkpointing with dropout. It is a test program of its own, because dropout draws from a generator that
+//! all threads share.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -13,7 +14,7 @@ use vitrine_models::{ModelConfig, VisionTransformer};
 struct Along<'a> {
     parts: &'a [Gradients],
     step: f64,
-    /// Of all gradients.
+    /// The squared norm of all gradients.
     squared_norm: f64,
 }
 
@@ -28,7 +29,7 @@ impl ModuleMapper for Along<'_> {
 }
 
 #[test]
-fn the_second_forward_pass_drops_what_the_first_one_dropped() {
+fn both_forward_passes_drop_the_same_values() {
     let device = Device::default().autodiff();
     let config = ModelConfig {
         dropout: 0.3,
@@ -40,12 +41,12 @@ fn the_second_forward_pass_drops_what_the_first_one_dropped() {
     let model = config.init(&device).unwrap();
     model.initialize();
     let shape = [3, config.channels, config.image_size.height, config.image_size.width];
-    let images = TensorData::new(testing::numbers(shape.iter().product(), 6), shape);
+    let images = TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 6), shape);
     let images = Tensor::<4>::from_data(images, &device);
     let run = |model: &VisionTransformer, seed: u64| {
         let (mut value, mut parts) = (0.0, Vec::new());
         let loss = |logits: Tensor<2>| {
-            let weights = TensorData::new(testing::numbers(15, 5), [3, 5]);
+            let weights = TensorData::new(vitrine_kernels::testing::numbers(15, 5), [3, 5]);
             let loss = (logits * Tensor::from_data(weights, &device)).sum();
             value = f64::from(loss.clone().into_scalar::<f32>());
             loss

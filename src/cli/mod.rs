@@ -92,7 +92,7 @@ impl ThreadArgs {
     /// Checks what the environment says about computing, and sets up rayon's thread pool, whose size is that of our own operations', too.
     /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
     fn apply(&self) -> Result<usize> {
-        vitrine_models::ops::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
+        vitrine_kernels::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
         threads::check()?;
         rayon::ThreadPoolBuilder::new()
             .num_threads(self.threads.unwrap_or_else(threads::by_default))

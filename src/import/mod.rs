@@ -18,6 +18,7 @@ mod timm_config;
 mod timm_names;
 mod values;
 pub mod verify;
+mod way_to_state;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -101,8 +102,9 @@ fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Opt
     let (mut account, tensors, unneeded) = Account::of(layout, files, entries, notes)?;
     let facts = with_windows(&description.facts, &Windows::of_tables(&unneeded)?)?;
     let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
-    let reading =
-        image_size::read(&tensors, layout, &facts, asked).with_context(|| match &options.config {
+    let reading = image_size::read(&tensors, layout, &facts, asked)
+        .map_err(way_to_state::error)
+        .with_context(|| match &options.config {
             Some(config) => format!("as {}, --config {config}", layout.name()),
             None => format!("as {}", layout.name()),
         })?;
@@ -113,7 +115,7 @@ fn read(files: Files, entries: Vec<Entry>, mut notes: Vec<String>, options: &Opt
         None => (reading, tensors),
     };
     account.notes.extend(reading.notes.iter().cloned());
-    account.warnings.extend(reading.guesses.iter().cloned());
+    account.warnings.extend(reading.guesses.iter().map(way_to_state::warning));
     let mut pipeline = preprocessing::choose(&description, layout, &reading.config, &mut account.warnings);
     pipeline.image_size =
         image_size::of_images(&description, &reading, asked.is_some(), &mut account.warnings)?;

@@ -7,7 +7,7 @@ pub mod optimizer;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Int, Tensor};
-use vitrine_models::{ImageSize, VisionTransformer, ops};
+use vitrine_models::{ImageSize, VisionTransformer};
 
 pub use layers::Layers;
 
@@ -80,7 +80,7 @@ impl Learner {
         let mut result = None;
         let loss = |logits: Tensor<2>| {
             let answers = logits.clone().inner().argmax(1).flatten(0, 1);
-            let loss = ops::cross_entropy(logits, targets);
+            let loss = vitrine_kernels::cross_entropy(logits, targets);
             result = Some(BatchResult { loss: loss.clone().inner(), answers });
             loss.mul_scalar(batch as f64)
         };

@@ -1,17 +1,17 @@
-//! Channel attention: gates that weigh channels by what the whole image holds of them.
+//! Channel attention: gates that weight channels by statistics of the whole image.
 //!
-//! Squeeze and gate see patches alone. Prefix tokens (class token, registers) pass unchanged: they are no part of the image,
-//! and their channels mean something else.
+//! The gates read and change only patches. Prefix tokens (class token, registers) pass unchanged: they are not part of
+//! the image, and their channels have another meaning.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
 use crate::linear::{Linear, constant, uniform};
-use crate::{ChannelAttention as Config, ChannelGate, ops};
+use crate::{ChannelAttention, ChannelGate};
 
-/// One of the gates that a configuration chooses from.
+/// The gates that a configuration chooses from.
 #[derive(Module, Debug)]
-pub enum ChannelAttention {
+pub enum ChannelGating {
     /// Squeeze and excitation.
     SqueezeExcitation(SqueezeExcitation),
     /// ECA.
@@ -20,9 +20,9 @@ pub enum ChannelAttention {
     Cbam(Cbam),
 }
 
-impl ChannelAttention {
+impl ChannelGating {
     /// The gate for tokens of `dim` values.
-    pub fn new(config: Config, dim: usize, device: &Device) -> Self {
+    pub fn new(config: ChannelAttention, dim: usize, device: &Device) -> Self {
         match config.kind {
             ChannelGate::SqueezeExcitation => {
                 Self::SqueezeExcitation(SqueezeExcitation::new(dim, config.reduction(), device))
@@ -39,7 +39,7 @@ impl ChannelAttention {
     ///
     /// ```
     /// use burn::tensor::{Device, Tensor};
-    /// use vitrine_models::{ChannelGate, GatePlace, attention::ChannelAttention};
+    /// use vitrine_models::{ChannelGate, GatePlace, attention::ChannelGating};
     ///
     /// let device = Device::default();
     /// let config = vitrine_models::ChannelAttention {
@@ -47,7 +47,7 @@ impl ChannelAttention {
     ///     reduction: None,
     ///     place: GatePlace::Mixer,
     /// };
-    /// let gate = ChannelAttention::new(config, 32, &device);
+    /// let gate = ChannelGating::new(config, 32, &device);
     /// let y = gate.forward(Tensor::ones([1, 1 + 4, 32], &device), 1, [2, 2]);
     /// let values = y.into_data().try_into_vec_as::<f32>()?;
     /// assert_eq!(values[..32], [1.0; 32]); // the prefix token
@@ -63,7 +63,7 @@ impl ChannelAttention {
         Tensor::cat(vec![x.narrow(1, 0, prefix), patches], 1)
     }
 
-    /// The same on a feature map.
+    /// [`Self::forward`] on a feature map.
     ///
     /// # Shapes
     /// - x, output: `[batch, channels, rows, columns]`
@@ -82,12 +82,13 @@ impl ChannelAttention {
     }
 }
 
-/// Mean over the image, a bottleneck MLP with ReLU, a sigmoid (Hu et al. 2018, section 3).
+/// Squeeze and excitation: the mean over the image, an MLP with a bottleneck and ReLU, and a sigmoid (Hu et al. 2018,
+/// section 3).
 #[derive(Module, Debug)]
 pub struct SqueezeExcitation {
-    /// Into the bottleneck.
+    /// The layer to the bottleneck.
     pub fc1: Linear,
-    /// And out of it.
+    /// The layer from the bottleneck.
     pub fc2: Linear,
 }
 
@@ -123,13 +124,14 @@ impl SqueezeExcitation {
         patches * activation::sigmoid(self.excite(squeezed))
     }
 
-    /// `[batch, 1, dim]` before the sigmoid.
+    /// The gate before the sigmoid: `[batch, 1, dim]`.
     fn excite(&self, squeezed: Tensor<3>) -> Tensor<3> {
         self.fc2.forward(activation::relu(self.fc1.forward(squeezed)))
     }
 }
 
-/// Mean over the image, a convolution over neighboring channels, a sigmoid (Wang et al. 2020, section 3.2).
+/// ECA: the mean over the image, a convolution over neighboring channels, and a sigmoid (Wang et al. 2020, section
+/// 3.2).
 #[derive(Module, Debug)]
 pub struct Efficient {
     /// `[1, 1, kernel]`.
@@ -137,7 +139,8 @@ pub struct Efficient {
 }
 
 impl Efficient {
-    /// The length of the kernel: it grows with the logarithm of the channels (Wang et al. 2020, equation 12).
+    /// The length of the kernel, which grows with the logarithm of the number of channels (Wang et al. 2020, equation
+    /// 12).
     ///
     /// # Examples
     ///
@@ -178,23 +181,24 @@ impl Efficient {
     /// ```
     pub fn forward(&self, patches: Tensor<3>) -> Tensor<3> {
         let mean = patches.clone().mean_dim(1).unsqueeze_dim::<4>(1); // [batch, 1, 1, dim]
-        let gate = ops::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
+        let gate =
+            vitrine_kernels::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
         patches * activation::sigmoid(gate)
     }
 }
 
-/// A channel gate from mean and maximum, then a gate for each place from mean and maximum over channels (Woo et al. 2018,
-/// section 3).
+/// CBAM: a gate of channels from their mean and maximum over the image, then a gate of places from their mean and
+/// maximum over the channels (Woo et al. 2018, section 3).
 ///
-/// The batch norm of one channel that the original puts after its convolution is an affine map at inference, which the
-/// convolution's own weights and bias hold here.
+/// The original has a batch norm of one channel after its convolution. In inference this is an affine map, which is
+/// part of the weights and the bias of the convolution here.
 #[derive(Module, Debug)]
 pub struct Cbam {
-    /// Into the bottleneck, without bias.
+    /// The layer to the bottleneck, without bias.
     pub fc1: Linear,
-    /// And out of it, without bias.
+    /// The layer from the bottleneck, without bias.
     pub fc2: Linear,
-    /// `[1, 2, 7, 7]`: from mean and maximum of a place's channels.
+    /// The convolution of the mean and maximum over the channels: `[1, 2, 7, 7]`.
     pub conv: Param<Tensor<4>>,
     /// `[1]`.
     pub conv_bias: Param<Tensor<1>>,
@@ -240,7 +244,7 @@ impl Cbam {
         let patches = patches * activation::sigmoid(channels);
         let places = Tensor::cat(vec![patches.clone().mean_dim(2), patches.clone().max_dim(2)], 2);
         let places = places.swap_dims(1, 2).reshape([batch, 2, rows, columns]);
-        let gate = ops::same_conv2d(places, self.conv.val(), Some(self.conv_bias.val()));
+        let gate = vitrine_kernels::same_conv2d(places, self.conv.val(), Some(self.conv_bias.val()));
         patches * activation::sigmoid(gate).reshape([batch, count, 1])
     }
 }
@@ -253,12 +257,12 @@ mod tests {
     use burn::tensor::Distribution;
 
     #[test]
-    fn gates_shrink_patches_and_leave_prefix_tokens_alone() {
+    fn gates_shrink_patches_and_do_not_change_prefix_tokens() {
         let device = Device::default();
         for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
             let reduction = (kind != ChannelGate::Efficient).then_some(4);
-            let config = Config { kind, reduction, place: GatePlace::Mixer };
-            let gate = ChannelAttention::new(config, 16, &device);
+            let config = ChannelAttention { kind, reduction, place: GatePlace::Mixer };
+            let gate = ChannelGating::new(config, 16, &device);
             let x = Tensor::<3>::random([2, 2 + 12, 16], Distribution::Normal(0.0, 1.0), &device);
             let y = gate.forward(x.clone(), 2, [3, 4]);
             let prefix = |x: &Tensor<3>| x.clone().narrow(1, 0, 2).into_data();

@@ -1,17 +1,17 @@
-//! What a mixer costs.
+//! The cost of a token mixer.
 
-/// Multiply-adds of a mixer for one image.
+/// The cost of a token mixer for one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MixerCost {
-    /// Of the layers before and after the mixing.
+    /// The multiply-adds of the layers before and after the mixing.
     pub projections: u64,
-    /// Of the mixing itself.
+    /// The multiply-adds of the mixing itself.
     pub attention: u64,
-    /// Attention weights, in numbers.
+    /// The number of attention weights.
     pub attention_weights: u64,
 }
 
-/// Of whole numbers that together may not fit a `usize` of 32 bits.
+/// The product of whole numbers, which may exceed a `usize` of 32 bits.
 pub(crate) fn product<const N: usize>(factors: [usize; N]) -> u64 {
     factors.iter().map(|&factor| factor as u64).product()
 }

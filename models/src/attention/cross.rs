@@ -1,28 +1,28 @@
-//! Attention of one sequence to another: class attention (Touvron et al. 2021, CaiT, section 2.2) and pooling by a learned query.
+//! Attention of one sequence to another: class attention (Touvron et al. 2021, CaiT, section 2.2) and pooling by a
+//! learned query.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use super::multi_head::{join, split};
 use crate::linear::Linear;
-use crate::ops;
 
-/// Multi-head attention whose queries come from one sequence, keys and values from another.
+/// Multi-head attention with queries from one sequence, and keys and values from another.
 #[derive(Module, Debug)]
 pub struct CrossAttention {
-    /// From a token of the first sequence to its query.
+    /// The layer from a token of the first sequence to its query.
     pub q: Linear,
-    /// From a token of the second to its key.
+    /// The layer from a token of the second sequence to its key.
     pub k: Linear,
-    /// From a token of the second to its value.
+    /// The layer from a token of the second sequence to its value.
     pub v: Linear,
-    /// From the joined heads back to a token.
+    /// The layer from the joined heads back to a token.
     pub proj: Linear,
     num_heads: usize,
 }
 
 impl CrossAttention {
-    /// Fresh parameters for tokens of `dim` values; `bias` is that of query, key and value.
+    /// Fresh parameters for tokens of `dim` values; `bias` says whether the layers to query, key and value have a bias.
     pub fn new(dim: usize, num_heads: usize, bias: bool, device: &Device) -> Self {
         let linear = |bias| Linear::new(dim, dim, bias, device);
         Self { q: linear(bias), k: linear(bias), v: linear(bias), proj: linear(true), num_heads }
@@ -56,6 +56,6 @@ impl CrossAttention {
         let k = split(self.k.forward(tokens.clone()), self.num_heads);
         let v = split(self.v.forward(tokens), self.num_heads);
         let scale = ((dim / self.num_heads) as f64).powf(-0.5);
-        self.proj.forward(join(ops::attention(q, k, v, scale, None)))
+        self.proj.forward(join(vitrine_kernels::attention(q, k, v, scale, None)))
     }
 }

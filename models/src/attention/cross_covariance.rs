@@ -1,4 +1,5 @@
-//! Cross-covariance attention: between the channels of a head instead of the tokens (El-Nouby et al. 2021, XCiT, section 3.2).
+//! Cross-covariance attention, between the channels of a head instead of between tokens (El-Nouby et al. 2021, XCiT,
+//! section 3.2).
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
@@ -7,16 +8,16 @@ use burn::tensor::{Device, Tensor, activation};
 use super::multi_head::{drops, join};
 use super::{AttentionSpec, MixerCost, product};
 use crate::linear::{Linear, constant};
-use crate::{AttentionOptions, ConfigError, ModelConfig, ops};
+use crate::{AttentionOptions, ConfigError, ModelConfig};
 
-/// Its cost grows with the number of tokens, not with its square.
+/// Attention between channels. Its cost is proportional to the number of tokens, not to the square of it.
 #[derive(Module, Debug)]
 pub struct CrossCovarianceAttention {
-    /// As in [`MultiHeadAttention`](super::MultiHeadAttention).
+    /// The layer to queries, keys and values, as in [`MultiHeadAttention`](super::MultiHeadAttention).
     pub qkv: Linear,
-    /// The factor of the cosine between two channels: `[heads, 1, 1]`.
+    /// The factor of the cosines between channels: `[heads, 1, 1]`.
     pub temperature: Param<Tensor<3>>,
-    /// From the joined heads back to a token.
+    /// The layer from the joined heads back to a token.
     pub proj: Linear,
     num_heads: usize,
     attention_dropout: Dropout,
@@ -43,10 +44,10 @@ impl CrossCovarianceAttention {
             return self.forward_with_weights(x).0;
         }
         let [q, k, v] = self.heads(x);
-        self.finish(ops::attention(q, k, v, 1.0, None))
+        self.finish(vitrine_kernels::attention(q, k, v, 1.0, None))
     }
 
-    /// [`Self::forward`] that also returns how much each channel of a head (row) looked at each other one:
+    /// [`Self::forward`], which also returns the attention weights of each channel of a head (row) to the others:
     /// `[batch, heads, head_dim, head_dim]`.
     ///
     /// # Examples
@@ -74,8 +75,8 @@ impl CrossCovarianceAttention {
         (self.finish(self.attention_dropout.forward(weights.clone()).matmul(v)), weights)
     }
 
-    /// Query, key and value, `[batch, heads, head_dim, tokens]`: a channel is a vector over the tokens, of length 1 for
-    /// queries (times the temperature) and keys.
+    /// Queries, keys and values: `[batch, heads, head_dim, tokens]`. A channel is a vector over the tokens. The vectors
+    /// of queries and keys are normalized, and queries are multiplied by the temperature.
     fn heads(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, tokens, dim] = x.dims();
         let packed = self.qkv.forward(x);
@@ -86,7 +87,11 @@ impl CrossCovarianceAttention {
                 .reshape([batch, tokens, self.num_heads, dim / self.num_heads])
                 .permute([0, 2, 3, 1])
         });
-        [ops::l2_normalize(q) * self.temperature.val().unsqueeze(), ops::l2_normalize(k), v]
+        [
+            vitrine_kernels::l2_normalize(q) * self.temperature.val().unsqueeze(),
+            vitrine_kernels::l2_normalize(k),
+            v,
+        ]
     }
 
     fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {
@@ -94,7 +99,7 @@ impl CrossCovarianceAttention {
     }
 }
 
-/// It has its own score.
+/// Checks that no other score is chosen: cross-covariance attention has its own.
 pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
     let given = AttentionOptions { relative_position: None, ..config.attention };
     if given == AttentionOptions::default() {
@@ -107,7 +112,7 @@ pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
     ))
 }
 
-/// Linear in the number of tokens.
+/// The cost, which is proportional to the number of tokens.
 pub(super) fn cost(spec: &AttentionSpec, tokens: usize) -> MixerCost {
     let (dim, head_dim) = (spec.dim, spec.head_dim());
     MixerCost {

@@ -1,13 +1,13 @@
-//! Who may attend to whom: masks, true where a query must not see a key, and the score bias made of one.
+//! Attention masks, which are true where a query must not see a key, and the additive form of a mask.
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 use crate::{ConfigError, ModelConfig};
 
-/// A score bias that keeps attention away from what `mask` marks.
+/// The additive form of a mask: a bias of scores that keeps queries from the keys that `mask` marks.
 ///
-/// The bias is large and finite in float32 and bfloat16: under softmax, a row that hides everything attends evenly instead of giving
-/// NaN.
+/// The bias is large and negative, but finite in float32 and bfloat16, so that under softmax a query whose keys are all
+/// masked attends to all of them equally instead of giving NaN.
 ///
 /// # Shapes
 /// - mask: `[batch or 1, heads or 1, queries, keys]`, true where a query must not see a key
@@ -31,11 +31,12 @@ pub fn additive_mask(mask: Tensor<4, Bool>) -> Tensor<4> {
     mask.float().mul_scalar(HIDDEN)
 }
 
-/// Far below every score, and small enough that a score can be added to it.
+/// The bias of a masked key: far below every score, and far enough from the end of the range that a score can be added
+/// to it.
 pub(super) const HIDDEN: f64 = -1e30;
 
-/// The mask of a grid in which every token sees those at most `radius` rows and columns away; prefix tokens see all and
-/// are seen by all.
+/// The mask of a grid in which every token sees the tokens that are at most `radius` rows and columns away. Prefix
+/// tokens see all tokens, and all tokens see them.
 ///
 /// # Shapes
 /// - output: `[1, 1, tokens, tokens]`, prefix tokens first
@@ -65,7 +66,7 @@ pub fn neighborhood(
     })
 }
 
-/// A neighborhood must be larger than a token and smaller than the grid.
+/// Checks that a neighborhood is larger than a token and smaller than the grid.
 pub(super) fn check_neighborhood(radius: usize, config: &ModelConfig) -> Result<(), ConfigError> {
     let side = config.grid().into_iter().max().unwrap_or(0);
     match radius {
@@ -77,13 +78,13 @@ pub(super) fn check_neighborhood(radius: usize, config: &ModelConfig) -> Result<
     }
 }
 
-/// The mask of a graph: every token sees itself and the ends of its edges, `(query, key)`.
+/// The mask of a graph with edges `(query, key)`: every token sees itself, and the keys of its edges.
 ///
 /// # Shapes
 /// - output: `[1, 1, tokens, tokens]`
 ///
 /// # Panics
-/// When an edge names a token that is not there.
+/// If an edge names a token that does not exist.
 ///
 /// # Examples
 ///
@@ -99,7 +100,10 @@ pub(super) fn check_neighborhood(radius: usize, config: &ModelConfig) -> Result<
 pub fn adjacency(tokens: usize, edges: &[(usize, usize)], device: &Device) -> Tensor<4, Bool> {
     let mut joined = vec![false; tokens * tokens];
     for &(query, key) in edges {
-        assert!(query < tokens && key < tokens, "the edge ({query}, {key}) leaves the {tokens} tokens");
+        assert!(
+            query < tokens && key < tokens,
+            "the edge ({query}, {key}) names a token beyond the {tokens} tokens"
+        );
         joined[query * tokens + key] = true;
     }
     mask(tokens, device, |query, key| query != key && !joined[query * tokens + key])
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbors_are_near_in_rows_and_columns_and_a_class_token_is_everybodys() {
+    fn neighbors_are_near_in_rows_and_columns_and_all_tokens_see_a_class_token() {
         let device = Device::default();
         let mask = rows(neighborhood([3, 3], 1, 1, &device), 10);
         assert_eq!(mask[0], "xxxxxxxxxx");

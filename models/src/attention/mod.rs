@@ -1,8 +1,8 @@
-//! How tokens exchange information: the one list of token mixers, and the parts they are made of.
+//! Token mixers, which exchange information between tokens, and the parts of attention that they are made of.
 //!
-//! To add one, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`] (`config/choice.rs`) and
-//! [`TokenMixer`] (here). The compiler then lists the lines that this file and `validate/bounds.rs` still need; the list of mixers that the
-//! tests go through is in `testing.rs`.
+//! To add a mixer, write its module in this folder, with its rules and its cost, and give it a variant in [`Mixer`]
+//! (`config/choice.rs`) and in [`TokenMixer`] (here). The compiler then lists the lines that this file and
+//! `validate/bounds.rs` still need. The list of mixers over which tests loop is in `testing.rs`.
 
 mod channel;
 mod cost;
@@ -15,7 +15,7 @@ pub(crate) mod relative_position;
 mod score;
 mod window;
 
-pub use channel::{Cbam, ChannelAttention, Efficient, SqueezeExcitation};
+pub use channel::{Cbam, ChannelGating, Efficient, SqueezeExcitation};
 pub use cost::MixerCost;
 pub(crate) use cost::product;
 pub use cross::CrossAttention;
@@ -33,11 +33,12 @@ use burn::tensor::{Device, Tensor};
 use crate::rotary::Rotary;
 use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
 
-/// Pairs of tokens that a mask or an index has a place for: 1 GiB. Swin-B at 384 pixels has 1.3 million.
+/// The most pairs of tokens for which a mask or an index is built: 1 GiB in float32. Swin-B at 384 pixels has 1.3
+/// million pairs.
 pub(crate) const MOST_PAIRS: usize = 1 << 28;
 
 impl Mixer {
-    /// Whether the rest of the configuration suits the mixer.
+    /// Checks that the rest of the configuration suits the mixer.
     pub(crate) fn check(self, config: &ModelConfig) -> Result<(), ConfigError> {
         match self {
             Self::Global => Ok(()),
@@ -48,7 +49,7 @@ impl Mixer {
         }
     }
 
-    /// What it costs in a stage.
+    /// The cost of the mixer in a stage.
     pub fn cost(self, config: &ModelConfig, stage: usize) -> MixerCost {
         let spec = AttentionSpec::of_stage(config, stage);
         let grid = config.stage_grid(stage);
@@ -60,7 +61,7 @@ impl Mixer {
         }
     }
 
-    /// Whether it attends inside windows.
+    /// Whether the mixer attends inside windows.
     pub(crate) fn has_windows(self) -> bool {
         match self {
             Self::Window(_) | Self::ShiftedWindow(_) => true,
@@ -68,7 +69,7 @@ impl Mixer {
         }
     }
 
-    /// Whether it hides some tokens from others that it has scores for.
+    /// Whether the mixer masks pairs of tokens after it has computed their scores.
     pub(crate) fn masks_tokens(self) -> bool {
         match self {
             Self::ShiftedWindow(_) | Self::Neighborhood(_) => true,
@@ -76,7 +77,7 @@ impl Mixer {
         }
     }
 
-    /// Whether it can use the positions of a [`Context`].
+    /// Whether the mixer can use the positions of a [`Context`].
     pub(crate) fn takes_positions(self) -> bool {
         match self {
             Self::Global | Self::Neighborhood(_) => true,
@@ -85,7 +86,7 @@ impl Mixer {
     }
 }
 
-/// What every attention layer of a stage shares.
+/// The settings that all attention layers of a stage share.
 #[derive(Clone, Debug)]
 pub struct AttentionSpec {
     /// Width of a token.
@@ -94,18 +95,18 @@ pub struct AttentionSpec {
     pub num_heads: usize,
     /// Whether query, key and value have a bias.
     pub qkv_bias: bool,
-    /// Score, normalizer and the rest.
+    /// The score, the normalizer and other options.
     pub options: AttentionOptions,
-    /// Of the norms of queries and keys.
+    /// The epsilon of the norms of queries and keys.
     pub norm_epsilon: f64,
-    /// Dropout of the weights.
+    /// The dropout of attention weights: a probability.
     pub attention_dropout: f64,
-    /// Dropout after the projection.
+    /// The dropout after the projection: a probability.
     pub dropout: f64,
 }
 
 impl AttentionSpec {
-    /// That of a stage of the model.
+    /// The settings of a stage of the model.
     pub fn of_stage(config: &ModelConfig, stage: usize) -> Self {
         Self {
             dim: config.stage_dim(stage),
@@ -124,14 +125,15 @@ impl AttentionSpec {
     }
 }
 
-/// What a mixer may use apart from the tokens.
+/// What a mixer may read apart from the tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Added to the scores: `[batch or 1, heads or 1, queries, keys]`; [`additive_mask`] makes one from a mask.
+    /// A bias that is added to the scores: `[batch or 1, heads or 1, queries, keys]`. [`additive_mask`] makes one of a
+    /// mask.
     pub bias: Option<Tensor<4>>,
-    /// Added to the input of queries and keys: `[1, tokens, dim]`.
+    /// Position vectors that are added to the input of queries and keys: `[1, tokens, dim]`.
     pub position: Option<Tensor<3>>,
-    /// Rotates queries and keys.
+    /// The rotation of queries and keys.
     pub rotary: Option<Rotary>,
     /// Rows and columns of the patches.
     pub grid: [usize; 2],
@@ -139,11 +141,11 @@ pub struct Context {
     pub prefix: usize,
 }
 
-/// One of the mixers that a configuration chooses from.
+/// The token mixers that a configuration chooses from.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // one per block
 pub enum TokenMixer {
-    /// Every token attends to every token, or to its neighbors.
+    /// Attention of every token to every token, or to its neighbors.
     MultiHead(MultiHeadAttention),
     /// Attention inside windows.
     Window(WindowAttention),
@@ -193,7 +195,7 @@ impl TokenMixer {
     /// - x, output: `[batch, tokens, dim]`
     ///
     /// # Panics
-    /// When the context has a bias or positions and the mixer is of windows or channels.
+    /// If the context has a bias or positions, and the mixer attends in windows or between channels.
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
         self.check(context);
         match self {
@@ -203,9 +205,9 @@ impl TokenMixer {
         }
     }
 
-    /// [`Self::forward`] that also returns the attention weights: over tokens `[batch, heads, tokens, tokens]`; of windows
-    /// `[batch * windows, heads, window area, window area]`, the windows of a sample side by side; over channels
-    /// `[batch, heads, head_dim, head_dim]`.
+    /// [`Self::forward`], which also returns the attention weights: `[batch, heads, tokens, tokens]` over tokens;
+    /// `[batch * windows, heads, window area, window area]` in windows, those of a sample one after the other;
+    /// `[batch, heads, head_dim, head_dim]` over channels.
     pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
         self.check(context);
         match self {
@@ -215,9 +217,13 @@ impl TokenMixer {
         }
     }
 
-    /// Windows and channels have no place for what is said of pairs of tokens.
+    /// Checks that the context has no bias and no positions, which are about pairs of tokens, if the mixer cannot use
+    /// them.
     fn check(&self, context: &Context) {
         let plain = context.bias.is_none() && context.position.is_none() && context.rotary.is_none();
-        assert!(plain || matches!(self, Self::MultiHead(_)), "this mixer takes no bias and no positions");
+        assert!(
+            plain || matches!(self, Self::MultiHead(_)),
+            "attention in windows or between channels takes no bias and no positions"
+        );
     }
 }

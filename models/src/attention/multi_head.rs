@@ -1,4 +1,4 @@
-//! Multi-head attention (Vaswani et al. 2017, section 3.2), with every score and normalizer.
+//! Multi-head attention (Vaswani et al. 2017, section 3.2), with any score and normalizer.
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
@@ -9,26 +9,26 @@ use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, Context, MixerCost, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
-use crate::ops::{self, DotProduct};
 use crate::rotary::Rotary;
 use crate::{Normalizer, Score};
+use vitrine_kernels::DotProduct;
 
 /// Attention of every token to every token, in several heads.
 #[derive(Module, Debug)]
 pub struct MultiHeadAttention {
-    /// From a token to its query, key and value, in this order, each head after head: `[dim, 3 * dim]`.
+    /// The layer from a token to the queries of all heads, then the keys, then the values: `[dim, 3 * dim]`.
     pub qkv: Linear,
-    /// The bias of queries and values where keys have none, with the cosine score: as Swin v2 has it.
+    /// The bias of queries and values, with the cosine score: as in Swin v2, keys have none.
     pub separate_bias: Option<SeparateBias>,
-    /// Norms of queries and keys in each head.
+    /// The norms of queries and keys in each head.
     pub qk_norm: Option<QueryKeyNorm>,
-    /// What queries and keys score.
+    /// The score of a query and a key.
     pub score: ScoreFunction,
-    /// Mixes the heads around the softmax.
+    /// The mixing of heads before and after the softmax.
     pub talking_heads: Option<TalkingHeads>,
-    /// From the joined heads back to a token.
+    /// The layer from the joined heads back to a token.
     pub proj: Linear,
-    /// Added to the scores always: `[1, 1, tokens, tokens]`.
+    /// A bias that is added to the scores in every call: `[1, 1, tokens, tokens]`.
     fixed_bias: Option<Tensor<4>>,
     num_heads: usize,
     attention_dropout: Dropout,
@@ -37,7 +37,7 @@ pub struct MultiHeadAttention {
     normalizer: Normalizer,
 }
 
-/// A bias of queries and values alone.
+/// A bias of queries and values, but not of keys.
 #[derive(Module, Debug)]
 pub struct SeparateBias {
     /// `[dim]`.
@@ -49,20 +49,21 @@ pub struct SeparateBias {
 /// Layer norms over the width of a head (Henry et al. 2020; Dehghani et al. 2023, section 2.1).
 #[derive(Module, Debug)]
 pub struct QueryKeyNorm {
-    /// Of queries.
+    /// The norm of queries.
     pub q_norm: LayerNorm,
-    /// Of keys.
+    /// The norm of keys.
     pub k_norm: LayerNorm,
 }
 
 /// Linear maps between heads, before and after the softmax (Shazeer et al. 2020, 'Talking-Heads Attention').
 ///
-/// The second one has a bias, through which a hidden key gets a weight again: they are for attention without masks.
+/// They suit only attention without masks: the second map has a bias, through which a masked key would get a weight
+/// again.
 #[derive(Module, Debug)]
 pub struct TalkingHeads {
-    /// On scores: `[heads, heads]`.
+    /// The map of scores: `[heads, heads]`.
     pub scores: Linear,
-    /// On weights: `[heads, heads]`.
+    /// The map of weights: `[heads, heads]`.
     pub weights: Linear,
 }
 
@@ -124,7 +125,7 @@ impl MultiHeadAttention {
             Some(scores) => {
                 let [_, tokens, _] = x.dims();
                 let bias = add(self.score.bias(tokens, &x.device()), self.bias(context));
-                ops::self_attention(self.project(x), self.num_heads, scores, bias)
+                vitrine_kernels::self_attention(self.project(x), self.num_heads, scores, bias)
             }
             None => {
                 let [q, k, v] = self.heads(x, context);
@@ -134,7 +135,7 @@ impl MultiHeadAttention {
         self.proj_dropout.forward(self.proj.forward(mixed))
     }
 
-    /// [`Self::forward`] that also returns how much each token (row) looked at each other one (column).
+    /// [`Self::forward`], which also returns the attention weights of each token (row) to the others (column).
     ///
     /// # Shapes
     /// - x and the first output: `[batch, tokens, dim]`
@@ -165,11 +166,12 @@ impl MultiHeadAttention {
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
-    /// Attention between sequences, as PyTorch's `MultiheadAttention`: queries, keys and values have their own inputs.
+    /// Attention with separate inputs of queries, keys and values, as in PyTorch's `MultiheadAttention`.
     ///
     /// # Shapes
     /// - query: `[batch, queries, dim]`; key, value: `[batch, keys, dim]`
-    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; that of a neighborhood is not
+    /// - bias: added to the scores, `[batch or 1, heads or 1, queries, keys]`; the bias of [`Self::with_fixed_bias`] is
+    ///   not added
     /// - outputs: `[batch, queries, dim]` and the weights `[batch, heads, queries, keys]`
     pub fn forward_separate(
         &self,
@@ -183,7 +185,8 @@ impl MultiHeadAttention {
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
-    /// Query, key and value of every token, each `[batch, heads, tokens, head_dim]`, placed and normalized.
+    /// The queries, keys and values of all tokens, each `[batch, heads, tokens, head_dim]`, with positions and norms
+    /// applied.
     fn heads(&self, x: Tensor<3>, context: &Context) -> [Tensor<4>; 3] {
         let [q, k, v] = match &context.position {
             Some(position) => {
@@ -194,7 +197,7 @@ impl MultiHeadAttention {
                 let [batch, tokens, dim] = x.dims();
                 let heads = [batch, tokens, 3, self.num_heads, dim / self.num_heads];
                 let packed: Tensor<5> = self.project(x).reshape(heads);
-                // Views, which the fused operation reads where they lie.
+                // Views, which the fused operation reads without a copy.
                 [0, 1, 2].map(|part| packed.clone().narrow(2, part, 1).squeeze_dim::<4>(2).swap_dims(1, 2))
             }
         };
@@ -213,7 +216,7 @@ impl MultiHeadAttention {
     }
 
     fn project(&self, x: Tensor<3>) -> Tensor<3> {
-        ops::linear(x, self.qkv.weight.val(), self.qkv_bias())
+        vitrine_kernels::linear(x, self.qkv.weight.val(), self.qkv_bias())
     }
 
     /// The bias of the joint projection: `[3 * dim]`.
@@ -228,15 +231,16 @@ impl MultiHeadAttention {
         }
     }
 
-    /// Queries (0), keys (1) or values (2) of `x`, by their part of the joint projection.
+    /// The queries (`part` 0), keys (1) or values (2) of `x`, by this part of the joint projection.
     fn part(&self, x: Tensor<3>, part: usize) -> Tensor<4> {
         let [_, _, dim] = x.dims();
         let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
         let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
-        split(ops::linear(x, weight, bias), self.num_heads)
+        split(vitrine_kernels::linear(x, weight, bias), self.num_heads)
     }
 
-    /// The scores of queries and keys that can stay in the memory of the joint projection, where they can.
+    /// The scores for the self-attention that reads queries and keys directly from the joint projection; `None` if the
+    /// settings rule that out.
     fn packed_scores(&self, x: &Tensor<3>, context: &Context) -> Option<DotProduct> {
         let packed = self.qk_norm.is_none() && context.position.is_none() && self.is_fusible(&x.device());
         let scores = if packed { self.score.dot_product()? } else { return None };
@@ -247,25 +251,26 @@ impl MultiHeadAttention {
         add(self.fixed_bias.clone(), context.bias.clone())
     }
 
-    /// Whether the weights are a plain softmax of scores, which need not be kept.
+    /// Whether the fused operation suits: the weights are a plain softmax of the scores, without dropout or mixing of
+    /// heads.
     fn is_fusible(&self, device: &Device) -> bool {
         !drops(&self.attention_dropout, device)
             && self.talking_heads.is_none()
             && self.normalizer == Normalizer::Softmax
     }
 
-    /// The values mixed, by the fused operation where the settings allow it.
+    /// The mixed values, computed by the fused operation if the settings allow it.
     fn mix(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> Tensor<4> {
         let is_fusible = self.is_fusible(&q.device());
         match self.score.score(q, k) {
             Scored::Product(DotScore { q, k, scale, bias: own }) if is_fusible => {
-                ops::attention(q, k, v, scale, add(own, bias))
+                vitrine_kernels::attention(q, k, v, scale, add(own, bias))
             }
             scored => self.weigh(scored.values(), v, bias).0,
         }
     }
 
-    /// The values mixed and the weights that mixed them, step by step.
+    /// The mixed values and the attention weights, computed step by step.
     fn mix_with_weights(
         &self,
         q: Tensor<4>,
@@ -276,7 +281,7 @@ impl MultiHeadAttention {
         self.weigh(self.score.forward(q, k), v, bias)
     }
 
-    /// The values mixed by the weights that scores make, and the weights.
+    /// The mixed values and the attention weights, from the scores.
     fn weigh(&self, scores: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> (Tensor<4>, Tensor<4>) {
         let scores = match &self.talking_heads {
             Some(talking) => between_heads(&talking.scores, scores),
@@ -285,7 +290,7 @@ impl MultiHeadAttention {
         let scores = match bias {
             Some(bias) => {
                 let batch = scores.dims()[0];
-                scores + ops::bias_of_batch(bias, batch)
+                scores + vitrine_kernels::bias_of_batch(bias, batch)
             }
             None => scores,
         };
@@ -294,11 +299,11 @@ impl MultiHeadAttention {
             Some(talking) => between_heads(&talking.weights, weights),
             None => weights,
         };
-        (ops::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
+        (vitrine_kernels::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
     }
 }
 
-/// The cost inside each of some windows; for attention over everything there is one.
+/// The cost of attention in `windows` windows of `area` tokens; global attention is one window.
 pub(super) fn cost(spec: &AttentionSpec, [windows, area]: [usize; 2]) -> MixerCost {
     let (tokens, dim, heads) = (windows * area, spec.dim, spec.num_heads);
     let values = product([tokens, area, dim]);
@@ -312,18 +317,18 @@ pub(super) fn cost(spec: &AttentionSpec, [windows, area]: [usize; 2]) -> MixerCo
     }
 }
 
-/// Whether dropout changes anything: it has a probability, and the model is being trained.
+/// Whether dropout has an effect: its probability is above 0, and the device has autodiff.
 pub(super) fn drops(dropout: &Dropout, device: &Device) -> bool {
     dropout.prob > 0.0 && device.is_autodiff()
 }
 
-/// `[batch, tokens, dim]` to `[batch, heads, tokens, head_dim]`.
+/// Splits tokens into heads: `[batch, tokens, dim]` to `[batch, heads, tokens, head_dim]`.
 pub(super) fn split(x: Tensor<3>, num_heads: usize) -> Tensor<4> {
     let [batch, tokens, dim] = x.dims();
     x.reshape([batch, tokens, num_heads, dim / num_heads]).swap_dims(1, 2)
 }
 
-/// `[batch, heads, tokens, head_dim]` to `[batch, tokens, dim]`.
+/// Joins heads to tokens: `[batch, heads, tokens, head_dim]` to `[batch, tokens, dim]`.
 pub(super) fn join(x: Tensor<4>) -> Tensor<3> {
     let [batch, heads, tokens, head_dim] = x.dims();
     x.swap_dims(1, 2).reshape([batch, tokens, heads * head_dim])
@@ -336,7 +341,7 @@ fn add(a: Option<Tensor<4>>, b: Option<Tensor<4>>) -> Option<Tensor<4>> {
     }
 }
 
-/// `[batch, heads, queries, keys]`, the layer over the heads.
+/// Applies a layer over the heads of `[batch, heads, queries, keys]`.
 fn between_heads(layer: &Linear, x: Tensor<4>) -> Tensor<4> {
     layer.forward(x.permute([0, 2, 3, 1])).permute([0, 3, 1, 2])
 }
@@ -376,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_on_request_change_nothing_and_softmax_rows_sum_to_one() {
+    fn asking_for_weights_does_not_change_the_output_and_softmax_rows_sum_to_one() {
         for options in every_option() {
             let (layer, x) = layer(options, &Device::default());
             let plain = layer.forward(x.clone(), &Context::default());
@@ -395,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_on_request_change_nothing_with_rotary_positions() {
+    fn asking_for_weights_does_not_change_the_output_with_rotary_positions() {
         let device = Device::default();
         let context = Context { rotary: Some(Rotary::new([2, 4], 1, 8, &device)), ..Default::default() };
         for options in every_option() {
@@ -404,16 +409,16 @@ mod tests {
             let (same, _) = layer.forward_with_weights(x.clone(), &context);
             rotated.clone().into_data().assert_approx_eq::<f32>(&same.into_data(), Tolerance::absolute(1e-5));
             if options.talking_heads {
-                continue; // at the start, heads that are mixed alike leave positions next to no influence
+                continue; // mixed heads start almost equal, so that positions have almost no influence
             }
-            // The positions have an influence.
+            // The positions must have an influence.
             let change = (rotated - layer.forward(x, &Context::default())).abs().max();
             assert!(change.into_scalar::<f32>() > 1e-3, "{options:?}");
         }
     }
 
     #[test]
-    fn a_hidden_token_has_no_influence() {
+    fn a_masked_token_has_no_influence() {
         let device = Device::default();
         for options in every_option() {
             let (layer, x) = layer(options, &device);

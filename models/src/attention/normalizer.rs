@@ -1,10 +1,10 @@
-//! From scores to weights.
+//! Normalizers: from the scores of a query to attention weights.
 
 use burn::tensor::{Tensor, activation};
 
 use crate::Normalizer;
 
-/// Scores to weights over the last dimension.
+/// The attention weights of scores, normalized over the last dimension.
 ///
 /// # Shapes
 /// - scores, output: `[batch, heads, queries, keys]`
@@ -36,7 +36,7 @@ pub fn normalize(scores: Tensor<4>, normalizer: Normalizer) -> Tensor<4> {
             let best = soft.clone().detach().argmax(3); // [batch, heads, queries, 1]
             let numbers = Tensor::<1, burn::tensor::Int>::arange(0..keys as i64, &soft.device());
             let hard = best.equal(numbers.unsqueeze::<4>()).float();
-            // The value is the hard choice, the gradient that of the soft one.
+            // Straight-through: the value is the hard choice, and the gradient is that of softmax.
             soft.clone() + (hard - soft).detach()
         }
     }

@@ -1,4 +1,4 @@
-//! What a score gains from the place of the key relative to the query, inside a window.
+//! Relative positions inside a window: a bias of the score for the offset from query to key.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
@@ -7,12 +7,12 @@ use super::product;
 use crate::RelativePosition;
 use crate::linear::{Linear, normal};
 
-/// A bias for each head and each query and key of a window.
+/// A bias for each head and each pair of query and key in a window.
 #[derive(Module, Debug)]
 pub struct RelativePositionBias {
-    /// One for each head and offset.
+    /// The bias of each head and offset.
     pub offsets: OffsetBias,
-    /// The row of the offsets for each query and key: `[area²]`.
+    /// The row in the table of offsets for each pair of query and key: `[area²]`.
     index: Tensor<1, Int>,
     area: usize,
 }
@@ -34,19 +34,19 @@ pub struct TableBias {
     pub table: Param<Tensor<2>>,
 }
 
-/// Two layers with ReLU between them.
+/// A small MLP from an offset to a bias for each head: two layers with ReLU between them.
 #[derive(Module, Debug)]
 pub struct ContinuousBias {
-    /// From two coordinates to 512 values.
+    /// The layer from the two coordinates of an offset to 512 values.
     pub hidden: Linear,
-    /// To one value a head, without bias.
+    /// The layer to one value per head, without bias.
     pub output: Linear,
-    /// What the MLP sees of each row of the table: `[(2 * rows - 1) * (2 * columns - 1), 2]`.
+    /// The input of the MLP for each offset: `[(2 * rows - 1) * (2 * columns - 1), 2]`.
     offsets: Tensor<2>,
 }
 
 impl RelativePositionBias {
-    /// The bias of windows of that many rows and columns; nothing for [`RelativePosition::None`].
+    /// The bias for windows with these numbers of rows and columns; `None` for [`RelativePosition::None`].
     pub fn new(
         kind: RelativePosition,
         window: [usize; 2],
@@ -67,8 +67,10 @@ impl RelativePositionBias {
         Some(Self { offsets, index, area: window.into_iter().product() })
     }
 
+    /// Computes the bias of all pairs.
+    ///
     /// # Shapes
-    /// - output: `[1, heads, area, area]`, the area being the number of tokens in a window
+    /// - output: `[1, heads, area, area]`, where the area is the number of tokens in a window
     ///
     /// # Examples
     ///
@@ -97,14 +99,14 @@ impl RelativePositionBias {
         };
         match &self.offsets {
             OffsetBias::Table(bias) => place(bias.table.val()),
-            // Liu et al. 2022 keep the MLP's answers between 0 and 16.
+            // As in Swin v2, the bias is limited to the range from 0 to 16.
             OffsetBias::Continuous(mlp) => activation::sigmoid(place(mlp.forward())).mul_scalar(16.0),
         }
     }
 }
 
 impl RelativePosition {
-    /// Multiply-adds for the biases of a window of that many rows and columns.
+    /// The multiply-adds of the biases of a window with these numbers of rows and columns.
     pub(super) fn cost(self, [rows, columns]: [usize; 2], num_heads: usize) -> u64 {
         match self {
             Self::None | Self::Table => 0,
@@ -113,7 +115,7 @@ impl RelativePosition {
     }
 }
 
-/// Width of the hidden layer of [`ContinuousBias`].
+/// The width of the hidden layer of [`ContinuousBias`].
 const HIDDEN_DIM: usize = 512;
 
 impl ContinuousBias {
@@ -127,13 +129,13 @@ impl ContinuousBias {
         }
     }
 
-    /// A table like [`TableBias::table`].
+    /// The biases of all offsets, in the layout of [`TableBias::table`].
     fn forward(&self) -> Tensor<2> {
         self.output.forward(activation::relu(self.hidden.forward(self.offsets.clone())))
     }
 }
 
-/// The row of the table for each query and key of a window.
+/// The row in the table of offsets for each pair of query and key in a window.
 pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
     let area = rows * columns;
     (0..area * area)
@@ -146,7 +148,8 @@ pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
         .collect()
 }
 
-/// Every offset of a window, row and column in turn, scaled to [-8, 8], then to its logarithm with the sign kept (Liu et al. 2022, equation 4).
+/// Every offset in a window, as row and column. Both are scaled to [-8, 8] and replaced by the logarithm of their
+/// absolute value plus 1, with their sign (Liu et al. 2022, equation 4).
 ///
 /// # Examples
 ///

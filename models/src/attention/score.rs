@@ -1,7 +1,7 @@
-//! From queries and keys to scores: the list of score functions, and each of them.
+//! Score functions: from queries and keys to scores.
 //!
-//! To add one, write its module here, with a variant in [`ScoreFunction`] and in [`Score`]; the compiler then lists the lines of this file
-//! that it still needs.
+//! To add a score, write its module here, and give it a variant in [`ScoreFunction`] and in [`Score`]. The compiler
+//! then lists the lines of this file that it still needs.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -10,41 +10,41 @@ use super::mask::HIDDEN;
 use super::{AttentionSpec, product};
 use crate::Score;
 use crate::linear::{constant, uniform};
-use crate::ops::{self, DotProduct};
+use vitrine_kernels::DotProduct;
 
-/// One of the scores of [`Score`], with its parameters for each head.
+/// The score functions that a configuration chooses from, with their parameters for each head.
 #[derive(Module, Debug)]
 pub enum ScoreFunction {
     /// `scale * q · k`.
     Dot(f64),
-    /// A matrix between query and key.
+    /// A dot product with a learned matrix between query and key.
     Bilinear(BilinearScore),
-    /// A small MLP of both.
+    /// A small MLP of query and key.
     Additive(AdditiveScore),
-    /// The cosine.
+    /// The cosine of the angle between query and key.
     Cosine(CosineScore),
-    /// A learned factor, and no token sees itself.
+    /// A dot product with a learned factor, in which no token sees itself.
     Locality(LocalityScore),
 }
 
-/// A score as a dot product: `scale * q · k + bias`.
+/// Scores that are dot products: `scale * q · k + bias`.
 #[derive(Debug)]
 pub struct DotScore {
     /// `[batch, heads, queries, head_dim]`.
     pub q: Tensor<4>,
     /// `[batch, heads, keys, head_dim]`.
     pub k: Tensor<4>,
-    /// The factor.
+    /// The factor of all scores.
     pub scale: f64,
-    /// `[1, 1, queries, keys]`; of batch 1, as what windows add to it has a batch of its own.
+    /// `[1, 1, queries, keys]`. Its batch is 1, because the bias of windows, which is added to it, has its own batch.
     pub bias: Option<Tensor<4>>,
 }
 
-/// What a score function gives.
+/// The result of a score function.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // taken apart at once
 pub enum Scored {
-    /// A dot product, which the fused attention computes.
+    /// Dot products, which the fused attention can compute.
     Product(DotScore),
     /// The scores: `[batch, heads, queries, keys]`.
     Values(Tensor<4>),
@@ -80,7 +80,8 @@ impl ScoreFunction {
         }
     }
 
-    /// The score as one that self-attention computes of queries and keys in the projection's memory, if it is one.
+    /// The score as a [`DotProduct`], which self-attention computes directly from the joint projection; `None` if it is
+    /// not one.
     pub fn dot_product(&self) -> Option<DotProduct> {
         match self {
             Self::Dot(scale) => Some(DotProduct::scaled(*scale)),
@@ -90,7 +91,7 @@ impl ScoreFunction {
         }
     }
 
-    /// What is added to the scores between `tokens` tokens, if anything: `[1, 1, tokens, tokens]`.
+    /// The bias that this score adds between `tokens` tokens: `[1, 1, tokens, tokens]`; `None` for most scores.
     pub fn bias(&self, tokens: usize, device: &Device) -> Option<Tensor<4>> {
         match self {
             Self::Locality(_) => Some(LocalityScore::bias(tokens, device)),
@@ -98,7 +99,7 @@ impl ScoreFunction {
         }
     }
 
-    /// The scores, or what they are a dot product of.
+    /// The scores, as values or as dot products that are not computed yet.
     ///
     /// # Shapes
     /// - q: `[batch, heads, queries, head_dim]`; k: `[batch, heads, keys, head_dim]`
@@ -115,7 +116,7 @@ impl ScoreFunction {
         }
     }
 
-    /// The scores themselves.
+    /// The scores as values.
     ///
     /// # Shapes
     /// - q: `[batch, heads, queries, head_dim]`; k: `[batch, heads, keys, head_dim]`
@@ -126,12 +127,12 @@ impl ScoreFunction {
 }
 
 impl Scored {
-    /// `[batch, heads, queries, keys]`.
+    /// The scores: `[batch, heads, queries, keys]`.
     pub fn values(self) -> Tensor<4> {
         match self {
             Self::Values(values) => values,
             Self::Product(DotScore { q, k, scale, bias }) => {
-                let scores = ops::matmul(q, k.swap_dims(2, 3)).mul_scalar(scale);
+                let scores = vitrine_kernels::matmul(q, k.swap_dims(2, 3)).mul_scalar(scale);
                 match bias {
                     Some(bias) => scores + bias,
                     None => scores,
@@ -142,7 +143,7 @@ impl Scored {
 }
 
 impl Score {
-    /// Multiply-adds of the scores of `tokens` queries with `area` keys each.
+    /// The multiply-adds of the scores of `tokens` queries with `area` keys each.
     pub(super) fn cost(self, spec: &AttentionSpec, [tokens, area]: [usize; 2]) -> u64 {
         let dot = product([tokens, area, spec.dim]);
         let matrix = product([tokens, spec.dim, spec.head_dim()]);
@@ -153,7 +154,7 @@ impl Score {
         }
     }
 
-    /// Whether training keeps the scores of all pairs, for want of a fused form.
+    /// Whether training keeps the scores of all pairs, because the score has no fused form.
     pub(crate) fn keeps_scores(self) -> bool {
         match self {
             Self::Additive => true,
@@ -169,7 +170,7 @@ impl Score {
         }
     }
 
-    /// Whether queries and keys are of length 1 already.
+    /// Whether the score normalizes queries and keys to length 1 itself.
     pub(crate) fn normalizes(self) -> bool {
         match self {
             Self::Cosine => true,
@@ -191,18 +192,18 @@ impl BilinearScore {
     }
 
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
-        DotScore { q: ops::matmul(q, self.bilinear.val().unsqueeze()), k, scale: 1.0, bias: None }
+        DotScore { q: vitrine_kernels::matmul(q, self.bilinear.val().unsqueeze()), k, scale: 1.0, bias: None }
     }
 }
 
 /// `vector · tanh(query * q + key * k)` (Bahdanau et al. 2015, appendix A.1.2).
 #[derive(Module, Debug)]
 pub struct AdditiveScore {
-    /// `[heads, head_dim, head_dim]`, the query from the left.
+    /// The matrix of queries, which are multiplied from the left: `[heads, head_dim, head_dim]`.
     pub query: Param<Tensor<3>>,
-    /// `[heads, head_dim, head_dim]`, the key from the left.
+    /// The matrix of keys, which are multiplied from the left: `[heads, head_dim, head_dim]`.
     pub key: Param<Tensor<3>>,
-    /// `[heads, head_dim, 1]`.
+    /// The vector that the sum is multiplied with: `[heads, head_dim, 1]`.
     pub vector: Param<Tensor<3>>,
 }
 
@@ -222,10 +223,11 @@ impl AdditiveScore {
     fn values(&self, q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
         let [batch, heads, queries, dim] = q.dims();
         let keys = k.dims()[2];
-        let q = ops::matmul(q, self.query.val().unsqueeze()).reshape([batch, heads, queries, 1, dim]);
-        let k = ops::matmul(k, self.key.val().unsqueeze()).reshape([batch, heads, 1, keys, dim]);
+        let q =
+            vitrine_kernels::matmul(q, self.query.val().unsqueeze()).reshape([batch, heads, queries, 1, dim]);
+        let k = vitrine_kernels::matmul(k, self.key.val().unsqueeze()).reshape([batch, heads, 1, keys, dim]);
         let hidden = (q + k).tanh().reshape([batch, heads, queries * keys, dim]);
-        ops::matmul(hidden, self.vector.val().unsqueeze()).reshape([batch, heads, queries, keys])
+        vitrine_kernels::matmul(hidden, self.vector.val().unsqueeze()).reshape([batch, heads, queries, keys])
     }
 }
 
@@ -242,8 +244,8 @@ impl CosineScore {
     }
 
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
-        let q = ops::l2_normalize(q) * self.factors().unsqueeze();
-        DotScore { q, k: ops::l2_normalize(k), scale: 1.0, bias: None }
+        let q = vitrine_kernels::l2_normalize(q) * self.factors().unsqueeze();
+        DotScore { q, k: vitrine_kernels::l2_normalize(k), scale: 1.0, bias: None }
     }
 
     fn dot_product(&self) -> DotProduct {
@@ -251,7 +253,7 @@ impl CosineScore {
         DotProduct { factors: Some(factors), normalize: true, ..DotProduct::scaled(1.0) }
     }
 
-    /// `[heads, 1, 1]`.
+    /// The factor of each head: `[heads, 1, 1]`.
     fn factors(&self) -> Tensor<3> {
         self.logit_scale.val().clamp_max(100f64.ln()).exp()
     }
@@ -272,7 +274,11 @@ impl LocalityScore {
     /// # Panics
     /// If there are not as many keys as queries.
     fn product(&self, q: Tensor<4>, k: Tensor<4>) -> DotScore {
-        assert_eq!(q.dims()[2], k.dims()[2], "locality is of a sequence with itself");
+        assert_eq!(
+            q.dims()[2],
+            k.dims()[2],
+            "the locality score is for self-attention, with as many keys as queries"
+        );
         let bias = Self::bias(q.dims()[2], &q.device());
         DotScore { q: q * self.temperature.val().unsqueeze(), k, scale: 1.0, bias: Some(bias) }
     }
@@ -282,7 +288,7 @@ impl LocalityScore {
         DotProduct { factors: Some(factors), ..DotProduct::scaled(1.0) }
     }
 
-    /// Hides every token from itself.
+    /// The bias that masks every token from itself.
     fn bias(tokens: usize, device: &Device) -> Tensor<4> {
         Tensor::<2>::eye(tokens, device).mul_scalar(HIDDEN).unsqueeze()
     }

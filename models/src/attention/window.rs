@@ -7,31 +7,33 @@ use super::{
     AttentionSpec, Context, MOST_PAIRS, MixerCost, MultiHeadAttention, RelativePositionBias, additive_mask,
     multi_head,
 };
-use crate::ops::{RowMap, gather_rows};
 use crate::{ConfigError, ModelConfig};
+use vitrine_kernels::{RowMap, gather_rows};
 
-/// Multi-head attention in which a token sees the tokens of its window alone.
+/// Multi-head attention in which a token sees only the tokens of its window.
 ///
-/// A grid that the window does not divide is padded with zeros below and on the right, after the shift, as timm does;
-/// a window larger than the grid becomes the grid, and is not shifted.
+/// As in timm, a grid that windows do not divide is padded with zeros at the bottom and on the right, after the shift.
+/// A window that is larger than the grid shrinks to the grid, and is not shifted.
 #[derive(Module, Debug)]
 pub struct WindowAttention {
     /// The attention inside a window.
     pub inner: MultiHeadAttention,
-    /// What scores know of places.
+    /// The bias of scores for relative positions.
     pub relative_position: Option<RelativePositionBias>,
-    /// Hides what the shift brought together from opposite borders: `[windows, 1, area, area]`.
+    /// The additive mask between tokens that the shift brought together from opposite borders:
+    /// `[windows, 1, area, area]`.
     seam: Option<Tensor<4>>,
     area: usize,
-    /// Tokens of the grid to tokens of the windows.
+    /// The map from tokens of the grid to tokens of the windows.
     #[module(skip)]
     partition: RowMap,
 }
 
 impl WindowAttention {
-    /// Windows of `size` tokens per side over a grid of `[rows, columns]`, moved by `shift` up and to the left.
+    /// Windows of `size` by `size` tokens on a grid of `[rows, columns]`, which is shifted by `shift` tokens up and to
+    /// the left.
     pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
-        let layout = Layout::new(grid, size, shift);
+        let layout = WindowLayout::new(grid, size, shift);
         Self {
             inner: MultiHeadAttention::new(spec, device),
             relative_position: RelativePositionBias::new(
@@ -72,14 +74,15 @@ impl WindowAttention {
         self.merge(self.inner.forward(windows, &context))
     }
 
-    /// [`Self::forward`] that also returns the weights of each window: `[batch * windows, heads, area, area]`.
+    /// [`Self::forward`], which also returns the attention weights of each window:
+    /// `[batch * windows, heads, area, area]`.
     pub fn forward_with_weights(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
         let (windows, context) = self.split(x);
         let (mixed, weights) = self.inner.forward_with_weights(windows, &context);
         (self.merge(mixed), weights)
     }
 
-    /// `[batch * windows, area, dim]`, and the bias of their scores.
+    /// The tokens of all windows, `[batch * windows, area, dim]`, and the bias of their scores.
     fn split(&self, x: Tensor<3>) -> (Tensor<3>, Context) {
         let [batch, _, dim] = x.dims();
         let place = self.relative_position.as_ref().map(RelativePositionBias::forward);
@@ -101,15 +104,15 @@ impl WindowAttention {
     }
 }
 
-/// Where windows lie on a grid.
+/// The geometry of windows on a grid.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+struct WindowLayout {
     grid: [usize; 2],
     window: [usize; 2],
     shift: [usize; 2],
 }
 
-impl Layout {
+impl WindowLayout {
     fn new(grid: [usize; 2], size: usize, shift: usize) -> Self {
         Self {
             grid,
@@ -118,12 +121,12 @@ impl Layout {
         }
     }
 
-    /// Windows along each side.
+    /// The number of windows along each side.
     fn counts(&self) -> [usize; 2] {
         [0, 1].map(|axis| self.grid[axis].div_ceil(self.window[axis]))
     }
 
-    /// Row and column, in the shifted and padded grid, of every token of every window in turn.
+    /// The row and column of every token of every window, in the shifted and padded grid.
     fn places(&self) -> impl Iterator<Item = [usize; 2]> {
         let Self { window: [height, width], .. } = *self;
         let [down, across] = self.counts();
@@ -145,7 +148,8 @@ impl Layout {
         RowMap::new(&sources, rows * columns)
     }
 
-    /// The mask `[windows, 1, area, area]` of tokens that only the shift brought together; none without a shift.
+    /// The mask of pairs of tokens that only the shift brought together: `[windows, 1, area, area]`; `None` without a
+    /// shift.
     fn seam(&self, device: &Device) -> Option<Tensor<4, Bool>> {
         if self.shift == [0, 0] {
             return None;
@@ -168,14 +172,15 @@ impl Layout {
     }
 }
 
-/// What windows ask of a configuration.
+/// Checks that a configuration suits windows.
 pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<(), ConfigError> {
     let fail = |message: String| Err(ConfigError(format!("`mixers`: {message}")));
     let side = config.grid().into_iter().max().unwrap_or(0);
     if size < 2 {
         return fail("a window needs a side of at least 2 tokens".into());
     }
-    // Every pair of tokens in every window has a place in the mask of the shift, and in the index of relative positions.
+    // The mask of the shift and the index of relative positions have an element for every pair of tokens of every
+    // window.
     let [rows, columns] = config.grid();
     let area = size.min(side).saturating_mul(size.min(side));
     if rows.saturating_mul(columns).saturating_mul(area) > MOST_PAIRS {
@@ -204,9 +209,9 @@ pub(super) fn check(size: usize, shifted: bool, config: &ModelConfig) -> Result<
     Ok(())
 }
 
-/// The cost of all windows, padding included, and of what they know of places.
+/// The cost of all windows, with padding, and of their relative positions.
 pub(super) fn cost(spec: &AttentionSpec, grid: [usize; 2], size: usize) -> MixerCost {
-    let layout = Layout::new(grid, size, 0);
+    let layout = WindowLayout::new(grid, size, 0);
     let ([rows, columns], [down, across]) = (layout.window, layout.counts());
     let mut cost = multi_head::cost(spec, [down * across, rows * columns]);
     let relative_position = spec.options.relative_position.unwrap_or_default();
@@ -236,7 +241,7 @@ mod tests {
         (WindowAttention::new(&spec, grid, size, shift, &device), x)
     }
 
-    /// Which tokens change when the one at `place` does.
+    /// The tokens whose outputs change if the token at `place` changes.
     fn influenced(
         layer: &WindowAttention,
         x: &Tensor<3>,
@@ -264,7 +269,11 @@ mod tests {
     fn shifted_windows_cross_borders_but_not_the_seam() {
         let (layer, x) = layer([4, 4], 2, 1);
         assert_eq!(influenced(&layer, &x, 4, [1, 1]), [[1, 1], [1, 2], [2, 1], [2, 2]]);
-        assert_eq!(influenced(&layer, &x, 4, [0, 0]), [[0, 0]], "the corners meet by the shift alone");
+        assert_eq!(
+            influenced(&layer, &x, 4, [0, 0]),
+            [[0, 0]],
+            "opposite corners of the grid share a window only through the shift"
+        );
         assert_eq!(influenced(&layer, &x, 4, [0, 1]), [[0, 1], [0, 2]]);
     }
 
@@ -275,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_on_request_change_nothing_on_a_grid_that_windows_do_not_divide() {
+    fn asking_for_weights_does_not_change_the_output_on_a_grid_that_windows_do_not_divide() {
         for shift in [0, 2] {
             let (layer, x) = layer([5, 7], 4, shift);
             let (same, weights) = layer.forward_with_weights(x.clone());

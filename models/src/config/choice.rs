@@ -1,19 +1,19 @@
-//! What a configuration chooses from: every list of variants is an enum here, spelled in files as shown.
+//! The choices of a configuration: an enum for every list of variants, as files spell them.
 
 use serde::{Deserialize, Serialize};
 
-/// A number for every stage: in a file one number for a model of one stage, else a list.
+/// A number for every stage. A file has a single number for a model of one stage, and a list for several stages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "PerStageText", into = "PerStageText")]
 pub struct PerStage(pub Vec<usize>);
 
 impl PerStage {
-    /// Number of stages.
+    /// The number of stages.
     pub fn stages(&self) -> usize {
         self.0.len()
     }
 
-    /// Over all stages.
+    /// The sum over all stages.
     pub fn sum(&self) -> usize {
         self.0.iter().sum()
     }
@@ -45,7 +45,7 @@ impl std::fmt::Display for PerStage {
     }
 }
 
-/// How [`PerStage`] is spelled in a file: `12` or `[2, 2, 6, 2]`.
+/// The form of [`PerStage`] in a file: `12` or `[2, 2, 6, 2]`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "a whole number, such as 12, or one per stage, such as [2, 2, 6, 2]")]
 enum PerStageText {
@@ -71,19 +71,18 @@ impl From<PerStage> for PerStageText {
     }
 }
 
-/// What lets tokens exchange information, as a configuration names it. A model cycles through its list over the blocks of a
-/// stage.
+/// The token mixer of a block. The blocks of a stage go through the configuration's list of mixers in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
     /// Every token attends to every token.
     #[default]
     Global,
-    /// Attention inside windows of so many tokens per side (Liu et al. 2021, Swin, section 3.2).
+    /// Attention inside windows of this many tokens per side (Liu et al. 2021, Swin, section 3.2).
     Window(usize),
-    /// The same, with windows moved by half their side.
+    /// Attention inside windows that are shifted by half of their side.
     ShiftedWindow(usize),
-    /// Every token attends to those at most so many rows and columns away, and to prefix tokens.
+    /// Every token attends to the tokens that are at most this many rows and columns away, and to prefix tokens.
     #[serde(alias = "neighbourhood")]
     Neighborhood(usize),
     /// Attention between channels instead of tokens (El-Nouby et al. 2021, XCiT, section 3.2), without the local patch
@@ -91,34 +90,36 @@ pub enum Mixer {
     CrossCovariance,
 }
 
-/// How an image becomes tokens.
+/// The tokenizer, which makes tokens of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Tokenizer {
-    /// Patches side by side, each through one linear layer (Dosovitskiy et al. 2021, equation 1).
+    /// Patches without overlap, each mapped by one linear layer (Dosovitskiy et al. 2021, equation 1).
     #[default]
     Patch,
-    /// The image joined by its four diagonal shifts by half a patch, cut into patches, normalized and mapped
-    /// (Lee et al. 2021, section 3.1). Patch merging between stages does the same.
+    /// Patches of the image joined with four copies that are shifted diagonally by half a patch, normalized and mapped
+    /// by a linear layer (Lee et al. 2021, section 3.1). Patch merging between stages joins shifted copies, too.
     ShiftedPatch,
-    /// Convolutions with ReLU, each followed by a max pool of 3 by 3 and stride 2 (Hassani et al. 2021, section
-    /// 3.3): `patch_size` is then `2^layers`.
+    /// Convolutions with ReLU, each followed by max pooling of 3 by 3 with stride 2 (Hassani et al. 2021, section 3.3).
+    /// `patch_size` must be `2^layers`.
     Convolution {
-        /// Number of convolutions.
+        /// The number of convolutions.
         layers: usize,
-        /// Side of their kernels, an odd number.
+        /// The side of their kernels, an odd number.
         kernel_size: usize,
     },
-    /// A convolution of 3 by 3 with batch norm and GELU, then stages of two of them, the second residual, and a max pool of 2 by 2 after
-    /// the first (after Jordan 2024, airbench, section 3.1): `patch_size` is then 2 to the power of the number of stages.
+    /// A convolution of 3 by 3 with batch norm and GELU, then stages of two such convolutions, with max pooling of 2 by
+    /// 2 after the first and a residual connection around the second (after Jordan 2024, airbench, section 3.1).
+    /// `patch_size` must be 2 to the power of the number of stages.
     Residual {
-        /// Channels of the first stage, twice those before it. They double from stage to stage, and the last has `embed_dim`.
+        /// The channels of the first stage; the convolution before it has half as many. Each stage doubles them, and
+        /// the last stage has `embed_dim`.
         width: usize,
     },
 }
 
 listed! {
-    /// How a query and a key make a score.
+    /// The score of a query and a key.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Score {
@@ -132,7 +133,8 @@ listed! {
         /// `v · tanh(W_q q + W_k k)` with learned parameters for each head (Bahdanau et al. 2015, appendix A.1.2).
         /// Its memory grows with `tokens² * dim`.
         Additive,
-        /// The cosine of the angle times a learned factor for each head, at most 100 (Liu et al. 2022, Swin v2, section 3.2).
+        /// The cosine of the angle times a learned factor for each head, at most 100 (Liu et al. 2022, Swin v2, section
+        /// 3.2).
         Cosine,
         /// `q · k` times a learned temperature for each head, and no token sees itself (Lee et al. 2021, section 3.2).
         Locality,
@@ -140,55 +142,55 @@ listed! {
 }
 
 listed! {
-    /// How the scores of a query become weights.
+    /// The normalizer, which makes attention weights of the scores of a query.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Normalizer {
-        /// Positive, summing to 1.
+        /// Softmax: positive weights that sum to 1.
         #[default]
         Softmax,
         /// The positive part of the score, not normalized.
         Relu,
-        /// The key with the highest score alone; in training the gradient is softmax's (straight-through).
+        /// Only the key with the highest score. In training the gradient is that of softmax (straight-through).
         Hard,
     }
 }
 
 listed! {
-    /// What windows add to their scores for the place of a key relative to the query.
+    /// The bias that windows add to their scores for the offset from query to key.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum RelativePosition {
-        /// Nothing.
+        /// No bias.
         None,
         /// A learned number for each head and offset (Liu et al. 2021, section 3.2).
         #[default]
         Table,
-        /// A small MLP of the offset's logarithm (Liu et al. 2022, Swin v2, section 3.3).
+        /// A small MLP of the logarithm of the offset (Liu et al. 2022, Swin v2, section 3.3).
         Continuous,
     }
 }
 
-/// The details of attention.
+/// The options of attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AttentionOptions {
-    /// How a query and a key make a score.
+    /// The score of a query and a key.
     pub score: Score,
-    /// How scores become weights.
+    /// The normalizer of scores.
     #[serde(alias = "normaliser")]
     pub normalizer: Normalizer,
-    /// Whether queries and keys pass a layer norm in each head (Henry et al. 2020).
+    /// Whether queries and keys are normalized by a layer norm in each head (Henry et al. 2020).
     pub qk_norm: bool,
     /// Whether heads are mixed before and after the softmax (Shazeer et al. 2020).
     pub talking_heads: bool,
-    /// What windows know of places; a table if left out.
+    /// The relative positions of windows; a table if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_position: Option<RelativePosition>,
 }
 
 listed! {
-    /// Where a block normalizes.
+    /// The places of the norms in a block.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum BlockStyle {
@@ -199,45 +201,46 @@ listed! {
         PostNorm,
         /// `x + norm(f(x))` (Liu et al. 2022, Swin v2, section 3.2).
         ResidualPostNorm,
-        /// `x + mixer(norm(x))`, normalized, then `x + mlp(x)` (the code of Hassani et al. 2021).
+        /// `y = norm(x + mixer(norm(x)))`, then `y + mlp(y)` (the code of Hassani et al. 2021).
         Compact,
     }
 }
 
 listed! {
-    /// What happens inside a token between its two linear layers.
+    /// What the MLP does between its two linear layers.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum MlpKind {
         /// GELU.
         #[default]
         Gelu,
-        /// GELU in its tanh form, which is off by up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415, section 2): SigLIP's.
+        /// The tanh form of GELU, as in SigLIP, whose error is up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415,
+        /// section 2).
         GeluTanh,
         /// ReLU, as in the original encoder.
         Relu,
-        /// GELU around a depth-wise 3 by 3 convolution of the patches; prefix tokens pass, their channels weighed by the mean of
-        /// the patches (Lu et al. 2022, DHVT, section 3.3).
+        /// GELU, then a depth-wise 3 by 3 convolution of the patches with GELU, which is added to them. The channels of
+        /// prefix tokens are weighted by the mean of the patches (Lu et al. 2022, DHVT, section 3.3).
         DepthwiseChannel,
     }
 }
 
-/// A gate that weighs channels by what the whole image holds of them.
+/// A gate that weights channels by statistics of the whole image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelAttention {
-    /// Which gate.
+    /// The kind of gate.
     pub kind: ChannelGate,
-    /// By how much the bottleneck is narrower than the channels, 16 if left out; `efficient` has none.
+    /// The channels divided by the width of the bottleneck; 16 if left out. `efficient` has no bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<usize>,
-    /// Which branch of a block it gates.
+    /// The branch of a block that is gated.
     #[serde(default)]
     pub place: GatePlace,
 }
 
 impl ChannelAttention {
-    /// [`Self::reduction`], or a sixteenth as in Hu et al. 2018.
+    /// The stated [`reduction`](Self#structfield.reduction), or 16 as in Hu et al. 2018.
     pub fn reduction(&self) -> usize {
         self.reduction.unwrap_or(16)
     }
@@ -248,18 +251,19 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum ChannelGate {
-        /// Mean over the image, bottleneck MLP, sigmoid (Hu et al. 2018, section 3).
+        /// The mean over the image, an MLP with a bottleneck, a sigmoid (Hu et al. 2018, section 3).
         SqueezeExcitation,
-        /// Mean over the image, convolution over neighboring channels, sigmoid (Wang et al. 2020, ECA, section 3.2).
+        /// The mean over the image, a convolution over neighboring channels, a sigmoid (Wang et al. 2020, ECA, section
+        /// 3.2).
         Efficient,
-        /// Mean and maximum through one MLP, then a gate for each place from a 7 by 7 convolution
-        /// (Woo et al. 2018, CBAM, section 3).
+        /// The mean and the maximum over the image through one MLP, then a gate of places by a 7 by 7 convolution (Woo
+        /// et al. 2018, CBAM, section 3).
         Cbam,
     }
 }
 
 listed! {
-    /// Where a [`ChannelAttention`] sits.
+    /// The branch of a block that a [`ChannelAttention`] gates.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum GatePlace {
@@ -272,27 +276,28 @@ listed! {
 }
 
 listed! {
-    /// How tokens know where they are.
+    /// The encoding of positions.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Position {
-        /// They do not: the model sees a bag of patches.
+        /// No positions: the order of the patches does not matter.
         None,
         /// A learned vector for every token.
         #[default]
         Learned,
         /// Fixed sines and cosines of the patch's index in reading order (Vaswani et al. 2017, section 3.5).
         Sinusoidal,
-        /// Fixed sines and cosines of the patch's row and column, half of the width each.
+        /// Fixed sines and cosines of the row and of the column of a patch, each in half of the width.
         #[serde(rename = "sinusoidal_2d")]
         Sinusoidal2d,
-        /// Queries and keys are rotated by angles of their patch's row and column (Heo et al. 2024, axial RoPE, section 3.1).
+        /// Queries and keys are rotated by angles that are proportional to the row and the column of their patch (Heo
+        /// et al. 2024, axial RoPE, section 3.1).
         Rotary,
     }
 }
 
 listed! {
-    /// Where position vectors are added.
+    /// The place where position vectors are added.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum PositionPlace {
@@ -305,19 +310,19 @@ listed! {
 }
 
 listed! {
-    /// What the head sees of the tokens.
+    /// The pooling, which makes the input of the head of all tokens.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Pool {
         /// The class token, after the final norm.
         #[default]
         ClassToken,
-        /// The mean of the patch tokens: then normalized in a plain model (timm's `avg` with `fc_norm`), of
-        /// normalized tokens in a model of stages.
+        /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`), a model of stages
+        /// the tokens before it.
         Mean,
-        /// The mean of the patch tokens weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
+        /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
         Sequence,
-        /// Attention of a learned query to the patch tokens, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
+        /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
         /// Transformers'; SigLIP).
         Attention,
     }

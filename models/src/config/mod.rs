@@ -1,4 +1,4 @@
-//! The one description of an architecture: what a configuration file, a preset and a model file hold.
+//! The description of an architecture, as configuration files, presets and model files hold it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,12 @@ pub use choice::{
     PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer,
 };
 
-/// A Vision Transformer's architecture, plain (Dosovitskiy et al. 2021, section 3.1) or of stages with patch merging
-/// between them (Liu et al. 2021, section 3.1), as read from TOML or JSON.
+/// The architecture of a Vision Transformer: plain (Dosovitskiy et al. 2021, section 3.1), or of stages with patch
+/// merging between them (Liu et al. 2021, section 3.1). It is read from TOML or JSON.
 ///
-/// Unknown keys are refused; what is left out has the default of the first paper. `depth` and `num_heads` are one
-/// number for a plain model; lists make stages, each with half the rows and columns and twice the width of the last.
+/// Unknown keys are errors. A key that is left out has the value of the first paper. For a plain model, `depth` and
+/// `num_heads` are single numbers. Lists make stages, each with half the rows and columns and twice the width of the
+/// previous one.
 ///
 /// # Examples
 ///
@@ -35,87 +36,88 @@ pub struct ModelConfig {
     /// Input channels: 1 for gray, 3 for color.
     #[serde(default = "defaults::channels")]
     pub channels: usize,
-    /// Number of classes, the length of the logits.
+    /// The number of classes, which is the length of the logits.
     #[serde(default = "defaults::num_classes")]
     pub num_classes: usize,
-    /// Side of a patch in pixels; 1 makes every pixel a token.
+    /// The side of a patch in pixels. With 1, every pixel is a token.
     pub patch_size: usize,
     /// Width of a token in the first stage.
     pub embed_dim: usize,
     /// Number of blocks in each stage.
     pub depth: PerStage,
-    /// Attention heads in each stage; must divide the stage's width.
+    /// The number of attention heads in each stage, which must divide the width of the stage.
     pub num_heads: PerStage,
-    /// Width of a block's MLP as a multiple of the token's width.
+    /// The width of a block's MLP as a multiple of the width of a token.
     #[serde(default = "defaults::mlp_ratio")]
     pub mlp_ratio: f64,
-    /// Whether the projection to query, key and value has a bias.
+    /// Whether the projection to queries, keys and values has a bias.
     #[serde(default = "defaults::yes")]
     pub qkv_bias: bool,
-    /// Whether a learned class token is put before the patches.
+    /// Whether a learned class token precedes the patches.
     #[serde(default = "defaults::yes")]
     pub class_token: bool,
-    /// Whether a second learned token with its own head follows the class token; the logits are the mean of both
-    /// heads' (Touvron et al. 2021, DeiT, section 4).
+    /// Whether a distillation token, a second learned token with its own head, follows the class token. The logits are
+    /// then the mean of both heads' logits (Touvron et al. 2021, DeiT, section 4).
     #[serde(default)]
     pub distillation_token: bool,
-    /// Number of register tokens (Darcet et al. 2024), after the class token.
+    /// The number of register tokens (Darcet et al. 2024), which follow the class token.
     #[serde(default)]
     pub registers: usize,
-    /// Blocks at the end in which the class token, which joins there, attends to the patches and nothing else
-    /// changes (Touvron et al. 2021, CaiT, section 2.2).
+    /// The number of class blocks at the end. The class token joins before them, attends to the patches, and is the
+    /// only token that changes (Touvron et al. 2021, CaiT, section 2.2).
     #[serde(default)]
     pub class_depth: usize,
-    /// How tokens know where they are.
+    /// The encoding of positions.
     #[serde(default)]
     pub position: Position,
-    /// Where position vectors are added.
+    /// The place where position vectors are added.
     #[serde(default)]
     pub position_place: PositionPlace,
-    /// Whether prefix tokens have learned positions too.
+    /// Whether prefix tokens have learned positions, too.
     #[serde(default = "defaults::yes")]
     pub prefix_position: bool,
-    /// What the head sees.
+    /// The pooling, which makes the input of the head of all tokens.
     #[serde(default)]
     pub pool: Pool,
-    /// Start value of LayerScale (Touvron et al. 2021, CaiT, section 2.1); left out: no LayerScale.
+    /// The start value of LayerScale (Touvron et al. 2021, CaiT, section 2.1); if left out, there is no LayerScale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_scale: Option<f64>,
-    /// Added to the variance in every layer norm.
+    /// The epsilon that every layer norm adds to the variance.
     #[serde(default = "defaults::norm_epsilon")]
     pub norm_epsilon: f64,
-    /// Whether tokens are normalized when they leave the tokenizer.
+    /// Whether a norm follows the tokenizer.
     #[serde(default)]
     pub embed_norm: bool,
-    /// Where a block normalizes.
+    /// The places of the norms in a block.
     #[serde(default)]
     pub block: BlockStyle,
-    /// What happens inside a token.
+    /// What the MLP does between its two linear layers.
     #[serde(default)]
     pub mlp: MlpKind,
-    /// Widths of hidden layers in the head; empty: one linear layer.
+    /// The widths of hidden layers in the head; with none, the head is one linear layer.
     #[serde(default)]
     pub head_hidden: Vec<usize>,
-    /// Dropout after the position embedding, the projections and in the MLP: a probability below 1.
+    /// The dropout after the position embedding, after the projections and in the MLPs: a probability below 1.
     #[serde(default)]
     pub dropout: f64,
-    /// Dropout of attention weights: a probability below 1.
+    /// The dropout of attention weights: a probability below 1.
     #[serde(default)]
     pub attention_dropout: f64,
-    /// Stochastic depth (Huang et al. 2016): the last block's probability, rising linearly from 0; with `class_depth` that
-    /// of every block.
+    /// Stochastic depth (Huang et al. 2016): the probability that the last block drops a branch. It rises linearly from
+    /// 0 over the blocks; with `class_depth`, it is the same for every block.
     #[serde(default)]
     pub drop_path: f64,
-    /// What the blocks of a stage mix tokens with, in turn: `["global"]`, `[{ window = 4 }, { shifted_window = 4 }]`.
+    /// The token mixers that the blocks of a stage go through in turn: `["global"]`,
+    /// `[{ window = 4 }, { shifted_window = 4 }]`.
     #[serde(default = "defaults::mixers")]
     pub mixers: Vec<Mixer>,
-    /// How an image becomes tokens.
+    /// The tokenizer, which makes tokens of an image.
     #[serde(default, alias = "tokeniser")]
     pub tokenizer: Tokenizer,
-    /// The details of attention.
+    /// The options of attention.
     #[serde(default)]
     pub attention: AttentionOptions,
-    /// A gate on channels in every block; left out: none.
+    /// A gate of channels in every block; if left out, there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_attention: Option<ChannelAttention>,
 }
@@ -124,9 +126,9 @@ pub struct ModelConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "ImageSizeText", into = "ImageSizeText")]
 pub struct ImageSize {
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// Columns.
+    /// The number of columns.
     pub width: usize,
 }
 
@@ -143,7 +145,7 @@ impl std::fmt::Display for ImageSize {
     }
 }
 
-/// How [`ImageSize`] is spelled in a file: `32` or `[32, 48]`.
+/// The form of [`ImageSize`] in a file: `32` or `[32, 48]`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "a number of pixels, such as 32, or a height and a width, such as [32, 48]")]
 enum ImageSizeText {
@@ -176,7 +178,7 @@ impl From<ImageSize> for ImageSizeText {
 pub struct ConfigError(pub(crate) String);
 
 impl ModelConfig {
-    /// `num_classes` where a configuration states none.
+    /// The value of `num_classes` if a configuration does not state it.
     pub const DEFAULT_CLASSES: usize = 1000;
 
     /// The same architecture for another number of classes.
@@ -185,12 +187,12 @@ impl ModelConfig {
         self
     }
 
-    /// Number of stages; 1 is a plain model.
+    /// The number of stages: 1 for a plain model.
     pub fn num_stages(&self) -> usize {
         self.depth.stages()
     }
 
-    /// Whether its parameters suit images of any size that the patches divide: see
+    /// Whether the model's parameters suit images of any size that patches divide: see
     /// [`VisionTransformer::at_size`](crate::VisionTransformer::at_size).
     pub fn fits_all_sizes(&self) -> bool {
         let among_all_tokens = |mixer: &Mixer| matches!(mixer, Mixer::Global | Mixer::CrossCovariance);
@@ -199,53 +201,52 @@ impl ModelConfig {
             && self.mixers.iter().all(among_all_tokens)
     }
 
-    /// Rows and columns of tokens that leave the tokenizer.
+    /// The rows and columns of tokens after the tokenizer.
     pub fn grid(&self) -> [usize; 2] {
         [self.image_size.height / self.patch_size, self.image_size.width / self.patch_size]
     }
 
-    /// Rows and columns of a stage's tokens.
+    /// The rows and columns of tokens in a stage.
     pub fn stage_grid(&self, stage: usize) -> [usize; 2] {
         (0..stage).fold(self.grid(), |grid, _| grid.map(|side| side.div_ceil(2)))
     }
 
-    /// Width of a stage's tokens.
+    /// The width of a token in a stage.
     pub fn stage_dim(&self, stage: usize) -> usize {
         self.embed_dim << stage
     }
 
-    /// Width of the tokens that the head sees.
+    /// The width of a token in the last stage.
     pub fn last_dim(&self) -> usize {
         self.stage_dim(self.num_stages() - 1)
     }
 
-    /// Tokens before the patches in the blocks: class token, distillation token and registers.
-    ///
-    /// With `class_depth` the class token comes later and is not counted.
+    /// The number of tokens before the patches: class token, distillation token and registers. A class token that joins
+    /// later, before class blocks, is not counted.
     pub fn num_prefix_tokens(&self) -> usize {
         usize::from(self.class_token && self.class_depth == 0)
             + usize::from(self.distillation_token)
             + self.registers
     }
 
-    /// All tokens that a block of the first stage sees.
+    /// The number of tokens in a block of the first stage.
     pub fn num_tokens(&self) -> usize {
         let [rows, columns] = self.grid();
         rows * columns + self.num_prefix_tokens()
     }
 
-    /// Width of the MLPs in a stage's blocks.
+    /// The width of the MLPs in a stage.
     pub fn mlp_dim(&self, stage: usize) -> usize {
         (self.stage_dim(stage) as f64 * self.mlp_ratio) as usize
     }
 
-    /// The mixer of a stage's block.
+    /// The mixer of the block at this index of a stage.
     pub fn mixer(&self, block: usize) -> Mixer {
         self.mixers[block % self.mixers.len()]
     }
 }
 
-/// The paper's values for keys that a file may leave out.
+/// The values of keys that a file may leave out: those of the first paper.
 mod defaults {
     pub(super) fn channels() -> usize {
         3
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_leave_out_what_has_a_default_and_nothing_unknown_passes() {
+    fn a_file_may_leave_out_keys_with_defaults_and_unknown_keys_are_errors() {
         let config = small();
         assert_eq!((config.channels, config.mlp_ratio, config.position), (3, 4.0, Position::Learned));
         let text = toml::to_string(&config).unwrap();

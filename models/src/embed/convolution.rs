@@ -1,12 +1,13 @@
-//! The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3), and the convolution of all tokenizers.
+//! The convolutional tokenizer of Compact Transformers (Hassani et al. 2021, section 3.3), and the convolution of all
+//! tokenizers.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
+use crate::ModelConfig;
 use crate::linear::normal;
-use crate::{ModelConfig, ops};
 
-/// One convolution without bias, with the channels last.
+/// A convolution of stride 1 without bias, with the channels last, that keeps the size of the map.
 #[derive(Module, Debug)]
 pub struct Convolution {
     /// `[out, in, kernel, kernel]`, as PyTorch stores it.
@@ -35,22 +36,22 @@ impl Convolution {
         let [outputs, inputs, kernel_size, _] = self.weight.dims();
         let weight =
             self.weight.val().permute([2, 3, 1, 0]).reshape([kernel_size * kernel_size * inputs, outputs]);
-        ops::convolution(map, weight, ops::Convolution::same(kernel_size))
+        vitrine_kernels::convolution(map, weight, vitrine_kernels::Convolution::same(kernel_size))
     }
 }
 
-/// Convolutions with ReLU, each followed by a max pool that halves the map.
+/// Convolutions with ReLU, each followed by max pooling that halves the rows and columns.
 #[derive(Module, Debug)]
 pub struct ConvolutionEmbed {
-    /// Kernels without bias.
+    /// The convolutions, from the image to the tokens.
     pub layers: Vec<Convolution>,
 }
 
 impl ConvolutionEmbed {
-    /// Channels between two convolutions.
+    /// The channels between two convolutions.
     const HIDDEN: usize = 64;
 
-    /// Channels after so many of the layers.
+    /// The channels of the map `after` this many of the layers.
     pub(crate) fn width(config: &ModelConfig, layers: usize, after: usize) -> usize {
         match after {
             0 => config.channels,
@@ -59,7 +60,7 @@ impl ConvolutionEmbed {
         }
     }
 
-    /// Fresh kernels, drawn as He et al. 2015 propose for ReLU.
+    /// Fresh kernels from the distribution that He et al. 2015 propose for ReLU.
     pub fn new(config: &ModelConfig, layers: usize, kernel: usize, device: &Device) -> Self {
         let layer = |index: usize| {
             let shape =
@@ -90,10 +91,10 @@ impl ConvolutionEmbed {
     /// assert_eq!(embed.forward(images * 2.0).into_data(), (tokens * 2.0).into_data());
     /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        // ReLU after the pool is ReLU before it, on a quarter of the values.
-        let pool = ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
+        // ReLU comes after the pooling, which gives the same result with a quarter of the work.
+        let pool = vitrine_kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
         let map = self.layers.iter().fold(images.permute([0, 2, 3, 1]), |map, layer| {
-            activation::relu(ops::max_pool(layer.forward(map), pool))
+            activation::relu(vitrine_kernels::max_pool(layer.forward(map), pool))
         });
         map.flatten(1, 2)
     }

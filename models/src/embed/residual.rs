@@ -1,45 +1,48 @@
-//! Residual stages of convolutions that make tokens: the locality that a Vision Transformer lacks on small data.
+//! A tokenizer of residual convolutions, which gives the model the locality that a Vision Transformer lacks on small
+//! data sets.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use super::Convolution;
+use crate::ModelConfig;
 use crate::linear::uniform;
 use crate::norm::BatchNorm;
-use crate::{ModelConfig, ops};
 
-/// A hybrid's convolutional part (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early Convolutions Help Transformers See
-/// Better'), of the stages that train fastest (Jordan 2024, '94% on CIFAR-10 in 3.29 Seconds', section 3.1), made residual.
+/// The convolutional part of a hybrid model (Dosovitskiy et al. 2021, section 3.1; Xiao et al. 2021, 'Early
+/// Convolutions Help Transformers See Better'). Its stages are those of Jordan 2024 ('94% on CIFAR-10 in 3.29 Seconds',
+/// section 3.1), chosen because they train fastest, with residual connections added.
 #[derive(Module, Debug)]
 pub struct ResidualEmbed {
-    /// To half the channels of the first stage, at the size of the images: what is pooled has seen more than 3 by 3 pixels.
+    /// The first convolution, at the size of the image, to half the channels of the first stage. With it, the first
+    /// pooled values depend on more than 3 by 3 pixels.
     pub stem: Convolution,
-    /// After it, followed by GELU.
+    /// The norm after the stem, followed by GELU.
     pub stem_norm: BatchNorm,
-    /// Each halves the map.
+    /// The stages, each of which halves the rows and columns.
     pub stages: Vec<ResidualStage>,
 }
 
 /// `y = gelu(norm(pool(convolution(x))))`, then `y + gelu(norm(convolution(y)))`.
 #[derive(Module, Debug)]
 pub struct ResidualStage {
-    /// To the stage's channels, before the pool.
+    /// The convolution to the stage's channels, before the pooling.
     pub conv1: Convolution,
-    /// After the pool.
+    /// The norm after the pooling.
     pub norm1: BatchNorm,
-    /// From and to the stage's channels.
+    /// The convolution of the residual branch.
     pub conv2: Convolution,
-    /// After it.
+    /// The norm after it, in the branch.
     pub norm2: BatchNorm,
 }
 
 impl ResidualEmbed {
-    /// Stages of a tokenizer: each halves the side of what becomes a token.
+    /// The number of stages: the logarithm of the patch size, because each stage halves the map.
     pub(crate) fn stages(config: &ModelConfig) -> usize {
         config.patch_size.ilog2() as usize
     }
 
-    /// Channels after so many of the stages; before the first, those of the stem.
+    /// The channels of the map `after` this many of the stages; with 0, those of the stem.
     pub(crate) fn width(config: &ModelConfig, width: usize, after: usize) -> usize {
         match after {
             0 => width.div_ceil(2),
@@ -48,7 +51,7 @@ impl ResidualEmbed {
         }
     }
 
-    /// Fresh kernels, drawn as PyTorch draws a convolution's.
+    /// Fresh kernels from the distribution that PyTorch uses for a convolution.
     pub fn new(config: &ModelConfig, width: usize, device: &Device) -> Self {
         let stage = |index| {
             let [input, output] = [index, index + 1].map(|after| Self::width(config, width, after));
@@ -97,8 +100,10 @@ impl ResidualStage {
     /// - map: `[batch, rows, columns, in]`
     /// - output: `[batch, rows / 2, columns / 2, out]`
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        let halved =
-            ops::max_pool(self.conv1.forward(map), ops::MaxPool { kernel_size: 2, stride: 2, padding: 0 });
+        let halved = vitrine_kernels::max_pool(
+            self.conv1.forward(map),
+            vitrine_kernels::MaxPool { kernel_size: 2, stride: 2, padding: 0 },
+        );
         let map = self.norm1.forward_gelu(halved);
         map.clone() + self.norm2.forward_gelu(self.conv2.forward(map))
     }

@@ -1,27 +1,27 @@
-//! The most that each number of a configuration may be: no file makes the program ask for more memory than a machine has, and no
-//! product of two of them overflows.
+//! The upper bounds of the numbers of a configuration. They prevent that a file makes the program ask for more memory
+//! than a machine has, and that products of the numbers overflow.
 
 use crate::attention::MOST_PAIRS;
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
 use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Tokenizer};
 
-/// In pixels.
+/// The largest side of an image, in pixels.
 const LARGEST_SIDE: usize = 16_384;
 const LARGEST_DIM: usize = 1 << 16;
 const MOST_STAGES: usize = 8;
 const MOST_BLOCKS: usize = 1024;
 const MOST_CLASSES: usize = 1 << 20;
-/// In numbers: 64 GiB of float32.
+/// The most parameters of a model: 64 GiB in float32.
 const MOST_PARAMETERS: f64 = (1u64 << 34) as f64;
-/// Tokens of one image by their width, in numbers: half a GiB of float32.
+/// The most values of all tokens of one image: half a GiB in float32.
 const MOST_ACTIVATIONS: f64 = (1u64 << 27) as f64;
-/// Multiply-adds of the attention of one image.
+/// The most multiply-adds of the attention of one image.
 const MOST_ATTENTION: f64 = (1u64 << 58) as f64;
 
-/// Checks every number by itself, then what they make together.
+/// Checks every number separately, then the sizes that they make together.
 ///
 /// # Errors
-/// Names the keys and what is possible.
+/// If a number is out of bounds. The message names the keys and their bounds.
 pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
     for (key, value, most) in numbers(config) {
         if value > most {
@@ -34,7 +34,7 @@ pub(super) fn check(config: &ModelConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Every number that memory or time depends on, with its key and the most that it may be.
+/// Every number on which memory or time depends: its key, its value and its upper bound.
 fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
     let most = |values: &[usize]| values.iter().copied().max().unwrap_or(0);
     let total = |values: &[usize]| values.iter().fold(0, |sum: usize, value| sum.saturating_add(*value));
@@ -69,50 +69,12 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
     numbers
 }
 
-/// Checks what a configuration of possible numbers makes of them together.
+/// Checks the sizes that the numbers of a configuration make together.
 ///
 /// # Errors
-/// Names the keys that are too large together, and what comes of them.
+/// If a size is out of bounds. The message names the keys and the size.
 pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
-    let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
-    let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
-    let keeps_pairs = config.mixers.iter().any(masked)
-        || config.attention.score.hides_own_token()
-        || config.attention.normalizer != Normalizer::Softmax;
-    let blocks = (config.depth.sum() + config.class_depth) as f64;
-    let all = [
-        (
-            tokens * dim,
-            MOST_ACTIVATIONS,
-            "`image_size`, `patch_size` and `embed_dim` make",
-            "numbers of an image's tokens",
-        ),
-        (
-            first_map(config),
-            MOST_ACTIVATIONS,
-            "`image_size` and `width` make",
-            "numbers of an image's first map",
-        ),
-        (
-            tokens * tokens * dim * blocks,
-            MOST_ATTENTION,
-            "`image_size`, `patch_size` and `depth` make",
-            "multiply-adds",
-        ),
-        (
-            if keeps_pairs { tokens * tokens } else { 0.0 },
-            MOST_PAIRS as f64,
-            "`image_size` and `patch_size` make",
-            "pairs of tokens for a mask",
-        ),
-        (
-            parameters(config),
-            MOST_PARAMETERS,
-            "`embed_dim`, `depth`, `mlp_ratio`, `num_classes` and `head_hidden` make",
-            "parameters",
-        ),
-    ];
-    for (value, most, keys, what) in all {
+    for JointSize { value, most, keys, what } in sizes(config) {
         if value > most {
             return Err(ConfigError(format!("{keys} {value:.1e} {what}: at most {most:.1e} are possible")));
         }
@@ -120,7 +82,42 @@ pub(super) fn check_together(config: &ModelConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Numbers of the largest map of a tokenizer of convolutions.
+/// A size that several numbers make together.
+struct JointSize {
+    value: f64,
+    most: f64,
+    /// The keys of the numbers, as the beginning of an error message.
+    keys: &'static str,
+    /// What the value counts.
+    what: &'static str,
+}
+
+/// Every size on which memory or time depends.
+fn sizes(config: &ModelConfig) -> [JointSize; 5] {
+    let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
+    let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
+    let keeps_pairs = config.mixers.iter().any(masked)
+        || config.attention.score.hides_own_token()
+        || config.attention.normalizer != Normalizer::Softmax;
+    let blocks = (config.depth.sum() + config.class_depth) as f64;
+    let pairs = if keeps_pairs { tokens * tokens } else { 0.0 };
+    let attention = tokens * tokens * dim * blocks;
+    let size = |value, most, keys, what| JointSize { value, most, keys, what };
+    let of_tokens = "`image_size`, `patch_size` and `embed_dim` make";
+    let of_first_map = "`image_size` and `width` make";
+    let of_attention = "`image_size`, `patch_size` and `depth` make";
+    let of_pairs = "`image_size` and `patch_size` make";
+    let of_parameters = "`embed_dim`, `depth`, `mlp_ratio`, `num_classes` and `head_hidden` make";
+    [
+        size(tokens * dim, MOST_ACTIVATIONS, of_tokens, "numbers of an image's tokens"),
+        size(first_map(config), MOST_ACTIVATIONS, of_first_map, "numbers of an image's first map"),
+        size(attention, MOST_ATTENTION, of_attention, "multiply-adds"),
+        size(pairs, MOST_PAIRS as f64, of_pairs, "pairs of tokens for a mask"),
+        size(parameters(config), MOST_PARAMETERS, of_parameters, "parameters"),
+    ]
+}
+
+/// The number of values of the largest map in a tokenizer of convolutions.
 fn first_map(config: &ModelConfig) -> f64 {
     match config.tokenizer {
         Tokenizer::Residual { width } => {
@@ -131,7 +128,7 @@ fn first_map(config: &ModelConfig) -> f64 {
     }
 }
 
-/// About as many parameters as the model has, at least as many as its products need.
+/// An estimate of the number of parameters, which is at least the number that matrix products use.
 pub(crate) fn parameters(config: &ModelConfig) -> f64 {
     let product = |a: usize, b: usize| a as f64 * b as f64;
     let stages: f64 = (0..config.num_stages())
@@ -179,7 +176,7 @@ mod tests {
     use burn::tensor::Device;
     use serde_json::{Number, Value, json};
 
-    /// Calls `visit` with every copy of `value` in which one number is another one, and the way to that number.
+    /// Calls `visit` with every copy of `value` in which one number is replaced, and with the path to this number.
     fn spoiled(value: &Value, replacements: &[Value], visit: &mut dyn FnMut(&str, Value)) {
         fn ways(value: &Value, way: &str, found: &mut Vec<String>) {
             match value {
@@ -229,7 +226,8 @@ mod tests {
                     return refused += 1;
                 }
                 made += 1;
-                // Blocks are made one by one: what is deep is measured by its count alone.
+                // Models with many blocks are not built, because that takes long: only their number of blocks is
+                // checked.
                 assert!(config.depth.sum() + config.class_depth <= 2 * MOST_BLOCKS, "{way}: {copy}");
                 assert!(crate::Complexity::of(&config).total() > 0, "{way}: {copy}");
                 if config.depth.sum() + config.class_depth <= 24 && parameters(&config) < 1e7 {
@@ -243,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
-        type Spoil = fn(&mut ModelConfig);
-        let spoils: [Spoil; 5] = [
+    fn nan_and_infinity_are_refused() {
+        type NanChange = fn(&mut ModelConfig);
+        let spoils: [NanChange; 5] = [
             |c| c.mlp_ratio = f64::NAN,
             |c| c.layer_scale = Some(f64::NAN),
             |c| c.norm_epsilon = f64::NAN,

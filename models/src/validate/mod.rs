@@ -1,4 +1,4 @@
-//! What makes a configuration a model: every rule, with an error that names the keys and the way out.
+//! The rules that a configuration must follow, each with an error that names the keys and the way out.
 
 mod bounds;
 
@@ -15,16 +15,16 @@ fn fail(message: impl Into<String>) -> Checked {
     Err(ConfigError(message.into()))
 }
 
-/// Fails with the message where `wrong`.
+/// An error with this message if `wrong`.
 fn refuse(wrong: bool, message: &str) -> Checked {
     if wrong { fail(message) } else { Ok(()) }
 }
 
 impl ModelConfig {
-    /// Checks that the parts fit together and that nothing stated is without effect.
+    /// Checks that all parts fit together, and that every stated key has an effect.
     ///
     /// # Errors
-    /// Names the keys that do not fit, with their values and the way out.
+    /// If they do not. The message names the keys, with their values and the way out.
     ///
     /// # Examples
     ///
@@ -78,6 +78,19 @@ impl ModelConfig {
     }
 
     fn check_tokenizer(&self) -> Checked {
+        self.check_patches()?;
+        match self.tokenizer {
+            Tokenizer::Patch => Ok(()),
+            Tokenizer::ShiftedPatch => refuse(
+                self.patch_size < 2,
+                "`tokenizer = \"shifted_patch\"` needs a `patch_size` of at least 2",
+            ),
+            Tokenizer::Convolution { layers, kernel_size } => self.check_convolutions(layers, kernel_size),
+            Tokenizer::Residual { width } => self.check_residual_stages(width),
+        }
+    }
+
+    fn check_patches(&self) -> Checked {
         let ImageSize { height, width } = self.image_size;
         if !height.is_multiple_of(self.patch_size) || !width.is_multiple_of(self.patch_size) {
             let fitting: Vec<String> = (1..=height.min(width))
@@ -91,38 +104,34 @@ impl ModelConfig {
                 fitting.join(", ")
             ));
         }
-        match self.tokenizer {
-            Tokenizer::Patch => Ok(()),
-            Tokenizer::ShiftedPatch => refuse(
-                self.patch_size < 2,
-                "`tokenizer = \"shifted_patch\"` needs a `patch_size` of at least 2",
-            ),
-            Tokenizer::Convolution { layers, kernel_size } => {
-                if kernel_size.is_multiple_of(2) {
-                    return fail(format!("`tokenizer`: `kernel_size` {kernel_size} must be odd"));
-                }
-                let patch = u32::try_from(layers).ok().and_then(|layers| 2usize.checked_pow(layers));
-                if layers == 0 || patch != Some(self.patch_size) {
-                    return fail(format!(
-                        "`tokenizer`: {layers} convolutions halve the image {layers} times, so `patch_size` must be 2 to \
-                         that power, and is {}",
-                        self.patch_size
-                    ));
-                }
-                Ok(())
-            }
-            Tokenizer::Residual { width } => {
-                refuse(width == 0, "`tokenizer`: `width` leaves nothing: it must be at least 1")?;
-                if self.patch_size < 2 || !self.patch_size.is_power_of_two() {
-                    return fail(format!(
-                        "`tokenizer`: each stage of `residual` halves the image, so `patch_size` must be 2, 4, 8 or a \
-                         higher power of 2, and is {}",
-                        self.patch_size
-                    ));
-                }
-                Ok(())
-            }
+        Ok(())
+    }
+
+    fn check_convolutions(&self, layers: usize, kernel_size: usize) -> Checked {
+        if kernel_size.is_multiple_of(2) {
+            return fail(format!("`tokenizer`: `kernel_size` {kernel_size} must be odd"));
         }
+        let patch = u32::try_from(layers).ok().and_then(|layers| 2usize.checked_pow(layers));
+        if layers == 0 || patch != Some(self.patch_size) {
+            return fail(format!(
+                "`tokenizer`: {layers} convolutions halve the image {layers} times, so `patch_size` must be 2 to that \
+                 power, and is {}",
+                self.patch_size
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_residual_stages(&self, width: usize) -> Checked {
+        refuse(width == 0, "`tokenizer`: `width` leaves nothing: it must be at least 1")?;
+        if self.patch_size < 2 || !self.patch_size.is_power_of_two() {
+            return fail(format!(
+                "`tokenizer`: each stage of `residual` halves the image, so `patch_size` must be 2, 4, 8 or a higher \
+                 power of 2, and is {}",
+                self.patch_size
+            ));
+        }
+        Ok(())
     }
 
     fn check_stages(&self) -> Checked {
@@ -310,8 +319,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
-        type Spoil = fn(&mut ModelConfig);
-        let cases: [(&str, Spoil); 24] = [
+        type Change = fn(&mut ModelConfig);
+        let cases: [(&str, Change); 24] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),

@@ -1,20 +1,26 @@
-//! Gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 4).
+//! Gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section
+//! 4).
 //!
-//! The backward pass needs what every block has computed. Of the blocks of stages the inputs alone are kept here: their forward pass runs
-//! once without record, and again, with one, when the backward pass comes to them. Memory grows with depth by a block's input, no longer
-//! by all that is inside it, for a third more work. What comes before the first block that learns is not run again, and the
-//! tokenizer runs once, with its record.
+//! A backward pass needs all intermediate results of every block. Here only the inputs of blocks are kept: the forward
+//! pass of a block runs once without record, and a second time, recorded, when the backward pass reaches the block.
+//! Memory then grows with depth only by the input of a block, for a third more computation. Parts before the first
+//! block that learns do not run a second time, and the tokenizer runs once, recorded.
+//!
+//! The parts are numbered: 0 is the embedding, then follow the blocks, and after them the final norm, pooling and head.
 
 use burn::module::Module;
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{Device, Gradients, Tensor};
 
 use super::VisionTransformer;
 use crate::stage::{Stage, learns};
 
 impl VisionTransformer {
-    /// The gradients of `loss(self.forward(images))`, given to `found` part by part, the last block first; each parameter's is in
-    /// exactly one of them. They are those of one backward pass, but for what dropout and drop path leave out: that is drawn from `seed`
-    /// and the number of the part, from the device's own generator. Nothing else may draw from it in the meantime.
+    /// Computes the gradients of `loss(self.forward(images))` part by part, the last block first, and passes those of
+    /// each part to `found`. The gradient of each parameter is in exactly one part.
+    ///
+    /// The gradients equal those of one backward pass, except for what dropout and stochastic depth leave out: those
+    /// draw from the device's own generator, which is seeded for each part with `seed` and the number of the part.
+    /// Nothing else may draw from this generator in the meantime.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
@@ -47,70 +53,69 @@ impl VisionTransformer {
         mut found: impl FnMut(Gradients),
     ) {
         self.initialize();
-        let unrecorded = self.clone().no_grad();
-        let device = images.device();
-        let is_random =
-            [self.config.dropout, self.config.attention_dropout, self.config.drop_path] != [0.0; 3];
-        let draw_for = |part: usize| {
-            if is_random {
-                device.seed(seed.wrapping_add(part as u64));
-            }
-        };
+        let random = PartSeeds { seed: self.is_random().then_some(seed), device: images.device() };
         let first = self.first_part_that_learns();
+        random.start(0);
+        // The embedding runs once, recorded, because the running averages of the tokenizer must move only once.
+        let (embedded, position) = self.embed(images);
+        let mut kept = self.forward_unrecorded(embedded.clone().inner(), &position, first, &random);
 
-        draw_for(0);
-        // Recorded: the tokenizer's own running averages move once.
-        let embedded = self.embed(images);
-        let position = embedded.1.clone().map(Tensor::inner);
-        let constant = position.clone().map(Tensor::from_inner);
-        let mut tokens = embedded.0.clone().inner();
+        let output = leaf(kept.output);
+        let grads = loss(self.classify(self.finish(output.clone()))).backward();
+        let mut gradient = gradient_of(&output, &grads);
+        found(grads);
+        let mut position_gradient: Option<Tensor<3>> = None;
+        let blocks = self.blocks();
+        while let Some(input) = kept.inputs.pop() {
+            let part = first.max(1) + kept.inputs.len();
+            random.start(part);
+            let (stage, block) = blocks[part - 1];
+            let (input, position) = (leaf(input), position.clone().map(|position| leaf(position.inner())));
+            let output = stage.forward_block(block, input.clone(), &position);
+            let grads = along(output, gradient).backward();
+            gradient = gradient_of(&input, &grads);
+            position_gradient = sum(position_gradient, position.and_then(|position| position.grad(&grads)));
+            found(grads);
+        }
+
+        if first == 0 {
+            let tokens = along(embedded, gradient);
+            let position =
+                position.zip(position_gradient).map(|(position, gradient)| along(position, gradient));
+            found(position.into_iter().fold(tokens, |total, position| total + position).backward());
+        }
+    }
+
+    /// Runs all blocks without record, and keeps the inputs of the parts from `first` on.
+    fn forward_unrecorded(
+        &self,
+        mut tokens: Tensor<3>,
+        position: &Option<Tensor<3>>,
+        first: usize,
+        random: &PartSeeds,
+    ) -> KeptInputs {
+        let unrecorded = self.clone().no_grad();
+        let position = position.clone().map(|position| Tensor::from_inner(position.inner()));
         let mut inputs = Vec::new();
         let blocks = unrecorded.blocks();
         for (part, &(stage, block)) in (1..).zip(&blocks) {
             if part >= first {
                 inputs.push(tokens.clone());
             }
-            draw_for(part);
-            tokens = stage.forward_block(block, Tensor::from_inner(tokens), &constant).inner();
+            random.start(part);
+            tokens = stage.forward_block(block, Tensor::from_inner(tokens), &position).inner();
         }
-        draw_for(blocks.len() + 1);
-        drop(blocks);
-        drop(unrecorded);
-
-        let input = leaf(tokens);
-        let grads = loss(self.classify(self.finish(input.clone()))).backward();
-        let mut gradient = gradient_of(&input, &grads);
-        found(grads);
-        let mut position_gradient: Option<Tensor<3>> = None;
-        let blocks = self.blocks();
-        while let Some(input) = inputs.pop() {
-            let part = first.max(1) + inputs.len();
-            draw_for(part);
-            let (stage, block) = blocks[part - 1];
-            let (input, position) = (leaf(input), position.clone().map(leaf));
-            let output = stage.forward_block(block, input.clone(), &position);
-            let grads = along(output, gradient).backward();
-            gradient = gradient_of(&input, &grads);
-            if let Some(more) = position.and_then(|position| position.grad(&grads)) {
-                position_gradient = Some(match position_gradient {
-                    Some(sum) => sum + more,
-                    None => more,
-                });
-            }
-            found(grads);
-        }
-
-        if first == 0 {
-            let (tokens, position) = embedded;
-            let mut total = along(tokens, gradient);
-            if let (Some(position), Some(gradient)) = (position, position_gradient) {
-                total = total + along(position, gradient);
-            }
-            found(total.backward());
-        }
+        random.start(blocks.len() + 1);
+        KeptInputs { inputs, output: tokens }
     }
 
-    /// 0 for what makes the first tokens, then a number for each block; one more if none of them has a parameter that learns.
+    /// Whether a forward pass in training draws random numbers.
+    fn is_random(&self) -> bool {
+        [self.config.dropout, self.config.attention_dropout, self.config.drop_path] != [0.0; 3]
+    }
+
+    /// The first part with a parameter that learns: 0 for the embedding, then the blocks; the part after the last block
+    /// if none does.
     fn first_part_that_learns(&self) -> usize {
         let embedding = learns(&self.patch_embed)
             || learns(&self.class_token)
@@ -130,7 +135,29 @@ impl VisionTransformer {
     }
 }
 
-/// The start of a record.
+/// The inputs of blocks, and the output of the last one, without record.
+struct KeptInputs {
+    inputs: Vec<Tensor<3>>,
+    output: Tensor<3>,
+}
+
+/// The random numbers of each part, which must be the same when its forward pass runs again.
+struct PartSeeds {
+    /// `None` if no part draws random numbers.
+    seed: Option<u64>,
+    device: Device,
+}
+
+impl PartSeeds {
+    /// Seeds the device's generator for a part.
+    fn start(&self, part: usize) {
+        if let Some(seed) = self.seed {
+            self.device.seed(seed.wrapping_add(part as u64));
+        }
+    }
+}
+
+/// A tensor at which a record starts.
 fn leaf(tokens: Tensor<3>) -> Tensor<3> {
     Tensor::from_inner(tokens).require_grad()
 }
@@ -139,9 +166,16 @@ fn gradient_of(input: &Tensor<3>, grads: &Gradients) -> Tensor<3> {
     input.grad(grads).expect("every part's output depends on its input")
 }
 
-/// A number whose gradient by `output` is `gradient`.
+/// A number whose gradient with respect to `output` is `gradient`.
 fn along(output: Tensor<3>, gradient: Tensor<3>) -> Tensor<1> {
     (output * Tensor::from_inner(gradient)).sum()
+}
+
+fn sum(total: Option<Tensor<3>>, more: Option<Tensor<3>>) -> Option<Tensor<3>> {
+    match (total, more) {
+        (Some(total), Some(more)) => Some(total + more),
+        (total, more) => total.or(more),
+    }
 }
 
 #[cfg(test)]
@@ -175,7 +209,7 @@ mod tests {
 
     fn loss(logits: Tensor<2>) -> Tensor<1> {
         let shape = logits.dims();
-        let weights = TensorData::new(testing::numbers(shape.iter().product(), 5), shape);
+        let weights = TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 5), shape);
         let device = logits.device();
         (logits * Tensor::from_data(weights, &device)).sum()
     }
@@ -184,7 +218,7 @@ mod tests {
     fn assert_same(model: &VisionTransformer, parts: usize) {
         let config = model.config();
         let shape = [3, config.channels, config.image_size.height, config.image_size.width];
-        let images = TensorData::new(testing::numbers(shape.iter().product(), 6), shape);
+        let images = TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 6), shape);
         let images = Tensor::<4>::from_data(images, &Device::default().autodiff());
         let whole = found(model, &[loss(model.forward(images.clone())).backward()]);
         let mut all = Vec::new();

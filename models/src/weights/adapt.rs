@@ -1,24 +1,26 @@
-//! Weights of one model for another of the same blocks: other classes, another image size, gray instead of color.
+//! Adaptation of weights to another model with the same blocks: other classes, another image size, gray instead of
+//! color.
 
 use super::{NamedTensor, is_head};
 use crate::position::resample;
 use crate::{Mixer, ModelConfig, Position};
 
-/// Adapted weights, and what was done.
+/// Adapted weights, and a list of the changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adaptation {
-    /// Under timm's names; without a head where the classes differ.
+    /// The tensors under timm's names; without a head if the classes differ.
     pub tensors: Vec<NamedTensor>,
-    /// Changes, a line each.
+    /// The changes, one line each.
     pub changes: Vec<String>,
-    /// Whether the head must be learned anew.
+    /// Whether the head was left out, so that it must be trained.
     pub new_head: bool,
 }
 
-/// The weights of a model `from` for a model `to`, which may differ in classes, image size and channels.
+/// Adapts the weights of a model `from` to a model `to`, which may differ in classes, image size and channels.
 ///
-/// Positions are resampled as timm does (bicubic, antialiased), tables of relative positions by the same filter (timm's plain form
-/// of it; its default for them is a geometric one), channels averaged or repeated so that a gray image gives the same tokens.
+/// Positions are resampled as in timm (bicubic, antialiased). Tables of relative positions are resampled by the same
+/// filter, which is one of timm's two; timm's default for them is a geometric one. Channels are averaged or repeated,
+/// so that a gray image gives the same tokens.
 ///
 /// # Examples
 ///
@@ -64,7 +66,7 @@ pub fn adapt(tensors: Vec<NamedTensor>, from: &ModelConfig, to: &ModelConfig, ke
 
 const TABLE: &str = ".attn.relative_position_bias_table";
 
-/// The sides of a stage's windows, which are no larger than its grid.
+/// The rows and columns of the windows of a stage, which are no larger than its grid; `None` without windows.
 fn windows(config: &ModelConfig, stage: usize) -> Option<[usize; 2]> {
     match config.mixers.first() {
         Some(Mixer::Window(side) | Mixer::ShiftedWindow(side)) => {
@@ -74,7 +76,8 @@ fn windows(config: &ModelConfig, stage: usize) -> Option<[usize; 2]> {
     }
 }
 
-/// `[dim, channels, side, side]` for another number of channels: the response to an image whose channels are all alike stays.
+/// A patch embedding `[dim, channels, side, side]` for another number of channels. It gives the same tokens for an
+/// image with equal channels.
 fn channels(tensor: NamedTensor, wanted: usize) -> NamedTensor {
     let [dim, channels, rows, columns] = tensor.shape[..] else { return tensor };
     if channels == wanted || channels == 0 {
@@ -154,7 +157,7 @@ mod tests {
         let swin =
             ModelConfig { depth: [1, 2].into(), ..preset::find("swin_pico_patch2_window4_32").unwrap() };
         let swin = ModelConfig { num_heads: [2, 4].into(), embed_dim: 16, ..swin };
-        // The last stage's window shrinks with its grid.
+        // The windows of the last stage shrink with its grid.
         let smaller = ModelConfig { image_size: ImageSize::square(12), ..swin.clone() };
         assert_eq!(adapted(&swin, &smaller, true).changes, ["tables of relative positions resampled"]);
         assert!(adapted(&from, &from, true).changes.is_empty());

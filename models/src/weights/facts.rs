@@ -1,29 +1,31 @@
-//! What a configuration file, a name or the user states of an architecture, and whether weights agree with it.
+//! Facts about an architecture that a configuration file, a name or a user states, and their comparison with the
+//! weights.
 
 use std::fmt::Display;
 
 use crate::{BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, PerStage, Pool, Position};
 
-/// What is stated apart from the shapes; everything may be left out. What shapes tell as well must agree with them.
+/// Stated facts about an architecture; each may be left out. Facts that the shapes of the weights tell, too, must agree
+/// with the shapes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Height and width of the input in pixels.
     pub image_size: Option<ImageSize>,
     /// Input channels.
     pub channels: Option<usize>,
-    /// Length of the logits; 0 says that there is no head.
+    /// The length of the logits; 0 if there is no head.
     pub num_classes: Option<usize>,
     /// Side of a patch in pixels.
     pub patch_size: Option<usize>,
     /// Width of a token in the first stage.
     pub embed_dim: Option<usize>,
-    /// Blocks in each stage.
+    /// The number of blocks in each stage.
     pub depth: Option<PerStage>,
     /// Attention heads in each stage.
     pub num_heads: Option<PerStage>,
-    /// Width of the first stage's MLPs as a multiple of the token's.
+    /// The width of the MLPs in the first stage, as a multiple of the width of a token.
     pub mlp_ratio: Option<f64>,
-    /// Width of the first stage's MLPs.
+    /// The width of the MLPs in the first stage.
     pub mlp_dim: Option<usize>,
     /// Whether queries, keys and values have a bias.
     pub qkv_bias: Option<bool>,
@@ -31,34 +33,34 @@ pub struct Facts {
     pub qk_norm: Option<bool>,
     /// Whether there is a class token.
     pub class_token: Option<bool>,
-    /// Whether there is a distillation token with a head of its own.
+    /// Whether there is a distillation token with its own head.
     pub distillation_token: Option<bool>,
     /// Number of register tokens.
     pub registers: Option<usize>,
-    /// Blocks of class attention after the others.
+    /// The number of class blocks after the other blocks.
     pub class_depth: Option<usize>,
-    /// Whether positions are learned (or there are none at all).
+    /// Whether positions are learned; if not, there are none.
     pub learned_position: Option<bool>,
     /// Whether prefix tokens have learned positions.
     pub prefix_position: Option<bool>,
     /// Whether there is LayerScale.
     pub layer_scale: Option<bool>,
-    /// Whether blocks normalize what their branches return (Swin v2) and not what enters them.
+    /// Whether blocks normalize the outputs of their branches (Swin v2), and not the inputs.
     pub residual_post_norm: Option<bool>,
-    /// Tokens on a side of a window.
+    /// The side of a window, in tokens.
     pub window: Option<usize>,
-    /// Tokens on a side of the last stage's windows.
+    /// The side of the windows in the last stage, in tokens.
     pub last_window: Option<usize>,
-    /// What the head sees.
+    /// The pooling.
     pub pool: Option<Pool>,
-    /// Added to the variance in every layer norm.
+    /// The epsilon that every layer norm adds to the variance.
     pub norm_epsilon: Option<f64>,
-    /// What the MLPs compute.
+    /// What the MLPs do between their two linear layers.
     pub mlp: Option<MlpKind>,
 }
 
 impl Facts {
-    /// Everything that an architecture says, but for its classes.
+    /// All facts of an architecture, except for the number of classes.
     pub fn of(config: &ModelConfig) -> Self {
         let window = match config.mixers.first() {
             Some(Mixer::Window(side)) => Some(*side),
@@ -92,12 +94,12 @@ impl Facts {
         }
     }
 
-    /// What is stated otherwise than the weights have it, one text each: `config` was read off them, with `classes` where they have a
-    /// head.
+    /// The facts that contradict the weights, one sentence each. `config` is the architecture of the weights, and
+    /// `classes` their number of classes if they have a head.
     pub(super) fn contradictions(&self, config: &ModelConfig, classes: Option<usize>) -> Vec<String> {
         let mlp_dim = self.mlp_dim.or_else(|| {
             let dim = self.embed_dim.unwrap_or(config.embed_dim);
-            // A ratio is rounded when it is written down, to about four digits.
+            // Configuration files round this ratio to about four digits.
             let ratio = self.mlp_ratio?;
             let near = (dim as f64 * ratio - config.mlp_dim(0) as f64).abs() < 1.0;
             Some(if near { config.mlp_dim(0) } else { (dim as f64 * ratio) as usize })
@@ -109,7 +111,7 @@ impl Facts {
             Mixer::Window(side) => Some(*side),
             _ => None,
         });
-        // Larger windows than the largest grid are as large as that, in the tables too.
+        // Windows that are stated larger than the largest grid have shrunk to the grid, and so have their tables.
         let window = window.filter(|side| !(config.grid() == [*side; 2] && self.window > Some(*side)));
         [
             differs("image_size", &self.image_size, &config.image_size),

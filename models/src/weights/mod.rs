@@ -1,4 +1,4 @@
-//! Parameters as named arrays, the form in which models are stored and exchanged.
+//! Parameters as named arrays: the form in which models are stored and exchanged.
 
 mod adapt;
 mod architecture;
@@ -8,20 +8,21 @@ mod timm;
 
 pub use adapt::{Adaptation, adapt};
 pub use architecture::{
-    Reading, UnknownArchitecture, check_windows, read_architecture, windows_fill_grids, windows_shrink,
+    Guess, OpenFact, Reading, UnknownArchitecture, check_windows, read_architecture, windows_fill_grids,
+    windows_shrink,
 };
 pub use facts::Facts;
 pub use layout::{Layout, hugging_face, torchvision, unused};
 pub use timm::{check, from_timm, is_head, to_timm};
 
-/// One parameter under its stored name.
+/// A parameter under its stored name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
     /// The key in the file.
     pub name: String,
-    /// Lengths of the dimensions, outermost first.
+    /// The lengths of the dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// Row-major values.
+    /// The values in row-major order.
     pub values: Vec<f32>,
 }
 
@@ -30,13 +31,14 @@ pub struct NamedTensor {
 pub struct IndexTable {
     /// The key in the file.
     pub name: String,
-    /// Lengths of the dimensions, outermost first.
+    /// The lengths of the dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// Row-major values.
+    /// The values in row-major order.
     pub values: Vec<i64>,
 }
 
-/// Why stored parameters do not fit a model. Every key that is at fault is listed; the message names the first of them.
+/// The error for stored parameters that do not fit a model. It lists all keys at fault; the message names the first
+/// few.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightsError {
     /// Parameters of the model that are not stored.

@@ -9,7 +9,6 @@ mod tests;
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::{AdamWState, AdaptiveMomentumState, GradientsParams, LearningRate, ModuleOptimizer};
 use burn::tensor::{Device, Tensor};
-use vitrine_models::ops;
 
 use self::muon::Muon;
 use crate::recipe::{Optimizer, Recipe};
@@ -107,14 +106,14 @@ impl burn::optim::Optimizer for AdamW {
             Some(AdamWState { momentum }) => (momentum.time + 1, [momentum.moment_1, momentum.moment_2]),
             None => (1, [parameter.zeros_like(), parameter.zeros_like()]),
         };
-        let update = ops::AdamW {
+        let update = vitrine_kernels::AdamW {
             learning_rate,
             betas: self.betas,
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             time,
         };
-        let (parameter, [moment_1, moment_2]) = ops::adamw(update, parameter, gradient, averages);
+        let (parameter, [moment_1, moment_2]) = vitrine_kernels::adamw(update, parameter, gradient, averages);
         let momentum = AdaptiveMomentumState::new(time, moment_1, moment_2);
         (parameter, Some(AdamWState { momentum }))
     }
@@ -161,7 +160,7 @@ struct SumOfSquares<'a> {
 impl ModuleVisitor for SumOfSquares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(grad) = self.grads.get::<D>(param.id) {
-            let sum = ops::sum_of_squares(grad);
+            let sum = vitrine_kernels::sum_of_squares(grad);
             self.total = Some(match self.total.take() {
                 Some(total) => total + sum,
                 None => sum,
@@ -181,7 +180,7 @@ impl ModuleVisitor for Scale {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(grad) = self.grads.remove::<D>(param.id) {
             let scaled = match &self.factor {
-                Some(factor) => ops::scaled(grad, factor.clone()),
+                Some(factor) => vitrine_kernels::scaled(grad, factor.clone()),
                 None => grad.mul_scalar(self.mean),
             };
             self.grads.register(param.id, scaled);

@@ -7,7 +7,6 @@
 use burn::optim::LearningRate;
 use burn::optim::momentum::{Momentum, MomentumConfig, MomentumState};
 use burn::tensor::{Device, Tensor};
-use vitrine_models::ops;
 
 use crate::recipe::Recipe;
 
@@ -56,7 +55,7 @@ impl burn::optim::Optimizer for Muon {
         let (gradient, state) = self.momentum.transform(gradient, state);
         let matrices = self.matrices(gradient);
         let [_, rows, columns] = matrices.dims();
-        let update = ops::orthogonalize(matrices);
+        let update = vitrine_kernels::orthogonalize(matrices);
         // The inverse of `matrices`.
         let update = if D == 2 { update.swap_dims(0, 1) } else { update };
         let update = update.reshape(parameter.dims());

@@ -1,19 +1,20 @@
-//! Hugging Face's names (`transformers`: ViT, DeiT, DINOv2, SigLIP, Swin, Swin v2) and timm's.
+//! Translation between the names of Hugging Face's `transformers` (ViT, DeiT, DINOv2, SigLIP, Swin, Swin v2) and
+//! timm's.
 
 use std::collections::BTreeMap;
 
 use super::names::{exchange, merge_of_next_stage, merge_of_previous_stage};
 use crate::weights::NamedTensor;
 
-/// How the key of the patch embedding ends in one of their files.
+/// The ends of the key of the patch embedding in Hugging Face's files.
 pub(super) const PATCH_EMBEDDINGS: [&str; 2] =
     ["embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight"];
 
-/// What stands before a name in a model with a head.
+/// The prefixes of names in models with a head.
 const PREFIXES: [&str; 7] =
     ["vit.", "deit.", "dinov2_with_registers.", "dinov2.", "swinv2.", "swin.", "vision_model."];
 
-/// Fragments of names of files; Swin's differ from ViT's in [`SWIN`] and [`VIT`].
+/// Fragments of names that Swin and ViT share; those that differ are in [`SWIN`] and [`VIT`].
 const SHARED: [(&str, &str); 11] = [
     (".embeddings.cls_token.", ".cls_token."),
     (".embeddings.distillation_token.", ".dist_token."),
@@ -46,7 +47,8 @@ const SWIN: [(&str, &str); 8] = [
     (".classifier.", ".head.fc."),
 ];
 
-/// Names of models in the memory of transformers 5, of DINOv2 and of SigLIP, which are read and never written.
+/// Names that are read and never written: those of DINOv2 and SigLIP, and those that models of transformers 5 have in
+/// memory.
 const READ_ONLY: [(&str, &str); 24] = [
     (".embeddings.register_tokens.", ".register_tokens."),
     (".attention.q_proj.", ".attn.q."),
@@ -77,7 +79,8 @@ const READ_ONLY: [(&str, &str); 24] = [
     (".head.mlp.", ".attn_pool.mlp."),
 ];
 
-/// The tensors under timm's names, with queries, keys and values joined. Names that are not Hugging Face's stay as they are.
+/// The tensors under timm's names, with queries, keys and values joined. Names that are not Hugging Face's do not
+/// change.
 ///
 /// # Examples
 ///
@@ -108,7 +111,7 @@ fn is_swin_key(name: &str) -> bool {
     name.contains("layers.0.blocks.0.")
 }
 
-/// The name in a model without a head, with timm's name of the last norm.
+/// The name without the prefix of models with a head, and with timm's name of the last norm.
 fn without_prefix(name: &str) -> String {
     let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     match name.strip_prefix("layernorm.") {
@@ -123,7 +126,7 @@ fn swin_name(name: &str) -> String {
 }
 
 fn vit_name(name: &str) -> String {
-    // SigLIP's pooling is called `head`, a head `classifier`.
+    // In SigLIP, `head` is the pooling, and `classifier` the head.
     let pairs = READ_ONLY.into_iter().chain(VIT).chain(SHARED).chain([
         (".classifier.", ".head."),
         (".cls_classifier.", ".head."),
@@ -132,7 +135,7 @@ fn vit_name(name: &str) -> String {
     exchange(&without_prefix(name), pairs)
 }
 
-/// SigLIP keeps its positions in an embedding layer, `[tokens, dim]`.
+/// Adds a batch dimension to the positions of SigLIP, which are an embedding layer `[tokens, dim]`.
 fn position_table(mut tensor: NamedTensor) -> NamedTensor {
     if tensor.name == "pos_embed" && tensor.shape.len() == 2 {
         tensor.shape.insert(0, 1);
@@ -140,7 +143,7 @@ fn position_table(mut tensor: NamedTensor) -> NamedTensor {
     tensor
 }
 
-/// The pooling's query, key and value are one tensor there; at timm's the query stands alone.
+/// Splits the projection of attention pooling, one tensor in SigLIP, into timm's two: the query, and keys with values.
 fn split_pooling_attention(tensor: NamedTensor) -> Vec<NamedTensor> {
     let kind = match tensor.name.as_str() {
         "head.attention.in_proj_weight" => "weight",
@@ -158,14 +161,14 @@ fn split_pooling_attention(tensor: NamedTensor) -> Vec<NamedTensor> {
     ]
 }
 
-/// Whether tensors differ in their first dimension at most.
+/// Whether tensors have the same shape apart from the first dimension.
 fn can_join(parts: [&NamedTensor; 3]) -> bool {
     parts.iter().all(|part| !part.shape.is_empty() && part.shape[1..] == parts[0].shape[1..])
 }
 
 const PROJECTIONS: [&str; 3] = [".attn.q.", ".attn.k.", ".attn.v."];
 
-/// Puts a block's query, key and value, in this order, into one tensor.
+/// Joins the projections to query, key and value of each block, in this order, into one tensor.
 fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let mut parts: BTreeMap<String, [Option<NamedTensor>; 3]> = BTreeMap::new();
     let mut whole = Vec::with_capacity(tensors.len());
@@ -191,19 +194,19 @@ fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
                 whole.push(NamedTensor { name: bias("q"), ..q });
                 whole.push(NamedTensor { name: bias("v"), ..v });
             }
-            // Incomplete: left as they are, so that the key check names them.
+            // An incomplete set is not joined, so that the check of keys names its tensors.
             parts => whole.extend(parts.into_iter().flatten()),
         }
     }
     whole
 }
 
-/// The architectures that Hugging Face has and we write.
+/// The architectures of Hugging Face that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// `ViTForImageClassification`.
     Vit,
-    /// `DeiTForImageClassification`, whose distillation token is a register that no head sees.
+    /// `DeiTForImageClassification`. Its distillation token has no head, so that it is a register here.
     Deit,
     /// `DeiTForImageClassificationWithTeacher`.
     DeitDistilled,
@@ -213,7 +216,7 @@ pub enum Family {
     SwinV2,
 }
 
-/// timm's tensors under the names of Hugging Face's files, queries, keys and values apart.
+/// timm's tensors under the names of Hugging Face's files, with queries, keys and values separated.
 pub fn from_timm_names(tensors: Vec<NamedTensor>, family: Family) -> Vec<NamedTensor> {
     tensors
         .into_iter()
@@ -231,7 +234,7 @@ fn hugging_face_name(name: &str, family: Family) -> String {
     };
     let head = if family == Family::DeitDistilled { ".cls_classifier." } else { ".classifier." };
     let name = merge_of_previous_stage(name);
-    // Swin v2's biases are those of linear layers by now.
+    // Swin v2's separate biases are those of the linear layers of queries and values.
     let name = name.replace(".attn.q_bias", ".attn.q.bias").replace(".attn.v_bias", ".attn.v.bias");
     let name = match name.strip_prefix("norm.") {
         Some(rest) => format!("layernorm.{rest}"),

@@ -1,4 +1,4 @@
-//! Whose names a file's keys are, and the way from there to timm's.
+//! Naming layouts of files: how to recognize a library's names, and how to translate them to timm's.
 
 pub mod hugging_face;
 mod names;
@@ -8,22 +8,22 @@ use super::NamedTensor;
 use names::merge_of_next_stage;
 
 listed! {
-    /// A library's names for the parameters of a Vision Transformer.
+    /// The names that a library gives to the parameters of a Vision Transformer.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Layout {
-        /// timm, and what derives from it.
+        /// timm, and libraries that derive from it.
         Timm,
         /// Hugging Face's transformers.
         HuggingFace,
         /// torchvision.
         Torchvision,
-        /// Microsoft's Swin and Swin v2, and timm's of old: merging counts to the stage before.
+        /// Microsoft's Swin and Swin v2, and earlier versions of timm's: patch merging belongs to the previous stage.
         Microsoft,
     }
 }
 
 impl Layout {
-    /// What users call it.
+    /// The name of the layout for users.
     pub fn name(self) -> &'static str {
         match self {
             Self::Timm => "timm",
@@ -33,7 +33,7 @@ impl Layout {
         }
     }
 
-    /// Whose files have it, in a few words.
+    /// The libraries whose files have this layout, in a few words.
     pub fn about(self) -> &'static str {
         match self {
             Self::Timm => "timm, and what derives from it",
@@ -43,7 +43,7 @@ impl Layout {
         }
     }
 
-    /// Whether a file is called as timm calls its architecture.
+    /// Whether file names are timm's names of architectures.
     pub fn has_timms_file_names(self) -> bool {
         match self {
             Self::Timm | Self::Microsoft => true,
@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// Whether the norms of its first ViT have an epsilon of 1e-12, where timm has 1e-6.
+    /// Whether the norms of the library's plain ViT have an epsilon of 1e-12; timm's have 1e-6.
     pub(super) fn has_tiny_epsilon(self) -> bool {
         match self {
             Self::HuggingFace => true,
@@ -59,7 +59,7 @@ impl Layout {
         }
     }
 
-    /// Whether a grid that is smaller than a window is padded, where timm makes the window smaller.
+    /// Whether the library pads a grid that is smaller than a window; timm shrinks the window.
     pub(super) fn pads_small_grids(self) -> bool {
         match self {
             Self::Torchvision => true,
@@ -67,7 +67,8 @@ impl Layout {
         }
     }
 
-    /// The layout of a file with these keys, told from the name of its patch embedding; none where that is missing.
+    /// The layout of a file with these keys, recognized by the name of the patch embedding; `None` if there is no such
+    /// key.
     ///
     /// # Examples
     ///
@@ -92,7 +93,7 @@ impl Layout {
         }
     }
 
-    /// The tensors under the names and in the form of today's timm. What is unknown keeps its name.
+    /// The tensors under the names and in the form of the current timm. A tensor with an unknown name keeps it.
     ///
     /// # Examples
     ///
@@ -116,7 +117,7 @@ impl Layout {
     }
 }
 
-/// Why a key holds nothing that a model computes with, where that is known.
+/// The reason why no model computes with the tensor of this key; `None` if there is no known reason.
 ///
 /// # Examples
 ///
@@ -148,12 +149,12 @@ fn microsoft(tensor: NamedTensor) -> NamedTensor {
     NamedTensor { name: merge_of_next_stage(&tensor.name).replace("head.", "head.fc."), ..tensor }
 }
 
-/// What timm's own loader does to files of earlier versions and of the papers' authors.
+/// The changes that timm's loader makes to files of earlier versions and of the papers' authors.
 fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
-    // CaiT has `gamma_1` to this day.
+    // In CaiT, `gamma_1` is still the current name.
     let is_cait = tensors.iter().any(|tensor| tensor.name.starts_with("blocks_token_only."));
     let has = |name: &str| tensors.iter().any(|tensor| tensor.name == name);
-    // Hugging Face's DeiT without the teacher's head: the token is one more that no head sees, which is what a register is.
+    // Hugging Face's DeiT without the distillation head: its distillation token has no head, so that it is a register.
     let unseen_token = has("dist_token") && has("head.weight") && !has("head_dist.weight");
     let registers_have_no_place = tensors.iter().any(|tensor| tensor.name == "register_tokens");
     let mut tensors: Vec<NamedTensor> = tensors
@@ -180,7 +181,7 @@ fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
     tensors
 }
 
-/// A patch embedding stored as a matrix `[dim, 3 * side * side]` becomes the convolution that it is.
+/// Reshapes a patch embedding that is stored as a matrix `[dim, 3 * side * side]` to a convolution.
 fn flat_patches_to_squares(tensor: &mut NamedTensor) {
     if let ("patch_embed.proj.weight", &[dim, values]) = (tensor.name.as_str(), tensor.shape.as_slice()) {
         let side = (values / 3).isqrt();
@@ -190,8 +191,8 @@ fn flat_patches_to_squares(tensor: &mut NamedTensor) {
     }
 }
 
-/// DINOv2 with registers adds a position to the class token and to none of the registers: the class token takes it in
-/// (timm's `checkpoint_filter_fn`).
+/// Adds the position of the class token to the class token itself. DINOv2 with registers has a position for the class
+/// token and none for the registers (timm's `checkpoint_filter_fn`).
 fn add_class_position(tensors: &mut [NamedTensor]) {
     let find = |tensors: &[NamedTensor], name: &str| tensors.iter().position(|tensor| tensor.name == name);
     let (Some(token), Some(position)) = (find(tensors, "cls_token"), find(tensors, "pos_embed")) else {
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_told_from_keys_alone() {
+    fn layouts_are_recognized_by_keys() {
         let cases: [(&[&str], Option<Layout>); 8] = [
             (&["cls_token", "patch_embed.proj.weight"], Some(Layout::Timm)),
             (&["patch_embed.proj.weight", "layers.1.downsample.norm.weight"], Some(Layout::Timm)),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn microsofts_merges_belong_to_the_stage_that_they_begin() {
+    fn microsofts_merging_belongs_to_the_stage_that_it_begins() {
         let names = |tensors: Vec<NamedTensor>| -> Vec<String> {
             Layout::Microsoft.to_timm(tensors).into_iter().map(|tensor| tensor.name).collect()
         };
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_token_takes_in_its_position_where_registers_have_none() {
+    fn a_class_token_includes_its_position_if_registers_have_none() {
         let tensors = vec![
             tensor("register_tokens", &[1, 2, 2]),
             tensor("cls_token", &[1, 1, 2]),
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_does_not_compute_with_has_a_reason() {
+    fn tensors_that_no_model_computes_with_have_a_reason() {
         assert!(unused("layers.0.blocks.1.attn.relative_position_index").is_some());
         assert!(unused("text_model.encoder.layers.0.mlp.fc1.weight").is_some());
         assert!(unused("blocks.0.attn.qkv.weight").is_none());

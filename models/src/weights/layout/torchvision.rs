@@ -1,4 +1,5 @@
-//! torchvision's names (`torchvision/models/vision_transformer.py`, `swin_transformer.py`) and timm's.
+//! Translation between torchvision's names (`torchvision/models/vision_transformer.py`, `swin_transformer.py`) and
+//! timm's.
 
 use super::names::exchange;
 use crate::attention::relative_position::{log_offsets, table_rows};
@@ -15,7 +16,7 @@ const VIT: [(&str, &str); 8] = [
     (".self_attention.out_proj.", ".attn.proj."),
 ];
 
-/// Written in one way, read in two.
+/// Pairs that are used only to read: names of earlier versions, and names that are written by another rule.
 const VIT_READ_ONLY: [(&str, &str); 4] = [
     (".mlp.linear_1.", ".mlp.fc1."),
     (".mlp.linear_2.", ".mlp.fc2."),
@@ -25,7 +26,7 @@ const VIT_READ_ONLY: [(&str, &str); 4] = [
 
 const MLP: [(&str, &str); 2] = [(".mlp.0.", ".mlp.fc1."), (".mlp.3.", ".mlp.fc2.")];
 
-/// The tensors under timm's names. Names that are not torchvision's stay as they are.
+/// The tensors under timm's names. Names that are not torchvision's do not change.
 pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let is_swin = tensors.iter().any(|tensor| tensor.name.starts_with("features."));
     let is_v2 = tensors.iter().any(|tensor| tensor.name.ends_with(".attn.logit_scale"));
@@ -42,7 +43,8 @@ pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         .collect()
 }
 
-/// Swin v2 has no bias of keys; torchvision keeps a place for it and zeroes it in every forward pass.
+/// Splits the joint bias of Swin v2 into those of queries and values. torchvision also stores a bias of keys, which it
+/// sets to zero in every forward pass.
 fn split_bias(tensor: NamedTensor) -> Vec<NamedTensor> {
     let Some(place) = tensor.name.strip_suffix("qkv.bias").filter(|_| tensor.values.len().is_multiple_of(3))
     else {
@@ -58,7 +60,8 @@ fn split_bias(tensor: NamedTensor) -> Vec<NamedTensor> {
         .into()
 }
 
-/// `features` alternates: the embedding, then a stage, then a merge, which timm counts to the next stage.
+/// timm's name for a part of torchvision's `features`: the embedding, then by turns a stage and a merging, which
+/// belongs to the next stage in timm.
 fn swin(name: &str) -> String {
     let Some((number, rest)) = name
         .strip_prefix("features.")
@@ -89,8 +92,8 @@ pub fn vit_from_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         .collect()
 }
 
-/// timm's tensors of a Swin with windows of `window` tokens per side under torchvision's names, and the tables that it stores next to
-/// them.
+/// timm's tensors of a Swin, with windows of `window` tokens per side, under torchvision's names, and the tables of
+/// indices that torchvision stores next to them.
 pub fn swin_from_timm_names(tensors: Vec<NamedTensor>, window: usize) -> (Vec<NamedTensor>, Vec<IndexTable>) {
     let index: Vec<i64> = table_rows([window; 2]);
     let mut renamed: Vec<NamedTensor> = Vec::with_capacity(tensors.len());

@@ -1,0 +1,96 @@
+//! Fused kernels that slide over maps: convolution, depth-wise convolution and max pooling.
+//!
+//! Convolution has two forms: as products with the [gathered] inputs of each output, and, if the shape suits, in
+//! [tiles](winograd).
+
+mod depthwise;
+mod gathered;
+mod max_pool;
+mod sliding;
+mod winograd;
+
+pub(crate) use depthwise::DepthwiseConvolution;
+pub(crate) use max_pool::MaxPooling;
+pub(crate) use sliding::Kernel;
+
+use super::flex::{contiguous, sizes};
+use super::operation::Operation;
+use burn::backend::flex::FlexTensor;
+use winograd::Tiles;
+
+/// A convolution in which each output channel reads all input channels.
+#[derive(Clone, Debug)]
+pub(crate) struct FullConvolution {
+    pub(crate) kernel: Kernel,
+}
+
+/// The inputs, which the backward pass reads again.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedMaps {
+    x: FlexTensor,
+    weight: FlexTensor,
+}
+
+impl Operation<2> for FullConvolution {
+    type Inputs = [(); 2];
+    type Saved = SavedMaps;
+
+    fn forward(&self, inputs: [FlexTensor; 2]) -> FlexTensor {
+        self.forward_saving(inputs, [false; 2]).0
+    }
+
+    fn forward_saving(&self, inputs: [FlexTensor; 2], _wanted: [bool; 2]) -> (FlexTensor, SavedMaps) {
+        let [x, weight] = inputs.map(contiguous);
+        let maps = Maps::new(self.kernel, &x, &weight);
+        let output = match maps.suit_winograd() {
+            true => Tiles(&maps).convolve(x.storage(), weight.storage()),
+            false => maps.outputs(x.storage(), weight.storage()),
+        };
+        (output, SavedMaps { x, weight })
+    }
+
+    fn backward(self, saved: SavedMaps, dy: FlexTensor, wanted: [bool; 2]) -> [Option<FlexTensor>; 2] {
+        let maps = Maps::new(self.kernel, &saved.x, &saved.weight);
+        let (x, weight, dy) = (saved.x.storage(), saved.weight.storage(), contiguous(dy));
+        match maps.suit_winograd() {
+            true => Tiles(&maps).gradients(x, weight, dy.storage(), wanted),
+            false => maps.gradients(x, weight, dy.storage(), wanted),
+        }
+    }
+}
+
+/// The sizes of a convolution.
+#[derive(Clone, Copy, Debug)]
+struct Maps {
+    kernel: Kernel,
+    images: usize,
+    /// Rows and columns.
+    input: [usize; 2],
+    /// Rows and columns.
+    output: [usize; 2],
+    in_channels: usize,
+    out_channels: usize,
+}
+
+impl Maps {
+    fn new(kernel: Kernel, x: &FlexTensor, weight: &FlexTensor) -> Self {
+        let ([images, rows, columns, in_channels], [_, out_channels]) = (sizes(x), sizes(weight));
+        let (input, output) = ([rows, columns], [rows, columns].map(|size| kernel.places(size)));
+        Self { kernel, images, input, output, in_channels, out_channels }
+    }
+
+    /// The number of values that an output reads.
+    fn taps(&self) -> usize {
+        self.kernel.size * self.kernel.size * self.in_channels
+    }
+
+    /// The places of an output map, each with an output for every channel.
+    fn places(&self) -> usize {
+        self.output[0] * self.output[1]
+    }
+
+    /// The number of values of an input image.
+    fn image(&self) -> usize {
+        self.input[0] * self.input[1] * self.in_channels
+    }
+}

@@ -1,0 +1,71 @@
+//! Products on the gemm crate, which packs both factors and therefore takes any strides. It computes large products on
+//! CPUs without AMX, and all products on CPUs without AVX-512.
+
+use super::view::{Epilogue, Matrix, MatrixMut};
+
+/// `out = scale * left * right`, added to what `epilogue` says; on rayon's pool if the product is large and `threads`
+/// is set.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
+pub(crate) fn gemm(
+    mut out: MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+    threads: bool,
+) {
+    out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
+    if let Epilogue::Bias(bias) = epilogue {
+        out.fill_rows(bias);
+    }
+    let work = left.rows * left.columns * right.columns;
+    let parallelism = if threads && work >= 192 * 192 * 192 {
+        gemm::Parallelism::Rayon(0)
+    } else {
+        gemm::Parallelism::None
+    };
+    let (left_strides, right_strides) = (left.strides(), right.strides());
+    // SAFETY: the sizes fit by the assertion; `Matrix` and `MatrixMut` check on creation that they lie within their
+    // buffers, and `out` has its elements alone.
+    unsafe {
+        gemm::gemm(
+            left.rows,
+            right.columns,
+            left.columns,
+            out.start,
+            1,
+            out.row_stride as isize,
+            epilogue != Epilogue::Overwrite,
+            left.start(),
+            left_strides.1 as isize,
+            left_strides.0 as isize,
+            right.start(),
+            right_strides.1 as isize,
+            right_strides.0 as isize,
+            1.0f32,
+            scale,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::assert_product;
+    use super::*;
+
+    #[test]
+    fn products_of_the_gemm_crate_agree_with_exact_ones() {
+        for size in [[1, 1, 1], [65, 64, 65], [7, 20, 100], [100, 300, 33]] {
+            assert_product(size, 1e-6, |out, epilogue, scale, left, right| {
+                gemm(out, epilogue, scale, left, right, false);
+            });
+        }
+    }
+}

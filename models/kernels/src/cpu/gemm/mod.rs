@@ -1,0 +1,149 @@
+//! Matrix products: small ones on AVX-512 without packing, large ones on AMX, and on the gemm crate if the CPU lacks
+//! the instructions.
+
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod library;
+mod small;
+#[cfg(test)]
+mod testing;
+mod view;
+
+pub(crate) use library::gemm;
+pub(crate) use view::{Epilogue, Matrix, MatrixMut};
+
+use crate::cpu::threads::{Buffer, Shared, parallel};
+
+/// Whether a product of these sizes runs on AMX.
+pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
+    amx::takes(rows, inner, columns).is_some()
+}
+
+/// The right factor of several products, packed once if AMX computes them.
+pub(crate) enum RightFactor<'a> {
+    /// Packed for AMX.
+    Packed(amx::RightPanels<'a>),
+    /// Not packed: the gemm crate packs it for each product.
+    Plain(Matrix<'a>),
+}
+
+impl<'a> RightFactor<'a> {
+    /// A factor for products that have `rows` rows in all.
+    pub(crate) fn new(matrix: Matrix<'a>, rows: usize) -> Self {
+        match amx::takes(rows, matrix.rows, matrix.columns).filter(|_| matrix.compact()) {
+            Some(amx) => Self::Packed(amx::RightPanels::new(amx, matrix)),
+            None => Self::Plain(matrix),
+        }
+    }
+
+    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. The gemm
+    /// crate packs the factor for each product, which pays only for all rows at once.
+    pub(crate) fn rows_at_a_time(&self) -> usize {
+        match self {
+            Self::Packed(_) => 192,
+            Self::Plain(_) => usize::MAX,
+        }
+    }
+
+    /// `out = left * self`, added to what `epilogue` says, on the calling thread; on rayon's pool if the product is
+    /// large and `threads` is set.
+    ///
+    /// # Panics
+    ///
+    /// If the sizes do not fit.
+    pub(crate) fn multiply(
+        &self,
+        out: MatrixMut<'_>,
+        epilogue: Epilogue<'_>,
+        left: Matrix<'_>,
+        threads: bool,
+    ) {
+        match self {
+            Self::Packed(panels) => panels.after(left, out, epilogue, 1.0),
+            Self::Plain(matrix) => match small::takes(left.rows, left.columns, matrix.columns) {
+                Some(avx512) if matrix.compact() => {
+                    small::multiply(avx512, out, epilogue, 1.0, left, *matrix)
+                }
+                _ => gemm(out, epilogue, 1.0, left, *matrix, threads),
+            },
+        }
+    }
+}
+
+/// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows. Returns
+/// `false`, and computes nothing, if the product has too many rows or the CPU no AMX.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
+pub(crate) fn product_of_few_rows(
+    out: Shared<'_>,
+    epilogue: Epilogue<'_>,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) -> bool {
+    let (rows, columns) = (left.rows, right.columns);
+    let amx = amx::few_rows(rows, left.columns, columns).filter(|_| left.compact() && right.compact());
+    let Some(amx) = amx else { return false };
+    let left = amx::LeftPanels::new(amx, left);
+    parallel(columns.div_ceil(amx::PANEL), |index| {
+        let range = index * amx::PANEL..((index + 1) * amx::PANEL).min(columns);
+        // SAFETY: the column ranges of the tasks are disjoint.
+        let out = unsafe { MatrixMut::shared(out, range.start, [rows, range.len()], columns) };
+        let epilogue = epilogue.columns(range.clone());
+        left.before(right.block(0..right.rows, range), out, epilogue, 1.0);
+    });
+    true
+}
+
+/// `left * right` as a row-major buffer, computed in blocks [in parallel](parallel): for the gradient of a weight over
+/// few rows, which has many outputs and few terms in each sum.
+pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
+    const SMALLEST: usize = 64;
+    let (rows, columns) = (left.rows, right.columns);
+    let wanted = 2 * rayon::current_num_threads();
+    let parts = |length: usize, wanted: usize| wanted.min(length / SMALLEST).max(1);
+    let column_parts = parts(columns, wanted);
+    let row_parts = parts(rows, wanted.div_ceil(column_parts));
+    let sizes = [rows.div_ceil(row_parts), columns.div_ceil(column_parts)];
+    let part = |index: usize, size: usize, length: usize| {
+        (index * size).min(length)..((index + 1) * size).min(length)
+    };
+    let mut data = Buffer::new(rows * columns);
+    let out = data.shared();
+    parallel(row_parts * column_parts, |task| {
+        let row_range = part(task / column_parts, sizes[0], rows);
+        let column_range = part(task % column_parts, sizes[1], columns);
+        let offset = row_range.start * columns + column_range.start;
+        // SAFETY: the blocks of the tasks are disjoint.
+        let out = unsafe { MatrixMut::shared(out, offset, [row_range.len(), column_range.len()], columns) };
+        let left = left.block(row_range, 0..left.columns);
+        let right = right.block(0..right.rows, column_range);
+        product(out, Epilogue::Overwrite, 1.0, left, right);
+    });
+    // SAFETY: the blocks cover all elements, and each product overwrote its own.
+    unsafe { data.written() }
+}
+
+/// `out = scale * left * right`, added to what `epilogue` says, on the calling thread.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
+pub(crate) fn product(
+    out: MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    let (rows, inner, columns) = (left.rows, left.columns, right.columns);
+    if let Some(avx512) = small::takes(rows, inner, columns).filter(|_| right.compact()) {
+        small::multiply(avx512, out, epilogue, scale, left, right);
+    } else if let Some(amx) = amx::takes(rows, inner, columns).filter(|_| left.compact() && right.compact()) {
+        amx::multiply(amx, out, epilogue, scale, left, right);
+    } else {
+        gemm(out, epilogue, scale, left, right, false);
+    }
+}

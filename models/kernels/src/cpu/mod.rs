@@ -1,0 +1,21 @@
+//! The fused forms of the operations, on flex, burn's CPU backend.
+//!
+//! A file or folder that is named after an operation holds its fused form. They stand on [`operation`] (what an
+//! operation is, and how it is recorded for the backward pass), [`flex`] (tensors of flex), [`gemm`] (matrix products),
+//! [`threads`] and [`simd`] (vectors).
+
+pub(crate) mod attention;
+pub(crate) mod convolution;
+pub(crate) mod cross_entropy;
+pub(crate) mod flex;
+pub(crate) mod gather_rows;
+pub(crate) mod gelu;
+mod gemm;
+pub(crate) mod linear;
+pub(crate) mod norm;
+pub(crate) mod operation;
+pub(crate) mod optimizer;
+pub(crate) mod residual;
+pub(crate) mod sequence_pool;
+mod simd;
+mod threads;

@@ -1,0 +1,114 @@
+//! Orthogonalized matrices, by which Muon updates parameters: the singular vectors of the input, with singular values
+//! around 1.
+
+#[cfg(feature = "flex")]
+use crate::cpu::{flex, optimizer as fused};
+use burn::tensor::Tensor;
+
+/// The polynomials that are applied one after the other, as the factors of x, x³ and x⁵ (Jordan et al. 2024,
+/// <https://kellerjordan.github.io/posts/muon/>).
+const POLYNOMIALS: [[f32; 3]; 5] = [[3.4445, -4.7750, 2.0315]; 5];
+/// The least norm by which a matrix is divided.
+const EPSILON: f32 = 1e-7;
+
+/// Matrices with the singular vectors of the matrices in `x` and singular values between 0.7 and 1.2, by the iteration
+/// of Newton and Schulz. Autodiff does not follow it.
+///
+/// # Shapes
+///
+/// - x, output: `[matrices, rows, columns]`
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// let x = Tensor::<3>::from_floats([[[3.0, 0.0], [0.0, -0.2]]], &Device::default());
+/// let y = vitrine_kernels::orthogonalize(x).into_data().try_into_vec_as::<f32>()?;
+/// let [a, b, c, d]: [f32; 4] = y[..].try_into()?;
+/// assert!((0.68..1.21).contains(&a) && (0.68..1.21).contains(&-d) && b == 0.0 && c == 0.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn orthogonalize(x: Tensor<3>) -> Tensor<3> {
+    #[cfg(feature = "flex")]
+    if flex::takes_untracked(&x) {
+        return fused::orthogonalize(x, &POLYNOMIALS, EPSILON);
+    }
+    orthogonalize_composed(x)
+}
+
+/// The definition of [`orthogonalize`], in burn's own operations.
+pub fn orthogonalize_composed(x: Tensor<3>) -> Tensor<3> {
+    let [_, rows, columns] = x.dims();
+    if rows > columns {
+        // The products are smaller on this side.
+        return orthogonalize_composed(x.swap_dims(1, 2)).swap_dims(1, 2);
+    }
+    let norm = x.clone().square().sum_dims(&[1, 2]).sqrt().clamp_min(EPSILON);
+    let mut x = x / norm;
+    for [a, b, c] in POLYNOMIALS {
+        let square = x.clone().matmul(x.clone().swap_dims(1, 2)); // [matrices, rows, rows]
+        let fourth = square.clone().matmul(square.clone());
+        let polynomial = square.mul_scalar(b) + fourth.mul_scalar(c);
+        x = polynomial.matmul(x.clone()) + x.mul_scalar(a);
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Device, Distribution};
+
+    #[test]
+    fn singular_values_end_around_one() {
+        let device = Device::default();
+        for [rows, columns] in [[4, 40], [40, 4], [1, 7], [1, 1]] {
+            let x = Tensor::<3>::random([2, rows, columns], Distribution::Normal(0.0, 3.0), &device);
+            let result = orthogonalize(x.clone());
+            assert_eq!(result.dims(), [2, rows, columns]);
+            let wide = |x: Tensor<3>| if rows > columns { x.swap_dims(1, 2) } else { x };
+            let (result, x) = (wide(result), wide(x));
+            let small = rows.min(columns);
+            let error = result.clone().matmul(result.clone().swap_dims(1, 2))
+                - Tensor::<2>::eye(small, &device).unsqueeze::<3>();
+            // The squares of singular values are between 0.68² and 1.2².
+            assert!(error.abs().max().into_scalar::<f32>() < 0.6, "{rows} x {columns}");
+            // Each vector of the smaller side keeps its direction: the result is the nearest orthogonal matrix, not
+            // any.
+            let signs = (result * x).sum_dim(2).min().into_scalar::<f32>();
+            assert!(signs > 0.0, "{rows} x {columns}");
+        }
+        let zeros = Tensor::<3>::zeros([1, 3, 5], &device);
+        assert_eq!(orthogonalize(zeros.clone()).into_data(), zeros.into_data());
+    }
+
+    #[cfg(feature = "flex")]
+    #[test]
+    fn the_fused_iteration_agrees_with_its_definition() {
+        use crate::testing::numbers;
+
+        let device = Device::flex();
+        for [matrices, rows, columns] in
+            [[3, 128, 128], [1, 128, 1152], [1, 150, 70], [2, 1, 9], [1, 33, 33], [0, 4, 4]]
+        {
+            let data: Vec<f32> = numbers(matrices * rows * columns, 5);
+            // Matrices of equal rows, which have one singular value that is not rounding error.
+            let one_row = (0..data.len()).map(|index| data[index % columns]).collect();
+            let small = data.iter().map(|value| 1e-6 * value).collect();
+            for (values, tolerance) in [(data, 5e-4f32), (small, 5e-4), (one_row, 1e-2)] {
+                let x =
+                    Tensor::<1>::from_floats(values.as_slice(), &device).reshape([matrices, rows, columns]);
+                let both = [orthogonalize(x.clone()), orthogonalize_composed(x)];
+                let [found, expected] =
+                    both.map(|x| x.into_data().try_into_vec_as::<f32>().expect("float32"));
+                assert_eq!(found.len(), expected.len());
+                let squares = expected.iter().map(|value| value * value).sum::<f32>();
+                let size = (squares / expected.len().max(1) as f32).sqrt();
+                let error = found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs());
+                let error = error.fold(0.0, f32::max);
+                assert!(error <= tolerance * size, "{matrices} of {rows} x {columns}: {error}, not {size}");
+            }
+        }
+    }
+}

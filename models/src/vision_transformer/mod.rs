@@ -1,0 +1,335 @@
+//! The whole model: tokenizer, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
+
+mod checkpointing;
+#[cfg(test)]
+mod tests;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Device, Tensor};
+
+use crate::block::ClassBlock;
+use crate::embed::TokenEmbed;
+use crate::head::Head;
+use crate::linear::normal;
+use crate::norm::LayerNorm;
+use crate::pooling::{Pooling, normalizes_mean};
+use crate::position::PositionEmbedding;
+use crate::stage::Stage;
+use crate::{BlockStyle, ConfigError, ImageSize, ModelConfig, PositionPlace};
+
+/// A Vision Transformer, from images to class logits.
+#[derive(Module, Debug)]
+pub struct VisionTransformer {
+    patch_embed: TokenEmbed,
+    class_token: Option<Param<Tensor<3>>>,
+    distillation_token: Option<Param<Tensor<3>>>,
+    registers: Option<Param<Tensor<3>>>,
+    position: PositionEmbedding,
+    embed_dropout: Dropout,
+    stages: Vec<Stage>,
+    class_blocks: Vec<ClassBlock>,
+    /// The norm of all tokens before the pooling.
+    norm: Option<LayerNorm>,
+    pooling: Pooling,
+    head: Head,
+    /// The head of the distillation token.
+    distillation_head: Option<Head>,
+    #[module(skip)]
+    config: ModelConfig,
+}
+
+impl ModelConfig {
+    /// Builds the model with fresh parameters. It can be trained if the device has autodiff.
+    ///
+    /// # Errors
+    /// If the configuration is not valid: see [`Self::validate`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Module;
+    /// use burn::tensor::Device;
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let config = preset::find("vit_tiny_patch4_32").expect("listed");
+    /// let model = config.init(&Device::default())?;
+    /// assert_eq!(model.num_params(), 5_362_762);
+    ///
+    /// let error = ModelConfig { patch_size: 5, ..config }.init(&Device::default()).err();
+    /// assert!(error.is_some_and(|error| error.to_string().contains("`patch_size` 5")));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn init(&self, device: &Device) -> Result<VisionTransformer, ConfigError> {
+        self.validate()?;
+        Ok(VisionTransformer::new(self, device))
+    }
+}
+
+impl VisionTransformer {
+    /// The model of a validated configuration, with fresh parameters. [`ModelConfig::init`] validates it.
+    pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
+        let (dim, last) = (config.embed_dim, config.last_dim());
+        let tokens_are_normalized = !normalizes_mean(config) && config.block != BlockStyle::PostNorm;
+        let token = |count: usize, deviation| (count > 0).then(|| normal([1, count, dim], deviation, device));
+        // As in timm: a class token that joins the patches before the first block starts near zero.
+        let class_deviation = if config.class_depth > 0 { 0.02 } else { 1e-6 };
+        Self {
+            patch_embed: TokenEmbed::new(config, device),
+            class_token: token(config.class_token.into(), class_deviation),
+            distillation_token: token(config.distillation_token.into(), 0.02),
+            registers: token(config.registers, 1e-6),
+            position: PositionEmbedding::new(config, device),
+            embed_dropout: DropoutConfig::new(config.dropout).init(),
+            stages: (0..config.num_stages()).map(|stage| Stage::new(config, stage, device)).collect(),
+            class_blocks: (0..config.class_depth).map(|_| ClassBlock::new(config, device)).collect(),
+            norm: tokens_are_normalized.then(|| LayerNorm::new(last, config.norm_epsilon, device)),
+            pooling: Pooling::new(config, device),
+            head: Head::new(config, device),
+            distillation_head: config.distillation_token.then(|| Head::new(config, device)),
+            config: config.clone(),
+        }
+    }
+
+    /// The architecture.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The same model for images of another size. Both models share their parameters, so that the gradients of one are
+    /// gradients of the other.
+    ///
+    /// # Errors
+    /// If the model has parameters for one image size (see [`ModelConfig::fits_all_sizes`]), or the architecture cannot
+    /// have this size.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ImageSize, preset};
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("hybrid_pico_patch4_32").expect("listed").init(&device)?;
+    /// let smaller = model.at_size(ImageSize::square(24))?;
+    /// assert_eq!(smaller.features(Tensor::ones([1, 3, 24, 24], &device)).dims(), [1, 6 * 6, 128]);
+    ///
+    /// let learned = preset::find("vit_lite_7_4").expect("listed").init(&device)?;
+    /// assert!(learned.at_size(ImageSize::square(24)).is_err()); // it has a position for each patch
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn at_size(&self, image_size: ImageSize) -> Result<Self, ConfigError> {
+        let config = ModelConfig { image_size, ..self.config.clone() };
+        if !config.fits_all_sizes() {
+            return Err(ConfigError(
+                "the model has parameters for one image size: only a plain model whose positions are rotary, fixed or none, with \
+                 mixers among all tokens, fits others"
+                    .to_owned(),
+            ));
+        }
+        config.validate()?;
+        let grid = config.grid();
+        Ok(Self {
+            position: self.position.at_grid(&config),
+            stages: self.stages.iter().map(|stage| stage.at_grid(grid)).collect(),
+            config,
+            ..self.clone()
+        })
+    }
+
+    /// Computes the logits.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`, preprocessed as in training
+    /// - output: `[batch, num_classes]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([3, 3, 32, 32], Distribution::Default, &device);
+    /// let logits = model.forward(images.clone());
+    /// assert_eq!(logits.dims(), [3, 10]);
+    /// // The images of a batch do not influence each other.
+    /// let alone = model.forward(images.narrow(0, 1, 1)).into_data();
+    /// logits.narrow(0, 1, 1).into_data().assert_approx_eq::<f32>(&alone, Tolerance::absolute(1e-5));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        self.classify(self.features(images))
+    }
+
+    /// The tokens after the last block, as in timm's `forward_features`: normalized, unless the pooling normalizes
+    /// their mean.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, tokens, dim]`: class token, distillation token, registers, patches in reading order
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ModelConfig, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_lite_7_4").expect("listed"); // has a class token
+    /// let config = ModelConfig { registers: 4, depth: 2.into(), ..plain };
+    /// let tokens = config.init(&device)?.features(Tensor::ones([2, 3, 32, 32], &device));
+    /// assert_eq!(tokens.dims(), [2, 1 + 4 + 8 * 8, 256]);
+    /// let (variance, mean) = tokens.var_mean_bias(2);
+    /// assert!(mean.abs().max().into_scalar::<f32>() < 1e-4);
+    /// assert!(variance.max().into_scalar::<f32>() < 1.0 + 1e-4);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn features(&self, images: Tensor<4>) -> Tensor<3> {
+        let (tokens, position) = self.embed(images);
+        self.finish(self.stages.iter().fold(tokens, |tokens, stage| stage.forward(tokens, &position)))
+    }
+
+    /// The pooled embedding, which the head classifies: timm's `forward_head(features, pre_logits=True)` for a head
+    /// without hidden layers. For a distilled model, the mean of the class and the distillation token.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// assert_eq!(model.embedding(Tensor::ones([2, 3, 32, 32], &device)).dims(), [2, 96]);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn embedding(&self, images: Tensor<4>) -> Tensor<2> {
+        let tokens = self.features(images);
+        match &self.distillation_head {
+            None => self.pooling.forward(tokens),
+            Some(_) => {
+                let distilled = tokens.clone().narrow(1, 1, 1).squeeze_dim::<2>(1);
+                (self.pooling.forward(tokens) + distilled).div_scalar(2.0)
+            }
+        }
+    }
+
+    /// The logits and every block's attention weights.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - outputs: `[batch, num_classes]`, and for each block the weights of its
+    ///   [`TokenMixer`](crate::attention::TokenMixer), which are `[batch, heads, tokens, tokens]` for global attention
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([1, 3, 32, 32], Distribution::Default, &device);
+    /// let (logits, maps) = model.forward_with_weights(images);
+    /// assert_eq!((logits.dims(), maps.len()), ([1, 10], 4));
+    /// for map in maps {
+    ///     assert_eq!(map.dims(), [1, 3, 64, 64]);
+    ///     assert!((map.sum_dim(3) - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// }
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn forward_with_weights(&self, images: Tensor<4>) -> (Tensor<2>, Vec<Tensor<4>>) {
+        let mut maps = Vec::with_capacity(self.config.depth.sum());
+        let (tokens, position) = self.embed(images);
+        let tokens = self
+            .stages
+            .iter()
+            .fold(tokens, |tokens, stage| stage.forward_with_weights(tokens, &position, &mut maps));
+        (self.classify(self.finish(tokens)), maps)
+    }
+
+    /// Draws every parameter that has not been used yet, so that later random numbers do not influence their values.
+    pub fn initialize(&self) {
+        struct Touch;
+        impl ModuleVisitor for Touch {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let _ = param.val();
+            }
+        }
+        self.visit(&mut Touch);
+    }
+
+    /// The tokens that enter the first block, and the position vectors that blocks add to the input of queries and
+    /// keys.
+    fn embed(&self, images: Tensor<4>) -> (Tensor<3>, Option<Tensor<3>>) {
+        let patches = self.patch_embed.forward(images);
+        let [batch, patch_count, dim] = patches.dims();
+        let joins_later = self.config.class_depth > 0;
+        let class_token = self.class_token.as_ref().filter(|_| !joins_later);
+        let prefix: Vec<&Param<Tensor<3>>> =
+            [class_token, self.distillation_token.as_ref(), self.registers.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect();
+        let prefix_count = self.config.num_prefix_tokens();
+        let join = |patches: Tensor<3>| {
+            if prefix.is_empty() {
+                return patches;
+            }
+            let mut parts: Vec<Tensor<3>> =
+                prefix.iter().map(|token| token.val().repeat_dim(0, batch)).collect();
+            parts.push(patches);
+            Tensor::cat(parts, 1)
+        };
+        let (tokens, position) = match (self.position.vectors(), self.config.position_place) {
+            (None, _) => (join(patches), None),
+            (Some(vectors), PositionPlace::Tokens) if vectors.dims()[1] == patch_count => {
+                (join(patches + vectors), None)
+            }
+            (Some(vectors), PositionPlace::Tokens) => (join(patches) + vectors, None),
+            (Some(vectors), PositionPlace::QueryKey) => {
+                let missing = prefix_count + patch_count - vectors.dims()[1];
+                let nothing = Tensor::zeros([1, missing, dim], &vectors.device());
+                let vectors = if missing == 0 { vectors } else { Tensor::cat(vec![nothing, vectors], 1) };
+                (join(patches), Some(vectors))
+            }
+        };
+        (self.embed_dropout.forward(tokens), position)
+    }
+
+    /// The steps after the last stage: the class blocks of CaiT, and the final norm.
+    fn finish(&self, patches: Tensor<3>) -> Tensor<3> {
+        let [batch, _, _] = patches.dims();
+        let tokens = match &self.class_token {
+            Some(token) if !self.class_blocks.is_empty() => {
+                let start = token.val().repeat_dim(0, batch);
+                let token = self
+                    .class_blocks
+                    .iter()
+                    .fold(start, |token, block| block.forward(token, patches.clone()));
+                Tensor::cat(vec![token, patches], 1)
+            }
+            _ => patches,
+        };
+        match &self.norm {
+            Some(norm) => norm.forward(tokens),
+            None => tokens,
+        }
+    }
+
+    fn classify(&self, tokens: Tensor<3>) -> Tensor<2> {
+        match &self.distillation_head {
+            None => self.head.forward(self.pooling.forward(tokens)),
+            Some(head) => {
+                let distilled = tokens.clone().narrow(1, 1, 1).squeeze_dim::<2>(1);
+                (self.head.forward(self.pooling.forward(tokens)) + head.forward(distilled)).div_scalar(2.0)
+            }
+        }
+    }
+}

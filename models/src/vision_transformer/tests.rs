@@ -1,0 +1,208 @@
+//! Models of every choice: shapes, batches, gradients, and the parts of a forward pass.
+
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::testing::{self, base};
+use crate::{ImageSize, Normalizer, Position, Tokenizer};
+use burn::module::ModuleMapper;
+use burn::optim::GradientsParams;
+use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
+
+#[test]
+fn every_variant_maps_images_to_logits_alone_and_in_a_batch() {
+    let device = Device::default();
+    for config in testing::variants() {
+        let model = config.init(&device).unwrap();
+        let ImageSize { height, width } = config.image_size;
+        let images = Tensor::<4>::random([3, 2, height, width], Distribution::Default, &device);
+        let [rows, columns] = config.stage_grid(config.num_stages() - 1);
+        let tokens = rows * columns + config.num_prefix_tokens() + usize::from(config.class_depth > 0);
+        let features = model.features(images.clone());
+        assert_eq!(features.dims(), [3, tokens, config.last_dim()], "{config:?}");
+        let logits = model.forward(images.clone());
+        assert_eq!(logits.dims(), [3, 5]);
+        let alone = model.forward(images.narrow(0, 1, 1));
+        alone
+            .into_data()
+            .assert_approx_eq::<f32>(&logits.narrow(0, 1, 1).into_data(), Tolerance::absolute(1e-5));
+    }
+}
+
+/// Moves every parameter away from its start value, far enough that every part of the model influences the logits.
+struct Vary {
+    seed: u64,
+}
+
+impl ModuleMapper for Vary {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (value, device) = (param.val(), param.lazy_device());
+        self.seed += 1;
+        let count = value.shape().num_elements();
+        let mean: f32 = value.clone().mean().into_scalar();
+        let start = (mean * 10.0).round() / 10.0;
+        let values: Vec<f32> = vitrine_kernels::testing::numbers(count, self.seed)
+            .into_iter()
+            .map(|number| start + 0.3 * number)
+            .collect();
+        let varied = Tensor::<D>::from_data(TensorData::new(values, value.dims()), &device);
+        Param::initialized(param.id, if device.is_autodiff() { varied.require_grad() } else { varied })
+    }
+}
+
+/// A batch of `batch` images.
+fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
+    let shape = [batch, config.channels, config.image_size.height, config.image_size.width];
+    Tensor::from_data(
+        TensorData::new(vitrine_kernels::testing::numbers(shape.iter().product(), 77), shape),
+        device,
+    )
+}
+
+#[test]
+fn a_model_at_another_size_equals_one_built_for_it_and_shares_its_parameters() {
+    let device = Device::default().autodiff();
+    let mut fitting = 0;
+    for config in testing::variants() {
+        let ImageSize { height, width } = config.image_size;
+        let size = ImageSize { height: height + config.patch_size, width: 2 * width };
+        let model = config.init(&device).unwrap().map(&mut Vary { seed: 3 });
+        let Ok(other) = model.at_size(size) else {
+            assert!(!config.fits_all_sizes(), "{config:?}");
+            continue;
+        };
+        fitting += 1;
+        let built = ModelConfig { image_size: size, ..config.clone() };
+        let images = images(&built, 2, &device);
+        let other_built = built.init(&device).unwrap().try_load_record(model.clone().into_record()).unwrap();
+        let expected = other_built.forward(images.clone());
+        let logits = other.forward(images);
+        assert_eq!(other.config(), &built);
+        let distance = (logits.clone() - expected).abs().max().into_scalar::<f32>();
+        assert!(distance < 1e-5, "{distance}: {config:?}");
+        let grads = logits.powf_scalar(2.0).sum().backward();
+        let found = GradientsParams::from_grads(grads, &model).len();
+        let whole = model.forward(self::images(&config, 2, &device)).powf_scalar(2.0).sum().backward();
+        assert_eq!(found, GradientsParams::from_grads(whole, &model).len(), "{config:?}");
+    }
+    assert!(fitting > 20, "{fitting}");
+}
+
+#[test]
+fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does() {
+    let device = Device::default();
+    for position in
+        [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d, Position::Rotary]
+    {
+        let model = ModelConfig { position, num_heads: 2.into(), ..base() }
+            .init(&device)
+            .unwrap()
+            .map(&mut Vary { seed: 0 });
+        let images = Tensor::<4>::random([1, 2, 8, 12], Distribution::Normal(0.0, 1.0), &device);
+        let swapped = Tensor::cat(vec![images.clone().narrow(2, 4, 4), images.clone().narrow(2, 0, 4)], 2);
+        let change: f32 = (model.forward(images) - model.forward(swapped)).abs().max().into_scalar();
+        match position {
+            Position::None => assert!(change < 1e-4, "{change}"),
+            _ => assert!(change > 1e-2, "{position:?}: {change}"),
+        }
+    }
+}
+
+#[test]
+fn asking_for_attention_weights_does_not_change_the_logits() {
+    let device = Device::default();
+    for config in testing::variants() {
+        let model = config.init(&device).unwrap();
+        let ImageSize { height, width } = config.image_size;
+        let images = Tensor::<4>::random([2, 2, height, width], Distribution::Default, &device);
+        let (logits, maps) = model.forward_with_weights(images.clone());
+        assert_eq!(maps.len(), config.depth.sum());
+        logits
+            .into_data()
+            .assert_approx_eq::<f32>(&model.forward(images).into_data(), Tolerance::absolute(1e-5));
+    }
+}
+
+/// Moves every parameter along a direction, and sums the squared length of the direction and the derivative along it.
+struct Along<'a> {
+    grads: &'a Gradients,
+    size: f32,
+    random: u64,
+    /// The squared length of the direction.
+    squared_length: f64,
+    /// The derivative: gradient times direction.
+    derivative: f64,
+    /// The number of parameters without a gradient.
+    without: usize,
+}
+
+impl ModuleMapper for Along<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let value = param.val();
+        let gradient = value.grad(self.grads).unwrap_or_else(|| {
+            self.without += 1;
+            value.clone().inner().zeros_like()
+        });
+        let gradient = gradient.into_data();
+        let mut moved = value.clone().into_data();
+        for (value, &gradient) in
+            moved.as_mut_slice::<f32>().unwrap().iter_mut().zip(gradient.as_slice::<f32>().unwrap())
+        {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let direction = gradient * (self.random >> 40) as f32 / (1u64 << 23) as f32;
+            self.squared_length += f64::from(direction).powi(2);
+            self.derivative += f64::from(direction) * f64::from(gradient);
+            *value += self.size * direction;
+        }
+        // With gradient tracking, because batch norm uses its running averages if nothing learns.
+        Param::initialized(param.id, Tensor::from_data(moved, &value.device()).require_grad())
+    }
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    let device = Device::default().autodiff();
+    // Hard attention is left out: by design its gradient is that of softmax.
+    for config in testing::variants().into_iter().filter(|c| c.attention.normalizer != Normalizer::Hard) {
+        let config = ModelConfig { attention_dropout: 0.0, ..config };
+        let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
+        let images = images(&config, 2, &device);
+        let weights = Tensor::<2>::from_data(
+            TensorData::new(vitrine_kernels::testing::numbers(10, 78), [2, 5]),
+            &device,
+        );
+        let loss = |model: &VisionTransformer| (model.forward(images.clone()) * weights.clone()).sum();
+        let grads = loss(&model).backward();
+        let step = |size: f32| {
+            let mut along =
+                Along { grads: &grads, size, random: 9, squared_length: 0.0, derivative: 0.0, without: 0 };
+            let moved = model.clone().map(&mut along);
+            (f64::from(loss(&moved).into_scalar::<f32>()), along)
+        };
+        let (_, along) = step(0.0);
+        // The norm of the stem and two norms in each of two stages, each with a running mean, a variance and a count.
+        let averages = if matches!(config.tokenizer, Tokenizer::Residual { .. }) { 15 } else { 0 };
+        assert_eq!(along.without, averages, "{config:?}");
+        // A step of 0.005 along the direction, to each side.
+        let size = (5e-3 / along.squared_length.sqrt()) as f32;
+        let derivative = (step(size).0 - step(-size).0) / (2.0 * f64::from(size));
+        assert!(
+            (derivative / along.derivative - 1.0).abs() < 0.02,
+            "{derivative} by differences, {} by gradients: {config:?}",
+            along.derivative
+        );
+    }
+}
+
+#[test]
+fn dropout_and_drop_path_act_only_in_training() {
+    let device = Device::default();
+    let config = ModelConfig { dropout: 0.3, attention_dropout: 0.3, drop_path: 0.5, ..base() };
+    let model = config.init(&device.clone().autodiff()).unwrap();
+    model.initialize();
+    let images = Tensor::<4>::random([2, 2, 8, 12], Distribution::Default, &device);
+    let gap = |a: Tensor<2>, b: Tensor<2>| (a - b).abs().max().into_scalar::<f32>();
+    let tracked = || Tensor::from_data(images.to_data(), &device.clone().autodiff());
+    assert!(gap(model.forward(tracked()), model.forward(tracked())) > 0.0);
+    let valid = model.valid();
+    assert_eq!(gap(valid.forward(images.clone()), valid.forward(images.clone())), 0.0);
+}

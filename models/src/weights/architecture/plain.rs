@@ -1,0 +1,188 @@
+//! The architecture of a plain transformer: ViT, DeiT, DINOv2, CaiT, SigLIP.
+
+use super::reader::{Reader, base, fail, fail_without};
+use super::{OpenFact, Read};
+use crate::weights::Layout;
+use crate::{AttentionOptions, ImageSize, ModelConfig, Pool, Position, preset};
+
+impl Reader<'_> {
+    /// The architecture, and the number of classes if there is a head.
+    pub(super) fn plain(&mut self) -> Read<(ModelConfig, Option<usize>)> {
+        let config = self.plain_config()?;
+        let head = self.plain_head(&config)?;
+        Ok((config, head))
+    }
+
+    fn plain_config(&mut self) -> Read<ModelConfig> {
+        let [dim, channels, patch_size] = self.patch_embedding()?;
+        let depth = self.count("blocks.");
+        if depth == 0 {
+            return fail("there are no blocks (`blocks.0.`, ...): this is no Vision Transformer");
+        }
+        let mut config = ModelConfig {
+            channels,
+            patch_size,
+            embed_dim: dim,
+            depth: depth.into(),
+            mlp_ratio: self.mlp_ratio("blocks.0.", dim)?,
+            qkv_bias: self.has("blocks.0.attn.qkv.bias"),
+            class_token: self.has("cls_token"),
+            distillation_token: self.has("dist_token"),
+            registers: self.registers()?,
+            class_depth: self.count("blocks_token_only."),
+            position: self.position()?,
+            pool: self.plain_pool()?,
+            layer_scale: (self.has("blocks.0.ls1.gamma") || self.has("blocks.0.gamma_1")).then_some(1e-5),
+            norm_epsilon: self.epsilon(1e-6),
+            mlp: self.facts.mlp.unwrap_or_default(),
+            attention: AttentionOptions {
+                qk_norm: self.has("blocks.0.attn.q_norm.weight"),
+                talking_heads: self.has("blocks.0.attn.proj_l.weight"),
+                ..AttentionOptions::default()
+            },
+            num_heads: 1.into(),
+            ..base()
+        };
+        config.num_heads = self.plain_heads(&config)?.into();
+        self.grid_of_positions(&mut config)?;
+        Ok(config)
+    }
+
+    /// The number of classes; none for a head that this crate has no pooling for.
+    fn plain_head(&mut self, config: &ModelConfig) -> Read<Option<usize>> {
+        let dim = config.embed_dim;
+        if self.layout == Layout::HuggingFace {
+            if self.has("head.weight") && config.pool == Pool::Attention {
+                return Ok(self.leave_out_head(
+                    "Hugging Face's classifier of SigLIP sees the mean of normalized tokens",
+                ));
+            }
+            if self.shapes.get("head.weight").is_some_and(|shape| shape.get(1) == Some(&(2 * dim))) {
+                return Ok(self.leave_out_head(
+                    "Hugging Face's classifier of DINOv2 sees the class token next to the mean",
+                ));
+            }
+        }
+        self.head("head.weight", dim)
+    }
+
+    fn registers(&self) -> Read<usize> {
+        match self.shapes.get("reg_token").map_or(0, |shape| shape.get(1).copied().unwrap_or(0)) {
+            registers if registers > 1024 => {
+                fail(format!("`reg_token` holds {registers} registers, which no model has"))
+            }
+            registers => Ok(registers),
+        }
+    }
+
+    /// Learned positions, or none if that is stated. A model without stored positions may have rotary or relative ones
+    /// and thus be of another architecture: no positions are never inferred.
+    fn position(&self) -> Read<Position> {
+        match (self.has("pos_embed"), self.facts.learned_position) {
+            (true, _) => Ok(Position::Learned),
+            (false, Some(false)) => Ok(Position::None),
+            (false, _) => fail(
+                "there are no learned positions (`pos_embed`): either this tensor is missing, or the model has rotary or relative \
+                 positions, which are not supported on import",
+            ),
+        }
+    }
+
+    fn plain_pool(&self) -> Read<Pool> {
+        if self.has("attn_pool.latent") {
+            Ok(Pool::Attention)
+        } else if self.has("fc_norm.weight") {
+            Ok(Pool::Mean)
+        } else if self.has("cls_token") {
+            Ok(Pool::ClassToken)
+        } else {
+            fail(
+                "there is neither a class token (`cls_token`) nor attention pooling (`attn_pool.latent`) nor a norm of the \
+                 mean (`fc_norm.weight`): the mean of normalized tokens is not supported",
+            )
+        }
+    }
+
+    /// The number of heads: from the tensors of some architectures, from the stated facts, or guessed from the width.
+    fn plain_heads(&mut self, config: &ModelConfig) -> Read<usize> {
+        let dim = config.embed_dim;
+        let first = |key: &str| self.shapes.get(key).and_then(|shape| shape.first().copied());
+        if let Some(heads) = first("blocks.0.attn.proj_l.weight") {
+            return Ok(heads);
+        }
+        if let Some(width) = first("blocks.0.attn.q_norm.weight").filter(|width| *width > 0) {
+            return Ok(dim / width);
+        }
+        if let Some(heads) = &self.facts.num_heads {
+            return match heads.0[..] {
+                [heads] => Ok(heads),
+                _ => fail("the configuration lists heads for several stages, and the tensors have one"),
+            };
+        }
+        let (heads, reason) = self.usual_heads(config)?;
+        self.guess(OpenFact::NumHeads, format!("{heads} heads are guessed, {reason}"));
+        Ok(heads)
+    }
+
+    /// The number of heads that models of this width usually have, and the reason to believe so.
+    fn usual_heads(&self, config: &ModelConfig) -> Read<(usize, String)> {
+        let dim = config.embed_dim;
+        let same = |known: &ModelConfig| {
+            known.num_stages() == 1
+                && known.embed_dim == dim
+                && known.depth == config.depth
+                && known.patch_size == config.patch_size
+        };
+        if let Some(known) = preset::all().into_iter().find(|known| same(&known.config())) {
+            Ok((known.config().num_heads[0], format!("as {} has", known.name)))
+        } else if let 1152 | 1280 | 1408 = dim {
+            // SoViT-400M, ViT-H and ViT-g.
+            Ok((16, format!("as models of width {dim} have")))
+        } else if dim.is_multiple_of(64) && dim <= 1024 {
+            Ok((dim / 64, "each of the usual width 64".to_owned()))
+        } else {
+            fail_without(
+                OpenFact::NumHeads,
+                format!("shapes do not tell the number of heads, and {dim} is not a usual width"),
+            )
+        }
+    }
+
+    /// Sets the image size, and whether prefix tokens have positions, from the number of positions.
+    fn grid_of_positions(&mut self, config: &mut ModelConfig) -> Read<()> {
+        let Some(places) = self.shapes.get("pos_embed").map(|shape| shape.get(1).copied().unwrap_or(0))
+        else {
+            let Some(size) = self.facts.image_size else {
+                let message = "there are no positions, so that nothing tells the image size";
+                return fail_without(OpenFact::ImageSize, message);
+            };
+            config.image_size = size;
+            return Ok(());
+        };
+        let prefix = config.num_prefix_tokens();
+        let patch = config.patch_size;
+        let patches = |size: ImageSize| (size.height / patch) * (size.width / patch);
+        let square =
+            |count: usize| (count > 0 && count.isqrt().pow(2) == count).then(|| count.isqrt() * patch);
+        let size = match self.facts.image_size {
+            Some(size) if ![places, places.saturating_sub(prefix)].contains(&patches(size)) => {
+                return fail(format!(
+                    "image_size: {size} is stated, which {} patches of {patch} pixels and {prefix} further tokens make, and \
+                     `pos_embed` holds {places} places",
+                    patches(size)
+                ));
+            }
+            Some(size) => size,
+            None => match places.checked_sub(prefix).and_then(square).or_else(|| square(places)) {
+                Some(side) => ImageSize::square(side),
+                None => {
+                    let message = format!("`pos_embed` holds {places} places, which are no square grid");
+                    return fail_without(OpenFact::ImageSize, message);
+                }
+            },
+        };
+        config.image_size = size;
+        config.prefix_position = prefix == 0 || patches(size) != places;
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Traversals of a model that read or replace all of its parameters.
+
+use super::names::ParameterPath;
+use crate::weights::{NamedTensor, WeightsError};
+use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData};
+use std::collections::BTreeMap;
+
+/// Collects the keys and shapes of all parameters, and their values if they are wanted.
+pub(super) struct Export {
+    pub(super) path: ParameterPath,
+    pub(super) with_values: bool,
+    pub(super) tensors: Vec<NamedTensor>,
+}
+
+impl ModuleVisitor for Export {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = self.path.stored_shape(&param.lazy_shape().to_vec());
+        if !self.with_values {
+            self.tensors.push(NamedTensor { name: self.path.key(), shape, values: Vec::new() });
+            return;
+        }
+        let value = param.val();
+        let value = if self.path.is_linear_weight(D) { value.swap_dims(0, 1) } else { value };
+        let values = value.into_data().convert::<f32>().try_into_vec::<f32>().expect("converted to f32");
+        self.tensors.push(NamedTensor { name: self.path.key(), shape, values });
+    }
+}
+
+/// Replaces the values of all parameters by stored ones.
+pub(super) struct Import {
+    pub(super) path: ParameterPath,
+    pub(super) tensors: BTreeMap<String, NamedTensor>,
+    pub(super) errors: WeightsError,
+}
+
+impl ModuleMapper for Import {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let key = self.path.key();
+        let Some(tensor) = self.tensors.remove(&key) else {
+            self.errors.missing.push(key);
+            return param;
+        };
+        let shape = param.lazy_shape().to_vec();
+        let expected = self.path.stored_shape(&shape);
+        if tensor.shape != expected || tensor.values.len() != expected.iter().product::<usize>() {
+            self.errors.mismatched.push(mismatch(&key, &tensor.shape, &expected));
+            return param;
+        }
+        let device = param.lazy_device();
+        let value = if self.path.is_linear_weight(D) {
+            let mut transposed = vec![0.0; tensor.values.len()];
+            transpose(&tensor.values, shape[0], &mut transposed);
+            Tensor::from_data(TensorData::new(transposed, shape), &device)
+        } else {
+            Tensor::from_data(TensorData::new(tensor.values, shape), &device)
+        };
+        let id = param.id;
+        param.transform_for_load(value, id)
+    }
+}
+
+/// Transposes `[output, input]` to `[input, output]` in square tiles that fit into the cache.
+fn transpose(from: &[f32], input: usize, to: &mut [f32]) {
+    const TILE: usize = 32;
+    let output = from.len().checked_div(input).unwrap_or(0);
+    for rows in (0..output).step_by(TILE) {
+        for columns in (0..input).step_by(TILE) {
+            for row in rows..(rows + TILE).min(output) {
+                for column in columns..(columns + TILE).min(input) {
+                    to[column * output + row] = from[row * input + column];
+                }
+            }
+        }
+    }
+}
+
+/// The message for a tensor of another shape.
+pub(super) fn mismatch(key: &str, stored: &[usize], needed: &[usize]) -> String {
+    format!("{key} (stored {stored:?}, needed {needed:?})")
+}
