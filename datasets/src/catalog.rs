@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::download::{DownloadProgress, Downloader};
-use crate::drawing;
 use crate::files::DEFAULT_FILE_BYTES;
+use crate::images::drawing;
+use crate::source::download::{DownloadProgress, Downloader};
 use crate::source::published::PUBLISHED;
 use crate::source::{self, Found, shapes};
 use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin, shown};

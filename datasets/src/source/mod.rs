@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod cifar;
 mod class_folders;
+pub(crate) mod download;
 pub(crate) mod folder;
 pub(crate) mod idx;
 pub(crate) mod manifest;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 
+pub use self::download::DownloadProgress;
 use crate::files::DEFAULT_FILE_BYTES;
 use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split, open_regular, shown};
 

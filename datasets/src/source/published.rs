@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::Found;
-use crate::download::{Downloader, RemoteFile};
+use super::download::{Downloader, RemoteFile};
 use crate::{DatasetError, SourceKind};
 
 /// A data set that is found under the data folder or downloaded into it.
@@ -283,10 +283,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::download::hexadecimal;
-    use crate::download::tests::{answer, downloader, serve};
     use crate::source::archive::tests::tar_of;
     use crate::source::cifar::tests::record;
+    use crate::source::download::hexadecimal;
+    use crate::source::download::tests::{answer, downloader, serve};
     use crate::source::idx::tests::{encode, gzip};
 
     /// The contents of a small data set in MNIST's four files: one image of each digit.

@@ -1,6 +1,6 @@
 //! The data set that the program draws.
 
-use crate::drawing::CLASSES;
+use crate::images::drawing::CLASSES;
 use crate::{ImageSource, Sample, Split};
 
 /// How many images a split has.

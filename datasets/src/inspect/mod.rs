@@ -1,12 +1,17 @@
 //! What a data set is like: counts, sizes, colors, files that cannot be read, and images that are in it
 //! twice.
 
+mod sizes;
+mod survey;
+
 use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, SizeRange, Split};
+pub use self::sizes::{AspectRatios, Extent, SizeRange};
+pub use self::survey::{Survey, survey};
+use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, Split};
 
 /// What a look at every image of a data set found.
 #[derive(Clone, Debug, Serialize)]

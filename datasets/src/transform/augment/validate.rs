@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::augment::{Augmentation, Crop, MixMode};
+use super::{Augmentation, Crop, MixMode};
 
 /// A value of an [`Augmentation`] that is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

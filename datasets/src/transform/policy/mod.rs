@@ -1,5 +1,11 @@
 //! The operations that policies of augmentation draw from, each with an amount in the unit of its effect.
 
+mod auto_augment;
+mod rand_augment;
+pub(super) mod trivial_augment;
+
+pub use self::auto_augment::AutoAugment;
+pub use self::rand_augment::RandAugment;
 use super::{color, geometry};
 use crate::Image;
 
@@ -92,7 +98,7 @@ pub(super) mod tests {
     use super::*;
 
     /// An image of many values.
-    pub(in super::super) fn colors(channels: u8) -> Image {
+    pub(super) fn colors(channels: u8) -> Image {
         let pixels = (0..20 * 20 * u32::from(channels)).map(|i| (20 + i * 89 % 200) as u8).collect();
         Image { width: 20, height: 20, channels, pixels }
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::hash;
-use crate::folds::{different_images, folds};
-use crate::held_out::held_out;
+use super::folds::{different_images, folds};
+use super::held_out::held_out;
+use super::key::hash;
 use crate::{
     BadFile, ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Fold, KeySet, LeftOut, Sample,
     Split, ValidationOrigin,

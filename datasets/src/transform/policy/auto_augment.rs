@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::operation::{
+use super::{
     Operation::{self, *},
     Ranges,
 };
@@ -25,7 +25,7 @@ type Step = (Operation, f64, u8);
 
 impl AutoAugment {
     /// What files call it.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::transform) fn name(self) -> &'static str {
         match self {
             Self::Cifar10 => "cifar10",
         }
@@ -38,7 +38,7 @@ impl AutoAugment {
     }
 
     /// Draws a pair and carries it out.
-    pub(super) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
+    pub(in crate::transform) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
         let policy = self.policy();
         let ranges = ranges(image);
         for (operation, probability, magnitude) in policy[rng.random_range(0..policy.len())] {
@@ -89,12 +89,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use rand::SeedableRng;
 
-    use super::super::operation::tests::colors;
+    use super::super::tests::colors;
     use super::*;
 
     #[test]
     fn the_policy_is_that_of_torchvision() {
-        let text = include_str!("../../tests/fixtures/auto_augment_cifar10.tsv");
+        let text = include_str!("../../../tests/fixtures/auto_augment_cifar10.tsv");
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(rows.len(), CIFAR10.len());
         for (row, steps) in rows.into_iter().zip(CIFAR10) {

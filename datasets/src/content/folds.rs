@@ -2,19 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
-
 use crate::ContentKey;
-
-/// One of several equal parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fold {
-    /// Its number, from 1 on.
-    pub number: usize,
-    /// Of how many.
-    pub of: usize,
-}
 
 /// The fold of each image, from 1 to `count`, given the content and the class (below `classes`) of each.
 ///

@@ -1,11 +1,17 @@
 //! A data set: its splits, its class names and what is known about where it came from.
 
+mod class_sizes;
+mod requirements;
+mod validation;
+
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Fold, LeftOut, Sample, Split};
+pub use self::class_sizes::ClassSizes;
+pub use self::validation::{Fold, ValidationOrigin};
+use crate::{LeftOut, Sample, Split};
 
 /// What kind of place a data set was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,30 +42,6 @@ impl fmt::Display for SourceKind {
             Self::Cifar => "CIFAR binary batches",
         })
     }
-}
-
-/// How the validation split came about.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ValidationOrigin {
-    /// There is none.
-    Absent,
-    /// The source has one of its own.
-    Given,
-    /// Taken out of the training samples, class by class, by their content and a seed.
-    SplitOff {
-        /// The share asked for; that of a class deviates by chance.
-        fraction: f64,
-        /// The seed that chose.
-        seed: u64,
-    },
-    /// One of several equal parts of the training samples, class by class, by their content and a seed.
-    Fold {
-        /// Which one.
-        fold: Fold,
-        /// The seed that dealt them out.
-        seed: u64,
-    },
 }
 
 /// What a data set is, apart from its samples.

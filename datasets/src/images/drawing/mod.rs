@@ -7,7 +7,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::pixels::Image;
+use crate::images::pixels::Image;
 
 /// Class names; a label is an index into them.
 pub const CLASSES: [&str; 10] =

@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Beta, StandardNormal};
 
-use super::augment::{Augmentation, MixMode};
+use super::{Augmentation, MixMode};
 
 /// Least and largest share of the image that is erased, as in timm.
 const ERASED: [f64; 2] = [0.02, 1.0 / 3.0];

@@ -3,60 +3,8 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::sizes::{AspectRatios, SizeRange};
 use crate::{DatasetError, DecodeLimits, Sample};
-
-/// The range of the images' sizes in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SizeRange {
-    /// Columns.
-    pub width: Extent,
-    /// Rows.
-    pub height: Extent,
-}
-
-impl SizeRange {
-    pub(crate) fn of(sizes: impl Iterator<Item = (u32, u32)>) -> Option<Self> {
-        let (widths, heights) = sizes.unzip();
-        Some(Self { width: Extent::of(widths)?, height: Extent::of(heights)? })
-    }
-}
-
-/// The range of a measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Extent {
-    /// The smallest.
-    pub min: u32,
-    /// The one in the middle; the upper of two.
-    pub median: u32,
-    /// The largest.
-    pub max: u32,
-}
-
-impl Extent {
-    fn of(mut values: Vec<u32>) -> Option<Self> {
-        values.sort_unstable();
-        Some(Self { min: *values.first()?, median: *values.get(values.len() / 2)?, max: *values.last()? })
-    }
-}
-
-/// How far images are from squares: their longer side over their shorter one, 1 for a square.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct AspectRatios {
-    /// The one in the middle; the upper of two.
-    pub median: f64,
-    /// The largest.
-    pub max: f64,
-}
-
-impl AspectRatios {
-    fn of(sizes: impl Iterator<Item = (u32, u32)>) -> Option<Self> {
-        let mut ratios: Vec<f64> = sizes
-            .map(|(width, height)| f64::from(width.max(height)) / f64::from(width.min(height).max(1)))
-            .collect();
-        ratios.sort_unstable_by(f64::total_cmp);
-        Some(Self { median: *ratios.get(ratios.len() / 2)?, max: *ratios.last()? })
-    }
-}
 
 /// What a look at some images found: enough to choose an image size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -112,7 +60,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{OpenOptions, open};
+    use crate::{Extent, OpenOptions, open};
 
     #[test]
     fn a_survey_is_spread_over_the_samples() {
@@ -128,15 +76,6 @@ mod tests {
         let survey = survey(&dataset.train, 3, &DecodeLimits::default()).unwrap();
         assert_eq!(survey.sizes.width, Extent { min: 8, median: 16, max: 24 });
         assert_eq!((survey.gray, survey.decoded, survey.failed), (true, 3, 0));
-    }
-
-    #[test]
-    fn shapes_are_judged_image_by_image() {
-        let of = |sizes: &[(u32, u32)]| AspectRatios::of(sizes.iter().copied());
-        assert_eq!(of(&[(8, 8), (640, 640)]), Some(AspectRatios { median: 1.0, max: 1.0 }));
-        // Upright and lying photos: the extents alone would look like those of squares.
-        assert_eq!(of(&[(30, 20), (20, 30), (90, 30)]), Some(AspectRatios { median: 1.5, max: 3.0 }));
-        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::operation::{
+use super::{
     Operation::{self, *},
     Ranges,
 };
@@ -34,7 +34,7 @@ const OPERATIONS: [Operation; 14] = [
 const WIDE: Ranges = Ranges { shear: 0.99, translate: [32.0; 2], rotate: 135.0, factor: 0.99, bits: 6.0 };
 
 /// Draws an operation and a strength and carries it out ([arXiv:2103.10158](https://arxiv.org/abs/2103.10158)).
-pub(super) fn apply(image: &mut Image, rng: &mut ChaCha8Rng) {
+pub(in crate::transform) fn apply(image: &mut Image, rng: &mut ChaCha8Rng) {
     let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
     let strength = f64::from(rng.random_range(0..=STEPS)) / f64::from(STEPS);
     operation.apply(image, WIDE.amount(operation, strength, rng.random_bool(0.5)));
@@ -44,7 +44,7 @@ pub(super) fn apply(image: &mut Image, rng: &mut ChaCha8Rng) {
 mod tests {
     use rand::SeedableRng;
 
-    use super::super::operation::tests::colors;
+    use super::super::tests::colors;
     use super::*;
 
     /// torchvision's `_augmentation_space(31)`, by hand.

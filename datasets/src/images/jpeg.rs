@@ -5,8 +5,8 @@ use image::metadata::Orientation;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 
+use super::memory::{self, Reserved};
 use crate::DecodeLimits;
-use crate::memory::{self, Reserved};
 
 /// More scans than any program writes; each costs a pass over the whole image.
 const MOST_SCANS: usize = 500;

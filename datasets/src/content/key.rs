@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_128::Hasher;
 
-use crate::decode::probe_bytes;
+use crate::images::probe_bytes;
 use crate::{BadFile, DecodeLimits, ImageSource, Sample, open_regular};
 
 /// Bytes that are read at once.

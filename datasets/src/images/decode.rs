@@ -6,11 +6,11 @@ use std::ops::Deref;
 use image::error::{ImageError, LimitErrorKind};
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
+use super::jpeg;
+use super::limits::DecodeLimits;
+use super::memory::{self, Reserved};
+use super::pixels::Image;
 use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
-use crate::jpeg;
-use crate::limits::DecodeLimits;
-use crate::memory::{self, Reserved};
-use crate::pixels::Image;
 
 /// A decoded image whose memory counts as taken.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Batches for a model: decoded and augmented in parallel ahead of their use, the same for any number of threads.
 
 mod cache;
+mod sampler;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,8 @@ use std::thread::JoinHandle;
 use rayon::prelude::*;
 
 use self::cache::Cache;
-use crate::sampler::{Purpose, balanced_order, epoch_order, repeated, stream};
+use self::sampler::{Purpose, repeated, stream};
+pub use self::sampler::{balanced_order, epoch_order};
 use crate::{Augmentation, BadFile, DatasetError, DecodeLimits, Preprocessing, Sample};
 
 /// How batches are made.

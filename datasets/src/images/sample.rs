@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::decode::{Decoded, decode_bytes, probe_bytes};
+use super::drawing;
+use super::limits::DecodeLimits;
+use super::memory;
+use super::pixels::Image;
 use crate::DatasetError;
-use crate::decode::{Decoded, decode_bytes, probe_bytes};
-use crate::drawing;
 use crate::files::{BadFile, Place, Spool, read_regular, shown};
-use crate::limits::DecodeLimits;
-use crate::memory;
-use crate::pixels::Image;
 
 /// Where an image is. Nothing is decoded before [`ImageSource::decode`] is called.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
 
-use super::operation::Operation;
+use super::Operation;
 use crate::Image;
 
 /// Magnitude at which every operation is at its strongest.
@@ -35,7 +35,7 @@ impl Default for RandAugment {
 
 impl RandAugment {
     /// Draws and carries out the operations.
-    pub(super) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
+    pub(in crate::transform) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
         for _ in 0..self.layers {
             let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
             if !rng.random_bool(CARRIED_OUT) {
@@ -89,7 +89,7 @@ fn amount(operation: Operation, strength: f64, negative: bool, image: &Image) ->
 mod tests {
     use rand::SeedableRng;
 
-    use super::super::operation::tests::colors;
+    use super::super::tests::colors;
     use super::*;
 
     fn distance(a: &Image, b: &Image) -> u32 {
