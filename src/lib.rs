@@ -32,6 +32,7 @@ pub mod device;
 pub mod evaluate;
 pub mod export;
 mod files;
+mod flags;
 pub mod hub;
 pub mod import;
 mod library;

@@ -8,6 +8,7 @@ use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 
 use crate::device::{self, FoundDevice};
 use crate::evaluate::{Evaluation, EvaluationSettings, Part, Views};
+use crate::flags::size_hint;
 use crate::output::note;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
 use crate::train::Overrides;
@@ -146,5 +147,8 @@ fn opened(data: &str) -> Result<Dataset> {
 pub(crate) fn warn(dataset: &Dataset) {
     for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
         note!("warning: {warning}");
+    }
+    if dataset.left_out.has_too_large() {
+        note!("{}", size_hint());
     }
 }

@@ -6,7 +6,7 @@ use crate::files::DEFAULT_FILE_BYTES;
 use crate::images::drawing;
 use crate::source::download::{DownloadProgress, Downloader};
 use crate::source::published::PUBLISHED;
-use crate::source::{self, Found, shapes};
+use crate::source::{self, SourceData, shapes};
 use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin, shown};
 
 /// The name of the data set that the program draws.
@@ -117,8 +117,8 @@ fn shapes_dataset() -> Dataset {
     }
 }
 
-fn dataset(name: String, found: Found) -> Dataset {
-    let Found { classes, train, val, test, source, flip_safe, left_out } = found;
+fn dataset(name: String, found: SourceData) -> Dataset {
+    let SourceData { classes, train, val, test, source, flip_safe, left_out } = found;
     let validation = if val.is_empty() { ValidationOrigin::Absent } else { ValidationOrigin::Given };
     let warnings = split_names(&classes).into_iter().collect();
     let info = DatasetInfo { name, classes, source, validation, flip_safe };
@@ -313,7 +313,7 @@ mod tests {
                 Inventory::of(open("shapes", &OpenOptions::default()).unwrap(), &DecodeLimits::default());
             let message = inventory.hold_out(val_fraction, 0).unwrap_err().to_string();
             assert!(
-                message.contains("--val-fraction") && message.contains(&val_fraction.to_string()),
+                message.contains("a validation fraction") && message.contains(&val_fraction.to_string()),
                 "{message}"
             );
         }

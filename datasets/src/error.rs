@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{Split, shown};
+use crate::{Fault, LeftOut, Split, shown};
 
 /// What can be wrong with a data set. Every message names the file or argument and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -29,18 +29,17 @@ pub enum DatasetError {
     },
     /// A share for validation that leaves nothing on one side.
     #[error(
-        "a validation fraction (--val-fraction) of {fraction} is not possible: give a number between 0 and 1, \
-         such as 0.2"
+        "a validation fraction of {fraction} is not possible: give a number between 0 and 1, such as 0.2"
     )]
-    ValFraction {
+    ValidationFraction {
         /// The share asked for.
         fraction: f64,
     },
     /// More folds than images that can be held out: some would have none.
     #[error(
-        "--folds {folds}: {data} has only {images} different images to hold out, too few for one in each fold (the \
-         smallest classes, by different images: {smallest}; the only image of a class is always trained on): use \
-         --folds {images} at most, or add images"
+        "{folds} folds are too many: {data} has only {images} different images to hold out, too few for one in each fold \
+         (the smallest classes, by different images: {smallest}; the only image of a class is always trained on): use \
+         {images} folds at most, or add images"
     )]
     Folds {
         /// How many were asked for.
@@ -69,6 +68,16 @@ pub enum DatasetError {
         path: PathBuf,
         /// What is wrong, and what to do.
         problem: String,
+    },
+    /// A folder or archive without a single image.
+    #[error("{}: holds no images: {expected}{}", shown(path), left_out.faults().iter().map(|fault| format!("\n{fault}")).collect::<String>())]
+    NoImages {
+        /// The folder or archive.
+        path: PathBuf,
+        /// The layouts that it could have.
+        expected: &'static str,
+        /// The files that it holds.
+        left_out: Box<LeftOut>,
     },
     /// A class that one split lacks.
     #[error(
@@ -130,12 +139,12 @@ pub enum DatasetError {
         source: Option<Box<DatasetError>>,
     },
     /// An image could not be decoded.
-    #[error("{image}: {reason}")]
+    #[error("{image}: {fault}")]
     Image {
         /// Path of the image, or its place in an archive or buffer.
         image: String,
         /// What is wrong with it.
-        reason: String,
+        fault: Fault,
     },
     /// Loading threads that do not start or do not survive.
     #[error("loading images failed: {problem}")]

@@ -21,6 +21,7 @@ mod error;
 mod files;
 mod images;
 mod inspect;
+mod listed;
 mod loader;
 mod source;
 mod split;
@@ -31,7 +32,7 @@ pub use content::{ContentKey, Fingerprint, Inventory, KeySet, ListedImage};
 pub use dataset::{ClassSizes, Dataset, DatasetInfo, Fold, SourceKind, ValidationOrigin, duplicate_name};
 pub use error::DatasetError;
 pub use files::{
-    BadFile, Entry, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular,
+    BadFile, Entry, Fault, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular,
     read_regular, shown,
 };
 pub use images::{DecodeLimits, Decoded, Image, ImageSource, Sample};

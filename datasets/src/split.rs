@@ -5,22 +5,23 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The part of a data set that a sample belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Split {
-    /// What the weights are fitted to.
-    Train,
-    /// What choices are made by: the best epoch, the best setting.
-    Val,
-    /// What is looked at once, at the end.
-    Test,
+use crate::listed::listed;
+
+listed! {
+    /// The part of a data set that a sample belongs to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Split {
+        /// What the weights are fitted to.
+        Train,
+        /// What choices are made by: the best epoch, the best setting.
+        Val,
+        /// What is looked at once, at the end.
+        Test,
+    }
 }
 
 impl Split {
-    /// Every split, in the order that reports list them.
-    pub const ALL: [Self; 3] = [Self::Train, Self::Val, Self::Test];
-
     /// The word that flags, manifests and folder names use.
     pub fn as_str(self) -> &'static str {
         match self {

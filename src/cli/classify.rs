@@ -19,6 +19,7 @@ use crate::Classifier;
 use crate::aliases;
 use crate::bounds::{self, within};
 use crate::evaluate::Views;
+use crate::flags::explained;
 use crate::memory::{self, Work};
 use crate::usage::usage;
 
@@ -125,7 +126,7 @@ fn classify(
         match result {
             Ok(logits) => printer.result(&path, &logits)?,
             Err(error) => {
-                printer.failure(&path, &format!("{error:#}"))?;
+                printer.failure(&path, &explained(&error))?;
                 status = Status::Partial;
             }
         }

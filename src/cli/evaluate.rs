@@ -12,6 +12,7 @@ use super::{DeviceArgs, Status, ThreadArgs};
 use crate::aliases;
 use crate::bounds::{self, within};
 use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, Views, table};
+use crate::flags::described;
 use crate::output::{note, outln};
 use crate::text::printable;
 
@@ -75,7 +76,7 @@ impl Evaluate {
             outln!("{}", table(&metrics))?;
         }
         for bad in &bad {
-            note!("error: {}: {}", bad.name, bad.message);
+            note!("error: {}", described(bad));
         }
         Ok(if bad.is_empty() { Status::Done } else { Status::Partial })
     }

@@ -15,8 +15,9 @@ use super::data::{DataArgs, check_val_fraction};
 use super::{Status, ThreadArgs};
 use crate::aliases;
 use crate::bounds::{self, within};
+use crate::flags::size_hint;
 use crate::model_file;
-use crate::output::{out, outln};
+use crate::output::{note, out, outln};
 use crate::run::default_val_fraction;
 use crate::text::{printable, printable_lines};
 use crate::train::plan::read_model;
@@ -93,6 +94,9 @@ impl Inspect {
             outln!("{}", serde_json::to_string(&inspection)?)?;
         } else {
             print_data(&inspection)?;
+        }
+        if inspection.corrupt.iter().any(|image| image.is_too_large) {
+            note!("{}", size_hint());
         }
         Ok(if inspection.has_faults() { Status::Partial } else { Status::Done })
     }

@@ -20,6 +20,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::aliases;
 use crate::bounds::{self, within};
 use crate::device::{self, FoundDevice};
+use crate::flags;
 use crate::output::{OutputError, note};
 use crate::threads;
 use crate::usage::UsageError;
@@ -144,8 +145,9 @@ fn ended(result: Result<Status>) -> ExitCode {
         Ok(Status::Partial) => ExitCode::FAILURE,
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
         Err(error) => {
-            note!("error: {error:#}");
-            if UsageError::is_cause_of(&error) { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
+            note!("error: {}", flags::explained(&error));
+            let is_usage = UsageError::is_cause_of(&error) || flags::is_wrong_value(&error);
+            if is_usage { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -6,6 +6,7 @@ use vitrine_datasets::{BadFile, Batch, Loader, Preprocessing};
 use vitrine_models::VisionTransformer;
 
 use super::Predictions;
+use crate::flags::described;
 
 /// What a model says of every readable image of a loader, in its order.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ pub(crate) fn predict_by(
     if predicted.predictions.is_empty() {
         match predicted.bad.first() {
             Some(first) => {
-                bail!("none of the images can be read, the first one being {}: {}", first.name, first.message)
+                bail!("none of the images can be read, the first one being {}", described(first))
             }
             None => bail!("there are no images to evaluate"),
         }

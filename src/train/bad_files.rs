@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Split};
 
+use crate::flags::described;
 use crate::output::note;
 
 /// As many unreadable images of a split pass whatever their share, though never more than a tenth of it.
@@ -21,15 +22,16 @@ impl BadFiles {
     /// # Errors
     /// When they are more than the limit allows; the message names the first.
     pub fn judge(&mut self, limit: f64, split: Split, bad: &[BadFile], total: usize) -> Result<()> {
-        let Some(BadFile { name, message }) = bad.first() else { return Ok(()) };
+        let Some(first) = bad.first() else { return Ok(()) };
         let (use_of, word) = match split {
             Split::Train => ("used", "training"),
             Split::Val => ("measured", "validation"),
             Split::Test => ("measured", "test"),
         };
         let summary = format!(
-            "{} of {total} {word} images cannot be read, the first one being {name}: {message}",
-            bad.len()
+            "{} of {total} {word} images cannot be read, the first one being {}",
+            bad.len(),
+            described(first)
         );
         if bad.len() > allowed(total, limit) {
             bail!(
@@ -55,6 +57,8 @@ fn allowed(total: usize, limit: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use vitrine_datasets::Fault;
+
     use super::*;
 
     #[test]
@@ -69,7 +73,7 @@ mod tests {
     fn what_exceeds_the_limit_is_an_error_that_names_the_first() {
         let bad = |count: usize| -> Vec<BadFile> {
             (0..count)
-                .map(|i| BadFile { name: format!("{i}.png"), message: "cut short".to_owned() })
+                .map(|i| BadFile::new(format!("{i}.png"), &Fault::Other("cut short".to_owned())))
                 .collect()
         };
         let mut files = BadFiles::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::BadFile;
+use super::{BadFile, Fault};
 
 /// How many names a message lists.
 const NAMES: usize = 3;
@@ -19,7 +19,7 @@ pub enum Reason {
     /// A name that begins with a dot, or `__MACOSX`.
     Hidden,
     /// What cannot be read, and why: a link in a circle or to nothing, a folder without permission.
-    Unreadable(String),
+    Unreadable(Fault),
 }
 
 impl Reason {
@@ -31,7 +31,7 @@ impl Reason {
             }
             Self::NoImage => "it is not an image".to_owned(),
             Self::Hidden => "it is hidden".to_owned(),
-            Self::Unreadable(message) => message.clone(),
+            Self::Unreadable(fault) => fault.to_string(),
         }
     }
 }
@@ -80,13 +80,18 @@ impl LeftOut {
             Reason::Unsupported(format) => self.unsupported.entry(format).or_default().add(name),
             Reason::NoImage => self.no_images.add(name),
             Reason::Hidden => self.hidden.add(name),
-            Reason::Unreadable(message) => self.unreadable.push(BadFile { name, message }),
+            Reason::Unreadable(fault) => self.unreadable.push(BadFile::new(name, &fault)),
         }
     }
 
     /// Whether images may be among it: what cannot be read or decoded.
     pub fn has_faults(&self) -> bool {
         !self.unsupported.is_empty() || !self.unreadable.is_empty()
+    }
+
+    /// Whether any of the unreadable files is larger than the limit on the size of a file.
+    pub fn has_too_large(&self) -> bool {
+        self.unreadable.iter().any(|bad| bad.is_too_large)
     }
 
     /// What the user should know: a line on the images that are not decoded, and one on what cannot be read.
@@ -100,7 +105,7 @@ impl LeftOut {
                 "not supported and left out: {formats} (the first: {name}): convert them to PNG or JPEG"
             ));
         }
-        if let Some(BadFile { name, message }) = self.unreadable.first() {
+        if let Some(BadFile { name, message, .. }) = self.unreadable.first() {
             let count = self.unreadable.len();
             lines.push(format!("cannot be read and left out: {count} (the first: {name}: {message})"));
         }
@@ -131,7 +136,7 @@ mod tests {
         }
         left_out.add("a.avif".to_owned(), Reason::Unsupported("AVIF"));
         left_out.add(".git".to_owned(), Reason::Hidden);
-        left_out.add("circle".to_owned(), Reason::Unreadable("a link in a circle".to_owned()));
+        left_out.add("circle".to_owned(), Reason::Unreadable(Fault::Other("a link in a circle".to_owned())));
         assert!(left_out.has_faults());
         let [unsupported, unreadable] = &left_out.faults()[..] else { panic!("two lines") };
         assert!(unsupported.contains("1 AVIF, 5 HEIC (the first: a.avif)"), "{unsupported}");

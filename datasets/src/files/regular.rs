@@ -4,6 +4,8 @@ use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
+use super::Fault;
+
 /// The most bytes of a file, unless the user allows more: 256 MiB.
 pub const DEFAULT_FILE_BYTES: u64 = 256 << 20;
 
@@ -15,11 +17,10 @@ pub const DEFAULT_FILE_BYTES: u64 = 256 << 20;
 /// # Errors
 ///
 /// What is not there, no regular file, or larger. The message does not name the file.
-pub fn open_regular(path: &Path, limit: u64) -> Result<(File, u64), String> {
-    let message = |error: io::Error| error.to_string();
-    check(&std::fs::metadata(path).map_err(message)?, limit)?;
-    let file = options().open(path).map_err(message)?;
-    let length = check(&file.metadata().map_err(message)?, limit)?;
+pub fn open_regular(path: &Path, limit: u64) -> Result<(File, u64), Fault> {
+    check(&std::fs::metadata(path).map_err(fault)?, limit)?;
+    let file = options().open(path).map_err(fault)?;
+    let length = check(&file.metadata().map_err(fault)?, limit)?;
     Ok((file, length))
 }
 
@@ -28,28 +29,28 @@ pub fn open_regular(path: &Path, limit: u64) -> Result<(File, u64), String> {
 /// # Errors
 ///
 /// What [`open_regular`] refuses, what cannot be read to its end, and what grows past the limit while it is read.
-pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, Fault> {
     let (file, length) = open_regular(path, limit)?;
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(fault)?;
     match bytes.len() as u64 {
-        length if length > limit => Err(too_large(length, limit)),
+        length if length > limit => Err(Fault::TooLarge { bytes: length, limit }),
         _ => Ok(bytes),
     }
 }
 
-fn check(metadata: &Metadata, limit: u64) -> Result<u64, String> {
+fn check(metadata: &Metadata, limit: u64) -> Result<u64, Fault> {
     if !metadata.is_file() {
-        return Err(format!("it is {}, not a regular file", what(metadata.file_type())));
+        return Err(Fault::Other(format!("it is {}, not a regular file", what(metadata.file_type()))));
     }
     match metadata.len() {
-        length if length > limit => Err(too_large(length, limit)),
+        length if length > limit => Err(Fault::TooLarge { bytes: length, limit }),
         length => Ok(length),
     }
 }
 
-fn too_large(length: u64, limit: u64) -> String {
-    format!("it has {length} bytes, more than the limit of {limit} (--max-file-size)")
+fn fault(error: io::Error) -> Fault {
+    Fault::Other(error.to_string())
 }
 
 #[cfg(unix)]
@@ -89,15 +90,19 @@ fn options() -> OpenOptions {
 mod tests {
     use super::*;
 
+    /// The message of a failed read.
+    fn message(path: &Path) -> String {
+        read_regular(path, 100).unwrap_err().to_string()
+    }
+
     #[test]
     fn only_regular_files_up_to_the_limit_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, [7; 100]).unwrap();
         assert_eq!(read_regular(&file, 100).unwrap(), [7; 100]);
-        let message = read_regular(&file, 99).unwrap_err();
-        assert!(message.contains("100 bytes") && message.contains("--max-file-size"), "{message}");
-        assert!(read_regular(folder.path(), 100).unwrap_err().contains("a folder"));
+        assert_eq!(read_regular(&file, 99).unwrap_err(), Fault::TooLarge { bytes: 100, limit: 99 });
+        assert!(message(folder.path()).contains("a folder"));
         assert!(read_regular(&folder.path().join("nothing"), 100).is_err());
     }
 
@@ -105,16 +110,16 @@ mod tests {
     #[test]
     fn devices_pipes_and_sockets_are_refused_without_waiting() {
         use std::os::unix::net::UnixListener;
-        assert!(read_regular(Path::new("/dev/zero"), 100).unwrap_err().contains("a device"));
+        assert!(message(Path::new("/dev/zero")).contains("a device"));
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert!(read_regular(&pipe, 100).unwrap_err().contains("a named pipe"));
+        assert!(message(&pipe).contains("a named pipe"));
         let link = folder.path().join("link.png");
         std::os::unix::fs::symlink(&pipe, &link).unwrap();
-        assert!(read_regular(&link, 100).unwrap_err().contains("a named pipe"));
+        assert!(message(&link).contains("a named pipe"));
         let socket = folder.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
-        assert!(read_regular(&socket, 100).unwrap_err().contains("a socket"));
+        assert!(message(&socket).contains("a socket"));
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use walkdir::{DirEntry, WalkDir};
 
+use super::Fault;
 use super::kind::{FileKind, HEAD_BYTES, is_hidden, is_image_name};
 use super::left_out::Reason;
 use super::regular::open_regular;
@@ -79,22 +80,22 @@ fn file(name: &str, entry: DirEntry) -> Entry {
         if !entry.file_type().is_file() {
             return Vec::new();
         }
-        head(entry.path()).unwrap_or_else(|message| {
-            fault = Some(message);
+        head(entry.path()).unwrap_or_else(|problem| {
+            fault = Some(problem);
             Vec::new()
         })
     });
     let reason = match (kind, fault) {
         (FileKind::Image, _) => return Entry::Image(entry.into_path()),
         (FileKind::Unsupported(format), _) => Reason::Unsupported(format),
-        (FileKind::Other, Some(message)) => Reason::Unreadable(message),
+        (FileKind::Other, Some(fault)) => Reason::Unreadable(fault),
         (FileKind::Other, None) => Reason::NoImage,
     };
     Entry::LeftOut(entry.into_path(), reason)
 }
 
 /// The first bytes of a file.
-fn head(path: &Path) -> Result<Vec<u8>, String> {
+fn head(path: &Path) -> Result<Vec<u8>, Fault> {
     let (file, _) = open_regular(path, u64::MAX)?;
     let mut bytes = Vec::with_capacity(HEAD_BYTES);
     file.take(HEAD_BYTES as u64).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
@@ -102,7 +103,7 @@ fn head(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn back_to(above: &Path) -> Reason {
-    Reason::Unreadable(format!("a link back to {}, which contains it", shown(above)))
+    Reason::Unreadable(Fault::Other(format!("a link back to {}, which contains it", shown(above))))
 }
 
 fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {
@@ -115,7 +116,7 @@ fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {
         return Entry::Image(path);
     }
     let message = error.io_error().map_or_else(|| error.to_string(), ToString::to_string);
-    Entry::LeftOut(path, Reason::Unreadable(message))
+    Entry::LeftOut(path, Reason::Unreadable(Fault::Other(message)))
 }
 
 #[cfg(all(test, unix))]
@@ -154,7 +155,9 @@ mod tests {
             ]
         );
         assert_eq!(found[5], Entry::Image(folder.join("c/far.png")));
-        let Entry::LeftOut(path, Reason::Unreadable(message)) = &found[6] else { panic!("{:?}", found[6]) };
+        let Entry::LeftOut(path, Reason::Unreadable(Fault::Other(message))) = &found[6] else {
+            panic!("{:?}", found[6])
+        };
         assert!(path.ends_with("cat/d") && message.contains("a link back to"), "{message}");
         assert_eq!(
             found[7..10],

@@ -9,7 +9,7 @@ use super::limits::DecodeLimits;
 use super::memory;
 use super::pixels::Image;
 use crate::DatasetError;
-use crate::files::{BadFile, Place, Spool, read_regular, shown};
+use crate::files::{BadFile, Fault, Place, Spool, read_regular, shown};
 
 /// Where an image is. Nothing is decoded before [`ImageSource::decode`] is called.
 #[derive(Clone, Debug)]
@@ -77,11 +77,10 @@ impl ImageSource {
 
     /// What a loader or a look at every file says of this image.
     pub(crate) fn as_bad_file(&self, error: &DatasetError) -> BadFile {
-        let message = match error {
-            DatasetError::Image { reason, .. } => reason.clone(),
-            other => other.to_string(),
-        };
-        BadFile { name: self.name(), message }
+        match error {
+            DatasetError::Image { fault, .. } => BadFile::new(self.name(), fault),
+            other => BadFile::new(self.name(), &Fault::Other(other.to_string())),
+        }
     }
 
     /// The file that it is; nothing for what lies in an archive or a buffer.
@@ -115,8 +114,8 @@ impl ImageSource {
             Self::Raw { buffer, offset, width, height, channels, .. } => {
                 let length = *width as usize * *height as usize * usize::from(*channels);
                 let planes = buffer.get(*offset..*offset + length).ok_or_else(|| {
-                    let reason = "it lies beyond the end of its file".to_owned();
-                    DatasetError::Image { image: self.name(), reason }
+                    let fault = Fault::Other("it lies beyond the end of its file".to_owned());
+                    DatasetError::Image { image: self.name(), fault }
                 })?;
                 Ok(Decoded::small(Image {
                     width: *width,
@@ -153,18 +152,20 @@ impl ImageSource {
         limits: &DecodeLimits,
         work: impl FnOnce(&str, &[u8]) -> Result<T, String>,
     ) -> Result<T, DatasetError> {
+        let work = |name: &str, bytes: &[u8]| work(name, bytes).map_err(Fault::Other);
         let done = match self {
             Self::File(path) => {
                 let _turn = memory::turn_of_large_file(path);
                 read_regular(path, limits.max_file_bytes).and_then(|bytes| work(&shown(path), &bytes))
             }
             Self::Encoded { name, bytes } => work(name, bytes),
-            Self::Spooled { name, spool, place } => {
-                spool.get(*place).map_err(|error| error.to_string()).and_then(|bytes| work(name, &bytes))
-            }
-            Self::Raw { .. } | Self::Drawn { .. } => Err("it has no encoded bytes".to_owned()),
+            Self::Spooled { name, spool, place } => spool
+                .get(*place)
+                .map_err(|error| Fault::Other(error.to_string()))
+                .and_then(|bytes| work(name, &bytes)),
+            Self::Raw { .. } | Self::Drawn { .. } => Err(Fault::Other("it has no encoded bytes".to_owned())),
         };
-        done.map_err(|reason| DatasetError::Image { image: self.name(), reason })
+        done.map_err(|fault| DatasetError::Image { image: self.name(), fault })
     }
 }
 

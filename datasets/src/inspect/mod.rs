@@ -11,7 +11,7 @@ use serde::Serialize;
 
 pub use self::sizes::{AspectRatios, Extent, SizeRange};
 pub use self::survey::{Survey, survey};
-use crate::{Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, Split};
+use crate::{BadFile, Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, Split};
 
 /// What a look at every image of a data set found.
 #[derive(Clone, Debug, Serialize)]
@@ -77,6 +77,9 @@ pub struct CorruptImage {
     pub image: String,
     /// What is wrong with it.
     pub reason: String,
+    /// Whether its file is larger than the limit on the size of a file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_too_large: bool,
 }
 
 /// Images with the same pixels.
@@ -102,7 +105,7 @@ pub struct Duplicate {
 }
 
 /// What is kept of an image once it was looked at.
-struct Facts {
+struct PixelStatistics {
     size: (u32, u32),
     is_gray: bool,
     key: u64,
@@ -111,7 +114,7 @@ struct Facts {
     square_sums: [u64; 3],
 }
 
-impl Facts {
+impl PixelStatistics {
     fn of(image: &Image) -> Self {
         let channels = usize::from(image.channels);
         let (mut sums, mut square_sums) = ([0; 3], [0; 3]);
@@ -138,20 +141,18 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
         .into_iter()
         .flat_map(|split| dataset.split(split).iter().map(move |sample| (split, sample)))
         .collect();
-    let looked_at: Vec<Result<Facts, DatasetError>> =
-        all.par_iter().map(|(_, sample)| Ok(Facts::of(&*sample.source.decode_for_use(limits)?))).collect();
+    let looked_at: Vec<Result<PixelStatistics, DatasetError>> = all
+        .par_iter()
+        .map(|(_, sample)| Ok(PixelStatistics::of(&*sample.source.decode_for_use(limits)?)))
+        .collect();
     let (mut facts, mut corrupt) = (Vec::new(), Vec::new());
     for (&(split, sample), result) in all.iter().zip(looked_at) {
         match result {
             Ok(fact) => facts.push((split, sample, fact)),
-            Err(error) => corrupt.push(CorruptImage {
-                split,
-                image: sample.source.name(),
-                reason: match error {
-                    DatasetError::Image { reason, .. } => reason,
-                    other => other.to_string(),
-                },
-            }),
+            Err(error) => {
+                let BadFile { name, message, is_too_large } = sample.source.as_bad_file(&error);
+                corrupt.push(CorruptImage { split, image: name, reason: message, is_too_large });
+            }
         }
     }
     let splits = Split::ALL.map(|split| count(dataset, split)).to_vec();
@@ -191,7 +192,7 @@ fn imbalance(counts: &[usize]) -> f64 {
     }
 }
 
-fn channel_statistics<'a>(facts: impl Iterator<Item = &'a Facts>) -> (Vec<f64>, Vec<f64>) {
+fn channel_statistics<'a>(facts: impl Iterator<Item = &'a PixelStatistics>) -> (Vec<f64>, Vec<f64>) {
     let (mut pixels, mut sums, mut square_sums, mut is_gray) = (0u64, [0u64; 3], [0u64; 3], true);
     for fact in facts {
         pixels += fact.pixels;
@@ -215,7 +216,7 @@ fn channel_statistics<'a>(facts: impl Iterator<Item = &'a Facts>) -> (Vec<f64>, 
     )
 }
 
-fn duplicates(classes: &[String], facts: &[(Split, &Sample, Facts)]) -> Vec<DuplicateGroup> {
+fn duplicates(classes: &[String], facts: &[(Split, &Sample, PixelStatistics)]) -> Vec<DuplicateGroup> {
     let mut by_key: HashMap<u64, Vec<usize>> = HashMap::new();
     for (position, (.., fact)) in facts.iter().enumerate() {
         by_key.entry(fact.key).or_default().push(position);

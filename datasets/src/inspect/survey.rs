@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::sizes::{AspectRatios, SizeRange};
-use crate::{DatasetError, DecodeLimits, Sample};
+use crate::{DatasetError, DecodeLimits, Fault, Sample};
 
 /// What a look at some images found: enough to choose an image size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -47,7 +47,7 @@ pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Resu
         }),
         None => Err(decoded.into_iter().find_map(Result::err).unwrap_or_else(|| DatasetError::Image {
             image: "the data set".to_owned(),
-            reason: "there are no images to look at".to_owned(),
+            fault: Fault::Other("there are no images to look at".to_owned()),
         })),
     }
 }

@@ -32,10 +32,12 @@ impl Cache {
         index: usize,
         source: &ImageSource,
         limits: &DecodeLimits,
-    ) -> Result<Kept, DatasetError> {
-        let Some(slot) = self.slots.get(index) else { return source.decode_for_use(limits).map(Kept::Once) };
+    ) -> Result<CacheImage, DatasetError> {
+        let Some(slot) = self.slots.get(index) else {
+            return source.decode_for_use(limits).map(CacheImage::Owned);
+        };
         if let Some(image) = slot.get() {
-            return Ok(Kept::Always(Arc::clone(image)));
+            return Ok(CacheImage::Shared(Arc::clone(image)));
         }
         let image = source.decode_for_use(limits)?;
         // Raw pixels are in memory already.
@@ -48,25 +50,25 @@ impl Cache {
         {
             let image = Arc::new(image.into_image());
             let _ = slot.set(Arc::clone(&image));
-            return Ok(Kept::Always(image));
+            return Ok(CacheImage::Shared(image));
         }
-        Ok(Kept::Once(image))
+        Ok(CacheImage::Owned(image))
     }
 }
 
 /// A decoded image: for this use alone, or in the cache.
-pub(super) enum Kept {
-    Once(Decoded),
-    Always(Arc<Image>),
+pub(super) enum CacheImage {
+    Owned(Decoded),
+    Shared(Arc<Image>),
 }
 
-impl Deref for Kept {
+impl Deref for CacheImage {
     type Target = Image;
 
     fn deref(&self) -> &Image {
         match self {
-            Self::Once(image) => image,
-            Self::Always(image) => image,
+            Self::Owned(image) => image,
+            Self::Shared(image) => image,
         }
     }
 }

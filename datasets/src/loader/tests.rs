@@ -1,7 +1,7 @@
 //! What a loader promises.
 
 use super::*;
-use crate::{Crop, ImageSource, Interpolation, ResizeRule};
+use crate::{Augmentation, Crop, ImageSource, Interpolation, Preprocessing, ResizeRule};
 
 /// `count` gray images of 8 by 8 pixels; those at `broken` end before their data does.
 fn samples(count: usize, broken: &[usize]) -> Arc<[Sample]> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Blob, Found, MAX_BYTES};
+use super::{Blob, MAX_BYTES, SourceData};
 use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, duplicate_name};
 
 /// Pixels along each edge.
@@ -17,14 +17,14 @@ const CIFAR10: [&str; 10] =
 
 /// Which of the two data sets, told apart by file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CifarSet {
     /// `data_batch_1.bin` and so on: one label byte a record.
     Ten,
     /// `train.bin`: a coarse and a fine label byte a record; the fine one is used.
     Hundred,
 }
 
-impl Kind {
+impl CifarSet {
     fn of(blobs: &[Blob]) -> Option<Self> {
         let has = |is: fn(&str) -> bool| blobs.iter().any(|blob| is(&blob.file_name()));
         if has(is_batch) {
@@ -80,7 +80,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 /// Whether files are CIFAR batches.
 pub(crate) fn is_layout(blobs: &[Blob]) -> bool {
-    Kind::of(blobs).is_some()
+    CifarSet::of(blobs).is_some()
 }
 
 /// Reads CIFAR batches; a data set without a test file has no test split.
@@ -88,8 +88,8 @@ pub(crate) fn is_layout(blobs: &[Blob]) -> bool {
 /// # Errors
 ///
 /// Missing class names, and any file that breaks the format.
-pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetError> {
-    let Some(kind) = Kind::of(&blobs) else {
+pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, DatasetError> {
+    let Some(kind) = CifarSet::of(&blobs) else {
         return Err(DatasetError::layout(origin, "has no CIFAR batches (data_batch_1.bin or train.bin)"));
     };
     let classes = class_names(origin, &blobs, kind)?;
@@ -103,7 +103,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
             test.append(&mut read_batch(blob, kind, classes.len(), &mut bytes_left)?);
         }
     }
-    Ok(Found {
+    Ok(SourceData {
         classes,
         train,
         val: Vec::new(),
@@ -114,11 +114,11 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     })
 }
 
-fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>, DatasetError> {
+fn class_names(origin: &Path, blobs: &[Blob], kind: CifarSet) -> Result<Vec<String>, DatasetError> {
     let Some(file) = blobs.iter().find(|blob| blob.file_name() == kind.names_file()) else {
         return match kind {
-            Kind::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
-            Kind::Hundred => {
+            CifarSet::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
+            CifarSet::Hundred => {
                 let problem = format!(
                     "lacks '{}' with the class names: add it from the data set's archive",
                     kind.names_file()
@@ -145,7 +145,7 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
 /// The samples of a file, whose bytes are taken from those that are left.
 fn read_batch(
     file: &Blob,
-    kind: Kind,
+    kind: CifarSet,
     classes: usize,
     bytes_left: &mut u64,
 ) -> Result<Vec<Sample>, DatasetError> {

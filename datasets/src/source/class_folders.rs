@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::Labeled;
+use super::LabeledImage;
 use crate::{DatasetError, ImageSource, LeftOut, Split, shown};
 
 const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
@@ -20,7 +20,7 @@ pub(crate) struct Listing {
 
 /// What lies below a folder of the top level.
 #[derive(Default)]
-struct Content {
+struct TopFolder {
     /// An image directly in it.
     direct: Option<String>,
     /// Whether a folder in it has images.
@@ -54,10 +54,10 @@ impl Listing {
     /// # Errors
     ///
     /// Images outside class folders, class folders without images.
-    pub(crate) fn labeled(self, left_out: &LeftOut) -> Result<Vec<Labeled>, DatasetError> {
+    pub(crate) fn labeled(self, left_out: &LeftOut) -> Result<Vec<LabeledImage>, DatasetError> {
         if self.images.is_empty() {
-            let faults = left_out.faults().into_iter().map(|fault| format!("\n{fault}"));
-            return Err(self.problem(format!("holds no images: {LAYOUTS}{}", faults.collect::<String>())));
+            let (path, left_out) = (self.root, Box::new(left_out.clone()));
+            return Err(DatasetError::NoImages { path, expected: LAYOUTS, left_out });
         }
         let contents = self.contents();
         if let Some(loose) = self.loose() {
@@ -78,7 +78,7 @@ impl Listing {
                 Ok(self.label(split_and_class))
             }
             None => {
-                if let (1, Some((name, Content { is_nested: true, .. }))) =
+                if let (1, Some((name, TopFolder { is_nested: true, .. }))) =
                     (contents.len(), contents.first_key_value())
                 {
                     // Both parts are text already.
@@ -95,10 +95,10 @@ impl Listing {
         }
     }
 
-    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<Labeled> {
+    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<LabeledImage> {
         let labeled = |(path, source): (String, ImageSource)| {
             let (split, class) = split_and_class(&path)?;
-            Some(Labeled { split, class, source })
+            Some(LabeledImage { split, class, source })
         };
         self.images.into_iter().filter_map(labeled).collect()
     }
@@ -109,12 +109,12 @@ impl Listing {
     }
 
     /// The folders of the top level that have images.
-    fn contents(&self) -> BTreeMap<String, Content> {
-        let mut contents: BTreeMap<String, Content> = BTreeMap::new();
+    fn contents(&self) -> BTreeMap<String, TopFolder> {
+        let mut contents: BTreeMap<String, TopFolder> = BTreeMap::new();
         for path in self.images.keys() {
             let Some((top, rest)) = path.split_once('/') else { continue };
             if !contents.contains_key(top) {
-                contents.insert(top.to_owned(), Content::default());
+                contents.insert(top.to_owned(), TopFolder::default());
             }
             if let Some(content) = contents.get_mut(top) {
                 match rest.contains('/') {
@@ -132,10 +132,10 @@ impl Listing {
     /// called so: a class may have such a name, too.
     fn split_folders(
         &self,
-        contents: &BTreeMap<String, Content>,
+        contents: &BTreeMap<String, TopFolder>,
     ) -> Result<Option<BTreeMap<String, Split>>, DatasetError> {
         let are_all_splits = contents.keys().all(|name| Split::from_word(name).is_some());
-        let is_split = |content: &Content| are_all_splits || content.is_nested;
+        let is_split = |content: &TopFolder| are_all_splits || content.is_nested;
         let splits: BTreeMap<String, Split> = contents
             .iter()
             .filter(|(_, content)| is_split(content))
@@ -155,7 +155,7 @@ impl Listing {
     fn check_split_folders(
         &self,
         splits: &BTreeMap<String, Split>,
-        contents: &BTreeMap<String, Content>,
+        contents: &BTreeMap<String, TopFolder>,
     ) -> Result<(), DatasetError> {
         if let Some(other) = contents.keys().find(|name| !splits.contains_key(*name)) {
             let split = splits.keys().next().map_or("train", String::as_str);

@@ -192,7 +192,7 @@ pub(crate) mod tests {
             (answer("200 OK", 3, b"hel"), "3 of 5 bytes"),
             (answer("200 OK", 5, b"hel"), "hello.txt"),
             (answer("200 OK", 50, &[0; 50]), "hello.txt"),
-            (answer("404 Not Found", 0, b""), "404"),
+            (answer("404 Not SourceData", 0, b""), "404"),
             (b"nonsense\r\n\r\n".to_vec(), "hello.txt"),
         ] {
             let (result, _parent, folder) = fetch(answer);

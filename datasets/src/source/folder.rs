@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::class_folders::Listing;
-use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
+use super::{Blob, MAX_IMAGES, SourceData, align, cifar, idx};
 use crate::{DatasetError, Entry, ImageSource, LeftOut, SourceKind, Walk, shown};
 
 /// Reads a folder by the layout that it has.
@@ -12,7 +12,7 @@ use crate::{DatasetError, Entry, ImageSource, LeftOut, SourceKind, Walk, shown};
 /// # Errors
 ///
 /// What cannot be read, or is laid out in no known way.
-pub(crate) fn read(root: &Path) -> Result<Found, DatasetError> {
+pub(crate) fn read(root: &Path) -> Result<SourceData, DatasetError> {
     let blobs = files(root)?;
     if idx::is_layout(&blobs) {
         return idx::read(root, blobs);

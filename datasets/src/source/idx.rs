@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Blob, Found, MAX_BYTES, MAX_IMAGES};
+use super::{Blob, MAX_BYTES, MAX_IMAGES, SourceData};
 use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split};
 
 /// First bytes of a file of images: unsigned bytes in three dimensions.
@@ -59,7 +59,7 @@ fn role(name: &str) -> Option<(Split, Role)> {
 /// # Errors
 ///
 /// Missing or ambiguous files, and any that breaks the format.
-pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetError> {
+pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, DatasetError> {
     let mut files: BTreeMap<(Split, Role), Blob> = BTreeMap::new();
     for blob in blobs {
         let Some(key) = role(&blob.file_name()) else { continue };
@@ -87,7 +87,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     if highest == 0 {
         return Err(DatasetError::layout(origin, "has only one class: a classifier needs two or more"));
     }
-    Ok(Found {
+    Ok(SourceData {
         classes: (0..=highest).map(|class| class.to_string()).collect(),
         flip_safe: !(train.size == (28, 28) && highest == 9),
         train: train.samples,
@@ -154,13 +154,44 @@ fn read_pair(images: &Blob, labels: &Blob, bytes_left: &mut u64) -> Result<Pair,
     Ok(Pair { samples: labels_bytes.iter().enumerate().map(sample).collect(), size: (width, height) })
 }
 
-/// The dimensions and bytes of an IDX file, which are taken from those that are left.
+/// The dimensions in an IDX file's header and the bytes that follow it, which are taken off `bytes_left`.
 fn read_file<const DIMENSIONS: usize>(
     file: &Blob,
     magic: u32,
     bytes_left: &mut u64,
 ) -> Result<([u32; DIMENSIONS], Arc<[u8]>), DatasetError> {
     let mut reader = file.reader()?;
+    let dimensions = read_header(file, magic, &mut reader)?;
+    let expected =
+        dimensions.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension.into()));
+    let left = expected.and_then(|bytes| bytes_left.checked_sub(bytes)).ok_or_else(|| {
+        file.malformed(format!(
+            "claims {dimensions:?} bytes: a data set of this kind has at most {MAX_BYTES} in all"
+        ))
+    })?;
+    let expected = *bytes_left - left;
+    *bytes_left = left;
+    // The buffer grows as bytes arrive, so that a false header cannot make it allocate what it claims.
+    let mut bytes = Vec::new();
+    let read = reader.take(expected + 1).read_to_end(&mut bytes);
+    read.map_err(|error| file.malformed(format!("is damaged after {} bytes: {error}", bytes.len())))?;
+    match bytes.len() as u64 {
+        length if length < expected => {
+            Err(file.malformed(format!("is cut short: {length} bytes of {expected}")))
+        }
+        length if length > expected => {
+            Err(file.malformed(format!("continues after the {expected} bytes that its header announces")))
+        }
+        _ => Ok((dimensions, bytes.into())),
+    }
+}
+
+/// Reads the header: `magic`, then the length of each dimension.
+fn read_header<const DIMENSIONS: usize>(
+    file: &Blob,
+    magic: u32,
+    reader: &mut impl Read,
+) -> Result<[u32; DIMENSIONS], DatasetError> {
     let mut word = || -> Result<u32, DatasetError> {
         let mut bytes = [0; 4];
         let read = reader.read_exact(&mut bytes);
@@ -177,28 +208,7 @@ fn read_file<const DIMENSIONS: usize>(
     for dimension in &mut dimensions {
         *dimension = word()?;
     }
-    let expected =
-        dimensions.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension.into()));
-    let left = expected.and_then(|bytes| bytes_left.checked_sub(bytes)).ok_or_else(|| {
-        file.malformed(format!(
-            "claims {dimensions:?} bytes: a data set of this kind has at most {MAX_BYTES} in all"
-        ))
-    })?;
-    let expected = *bytes_left - left;
-    *bytes_left = left;
-    // Read before memory is taken for what the header claims.
-    let mut bytes = Vec::new();
-    let read = reader.take(expected + 1).read_to_end(&mut bytes);
-    read.map_err(|error| file.malformed(format!("is damaged after {} bytes: {error}", bytes.len())))?;
-    match bytes.len() as u64 {
-        length if length < expected => {
-            Err(file.malformed(format!("is cut short: {length} bytes of {expected}")))
-        }
-        length if length > expected => {
-            Err(file.malformed(format!("continues after the {expected} bytes that its header announces")))
-        }
-        _ => Ok((dimensions, bytes.into())),
-    }
+    Ok(dimensions)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Found, Labeled, MAX_IMAGES, align};
+use super::{LabeledImage, MAX_IMAGES, SourceData, align};
 use crate::{DatasetError, ImageSource, LeftOut, SourceKind, Split, UnknownSplit, open_regular, shown};
 
 /// The most bytes of a manifest.
@@ -14,13 +14,13 @@ const MAX_MANIFEST_BYTES: u64 = 512 << 20;
 
 /// How the table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ManifestFormat {
     Csv,
     Tsv,
     JsonLines,
 }
 
-impl Format {
+impl ManifestFormat {
     /// The format that a file name in lower case ends in.
     pub(crate) fn of(name: &str) -> Option<Self> {
         match name.rsplit_once('.')?.1 {
@@ -47,11 +47,11 @@ struct Row {
 ///
 /// A missing column, a row without a label, a word that is no split: each with its line. A file that is not there is a
 /// sample that cannot be read; only where none is there is it an error.
-pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetError> {
+pub(crate) fn read(manifest: &Path, format: ManifestFormat) -> Result<SourceData, DatasetError> {
     let rows = match format {
-        Format::Csv => read_table(manifest, b',')?,
-        Format::Tsv => read_table(manifest, b'\t')?,
-        Format::JsonLines => read_json_lines(manifest)?,
+        ManifestFormat::Csv => read_table(manifest, b',')?,
+        ManifestFormat::Tsv => read_table(manifest, b'\t')?,
+        ManifestFormat::JsonLines => read_json_lines(manifest)?,
     };
     if rows.is_empty() {
         return Err(DatasetError::layout(
@@ -60,7 +60,7 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
         ));
     }
     let folder = manifest.parent().unwrap_or(Path::new(""));
-    let images: Result<Vec<Labeled>, DatasetError> =
+    let images: Result<Vec<LabeledImage>, DatasetError> =
         rows.into_iter().map(|row| labeled(manifest, folder, row)).collect();
     let images = images?;
     check_paths(manifest, &images)?;
@@ -68,7 +68,7 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
 }
 
 /// At least one file must be there: where none is, the paths are meant otherwise.
-fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> {
+fn check_paths(manifest: &Path, images: &[LabeledImage]) -> Result<(), DatasetError> {
     let files = || images.iter().filter_map(|labeled| labeled.source.path());
     match files().next() {
         Some(first) if !files().any(Path::exists) => {
@@ -82,7 +82,7 @@ fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> 
     }
 }
 
-fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<Labeled, DatasetError> {
+fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<LabeledImage, DatasetError> {
     let problem = |problem| row_error(manifest, row.line, problem);
     if row.label.is_empty() {
         return Err(problem(format!("'{}' has no label", row.path)));
@@ -94,7 +94,7 @@ fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<Labeled, DatasetE
     if row.path.is_empty() {
         return Err(problem("has no path".to_owned()));
     }
-    Ok(Labeled { split, class: row.label, source: ImageSource::File(folder.join(row.path)) })
+    Ok(LabeledImage { split, class: row.label, source: ImageSource::File(folder.join(row.path)) })
 }
 
 fn row_error(manifest: &Path, line: u64, problem: String) -> DatasetError {
@@ -104,7 +104,7 @@ fn row_error(manifest: &Path, line: u64, problem: String) -> DatasetError {
 /// The manifest's text, which has an end.
 fn text(manifest: &Path) -> Result<File, DatasetError> {
     let opened = open_regular(manifest, MAX_MANIFEST_BYTES);
-    Ok(opened.map_err(|problem| DatasetError::layout(manifest, problem))?.0)
+    Ok(opened.map_err(|fault| DatasetError::layout(manifest, fault.to_string()))?.0)
 }
 
 fn add(manifest: &Path, rows: &mut Vec<Row>, row: Row) -> Result<(), DatasetError> {

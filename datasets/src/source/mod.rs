@@ -30,7 +30,7 @@ const MAX_IMAGES: usize = 4 << 20;
 
 /// What a source holds; no split has to be there.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct SourceData {
     pub(crate) classes: Vec<String>,
     pub(crate) train: Vec<Sample>,
     pub(crate) val: Vec<Sample>,
@@ -41,19 +41,19 @@ pub(crate) struct Found {
 }
 
 /// An image with its class by name.
-pub(crate) struct Labeled {
+pub(crate) struct LabeledImage {
     pub(crate) split: Split,
     pub(crate) class: String,
     pub(crate) source: ImageSource,
 }
 
 /// Classes numbered by name, in lexicographic order, the same in every split.
-pub(crate) fn align(source: SourceKind, images: Vec<Labeled>, left_out: LeftOut) -> Found {
+pub(crate) fn align(source: SourceKind, images: Vec<LabeledImage>, left_out: LeftOut) -> SourceData {
     let classes: BTreeSet<&str> = images.iter().map(|labeled| labeled.class.as_str()).collect();
     let classes: Vec<String> = classes.into_iter().map(str::to_owned).collect();
     let (train, val, test) = (vec![], vec![], vec![]);
-    let mut found = Found { classes, train, val, test, source, flip_safe: true, left_out };
-    for Labeled { split, class, source } in images {
+    let mut found = SourceData { classes, train, val, test, source, flip_safe: true, left_out };
+    for LabeledImage { split, class, source } in images {
         let label = found.classes.partition_point(|name| *name < class);
         let samples = match split {
             Split::Train => &mut found.train,
@@ -67,7 +67,7 @@ pub(crate) fn align(source: SourceKind, images: Vec<Labeled>, left_out: LeftOut)
 
 /// Opens a regular file of any size.
 fn open(path: &Path) -> Result<File, DatasetError> {
-    let file = open_regular(path, u64::MAX).map_err(|problem| DatasetError::layout(path, problem))?;
+    let file = open_regular(path, u64::MAX).map_err(|fault| DatasetError::layout(path, fault.to_string()))?;
     Ok(file.0)
 }
 
@@ -126,7 +126,7 @@ impl Blob {
 /// # Errors
 ///
 /// As [`read_up_to`].
-pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
+pub(crate) fn read(path: &Path) -> Result<SourceData, DatasetError> {
     read_up_to(path, DEFAULT_FILE_BYTES)
 }
 
@@ -135,16 +135,18 @@ pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
 /// # Errors
 ///
 /// What cannot be read, or is laid out in no known way.
-pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, DatasetError> {
+pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<SourceData, DatasetError> {
     if path.is_dir() {
         return folder::read(path);
     }
     let name = shown(path.file_name().unwrap_or_default()).to_ascii_lowercase();
-    if let Some(format) = manifest::Format::of(&name) {
+    if let Some(format) = manifest::ManifestFormat::of(&name) {
         return manifest::read(path, format);
     }
     let head = head(path)?;
-    if let Some(format) = archive::Format::of_content(&head).or_else(|| archive::Format::of(&name)) {
+    if let Some(format) =
+        archive::ArchiveFormat::of_content(&head).or_else(|| archive::ArchiveFormat::of(&name))
+    {
         return archive::read(path, format, max_file_bytes);
     }
     match archive::unsupported(&head) {

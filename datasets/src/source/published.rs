@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use super::Found;
+use super::SourceData;
 use super::download::{Downloader, RemoteFile};
 use crate::{DatasetError, SourceKind};
 
@@ -173,7 +173,7 @@ impl Published {
         data_dir: &Path,
         downloader: Option<&Downloader>,
         mirror: Option<&str>,
-    ) -> Result<Found, DatasetError> {
+    ) -> Result<SourceData, DatasetError> {
         let path = match self.find(data_dir) {
             Some(path) => path,
             None => self.obtain(data_dir, downloader, mirror)?,
@@ -325,7 +325,7 @@ mod tests {
             files.iter().map(|(file, bytes)| (format!("/{name}/{file}"), bytes.clone())).collect();
         let mirror = serve(files.len(), move |path| match content.get(path) {
             Some(bytes) => answer("200 OK", bytes.len(), bytes),
-            None => answer("404 Not Found", 0, b""),
+            None => answer("404 Not SourceData", 0, b""),
         });
         (published, mirror)
     }
@@ -402,7 +402,7 @@ mod tests {
         let data_dir = TempDir::new().unwrap();
         let folder = data_dir.path().join("mnist");
         write(&folder, &digits()[..2]);
-        let refusing = serve(1, |_| answer("404 Not Found", 0, b""));
+        let refusing = serve(1, |_| answer("404 Not SourceData", 0, b""));
         for (downloader, mirror) in [(None, None), (Some(downloader()), Some(refusing.as_str()))] {
             let error = published("mnist").open(data_dir.path(), downloader.as_ref(), mirror).unwrap_err();
             let message = error.to_string();

@@ -13,6 +13,7 @@ use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resize
 use serde::{Deserialize, Serialize};
 
 use crate::Image;
+use crate::listed::listed;
 
 /// A side that is scaled to more than so many times what is kept of it is not scaled as a whole. A smaller one is: the
 /// precision of the filter's weights depends on those at the edges, so that leaving these out may change a value by a level
@@ -27,16 +28,18 @@ thread_local! {
     static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
 }
 
-/// An antialiased scaling filter, as PIL has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Interpolation {
-    /// Triangle.
-    Bilinear,
-    /// Catmull-Rom, a = -0.5.
-    Bicubic,
-    /// Three lobes.
-    Lanczos,
+listed! {
+    /// An antialiased scaling filter, as PIL has them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Interpolation {
+        /// Triangle.
+        Bilinear,
+        /// Catmull-Rom, a = -0.5.
+        Bicubic,
+        /// Three lobes.
+        Lanczos,
+    }
 }
 
 impl Interpolation {

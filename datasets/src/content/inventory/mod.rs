@@ -96,10 +96,10 @@ impl Inventory {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::ValFraction`] for a fraction that is not between 0 and 1.
+    /// [`DatasetError::ValidationFraction`] for a fraction that is not between 0 and 1.
     pub fn hold_out(&mut self, fraction: f64, seed: u64) -> Result<(), DatasetError> {
         if !(fraction > 0.0 && fraction < 1.0) {
-            return Err(DatasetError::ValFraction { fraction });
+            return Err(DatasetError::ValidationFraction { fraction });
         }
         if self.of_split(Split::Val).next().is_some() {
             return Ok(());

@@ -214,7 +214,7 @@ fn more_folds_than_images_to_hold_out_are_refused_whichever_fold_it_is() {
     for number in 1..=4 {
         let error = inventory([&rows, &[], &[]]).hold_out_fold(Fold { number, of: 4 }, 0).unwrap_err();
         let message = error.to_string();
-        for part in ["--folds 4", "drawn has only 3", "'b' 1, 'a' 3", "--folds 3 at most"] {
+        for part in ["4 folds", "drawn has only 3", "'b' 1, 'a' 3", "3 folds at most"] {
             assert!(message.contains(part), "{message}");
         }
     }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use crate::files::{HEAD_BYTES, is_hidden, shown_bytes};
 use crate::source::class_folders::Listing;
 use crate::source::{Blob, MAX_IMAGES, cifar, idx};
-use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
+use crate::{DatasetError, Fault, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
 
 /// Bytes of all IDX files or CIFAR batches of an archive, as they are in it.
 const MAX_DATA_BYTES: u64 = 384 << 20;
 
 /// How many bytes may be unpacked.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct UnpackLimits {
     /// Of one image.
     pub(super) file: u64,
     /// Of all images, before they go to a temporary file.
@@ -25,20 +25,20 @@ pub(super) struct Limits {
 }
 
 /// What was read so far.
-pub(super) struct Contents<'a> {
+pub(super) struct ArchiveContents<'a> {
     path: &'a Path,
     pub(super) listing: Listing,
     /// Files of the IDX and CIFAR layouts.
     pub(super) blobs: Vec<Blob>,
     pub(super) left_out: LeftOut,
-    limits: Limits,
+    limits: UnpackLimits,
     image_bytes: u64,
     blob_bytes: u64,
     spool: Option<Arc<Spool>>,
 }
 
-impl<'a> Contents<'a> {
-    pub(super) fn new(path: &'a Path, limits: Limits) -> Self {
+impl<'a> ArchiveContents<'a> {
+    pub(super) fn new(path: &'a Path, limits: UnpackLimits) -> Self {
         let listing = Listing { root: path.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
         let (blobs, left_out) = (Vec::new(), LeftOut::default());
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
@@ -53,7 +53,7 @@ impl<'a> Contents<'a> {
     /// An entry that is neither a file nor a folder.
     pub(super) fn add_other(&mut self, name: &[u8], problem: &str) {
         let (name, reason) = match normalized(name) {
-            Some(name) => (name, Reason::Unreadable(problem.to_owned())),
+            Some(name) => (name, Reason::Unreadable(Fault::Other(problem.to_owned()))),
             None => (shown_bytes(name), Reason::Hidden),
         };
         self.left_out.add(self.within(&name), reason);
@@ -107,9 +107,9 @@ impl<'a> Contents<'a> {
             let rest = (limit + 1).saturating_sub(bytes.len() as u64);
             content.take(rest).read_to_end(&mut bytes).map_err(|error| self.damaged_at(&name, &error))?;
         }
-        if claimed.max(bytes.len() as u64) > limit {
-            let problem = format!("it has more than the limit of {limit} bytes (--max-file-size)");
-            self.left_out.add(shown, Reason::Unreadable(problem));
+        let size = claimed.max(bytes.len() as u64);
+        if size > limit {
+            self.left_out.add(shown, Reason::Unreadable(Fault::TooLarge { bytes: size, limit }));
             return Ok(());
         }
         self.image_bytes += bytes.len() as u64;
@@ -123,7 +123,7 @@ impl<'a> Contents<'a> {
         if self.listing.images.insert(name, image).is_some() {
             let problem =
                 "the archive holds several files of this name, of which the last one is used".to_owned();
-            self.left_out.add(shown, Reason::Unreadable(problem));
+            self.left_out.add(shown, Reason::Unreadable(Fault::Other(problem)));
         }
         Ok(())
     }
@@ -175,12 +175,12 @@ impl<'a> Contents<'a> {
         let count = self.listing.images.len();
         let problem =
             format!("the archive has no end marker: what follows after {count} images may be missing");
-        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+        self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
     }
 
     /// What follows the end of a tar archive, or of its compressed data, and is not read.
     pub(super) fn add_rest(&mut self, problem: String) {
-        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+        self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
     }
 
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
@@ -207,7 +207,7 @@ fn normalized(name: &[u8]) -> Option<String> {
 }
 
 /// What an entry of an archive is.
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     File,
     Folder,
     /// Neither of these, and why that is not used.
@@ -216,7 +216,7 @@ pub(super) enum Kind {
     Metadata,
 }
 
-impl Kind {
+impl EntryKind {
     pub(super) const LINK: Self = Self::Other("a link inside an archive: unpack it and give the folder");
     pub(super) const SPARSE: Self =
         Self::Other("a sparse file inside an archive: unpack it and give the folder");

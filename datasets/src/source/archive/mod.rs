@@ -12,21 +12,21 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use self::contents::{Contents, Limits};
+use self::contents::{ArchiveContents, UnpackLimits};
 use self::tar_entries::read_tar;
 use self::zip_entries::read_zip;
-use super::{Found, align, cifar, idx};
+use super::{SourceData, align, cifar, idx};
 use crate::{DatasetError, SourceKind};
 
 /// How the archive is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ArchiveFormat {
     Tar,
     TarGz,
     Zip,
 }
 
-impl Format {
+impl ArchiveFormat {
     /// The format that a file name in lower case ends in.
     pub(crate) fn of(name: &str) -> Option<Self> {
         if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
@@ -77,14 +77,18 @@ const MAX_IMAGE_BYTES: u64 = 64 << 30;
 /// # Errors
 ///
 /// A damaged archive, one that unpacks to more than it may, and a layout that is not known.
-pub(crate) fn read(path: &Path, format: Format, max_file_bytes: u64) -> Result<Found, DatasetError> {
+pub(crate) fn read(
+    path: &Path,
+    format: ArchiveFormat,
+    max_file_bytes: u64,
+) -> Result<SourceData, DatasetError> {
     let file = BufReader::with_capacity(1 << 20, super::open(path)?);
-    let limits = Limits { file: max_file_bytes, memory: MEMORY_BYTES, images: MAX_IMAGE_BYTES };
-    let mut contents = Contents::new(path, limits);
+    let limits = UnpackLimits { file: max_file_bytes, memory: MEMORY_BYTES, images: MAX_IMAGE_BYTES };
+    let mut contents = ArchiveContents::new(path, limits);
     match format {
-        Format::Tar => read_tar(file, &mut contents)?,
-        Format::TarGz => read_tar(MultiGzDecoder::new(file), &mut contents)?,
-        Format::Zip => read_zip(file, &mut contents)?,
+        ArchiveFormat::Tar => read_tar(file, &mut contents)?,
+        ArchiveFormat::TarGz => read_tar(MultiGzDecoder::new(file), &mut contents)?,
+        ArchiveFormat::Zip => read_zip(file, &mut contents)?,
     }
     if idx::is_layout(&contents.blobs) {
         return idx::read(path, contents.blobs);

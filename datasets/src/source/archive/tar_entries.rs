@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
-use super::contents::{Contents, Kind};
+use super::contents::{ArchiveContents, EntryKind};
 use crate::DatasetError;
 
 /// What lies between two files of a tar archive: headers and long names.
@@ -13,7 +13,7 @@ const SPARSE_NAME: &[u8] = b"GNU.sparse.name";
 /// Tar archives are made of such blocks, and end with blocks of zeros.
 const TAR_BLOCK: u64 = 512;
 
-impl Kind {
+impl EntryKind {
     /// By the type in the header. POSIX archives mark sparse files in an extended header instead, and have a map of the
     /// holes before their content.
     fn of_tar<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Self> {
@@ -86,7 +86,7 @@ fn packed_size<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
     Ok(size.checked_next_multiple_of(TAR_BLOCK).unwrap_or(size))
 }
 
-pub(super) fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
+pub(super) fn read_tar(reader: impl Read, contents: &mut ArchiveContents<'_>) -> Result<(), DatasetError> {
     let left = Cell::new(MAX_HEADER_BYTES);
     let mut archive = tar::Archive::new(Rationed { inner: reader, left: &left });
     let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
@@ -144,13 +144,14 @@ fn has_lost_its_name<R: Read>(entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io:
 /// Adds an entry, and says how many bytes of it are not read.
 fn read_tar_entry<R: Read>(
     entry: &mut tar::Entry<'_, R>,
-    contents: &mut Contents<'_>,
+    contents: &mut ArchiveContents<'_>,
     place: &str,
 ) -> Result<u64, DatasetError> {
-    let read = Kind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
+    let read =
+        EntryKind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
     let (kind, sparse_name) = read.map_err(|error| contents.damaged(place, &error))?;
     let name = sparse_name.unwrap_or_else(|| entry.path_bytes().into_owned());
-    let has_lost_its_name = !matches!(kind, Kind::Metadata)
+    let has_lost_its_name = !matches!(kind, EntryKind::Metadata)
         && has_lost_its_name(entry, &name).map_err(|error| contents.damaged(place, &error))?;
     match kind {
         _ if has_lost_its_name => {
@@ -159,10 +160,10 @@ fn read_tar_entry<R: Read>(
                 "its name has a line break, which cannot be read in this archive: rename it",
             );
         }
-        Kind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
-        Kind::Folder => contents.add_folder(&name),
-        Kind::Other(problem) => contents.add_other(&name, problem),
-        Kind::Metadata => {}
+        EntryKind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
+        EntryKind::Folder => contents.add_folder(&name),
+        EntryKind::Other(problem) => contents.add_other(&name, problem),
+        EntryKind::Metadata => {}
     }
     let passed = match entry.header().entry_type().is_gnu_sparse() {
         // Reading it would read its holes.

@@ -152,14 +152,12 @@ fn scaled_then_cropped(rule: &Preprocessing, image: &Image, [rows, columns]: [u6
     Image { width: width as u32, height: height as u32, channels: 3, pixels }
 }
 
-const FILTERS: [Interpolation; 3] = [Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Lanczos];
-
 #[test]
 fn a_crop_has_the_pixels_of_the_whole_image() {
     let sizes = [(100, 150), (333, 500), (37, 41), (31, 33), (600, 200), (90, 200), (224, 224), (1, 1)];
     for (width, height) in sizes.into_iter().chain([(1000, 60), (17, 400), (3, 1000)]) {
         let image = test_image(width, height);
-        for (crop, interpolation) in [1.0, 0.875, 0.5].into_iter().zip(FILTERS) {
+        for (crop, interpolation) in [1.0, 0.875, 0.5].into_iter().zip(Interpolation::ALL) {
             for image_size in [[32, 32], [24, 40], [64, 64]] {
                 let target = image_size.map(|side| scaled(side as u32, crop));
                 for (resize, size) in [
@@ -192,7 +190,8 @@ fn the_most_extreme_shape_takes_no_more_memory_than_a_few_results() {
     ];
     for (width, height) in [(32_768, 1), (1, 32_768)] {
         let image = Image { width, height, channels: 3, pixels: [200, 100, 50].repeat(32_768) };
-        for (resize, interpolation) in rules.into_iter().flat_map(|rule| FILTERS.map(|filter| (rule, filter)))
+        for (resize, interpolation) in
+            rules.into_iter().flat_map(|rule| Interpolation::ALL.map(|filter| (rule, filter)))
         {
             let rule = preprocessing(224, resize, interpolation);
             let [down, across] = rule.sides([height, width]);
