@@ -1,7 +1,8 @@
-//! Labeled images, wherever they are: found, split, decoded, augmented and batched.
+//! Labeled images from folders, archives, manifests, and published data sets: found, split, decoded, augmented, and
+//! batched.
 //!
-//! [`open`] takes a name or a path and gives a [`Dataset`]: three splits of [`Sample`]s and what is known
-//! about them. No image is decoded until it is asked for.
+//! [`open`] takes a name or a path and returns a [`Dataset`], which has three splits of [`Sample`]s and their class
+//! names. An image is decoded when its pixels are asked for, not before.
 //!
 //! ```
 //! use vitrine_datasets::{OpenOptions, Split, open};

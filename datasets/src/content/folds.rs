@@ -1,14 +1,16 @@
-//! Folds: the training images in several parts of equal size, each of which is validation in turn.
+//! Cross-validation folds: assigns each training image to one of several parts of equal size.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::ContentKey;
 
-/// The fold of each image, from 1 to `count`, given the content and the class (below `classes`) of each.
+/// The number of each image's fold, from 1 to `count`. Each image is given by its key and its class, which is below
+/// `classes`.
 ///
-/// The order of a class's images is drawn by content and `seed`, and they are dealt out in turn, so that the folds of a class differ by one
-/// image at most, and all folds together by few. Copies of an image go to one fold, even if their classes differ; only the first counts.
-/// A class of a single image has no fold (0): it is always trained on.
+/// The images of a class are shuffled by their content and `seed` and assigned to the folds in turn. Folds therefore
+/// differ in size by at most one image, and so do their shares of any class. Copies of an image are in the same fold
+/// and count once, for the class of the first, even if their classes differ. The only image of a class has number 0,
+/// which is no fold: it is always trained on.
 pub(crate) fn folds(images: &[(ContentKey, usize)], classes: usize, count: usize, seed: u64) -> Vec<usize> {
     let mut fold_of: HashMap<ContentKey, usize> = images.iter().map(|&(key, _)| (key, 0)).collect();
     let mut next = 0;
@@ -22,7 +24,7 @@ pub(crate) fn folds(images: &[(ContentKey, usize)], classes: usize, count: usize
     images.iter().map(|(key, _)| fold_of[key]).collect()
 }
 
-/// The different images of each class (below `classes`); one that is in several classes counts for the first.
+/// The keys of each class's different images. An image that occurs in several classes counts for the first of them.
 pub(crate) fn different_images(images: &[(ContentKey, usize)], classes: usize) -> Vec<Vec<ContentKey>> {
     let mut different: Vec<Vec<ContentKey>> = vec![Vec::new(); classes];
     let mut seen = HashSet::new();
@@ -51,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folds_of_every_class_are_equal_and_those_of_all_too() {
+    fn folds_are_of_equal_size_in_every_class_and_overall() {
         for counts in [&[100, 50, 7][..], &[3, 3, 3, 3, 3], &[11, 2]] {
             let images = images(counts);
             for count in [2, 3, 5] {
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_stay_together_and_a_single_image_is_always_trained_on() {
+    fn copies_share_a_fold_and_the_only_image_of_a_class_has_none() {
         let once = images(&[10, 10, 1]);
         let relabeled: Vec<(ContentKey, usize)> = once[..10].iter().map(|&(key, _)| (key, 1)).collect();
         let all = [&once[..], &once[..5], &relabeled].concat();
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_and_the_seed_decide_and_not_the_order() {
+    fn folds_depend_on_content_and_seed_and_not_on_the_order_of_images() {
         let images = images(&[30]);
         let reversed: Vec<_> = images.iter().rev().copied().collect();
         let mut found = folds(&reversed, 1, 3, 7);

@@ -1,15 +1,18 @@
-//! Which images of a class are kept for validation: each by its own content, so that no other image matters.
+//! The choice of images to hold out for validation. Each image is chosen by its own content, independently of all
+//! others.
 
 use crate::ContentKey;
 
-/// Whether each of a class's images is kept for validation.
+/// Whether each image of a class is held out for validation. `keys` are the images of one class.
 ///
-/// An image is kept when a number in `0..1` that its content and `seed` give is below `fraction`: adding, removing,
-/// renaming or moving others changes nothing for it, and copies of it go where it goes. The share is therefore
-/// `fraction` on average; of `n` images it deviates by about `sqrt(n * fraction * (1 - fraction))` images.
+/// An image is held out if a number in `0..1`, which its content and `seed` determine, is below `fraction`. Adding,
+/// removing, renaming, or moving other images therefore does not change where it goes, and copies of an image go to the
+/// same split. The number held out of `n` images is `n * fraction` on average, with a standard deviation of `sqrt(n *
+/// fraction * (1 - fraction))`.
 ///
-/// A class of two different images or more gives at least one and keeps at least one: the one with the smallest
-/// number, the one with the largest. Only there may one more image change the lot of another.
+/// From a class of two or more different images, at least one is held out (the one with the smallest number) and at
+/// least one is not (the one with the largest). Only if this rule applies can adding an image change the split of
+/// another one.
 pub(crate) fn held_out(keys: &[ContentKey], fraction: f64, seed: u64) -> Vec<bool> {
     let draws: Vec<f64> = keys.iter().map(|key| key.draw(seed)).collect();
     let mut different = draws.clone();
@@ -41,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_image_moves_no_other() {
+    fn adding_an_image_changes_the_split_of_no_other() {
         let keys = keys(300);
         for seed in 0..20 {
             let all = held_out(&keys, 0.2, seed);
@@ -52,12 +55,16 @@ mod tests {
                     "{length} images, seed {seed}"
                 );
             }
-            assert_eq!(held_out(&keys[100..], 0.2, seed), all[100..], "without the first ones, seed {seed}");
+            assert_eq!(
+                held_out(&keys[100..], 0.2, seed),
+                all[100..],
+                "the first 100 images removed, seed {seed}"
+            );
         }
     }
 
     #[test]
-    fn the_share_is_about_the_one_asked_for() {
+    fn about_the_requested_fraction_is_held_out() {
         let keys = keys(10_000);
         for (fraction, expected) in [(0.1, 1000), (0.2, 2000), (0.5, 5000)] {
             let found = count(&held_out(&keys, fraction, 7));
@@ -66,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn small_classes_keep_one_and_give_one() {
+    fn a_class_of_two_or_more_images_has_some_on_both_sides() {
         for fraction in [0.001, 0.2, 0.5, 0.999] {
             for seed in 0..50 {
                 assert_eq!(count(&held_out(&keys(1), fraction, seed)), 0);
@@ -77,18 +84,18 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_an_image_stay_together() {
+    fn copies_of_an_image_go_to_the_same_split() {
         for seed in 0..50 {
             let keys = [keys(6), keys(6), keys(3)].concat();
             let held_out = held_out(&keys, 0.3, seed);
             assert_eq!((&held_out[..6], &held_out[..3]), (&held_out[6..12], &held_out[12..]));
         }
         let copies = vec![keys(1)[0]; 4];
-        assert_eq!(count(&held_out(&copies, 0.5, 0)), 0, "one image alone stays in training");
+        assert_eq!(count(&held_out(&copies, 0.5, 0)), 0, "the only image of a class stays in training");
     }
 
     #[test]
-    fn the_seed_decides() {
+    fn the_seed_decides_which_images_are_held_out() {
         let keys = keys(40);
         assert_eq!(held_out(&keys, 0.25, 3), held_out(&keys, 0.25, 3));
         assert_ne!(held_out(&keys, 0.25, 3), held_out(&keys, 0.25, 4));

@@ -1,5 +1,5 @@
-//! What tells an image from every other: a hash of its content. Names play no part, so that a file that was moved,
-//! copied, renamed or packed into an archive is still the same image.
+//! Content keys: a hash of an image's content, which identifies the image. Its name plays no part, so that a file that
+//! was moved, copied, renamed, or packed into an archive is still the same image.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -12,25 +12,25 @@ use twox_hash::xxhash3_128::Hasher;
 use crate::images::probe_bytes;
 use crate::{BadFile, DecodeLimits, ImageSource, Sample, open_regular};
 
-/// Bytes that are read at once.
+/// Bytes to read at once.
 const CHUNK: usize = 1 << 16;
 
-/// The hash of an image's content (XXH3, 128 bits): of the whole file for encoded images, of size and pixels for raw
+/// A hash of an image's content (XXH3, 128 bits): of the whole file for encoded images, of size and pixels for raw
 /// ones, of class and seed for drawn ones.
 ///
-/// Two files with the same bytes have the same key; the same pixels in two formats do not. What nothing can be learned
-/// from has a key, too, which depends on no folder above the data set's root, so that moving that changes nothing:
+/// Two files with the same bytes have the same key; the same pixels in two file formats do not. Unreadable images have
+/// keys too, and moving the data set to another folder does not change them:
 ///
-/// - A file over [`DecodeLimits::max_file_bytes`] has a key of its length and of the 64 KiB at each of its ends: files
-///   of one name are no copies of each other, and no more of it is read.
-/// - What cannot be read at all, such as a file that is gone, has a key of its folder's name and its own. Its own name
-///   alone is that of other images, too, where they are numbered in each folder.
+/// - The key of a file larger than [`DecodeLimits::max_file_bytes`] is a hash of its length and of the 64 KiB at each
+///   of its ends. No more of it is read, and files with the same name in different folders have different keys.
+/// - The key of a file that cannot be read at all, for example because it is missing, is a hash of its folder's name
+///   and its own. Its own name would not be enough, since numbered files have the same names in every class folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ContentKey(u128);
 
 impl ContentKey {
-    /// The key of one image; reads all of a file within the limits that it will be decoded with.
+    /// The key of an image. Reads its whole file, unless that is larger than `limits` allow.
     pub fn of(source: &ImageSource, limits: &DecodeLimits) -> Self {
         Self(match source {
             ImageSource::File(path) => {
@@ -51,12 +51,13 @@ impl ContentKey {
         })
     }
 
-    /// The keys of some images in their order, each with what keeps its image from being read, as far as
-    /// [`ImageSource::probe`] can tell: every file is read once for both, on all threads.
+    /// The key of each image, and why it cannot be read, as far as [`ImageSource::probe`] can tell. Reads every file
+    /// once, on all threads.
     pub(crate) fn of_all(samples: &[Sample], limits: &DecodeLimits) -> Vec<(Self, Option<BadFile>)> {
         samples.par_iter().with_min_len(16).map(|sample| Self::examined(&sample.source, limits)).collect()
     }
 
+    /// The key of an image, and why it cannot be read, from a single read of its file.
     fn examined(source: &ImageSource, limits: &DecodeLimits) -> (Self, Option<BadFile>) {
         if let ImageSource::Raw { .. } | ImageSource::Drawn { .. } = source {
             return (Self::of(source, limits), None);
@@ -72,19 +73,21 @@ impl ContentKey {
         )
     }
 
-    /// A number in `0..1` that the content and `seed` alone decide. The splits of existing runs depend on it: it
-    /// never changes.
+    /// A number in `0..1` that depends only on the content and `seed`. It must never change, since the splits of
+    /// existing runs depend on it.
     pub(crate) fn draw(self, seed: u64) -> f64 {
         let hash = Hasher::oneshot_with_seed(seed, &self.0.to_le_bytes());
-        // The 53 bits that a float holds, so that the result is below 1.
+        // The 53 highest bits fit into the mantissa of a double without rounding, so that the result is below 1.
         (hash >> 75) as f64 / (1u64 << 53) as f64
     }
 
-    /// The 40 highest bits: enough to recognize an image among a million, with one mistake in a million tries.
+    /// The 40 highest bits of the hash. The probability that an image shares them with any of a million others is one
+    /// in a million.
     pub(crate) fn short(self) -> u64 {
         (self.0 >> 88) as u64
     }
 
+    /// The hash as 16 bytes, the lowest first.
     pub(crate) fn to_le_bytes(self) -> [u8; 16] {
         self.0.to_le_bytes()
     }
@@ -107,7 +110,7 @@ impl TryFrom<String> for ContentKey {
     }
 }
 
-/// The hash of the names of a file that cannot be read and of the folder that it is in.
+/// The hash of the name of an unreadable file and of its folder's name.
 fn unreadable(source: &ImageSource) -> u128 {
     let name = source.name();
     let mut names = name.rsplit(std::path::is_separator);
@@ -115,7 +118,7 @@ fn unreadable(source: &ImageSource) -> u128 {
     hash([b"unreadable", folder.as_bytes(), b"/", file.as_bytes()])
 }
 
-/// The hash of some bytes, one part after the other.
+/// The hash of several byte strings, one after the other.
 pub(crate) fn hash<const PARTS: usize>(parts: [&[u8]; PARTS]) -> u128 {
     let mut hasher = Hasher::new();
     for part in parts {
@@ -124,7 +127,8 @@ pub(crate) fn hash<const PARTS: usize>(parts: [&[u8]; PARTS]) -> u128 {
     hasher.finish_128()
 }
 
-/// The hash of a regular file: of all of it where that is at most `limit` bytes.
+/// The hash of a regular file: of all its bytes, or of its length and its ends if it is larger than `limit` bytes.
+/// `None` if it cannot be read.
 fn hash_file(path: &Path, limit: u64) -> Option<u128> {
     let (file, length) = open_regular(path, u64::MAX).ok()?;
     if length > limit {
@@ -143,7 +147,7 @@ fn hash_file(path: &Path, limit: u64) -> Option<u128> {
     }
 }
 
-/// The hash of a file's length and of its first and last bytes.
+/// The hash of a file's length and of its first and last 64 KiB.
 fn hash_ends(mut file: File, length: u64) -> io::Result<u128> {
     let chunk = length.min(CHUNK as u64);
     let (mut start, mut end) = (Vec::new(), Vec::new());
@@ -159,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// The key under the usual limits.
+    /// The key under the default limits.
     fn key_of(source: &ImageSource) -> ContentKey {
         ContentKey::of(source, &DecodeLimits::default())
     }
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_decides_and_not_the_name_or_the_place() {
+    fn keys_depend_on_content_and_not_on_name_or_place() {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..200_000u64).map(|index| (index * index % 251) as u8).collect();
         let (path, copy) = (folder.path().join("a.png"), folder.path().join("b.jpg"));
@@ -183,7 +187,7 @@ mod tests {
         let key = key_of(&ImageSource::File(path.clone()));
         assert_eq!(key, key_of(&ImageSource::File(copy.clone())));
         assert_eq!(key, key_of(&encoded("an archive/c.png", &bytes)));
-        // A byte in the middle is another image.
+        // A single changed byte in the middle of the file changes the key.
         let mut changed = bytes;
         changed[100_000] ^= 1;
         std::fs::write(&copy, &changed).unwrap();
@@ -197,17 +201,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_apart_by_folder_and_name_and_endless_files_are_not_read() {
+    fn unreadable_files_have_keys_of_folder_and_name_and_devices_are_not_read() {
         let file = |path: &str| key_of(&ImageSource::File(path.into()));
         assert_eq!(file("nowhere/cat/a.png"), file("nowhere/cat/a.png"));
         assert_ne!(file("nowhere/cat/a.png"), file("nowhere/cat/b.png"));
         assert_ne!(file("nowhere/cat/a.png"), file("nowhere/dog/a.png"));
-        assert_eq!(file("nowhere/cat/a.png"), file("/else/where/cat/a.png"), "a folder may be moved");
+        assert_eq!(
+            file("nowhere/cat/a.png"),
+            file("/else/where/cat/a.png"),
+            "moving the data set keeps the key"
+        );
         assert_eq!(key_of(&ImageSource::File("/dev/zero".into())), file("/dev/zero"));
     }
 
     #[test]
-    fn the_limit_that_is_in_force_decides_how_much_of_a_large_file_counts() {
+    fn of_a_file_above_the_limit_only_length_and_ends_count() {
         let root = tempfile::tempdir().unwrap();
         let limits = |bytes| DecodeLimits::default().with_max_file_bytes(Some(bytes));
         let write = |path: &str, place: usize| {
@@ -224,11 +232,14 @@ mod tests {
         let keys = |limit| [&first, &second, &middle].map(|source| key(source, limit));
         for limit in [200_000, 199_999] {
             let [first, second, middle] = keys(limit);
-            assert!(first != second && second != middle && middle != first, "files of one name, {limit}");
+            assert!(
+                first != second && second != middle && middle != first,
+                "files with the same name in different folders, limit {limit}"
+            );
         }
         assert_ne!(key(&first, 200_000), key(&first, 199_999));
-        assert_eq!(key(&write("elsewhere/2.tif", 10), 1000), key(&first, 1000), "a copy stays a copy");
-        // What lies between the ends is not read.
+        assert_eq!(key(&write("elsewhere/2.tif", 10), 1000), key(&first, 1000), "copies have the same key");
+        // A difference between the two ends is not seen.
         assert_eq!(key(&write("d/1.tif", 100_001), 1000), key(&middle, 1000));
     }
 
@@ -243,9 +254,9 @@ mod tests {
         }
     }
 
-    /// The splits of runs that exist depend on these numbers.
+    /// The splits of existing runs depend on these numbers.
     #[test]
-    fn the_draw_is_even_and_stays_what_it_is() {
+    fn draws_are_uniform_and_never_change() {
         let draws: Vec<f64> =
             (0..10_000u32).map(|index| key_of(&encoded("", &index.to_le_bytes())).draw(3)).collect();
         let below = |limit: f64| draws.iter().filter(|&&draw| draw < limit).count() as f64 / 1e4;

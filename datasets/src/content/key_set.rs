@@ -1,12 +1,12 @@
-//! The images that a model has seen, small enough to go with it: 40 bits an image.
+//! A compact set of images, which a model file stores as the images that the model was trained on: 40 bits per image.
 
 use crate::ContentKey;
 
-/// Bytes that an image takes.
+/// Bytes per image.
 const WIDTH: usize = 5;
 
-/// A set of images, each by 40 bits of its [`ContentKey`]. Another image is taken for one of a million with a
-/// probability of one in a million.
+/// A set of images, each stored as 40 bits of its [`ContentKey`]. The probability that an image which is not in a set
+/// of a million images is taken for one of them is one in a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySet(Vec<u64>);
 
@@ -26,18 +26,19 @@ impl KeySet {
         self.0.is_empty()
     }
 
-    /// The images of this set and of another.
+    /// The union of this set and another.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self::of(self.0.iter().chain(&other.0).copied())
     }
 
-    /// Five bytes an image, in ascending order, the highest byte first.
+    /// Serializes the set: five bytes per image, the highest first, in ascending order.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|key| key.to_be_bytes()[8 - WIDTH..].to_vec()).collect()
     }
 
-    /// The set that [`Self::to_bytes`] wrote; nothing for bytes that it cannot have written.
+    /// Reads a set that [`Self::to_bytes`] wrote; `None` if the length is no multiple of five or the order is not
+    /// ascending.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let key = |bytes: &[u8]| bytes.iter().fold(0, |key, &byte| key << 8 | u64::from(byte));
         let (keys, rest) = bytes.as_chunks::<WIDTH>();
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_knows_its_own_and_survives_being_written() {
+    fn a_set_contains_its_images_and_is_read_back() {
         let set: KeySet = (0..1000).chain(500..700).map(key).collect();
         assert_eq!(set.len(), 1000);
         assert!((0..1000).all(|seed| set.contains(key(seed))));
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_set_are_refused() {
+    fn bytes_of_wrong_length_or_order_are_no_set() {
         let bytes = (0..3).map(key).collect::<KeySet>().to_bytes();
         assert_eq!(KeySet::from_bytes(&bytes[..14]), None);
         assert_eq!(KeySet::from_bytes(&[&bytes[5..], &bytes[..5]].concat()), None);

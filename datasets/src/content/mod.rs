@@ -1,5 +1,5 @@
-//! Images identified by a hash of their content: which are copies of each other, which a model has seen, and which are held out for
-//! validation.
+//! Images identified by a hash of their content: which are copies of each other, which a model has seen, and which are
+//! held out for validation.
 
 mod folds;
 mod held_out;

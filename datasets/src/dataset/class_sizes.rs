@@ -1,4 +1,4 @@
-//! How many images each class has, and the weights that make up for it.
+//! The number of images of each class, and class weights that balance them.
 
 use crate::Sample;
 
@@ -11,7 +11,7 @@ impl ClassSizes {
     ///
     /// # Panics
     ///
-    /// When a label is not below `classes`.
+    /// If a label is not below `classes`.
     pub fn of(samples: &[Sample], classes: usize) -> Self {
         let mut sizes = vec![0; classes];
         for sample in samples {
@@ -20,15 +20,17 @@ impl ClassSizes {
         Self(sizes)
     }
 
-    /// Index and size of the smallest and of the largest class, the first of several; classes without images do not count.
+    /// Index and size of the smallest and of the largest class that have images; of several equal ones, the first.
+    /// `None` if no class has images.
     pub fn extremes(&self) -> Option<[(usize, usize); 2]> {
         let sizes = || self.0.iter().copied().enumerate().filter(|(_, size)| *size > 0);
         let smallest = sizes().min_by_key(|(_, size)| *size)?;
         Some([smallest, sizes().rev().max_by_key(|(_, size)| *size)?])
     }
 
-    /// The weight of an image of each class, `images / (classes * images of the class)`, as scikit-learn's `class_weight = "balanced"`:
-    /// all classes weigh the same together, and an image weighs 1 on average. 0 for a class without images.
+    /// The weight of an image of each class, as scikit-learn's `class_weight="balanced"`: `images / (classes * images
+    /// of the class)`, where `classes` counts those that have images. Each class has the same total weight, and the
+    /// mean weight of all images is 1. The weight of a class without images is 0.
     pub fn balanced_weights(&self) -> Vec<f32> {
         let images: usize = self.0.iter().sum();
         let classes = self.0.iter().filter(|size| **size > 0).count();
@@ -50,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_those_of_scikit_learn_and_one_on_average() {
+    fn weights_are_those_of_scikit_learn_and_have_mean_1() {
         // sklearn.utils.class_weight.compute_class_weight("balanced", classes=[0, 1, 2], y=[0] * 6 + [1] * 2 + [2] * 4)
         let weights = sizes(&[6, 2, 4]).balanced_weights();
         for (weight, expected) in weights.iter().zip([2.0 / 3.0, 2.0, 1.0]) {
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_and_largest_class_are_those_that_have_images() {
+    fn classes_without_images_are_neither_smallest_nor_largest() {
         assert_eq!(sizes(&[4, 0, 9, 1, 9]).extremes(), Some([(3, 1), (2, 9)]));
         assert_eq!(sizes(&[2, 2]).extremes(), Some([(0, 2), (0, 2)]));
         assert_eq!(sizes(&[0, 0]).extremes(), None);

@@ -1,4 +1,4 @@
-//! A data set: its splits, its class names and what is known about where it came from.
+//! A data set: its three splits of samples, its class names, and its origin.
 
 mod class_sizes;
 mod requirements;
@@ -13,11 +13,11 @@ pub use self::class_sizes::ClassSizes;
 pub use self::validation::{Fold, ValidationOrigin};
 use crate::{LeftOut, Sample, Split};
 
-/// What kind of place a data set was read from.
+/// The kind of source that a data set was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
-    /// Drawn by the program.
+    /// The synthetic data set `shapes`.
     Shapes,
     /// Folders of image files, one per class.
     Folder,
@@ -44,35 +44,35 @@ impl fmt::Display for SourceKind {
     }
 }
 
-/// What a data set is, apart from its samples.
+/// Name, classes, and origin of a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatasetInfo {
-    /// A short name, safe in a file name: run folders are called after it.
+    /// A short name that is safe in a file name; run folders are named after it.
     pub name: String,
-    /// Class names; a [`Sample::label`] is an index into them.
+    /// Class names, indexed by [`Sample::label`].
     pub classes: Vec<String>,
-    /// What kind of place it was read from.
+    /// The kind of source that it was read from.
     pub source: SourceKind,
-    /// How the validation split came about.
+    /// Where the validation split comes from.
     pub validation: ValidationOrigin,
-    /// Whether a mirrored image still shows its class. Digits and letters do not.
+    /// Whether a mirrored image still shows its class, which is false for digits and letters.
     pub flip_safe: bool,
 }
 
 /// Labeled images in three splits, any of which may be empty.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// What it is.
+    /// Name, classes, and origin.
     pub info: DatasetInfo,
-    /// What the weights are fitted to.
+    /// Images for fitting the weights.
     pub train: Vec<Sample>,
-    /// What choices are made by.
+    /// Images for choosing the best epoch and settings.
     pub val: Vec<Sample>,
-    /// What is looked at once, at the end.
+    /// Images for the final measurement.
     pub test: Vec<Sample>,
-    /// What was found next to the images and is not used.
+    /// Files that were found next to the images and are not used.
     pub left_out: LeftOut,
-    /// What the user should know of how the data set was understood, one remark per line.
+    /// Warnings about how the data set was interpreted.
     pub warnings: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Dataset {
     }
 }
 
-/// The first name that comes twice.
+/// The first name that occurs twice.
 pub fn duplicate_name(names: &[String]) -> Option<&str> {
     let mut seen = HashSet::new();
     names.iter().map(String::as_str).find(|name| !seen.insert(*name))

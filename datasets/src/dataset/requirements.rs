@@ -1,19 +1,19 @@
-//! What a data set must have to be trained on.
+//! The check that a classifier can be trained on a data set.
 
 use std::path::Path;
 
 use crate::{Dataset, DatasetError, Split};
 
-/// Which splits have a class, by position in [`Split::ALL`].
+/// Whether each split has images of a class, indexed as [`Split::ALL`].
 type Presence = [bool; 3];
 
 impl Dataset {
-    /// Checks that a classifier can be trained on the data set, which messages call `data`.
+    /// Checks that a classifier can be trained on the data set. `data` is the name or path of it for error messages.
     ///
     /// # Errors
     ///
-    /// Fewer than two classes, no training images, or a class that training lacks or that is in one of several
-    /// splits alone.
+    /// If there are no training images, fewer than two classes, or a class that has images but none for training, or
+    /// images in only one of several splits.
     pub fn check_for_training(&self, data: &str) -> Result<(), DatasetError> {
         let layout = |problem: String| Err(DatasetError::layout(Path::new(data), problem));
         if self.train.is_empty() {
@@ -40,7 +40,7 @@ impl Dataset {
         }
     }
 
-    /// The classes that have images, and the splits that they are in.
+    /// The names of the classes that have images, each with the splits in which it has some.
     fn presence(&self) -> Vec<(&str, Presence)> {
         let mut presence: Vec<Presence> = vec![[false; 3]; self.info.classes.len()];
         for split in Split::ALL {

@@ -1,37 +1,38 @@
-//! How the validation split of a data set came about.
+//! The origin of a validation split: part of the data set, a random fraction of the training images, or a
+//! cross-validation fold.
 
 use serde::{Deserialize, Serialize};
 
-/// How the validation split came about.
+/// Where a validation split comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationOrigin {
-    /// There is none.
+    /// There is no validation split.
     Absent,
-    /// The source has one of its own.
+    /// The source has a validation split of its own.
     Given,
-    /// Taken out of the training samples, class by class, by their content and a seed.
+    /// A fraction of each class's training images, chosen by their content and a seed.
     SplitOff {
-        /// The share asked for; that of a class deviates by chance.
+        /// The requested fraction; the actual fraction of a class varies by chance.
         fraction: f64,
-        /// The seed that chose.
+        /// The seed of the choice.
         seed: u64,
     },
-    /// One of several equal parts of the training samples, class by class, by their content and a seed.
+    /// A cross-validation fold of the training images.
     Fold {
-        /// Which one.
+        /// The fold.
         fold: Fold,
-        /// The seed that dealt them out.
+        /// The seed by which the images were assigned to folds.
         seed: u64,
     },
 }
 
-/// One of several equal parts.
+/// One of several parts of equal size into which the training images are divided for cross-validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fold {
-    /// Its number, from 1 on.
+    /// Number of the fold, from 1 to `of`.
     pub number: usize,
-    /// Of how many.
+    /// Number of folds.
     pub of: usize,
 }

@@ -1,4 +1,5 @@
-//! Files that somebody else made: what they are, which of them are images, and how they are opened without harm.
+//! Files from untrusted sources: recognizing images, walking folders, opening files safely, and listing files that are
+//! not used.
 
 mod bad_file;
 mod fault;

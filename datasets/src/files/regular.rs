@@ -1,4 +1,5 @@
-//! Regular files up to a size, and nothing else: a device or a pipe may never end.
+//! Opening regular files up to a maximum size and refusing everything else, since reading a device or a pipe may never
+//! end.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -6,17 +7,18 @@ use std::path::Path;
 
 use super::Fault;
 
-/// The most bytes of a file, unless the user allows more: 256 MiB.
+/// The default limit on the size of a file, in bytes: 256 MiB.
 pub const DEFAULT_FILE_BYTES: u64 = 256 << 20;
 
-/// Opens a regular file of at most `limit` bytes, and says how many it has.
+/// Opens a regular file of at most `limit` bytes. Returns the file and its size in bytes.
 ///
-/// Links are followed. What a path leads to is checked before it is opened and once more when it is open, so that
-/// neither opening a pipe waits nor a device is read, whatever changes meanwhile.
+/// Links are followed. The type of the file is checked both before and after opening it: before, since opening some
+/// devices has side effects; after, since the path may have come to lead elsewhere in between.
 ///
 /// # Errors
 ///
-/// What is not there, no regular file, or larger. The message does not name the file.
+/// If there is no such file, it is not a regular file, or it is larger than `limit`. The message does not name the
+/// file.
 pub fn open_regular(path: &Path, limit: u64) -> Result<(File, u64), Fault> {
     check(&std::fs::metadata(path).map_err(fault)?, limit)?;
     let file = options().open(path).map_err(fault)?;
@@ -24,11 +26,11 @@ pub fn open_regular(path: &Path, limit: u64) -> Result<(File, u64), Fault> {
     Ok((file, length))
 }
 
-/// The content of a regular file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
 ///
-/// What [`open_regular`] refuses, what cannot be read to its end, and what grows past the limit while it is read.
+/// As [`open_regular`], and if the file cannot be read to its end or grows beyond the limit meanwhile.
 pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, Fault> {
     let (file, length) = open_regular(path, limit)?;
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
@@ -39,9 +41,10 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, Fault> {
     }
 }
 
+/// The size of a file, if it is a regular file of at most `limit` bytes.
 fn check(metadata: &Metadata, limit: u64) -> Result<u64, Fault> {
     if !metadata.is_file() {
-        return Err(Fault::Other(format!("it is {}, not a regular file", what(metadata.file_type()))));
+        return Err(Fault::Other(format!("it is {}, not a regular file", kind_name(metadata.file_type()))));
     }
     match metadata.len() {
         length if length > limit => Err(Fault::TooLarge { bytes: length, limit }),
@@ -54,7 +57,7 @@ fn fault(error: io::Error) -> Fault {
 }
 
 #[cfg(unix)]
-fn what(kind: FileType) -> &'static str {
+fn kind_name(kind: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     match kind {
         kind if kind.is_dir() => "a folder",
@@ -66,11 +69,11 @@ fn what(kind: FileType) -> &'static str {
 }
 
 #[cfg(not(unix))]
-fn what(kind: FileType) -> &'static str {
+fn kind_name(kind: FileType) -> &'static str {
     if kind.is_dir() { "a folder" } else { "something else" }
 }
 
-/// Opening a pipe that takes a file's place does not wait for a writer.
+/// Options for reading that do not wait for a writer if the path leads to a named pipe.
 #[cfg(unix)]
 fn options() -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
@@ -108,7 +111,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn devices_pipes_and_sockets_are_refused_without_waiting() {
+    fn devices_pipes_and_sockets_are_refused_without_blocking() {
         use std::os::unix::net::UnixListener;
         assert!(message(Path::new("/dev/zero")).contains("a device"));
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! From the bytes of an image file to pixels, within limits.
+//! Decoding an image file into pixels, within limits of size and memory.
 
 use std::io::Cursor;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use super::memory::{self, Reserved};
 use super::pixels::Image;
 use crate::files::{FileKind, HEAD_BYTES, Reason, is_tga_name};
 
-/// A decoded image whose memory counts as taken.
+/// A decoded image that holds a reservation in the memory budget for decoding.
 #[derive(Debug)]
 pub struct Decoded {
     image: Image,
@@ -20,12 +20,12 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// An image that is small enough not to count.
+    /// A small image, which needs no reservation.
     pub(crate) fn small(image: Image) -> Self {
         Self { image, reserved: None }
     }
 
-    /// The image, whose memory counts no longer.
+    /// Releases the reservation and returns the image.
     pub fn into_image(self) -> Image {
         drop(self.reserved);
         self.image
@@ -40,7 +40,7 @@ impl Deref for Decoded {
     }
 }
 
-/// The format by the content; TGA, which has no signature, by the name.
+/// The format of an image file by its first bytes, or for TGA, which has no signature, by its name.
 fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     if let FileKind::Unsupported(format) = FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]) {
         return Err(Reason::Unsupported(format).message());
@@ -53,7 +53,7 @@ fn format_of(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     }
 }
 
-/// The format of what is not cut short, as far as that is known without decoding.
+/// The format of an image file, if the file is complete as far as that can be seen without decoding it.
 fn whole_format(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     let format = format_of(name, bytes)?;
     if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
@@ -62,6 +62,7 @@ fn whole_format(name: &str, bytes: &[u8]) -> Result<ImageFormat, String> {
     Ok(format)
 }
 
+/// Checks format, header, limits, and for JPEG the end marker, without decoding pixels.
 pub(crate) fn probe_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<(), String> {
     match whole_format(name, bytes)? {
         ImageFormat::Jpeg => jpeg::probe(bytes, limits),
@@ -69,7 +70,7 @@ pub(crate) fn probe_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Re
     }
 }
 
-/// The decoder of an image whose header is within the limits.
+/// A decoder for an image, if the size in its header is within the limits.
 fn decoder<'a>(
     format: ImageFormat,
     bytes: &'a [u8],
@@ -94,6 +95,7 @@ fn decoder<'a>(
     Ok(decoder)
 }
 
+/// Decodes an image file: to one channel if it is gray, to three otherwise.
 pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> Result<Decoded, String> {
     let format = whole_format(name, bytes)?;
     if format == ImageFormat::Jpeg
@@ -106,11 +108,11 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     }
     let mut decoder = decoder(format, bytes, limits)?;
     let reserved = memory::reserve(memory::cost(format, decoder.total_bytes(), bytes));
-    // Broken EXIF data says nothing about the pixels.
+    // An image with invalid EXIF data is used as it is.
     let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
     let color = decoder.color_type();
     let source = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
-    // Bits first: turning takes a second copy.
+    // Convert to 8 bits before rotating, which needs a second copy of the image.
     let (mut source, channels) = match color {
         ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16 => {
             (DynamicImage::ImageLuma8(source.into_luma8()), 1)
@@ -126,9 +128,10 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     Ok(Decoded { image, reserved: Some(reserved) })
 }
 
-/// Whether the end marker is there: decoders fill in what a truncated file lacks.
+/// Whether a JPEG file has its end marker. Decoders do not report a truncated file, but fill in the missing pixels.
 ///
-/// Walks from segment to segment, so that neither a thumbnail inside nor what cameras append counts.
+/// The search goes from segment to segment, so that it finds neither the end marker of an embedded thumbnail nor one in
+/// data that a camera has appended to the file.
 fn jpeg_is_whole(bytes: &[u8]) -> bool {
     let is_marker = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd8 | 0xff);
     let mut rest = bytes;

@@ -1,5 +1,5 @@
-//! JPEG files, decoded to the values of libjpeg-turbo, with which PIL, OpenCV and torchvision read them: its inverse transform, its
-//! filter for subsampled color and its conversion from YCbCr, bit for bit.
+//! JPEG decoding with bit for bit the pixels of libjpeg-turbo, the library that PIL, OpenCV, and torchvision use: its
+//! inverse DCT, its upsampling filter for chroma, and its conversion from YCbCr.
 
 use image::metadata::Orientation;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
@@ -8,17 +8,18 @@ use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 use super::memory::{self, Reserved};
 use crate::DecodeLimits;
 
-/// More scans than any program writes; each costs a pass over the whole image.
+/// Largest number of scans of a progressive file. No encoder writes as many, and each costs a pass over the whole
+/// image.
 const MOST_SCANS: usize = 500;
 
-/// Decodes a gray or color file, turned as its EXIF data says; none for the kinds with four channels, which are left to another
-/// decoder. The memory that it takes is reserved as long as the second part of the result lives.
+/// Decodes a gray or color file and applies its EXIF orientation. `None` for files of four channels (CMYK, YCCK), which
+/// need another decoder. The memory of the image is reserved until the [`Reserved`] is dropped.
 ///
-/// Damaged data is decoded as far as it goes, as PIL does.
+/// Damaged data is decoded as far as possible, as PIL does.
 ///
 /// # Errors
 ///
-/// Says what is wrong with the file, or which limit it exceeds.
+/// If the file is invalid or exceeds a limit; the message says which.
 pub(crate) fn decode(
     bytes: &[u8],
     limits: &DecodeLimits,
@@ -29,7 +30,7 @@ pub(crate) fn decode(
         ColorSpace::YCbCr | ColorSpace::Rgb => PixelFormat::Rgb,
         ColorSpace::Cmyk | ColorSpace::Ycck | ColorSpace::Unknown => return Ok(None),
     };
-    // Broken EXIF data says nothing about the pixels.
+    // An image with invalid EXIF data is used as it is.
     let orientation = decoder.exif_data().and_then(Orientation::from_exif_chunk);
     let header = decoder.header();
     let pixels = u64::from(header.width) * u64::from(header.height) * format.bytes_per_pixel() as u64;
@@ -49,7 +50,7 @@ pub(crate) fn decode(
     Ok(Some((image, reserved)))
 }
 
-/// Whether the header makes sense and is within the limits.
+/// Checks that the header is valid and within the limits.
 ///
 /// # Errors
 ///
@@ -58,13 +59,14 @@ pub(crate) fn probe(bytes: &[u8], limits: &DecodeLimits) -> Result<(), String> {
     open(bytes, limits).map(drop)
 }
 
+/// A decoder that has read the header.
 fn open<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Decoder<'a>, String> {
     let limits = libjpeg_turbo_rs::DecodeLimits {
         max_width: limits.max_side as usize,
         max_height: limits.max_side as usize,
         max_pixels: limits.max_bytes / 3,
         max_scans: MOST_SCANS,
-        // Planes, coefficients and pixels are there at one time.
+        // The decoder holds planes, coefficients, and pixels at the same time.
         max_memory: Some(limits.max_bytes.saturating_mul(5) / 2),
     };
     Decoder::new_with_limits(bytes, limits).map_err(|error| error.to_string())
@@ -76,7 +78,7 @@ mod tests {
 
     use crate::{DecodeLimits, ImageSource};
 
-    /// The largest difference of a channel's values from PIL's, and the mean difference.
+    /// The largest absolute difference of our pixel values from PIL's, and the mean difference.
     fn difference(name: &str) -> (i32, f64) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/jpeg");
         let read =
@@ -88,9 +90,9 @@ mod tests {
         (gaps.map(i32::abs).max().unwrap(), f64::from(sum) / ours.pixels.len() as f64)
     }
 
-    /// The PNG files hold what PIL 13.0 with libjpeg-turbo 3.2 made of the JPEG files.
+    /// The PNG files hold the pixels that PIL 13.0 with libjpeg-turbo 3.2 decodes from the JPEG files.
     #[test]
-    fn every_kind_of_file_has_the_pixels_of_pil() {
+    fn every_kind_of_jpeg_file_is_decoded_to_the_pixels_of_pil() {
         for name in [
             "444",
             "422",
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_before_anything_is_decoded() {
+    fn a_file_that_exceeds_a_limit_is_refused_by_its_header() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/jpeg/420.jpg");
         let limits = DecodeLimits { max_side: 20, ..DecodeLimits::default() };
         let error = ImageSource::File(path).decode(&limits).unwrap_err().to_string();

@@ -1,26 +1,26 @@
-//! Memory for decoding, shared by all threads: what large images need together stays bounded, whatever their number.
+//! A memory budget for decoding, shared by all threads, so that several large images together stay within it.
 //!
-//! An image takes its cost from one account before its pixels are decoded and waits while too little is left. Large
-//! files take turns. A thread that waits for memory holds at most its turn, and a turn waits for nothing that a thread
-//! with memory needs: nobody waits in a circle.
+//! A thread reserves the estimated cost of an image before it decodes the pixels, and waits while too little of the
+//! budget is left. Large files are read by one thread at a time, which holds a lock. There is no deadlock: a thread
+//! that waits for memory holds at most the lock, and a thread that holds memory never waits for the lock.
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use image::ImageFormat;
 
-/// Bytes that decoding may take at a time, all threads together.
+/// The budget of all threads together, in bytes.
 const TOTAL: u64 = 1 << 30;
-/// Files from this size on are read one at a time.
+/// Files of at least this size, in bytes, are read one at a time.
 const LARGE_FILE: u64 = 16 << 20;
-/// Costs below this are not counted.
+/// Costs below this, in bytes, are not counted.
 const SMALL: u64 = 1 << 20;
 
 static LEFT: Mutex<u64> = Mutex::new(TOTAL);
 static RETURNED: Condvar = Condvar::new();
 static LARGE_FILES: Mutex<()> = Mutex::new(());
 
-/// Bytes taken from the account, given back when dropped.
+/// A number of bytes reserved in the budget, which are released on drop.
 #[derive(Debug)]
 pub(crate) struct Reserved(u64);
 
@@ -31,7 +31,7 @@ impl Reserved {
     }
 }
 
-/// Waits until `bytes` are free; more than there are in all counts as all.
+/// Reserves `bytes`, waiting until they are free. A request for more than the whole budget reserves the whole budget.
 pub(crate) fn reserve(bytes: u64) -> Reserved {
     let bytes = if bytes < SMALL { 0 } else { bytes.min(TOTAL) };
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,14 +49,14 @@ impl Drop for Reserved {
     }
 }
 
-/// The right to read a large file; none is needed for a small one.
-pub(crate) fn turn_of_large_file(path: &Path) -> Option<MutexGuard<'static, ()>> {
+/// The lock for reading a large file, or `None` for a small one.
+pub(crate) fn lock_for_large_file(path: &Path) -> Option<MutexGuard<'static, ()>> {
     let is_large = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() >= LARGE_FILE);
     is_large.then(|| LARGE_FILES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What decoding takes at most: the decoded image, a copy of it to turn or convert, and for a progressive JPEG all its
-/// coefficients, two bytes each.
+/// An upper bound of the bytes that decoding needs, for an image of `decoded` bytes: the image, a copy for rotating or
+/// converting it, and for a progressive JPEG file all coefficients, of two bytes each.
 pub(crate) fn cost(format: ImageFormat, decoded: u64, bytes: &[u8]) -> u64 {
     let is_progressive =
         format == ImageFormat::Jpeg && decoded > SMALL && bytes.windows(2).any(|pair| pair == b"\xff\xc2");
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_comes_back_and_never_exceeds_what_there_is() {
+    fn reservations_never_exceed_the_budget_and_are_released() {
         let most = std::sync::atomic::AtomicU64::new(0);
         let held = Mutex::new(0);
         std::thread::scope(|scope| {

@@ -1,10 +1,10 @@
-//! A decoded image.
+//! A decoded image: its pixels in memory.
 
 use std::hash::Hasher as _;
 
 use twox_hash::xxhash3_64::Hasher;
 
-/// A decoded image: 8 bits per channel, rows from the top, channels interleaved.
+/// A decoded image: 8 bits per channel, rows from top to bottom, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Columns.
@@ -18,8 +18,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// The hash of size, channels, and pixels (XXH3, 64 bits): images that look the same have the same, whatever files
-    /// they are from. Gray pixels in one channel and in three are not the same.
+    /// A hash of size, number of channels, and pixels (XXH3, 64 bits). It is equal for images with the same pixels from
+    /// different files, but not for a gray image with one channel and the same image with three.
     pub(crate) fn key(&self) -> u64 {
         let mut hasher = Hasher::new();
         hasher.write(&self.width.to_le_bytes());
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_of_the_pixels_and_of_their_shape() {
+    fn the_key_depends_on_pixels_size_and_channels() {
         let image = |width, height, channels, first| {
             let mut pixels = vec![7; (width * height) as usize * usize::from(channels)];
             pixels[0] = first;

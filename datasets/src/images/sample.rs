@@ -1,4 +1,4 @@
-//! One labeled image: where its bytes are.
+//! A labeled image by its source: a file, bytes in memory, raw pixels, or a drawing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::pixels::Image;
 use crate::DatasetError;
 use crate::files::{BadFile, Fault, Place, Spool, read_regular, shown};
 
-/// Where an image is. Nothing is decoded before [`ImageSource::decode`] is called.
+/// The source of an image, from which [`ImageSource::decode`] makes pixels.
 #[derive(Clone, Debug)]
 pub enum ImageSource {
     /// An image file.
     File(PathBuf),
     /// An encoded image file held in memory, as read from an archive.
     Encoded {
-        /// What messages call it: the path inside the archive.
+        /// The name that messages use: the path inside the archive.
         name: String,
         /// The file's bytes.
         bytes: Arc<[u8]>,
     },
     /// An encoded image file in a temporary file, as read from a large archive.
     Spooled {
-        /// What messages call it: the path inside the archive.
+        /// The name that messages use: the path inside the archive.
         name: String,
         /// The temporary file.
         spool: Arc<Spool>,
@@ -34,7 +34,7 @@ pub enum ImageSource {
     },
     /// Raw pixels inside a larger buffer, as in IDX files and CIFAR batches.
     Raw {
-        /// What messages call it: file and position.
+        /// The name that messages use: the file and the index in it.
         name: String,
         /// The buffer of all images.
         buffer: Arc<[u8]>,
@@ -44,19 +44,19 @@ pub enum ImageSource {
         width: u32,
         /// Rows.
         height: u32,
-        /// 1, or 3 as separate planes (the order of CIFAR's batches).
+        /// 1, or 3 as separate planes, as in CIFAR's batches.
         channels: u8,
     },
     /// Drawn on demand by the `shapes` data set.
     Drawn {
         /// The class to draw.
         class: usize,
-        /// Seed of everything that varies.
+        /// Seed of position, colors, texture, and noise.
         seed: u64,
     },
 }
 
-/// An image with its class.
+/// An image and its class.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Index into [`crate::DatasetInfo::classes`].
@@ -66,7 +66,7 @@ pub struct Sample {
 }
 
 impl ImageSource {
-    /// What messages call the image.
+    /// The name of the image in messages.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => shown(path),
@@ -75,7 +75,7 @@ impl ImageSource {
         }
     }
 
-    /// What a loader or a look at every file says of this image.
+    /// The entry for this image in a list of unreadable images, given the error of decoding or probing it.
     pub(crate) fn as_bad_file(&self, error: &DatasetError) -> BadFile {
         match error {
             DatasetError::Image { fault, .. } => BadFile::new(self.name(), fault),
@@ -83,7 +83,7 @@ impl ImageSource {
         }
     }
 
-    /// The file that it is; nothing for what lies in an archive or a buffer.
+    /// The path of an image file; `None` for an image in an archive or a buffer, or a drawing.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -91,20 +91,20 @@ impl ImageSource {
         }
     }
 
-    /// Decodes the image: gray files to 1 channel, all others to 3.
+    /// Decodes the image: a gray one to 1 channel, all others to 3.
     ///
-    /// The format is told by the content, not the name. EXIF orientation is applied, alpha is dropped (as PIL's
-    /// `convert("RGB")` does), 16 bits are scaled to 8, and of an animation the first frame counts.
+    /// The format is recognized by the content, not the name. EXIF orientation is applied, alpha is dropped (as PIL's
+    /// `convert("RGB")` does), 16 bits are scaled to 8, and an animation gives its first frame.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, is no image, is cut short or exceeds the limits; the message names it.
+    /// If the file cannot be read, is not an image, is truncated, or exceeds the limits. The message names it.
     pub fn decode(&self, limits: &DecodeLimits) -> Result<Image, DatasetError> {
         Ok(self.decode_for_use(limits)?.into_image())
     }
 
-    /// As [`ImageSource::decode`], for work on many threads: the memory of a large image counts as taken until the result is
-    /// dropped, and other threads wait with theirs while there is too little.
+    /// As [`ImageSource::decode`], for decoding on many threads. The memory of a large image stays reserved until the
+    /// result is dropped, and other threads wait for it if they need more than is left.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl ImageSource {
         }
     }
 
-    /// Whether the image can be read as far as its first bytes tell: it is there, within the limits, of a known format
-    /// with a header that makes sense, and a JPEG has its end. No pixels are decoded.
+    /// Checks the image without decoding pixels: it can be read, is within the limits, has a known format and a valid
+    /// header, and if it is a JPEG file, an end marker.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl ImageSource {
         }
     }
 
-    /// Hands the name and the encoded bytes of an image file to `work`.
+    /// Calls `work` with the name and the encoded bytes of an image file.
     pub(crate) fn with_bytes<T>(
         &self,
         limits: &DecodeLimits,
@@ -155,7 +155,7 @@ impl ImageSource {
         let work = |name: &str, bytes: &[u8]| work(name, bytes).map_err(Fault::Other);
         let done = match self {
             Self::File(path) => {
-                let _turn = memory::turn_of_large_file(path);
+                let _lock = memory::lock_for_large_file(path);
                 read_regular(path, limits.max_file_bytes).and_then(|bytes| work(&shown(path), &bytes))
             }
             Self::Encoded { name, bytes } => work(name, bytes),
@@ -169,6 +169,7 @@ impl ImageSource {
     }
 }
 
+/// Converts separate planes of color channels to interleaved pixels.
 fn interleave(planes: &[u8], channels: usize) -> Vec<u8> {
     if channels == 1 {
         return planes.to_vec();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_an_error_that_names_the_image() {
+    fn a_truncated_file_is_an_error_that_names_the_image() {
         for format in
             [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::WebP]
         {
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_jpeg_is_that_of_its_own_image() {
+    fn only_the_end_marker_of_the_main_image_completes_a_jpeg_file() {
         let jpeg = encoded(&sample(), ImageFormat::Jpeg);
         let film = [&jpeg[..], b"film\xff\xda\x00\x08and sound"].concat();
         assert_eq!(decode(film).unwrap(), decode(jpeg.clone()).unwrap());
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_known_by_its_content_and_named_by_its_path() {
+    fn a_file_is_recognized_by_its_content_and_named_by_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("photo.jpg");
         std::fs::File::create(&path).unwrap().write_all(&encoded(&sample(), ImageFormat::Png)).unwrap();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused_by_their_header() {
+    fn decompression_bombs_are_refused_by_their_header() {
         let limits = DecodeLimits { max_side: 20, ..DecodeLimits::default() };
         let bytes = encoded(&sample(), ImageFormat::Png);
         let source = ImageSource::Encoded { name: "bomb".into(), bytes: bytes.clone().into() };
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_finds_what_the_header_and_the_end_of_a_jpeg_tell() {
+    fn a_probe_finds_invalid_headers_and_truncated_jpeg_files() {
         let folder = tempfile::tempdir().unwrap();
         let limits = DecodeLimits::default();
         let probe = |name: &str, bytes: &[u8]| {
@@ -314,36 +315,36 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn an_endless_file_is_refused() {
+    fn a_device_is_refused() {
         let message = ImageSource::File("/dev/zero".into()).decode(&DecodeLimits::default()).unwrap_err();
         assert!(message.to_string().contains("/dev/zero: it is a device"), "{message}");
     }
 
     #[test]
-    fn an_image_in_use_counts_as_taken_memory() {
+    fn a_decoded_image_reserves_its_memory() {
         let source = ImageSource::Encoded {
             name: "large".into(),
             bytes: encoded(&DynamicImage::new_rgb8(2000, 1000), ImageFormat::Png).into(),
         };
         let decoded = source.decode_for_use(&DecodeLimits::default()).unwrap();
-        let Some(reserved) = &decoded.reserved else { panic!("an image file is accounted for") };
+        let Some(reserved) = &decoded.reserved else { panic!("an image file reserves memory") };
         assert!(reserved.bytes() >= decoded.pixels.len() as u64);
         assert_eq!(decoded.into_image(), source.decode(&DecodeLimits::default()).unwrap());
     }
 
     #[test]
     fn exif_orientation_is_applied() {
-        // A JPEG with an EXIF block that says "rotate by 90 degrees" after the start marker.
+        // An EXIF block with the orientation "rotate by 90 degrees" is inserted after the start marker.
         let jpeg = encoded(&sample(), ImageFormat::Jpeg);
         let exif =
             b"\xff\xe1\x00\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
-        let turned = [&jpeg[..2], exif, &jpeg[2..]].concat();
-        let image = decode(turned).unwrap();
+        let rotated = [&jpeg[..2], exif, &jpeg[2..]].concat();
+        let image = decode(rotated).unwrap();
         assert_eq!((image.width, image.height), (17, 23));
     }
 
     #[test]
-    fn planes_become_pixels() {
+    fn planes_are_interleaved() {
         let source = ImageSource::Raw {
             name: "batch".into(),
             buffer: vec![9, 1, 2, 11, 12, 21, 22].into(),

@@ -1,5 +1,4 @@
-//! What a data set is like: counts, sizes, colors, files that cannot be read, and images that are in it
-//! twice.
+//! A report about a data set: numbers of images, sizes, colors, unreadable files, and duplicates.
 
 mod sizes;
 mod survey;
@@ -13,30 +12,31 @@ pub use self::sizes::{AspectRatios, Extent, SizeRange};
 pub use self::survey::{Survey, survey};
 use crate::{BadFile, Dataset, DatasetError, DatasetInfo, DecodeLimits, Image, LeftOut, Sample, Split};
 
-/// What a look at every image of a data set found.
+/// A report about every image of a data set.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// What the data set is.
+    /// Name, classes, and origin of the data set.
     pub info: DatasetInfo,
-    /// Samples of each split and class.
+    /// Number of samples of each split and class.
     pub splits: Vec<SplitCounts>,
-    /// The largest class over the smallest, in the training split or the first that there is; 1 is balanced.
+    /// Size of the largest class divided by that of the smallest, in the first split that has images; 1 is balanced.
     pub imbalance: f64,
-    /// Sizes of all images, when any could be decoded.
+    /// Range of the sizes of all images; `None` if none could be decoded.
     pub sizes: Option<SizeRange>,
-    /// Images without color.
+    /// Number of gray images.
     pub gray: usize,
-    /// Images with color.
+    /// Number of color images.
     pub color: usize,
-    /// Mean of each channel over the pixels of that split, from 0 to 1: one value when all its images are gray.
+    /// Mean of each channel over the pixels of the first split that has images, from 0 to 1; one value if all its
+    /// images are gray.
     pub mean: Vec<f64>,
     /// Standard deviation of each channel over the same pixels.
     pub std: Vec<f64>,
     /// Images that cannot be decoded.
     pub corrupt: Vec<CorruptImage>,
-    /// What was found next to the images and is not used.
+    /// Files that were found next to the images and are not used.
     pub left_out: LeftOut,
-    /// Images that are there more than once, pixel for pixel.
+    /// Groups of images with the same pixels.
     pub duplicates: Vec<DuplicateGroup>,
 }
 
@@ -46,32 +46,32 @@ impl Inspection {
         !self.corrupt.is_empty() || self.left_out.has_faults()
     }
 
-    /// The groups of equal images with members in different splits: what is learnt is measured again.
+    /// The groups of equal images with members in different splits, which make measurements too optimistic.
     pub fn leaks(&self) -> impl Iterator<Item = &DuplicateGroup> {
         self.duplicates.iter().filter(|group| group.across_splits)
     }
 
-    /// The groups of equal images with different labels: one of them is wrong.
+    /// The groups of equal images with different labels, of which all but one must be wrong.
     pub fn conflicts(&self) -> impl Iterator<Item = &DuplicateGroup> {
         self.duplicates.iter().filter(|group| group.conflicting_labels)
     }
 }
 
-/// How many samples one split has.
+/// The number of samples of a split.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SplitCounts {
     /// The split.
     pub split: Split,
-    /// All its samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Its samples of each class, in class order.
+    /// Number of samples of each class.
     pub classes: Vec<usize>,
 }
 
 /// An image that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CorruptImage {
-    /// Where it is used.
+    /// Its split.
     pub split: Split,
     /// Its name.
     pub image: String,
@@ -82,21 +82,21 @@ pub struct CorruptImage {
     pub is_too_large: bool,
 }
 
-/// Images with the same pixels.
+/// A group of images with the same pixels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DuplicateGroup {
     /// Whether they are in more than one split.
     pub across_splits: bool,
     /// Whether they have more than one label.
     pub conflicting_labels: bool,
-    /// The images, in the order of splits and samples.
+    /// The images, in the order of the splits and of their samples.
     pub images: Vec<Duplicate>,
 }
 
-/// One of several equal images.
+/// An image in a group of equal images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Duplicate {
-    /// Where it is used.
+    /// Its split.
     pub split: Split,
     /// Its class.
     pub class: String,
@@ -104,7 +104,7 @@ pub struct Duplicate {
     pub image: String,
 }
 
-/// What is kept of an image once it was looked at.
+/// Size, color, hash, and sums over the pixels of an image.
 struct PixelStatistics {
     size: (u32, u32),
     is_gray: bool,
@@ -134,19 +134,19 @@ impl PixelStatistics {
     }
 }
 
-/// Decodes every image of a data set and reports what is there. Works on all cores; the result does not
-/// depend on them.
+/// Decodes every image of a data set, on all threads, and reports on them. The number of threads does not change the
+/// result.
 pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
     let all: Vec<(Split, &Sample)> = Split::ALL
         .into_iter()
         .flat_map(|split| dataset.split(split).iter().map(move |sample| (split, sample)))
         .collect();
-    let looked_at: Vec<Result<PixelStatistics, DatasetError>> = all
+    let decoded: Vec<Result<PixelStatistics, DatasetError>> = all
         .par_iter()
         .map(|(_, sample)| Ok(PixelStatistics::of(&*sample.source.decode_for_use(limits)?)))
         .collect();
     let (mut facts, mut corrupt) = (Vec::new(), Vec::new());
-    for (&(split, sample), result) in all.iter().zip(looked_at) {
+    for (&(split, sample), result) in all.iter().zip(decoded) {
         match result {
             Ok(fact) => facts.push((split, sample, fact)),
             Err(error) => {
@@ -174,6 +174,7 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
     }
 }
 
+/// Counts the samples of a split, in all and by class.
 fn count(dataset: &Dataset, split: Split) -> SplitCounts {
     let mut classes = vec![0; dataset.info.classes.len()];
     let samples = dataset.split(split);
@@ -183,7 +184,7 @@ fn count(dataset: &Dataset, split: Split) -> SplitCounts {
     SplitCounts { split, samples: samples.len(), classes }
 }
 
-/// The largest count over the smallest that is not 0.
+/// The largest count divided by the smallest that is not 0; 1 if all are 0.
 fn imbalance(counts: &[usize]) -> f64 {
     let present = || counts.iter().copied().filter(|&count| count > 0);
     match (present().max(), present().min()) {
@@ -192,6 +193,7 @@ fn imbalance(counts: &[usize]) -> f64 {
     }
 }
 
+/// Mean and standard deviation of each channel over the pixels of all images.
 fn channel_statistics<'a>(facts: impl Iterator<Item = &'a PixelStatistics>) -> (Vec<f64>, Vec<f64>) {
     let (mut pixels, mut sums, mut square_sums, mut is_gray) = (0u64, [0u64; 3], [0u64; 3], true);
     for fact in facts {
@@ -216,6 +218,7 @@ fn channel_statistics<'a>(facts: impl Iterator<Item = &'a PixelStatistics>) -> (
     )
 }
 
+/// The groups of images with equal hashes, in the order of their first images.
 fn duplicates(classes: &[String], facts: &[(Split, &Sample, PixelStatistics)]) -> Vec<DuplicateGroup> {
     let mut by_key: HashMap<u64, Vec<usize>> = HashMap::new();
     for (position, (.., fact)) in facts.iter().enumerate() {
@@ -265,7 +268,8 @@ mod tests {
         open(&root.to_string_lossy(), &OpenOptions::default()).unwrap()
     }
 
-    /// Two classes; a corrupt file, an image twice in a class, one in both splits, one under both labels.
+    /// A data set of two classes with a corrupt file, an image that is twice in a class, one that is in both splits,
+    /// and one that is in both classes.
     fn troubled() -> TempDir {
         let root = TempDir::new().unwrap();
         save(root.path(), "train/a/1.png", (4, 2), [255, 0, 0]);
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_file_is_named_and_does_not_stop_the_rest() {
+    fn a_corrupt_file_is_listed() {
         let root = troubled();
         let inspection = inspect(&open_path(root.path()), &DecodeLimits::default());
         let [corrupt] = &inspection.corrupt[..] else {

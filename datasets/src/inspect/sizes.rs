@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-/// The range of the images' sizes in pixels.
+/// The ranges of the widths and heights of images, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeRange {
-    /// Columns.
+    /// Widths.
     pub width: Extent,
-    /// Rows.
+    /// Heights.
     pub height: Extent,
 }
 
@@ -18,12 +18,12 @@ impl SizeRange {
     }
 }
 
-/// The range of a measure.
+/// The range of a width or height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Extent {
     /// The smallest.
     pub min: u32,
-    /// The one in the middle; the upper of two.
+    /// The median; the upper one of two.
     pub median: u32,
     /// The largest.
     pub max: u32,
@@ -36,10 +36,10 @@ impl Extent {
     }
 }
 
-/// How far images are from squares: their longer side over their shorter one, 1 for a square.
+/// The aspect ratios of images as longer side / shorter side, which is 1 for a square.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AspectRatios {
-    /// The one in the middle; the upper of two.
+    /// The median; the upper one of two.
     pub median: f64,
     /// The largest.
     pub max: f64,
@@ -60,10 +60,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_judged_image_by_image() {
+    fn aspect_ratios_are_taken_of_each_image() {
         let of = |sizes: &[(u32, u32)]| AspectRatios::of(sizes.iter().copied());
         assert_eq!(of(&[(8, 8), (640, 640)]), Some(AspectRatios { median: 1.0, max: 1.0 }));
-        // Upright and lying photos: the extents alone would look like those of squares.
+        // Portrait and landscape photos, whose ranges of widths and heights alone would look like those of squares.
         assert_eq!(of(&[(30, 20), (20, 30), (90, 30)]), Some(AspectRatios { median: 1.5, max: 3.0 }));
         assert_eq!(of(&[]), None);
     }

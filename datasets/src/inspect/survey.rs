@@ -1,4 +1,4 @@
-//! A quick look at some images: their sizes, and whether they have color.
+//! A quick survey of a sample of images: their sizes, and whether any has color.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -6,32 +6,32 @@ use serde::Serialize;
 use super::sizes::{AspectRatios, SizeRange};
 use crate::{DatasetError, DecodeLimits, Fault, Sample};
 
-/// What a look at some images found: enough to choose an image size.
+/// Sizes and color of some images of a data set, from which an image size and an augmentation are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Survey {
-    /// Sizes of the images that could be decoded.
+    /// Range of the sizes of the images that could be decoded.
     pub sizes: SizeRange,
-    /// Their shapes.
+    /// Range of their aspect ratios.
     pub aspect_ratios: AspectRatios,
-    /// Whether none of them has color.
+    /// Whether all of them are gray.
     pub gray: bool,
-    /// How many could be decoded.
+    /// Number of images that could be decoded.
     pub decoded: usize,
-    /// How many could not.
+    /// Number of images that could not be decoded.
     pub failed: usize,
 }
 
-/// Decodes at most `at_most` images, evenly spaced over the samples.
+/// Decodes at most `at_most` images, evenly spaced over the samples, on all threads.
 ///
 /// # Errors
 ///
-/// When no image can be decoded: what is wrong with the first.
+/// If no image can be decoded: the error of the first.
 pub fn survey(samples: &[Sample], at_most: usize, limits: &DecodeLimits) -> Result<Survey, DatasetError> {
-    let looked_at = at_most.min(samples.len());
-    let decoded: Vec<Result<(u32, u32, u8), DatasetError>> = (0..looked_at)
+    let count = at_most.min(samples.len());
+    let decoded: Vec<Result<(u32, u32, u8), DatasetError>> = (0..count)
         .into_par_iter()
         .map(|index| {
-            let image = samples[index * samples.len() / looked_at].source.decode_for_use(limits)?;
+            let image = samples[index * samples.len() / count].source.decode_for_use(limits)?;
             Ok((image.width, image.height, image.channels))
         })
         .collect();
@@ -63,7 +63,7 @@ mod tests {
     use crate::{Extent, OpenOptions, open};
 
     #[test]
-    fn a_survey_is_spread_over_the_samples() {
+    fn the_images_of_a_survey_are_spread_over_the_samples() {
         let root = TempDir::new().unwrap();
         for (class, size) in [("a", 8), ("b", 16), ("c", 24)] {
             for index in 0..10u8 {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_of_nothing_readable_says_what_is_wrong() {
+    fn a_survey_without_readable_images_is_an_error_that_names_one() {
         let root = TempDir::new().unwrap();
         for path in ["a/1.png", "a/2.png", "b/1.png", "b/2.png"] {
             let path = root.path().join(path);

@@ -21,8 +21,9 @@ pub struct LoaderConfig {
     pub label_smoothing: f64,
     /// Whether training epochs draw from all classes equally often, instead of taking every sample once.
     pub balanced_sampling: bool,
-    /// A weight per class, by which the targets of its training images are multiplied; `None` leaves targets unweighted. The target of
-    /// a mixed image is multiplied by the mean of its classes' weights, weighted by their shares.
+    /// A weight per class, by which the targets of its training images are multiplied; `None` leaves targets
+    /// unweighted. The target of a mixed image is multiplied by the mean of its classes' weights, weighted by their
+    /// shares.
     pub class_weights: Option<Vec<f32>>,
     /// Number of classes.
     pub classes: usize,

@@ -20,8 +20,9 @@ use crate::{DatasetError, Sample};
 
 /// Makes batches of samples.
 ///
-/// An epoch takes every sample once, unless classes are balanced or the augmentation repeats samples. A sample that cannot be read is
-/// missing from its batch and listed in [`Batch::skipped`]; an epoch always has `samples / batch_size` batches, rounded up.
+/// An epoch takes every sample once, unless classes are balanced or the augmentation repeats samples. A sample that
+/// cannot be read is missing from its batch and listed in [`Batch::skipped`]; an epoch always has `samples /
+/// batch_size` batches, rounded up.
 pub struct Loader(Arc<Pipeline>);
 
 impl Loader {
@@ -43,7 +44,8 @@ impl Loader {
         Self::with_cache(samples, config, cache)
     }
 
-    /// A loader of the same samples with other settings. It shares this loader's cache of decoded images, whose size stays the same.
+    /// A loader of the same samples with other settings. It shares this loader's cache of decoded images, whose size
+    /// stays the same.
     ///
     /// # Errors
     ///
@@ -92,8 +94,8 @@ impl Loader {
 
     /// The batches of a training epoch from `first_batch` on.
     ///
-    /// Seed and epoch decide the order; seed, epoch, and sample (or draw, if classes are balanced) decide the augmentation. An interrupted
-    /// epoch therefore continues with exactly the batches it would have had.
+    /// Seed and epoch decide the order; seed, epoch, and sample (or draw, if classes are balanced) decide the
+    /// augmentation. An interrupted epoch therefore continues with exactly the batches it would have had.
     pub fn epoch(&self, epoch: usize, first_batch: usize) -> Batches {
         self.epoch_mixing(epoch, first_batch, usize::MAX)
     }

@@ -24,8 +24,8 @@ pub struct Batch {
     pub labels: Vec<usize>,
     /// The index of each sample among the loader's samples.
     pub indices: Vec<usize>,
-    /// A hash (XXH3, 64 bits) of each decoded image's size, channels, and pixels before augmentation, which is equal for files of different
-    /// formats that hold the same pixels. Empty unless [`LoaderConfig::hash_pixels`] is set.
+    /// A hash (XXH3, 64 bits) of each decoded image's size, channels, and pixels before augmentation, which is equal
+    /// for files of different formats that hold the same pixels. Empty unless [`LoaderConfig::hash_pixels`] is set.
     pub pixel_keys: Vec<u64>,
     /// Samples that could not be read and are missing from this batch.
     pub skipped: Vec<BadFile>,
@@ -69,8 +69,8 @@ impl Pipeline {
         repeated(&order, self.repeats())
     }
 
-    /// Makes the batches of `order` from `first_batch` on and sends them, until all are sent, the receiver is gone, or one has failed.
-    /// `epoch` is `None` for evaluation.
+    /// Makes the batches of `order` from `first_batch` on and sends them, until all are sent, the receiver is gone, or
+    /// one has failed. `epoch` is `None` for evaluation.
     pub(super) fn produce(
         &self,
         order: &[usize],
@@ -129,7 +129,8 @@ impl Pipeline {
         Appearance { epoch, repeat: draw % self.repeats(), stream }
     }
 
-    /// The batch of the samples that could be read: their images moved together, the others listed as skipped. Targets are left empty.
+    /// The batch of the samples that could be read: their images moved together, the others listed as skipped. Targets
+    /// are left empty.
     fn without_failures(
         &self,
         images: Vec<f32>,
@@ -171,8 +172,8 @@ impl Pipeline {
         augmentation.mix(&mut batch.images, &mut batch.targets, shape, self.config.classes, &mut rng);
     }
 
-    /// Decodes, augments, normalizes, and erases one sample into `slot`, `[channels, height, width]`. Returns the hash of its decoded pixels
-    /// if [`LoaderConfig::hash_pixels`] is set. `appearance` is `None` for evaluation.
+    /// Decodes, augments, normalizes, and erases one sample into `slot`, `[channels, height, width]`. Returns the hash
+    /// of its decoded pixels if [`LoaderConfig::hash_pixels`] is set. `appearance` is `None` for evaluation.
     fn sample(
         &self,
         index: usize,
@@ -213,7 +214,8 @@ impl Pipeline {
         targets
     }
 
-    /// Multiplies each row of targets by the mean weight of its image's classes, weighted by their shares before smoothing.
+    /// Multiplies each row of targets by the mean weight of its image's classes, weighted by their shares before
+    /// smoothing.
     fn weigh(&self, targets: &mut [f32], weights: &[f32]) {
         let classes = self.config.classes;
         let smoothing = self.config.label_smoothing as f32;

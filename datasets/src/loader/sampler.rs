@@ -1,4 +1,4 @@
-//! In which order an epoch takes its samples, and the random streams of a run.
+//! The order of samples in an epoch, and the independent random streams of a run.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,25 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-/// The order of one epoch: every index once, shuffled by seed and epoch alone.
+/// The order of an epoch: every index below `samples` once, shuffled. It depends only on seed and epoch.
 pub fn epoch_order(samples: usize, seed: u64, epoch: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples).collect();
     order.shuffle(&mut stream(seed, Purpose::Order, epoch, 0));
     order
 }
 
-/// The first of `order`, each so many times in a row, as many in all (Berman et al. 2019, as in DeiT).
+/// Repeats each index of `order` so many times in a row and keeps the first `order.len()` of the result (repeated
+/// augmentation, Berman et al. 2019, as in DeiT).
 pub(crate) fn repeated(order: &[usize], repeats: usize) -> Vec<usize> {
     order.iter().flat_map(|&index| std::iter::repeat_n(index, repeats)).take(order.len()).collect()
 }
 
-/// The order of one epoch in which every class comes up equally often, whatever its size: as many draws as there are labels, which are
-/// those of the samples, by seed and epoch alone.
+/// The order of an epoch with balanced classes: as many draws as samples, and equally many of every class. `labels` are
+/// the labels of the samples; the order depends only on them, the seed, and the epoch.
 ///
-/// Where the number of draws is no multiple of that of the classes, some classes come up once more than others, others each epoch. Within
-/// a class, no sample is drawn again before all of them were.
+/// If the number of samples is not a multiple of the number of classes, some classes are drawn once more than others,
+/// and different ones in different epochs. Within a class, no sample is drawn again before all of its samples have been
+/// drawn.
 pub fn balanced_order(labels: &[usize], seed: u64, epoch: usize) -> Vec<usize> {
     let mut rng = stream(seed, Purpose::Order, epoch, 0);
     let mut by_label: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -46,23 +48,23 @@ pub fn balanced_order(labels: &[usize], seed: u64, epoch: usize) -> Vec<usize> {
     order
 }
 
-/// What a stream of random numbers is for.
+/// The purpose of a random stream. Streams of different purposes are independent.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     /// The order of an epoch.
     Order,
-    /// The augmentation of one sample: of each draw, where samples are drawn more than once.
+    /// The augmentation of a sample, or of a draw with balanced classes.
     Sample,
-    /// The mixing of one batch.
+    /// Mixup and CutMix of a batch.
     Batch,
-    /// The first of the flips of one sample that alternate.
+    /// Whether the alternating flips of a sample begin with a flip.
     Flip,
-    /// The augmentation of one sample that comes again in its epoch, for the time of this number: 1 or more.
+    /// The augmentation of a further copy of a sample in an epoch with repeated augmentation, numbered from 1.
     Repeat(u32),
 }
 
 impl Purpose {
-    /// Differs from that of all others.
+    /// A number that is different for every purpose.
     fn word(self) -> u64 {
         match self {
             Self::Order => 0,
@@ -74,7 +76,7 @@ impl Purpose {
     }
 }
 
-/// Random numbers that depend on their purpose, the epoch and one index, and on nothing else.
+/// A random stream that depends only on seed, purpose, epoch, and index.
 pub(crate) fn stream(seed: u64, purpose: Purpose, epoch: usize, index: usize) -> ChaCha8Rng {
     let mut key = [0; 32];
     let words = [seed, purpose.word(), epoch as u64, index as u64];
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_once_and_another_order_every_epoch() {
+    fn an_epoch_has_every_index_once_in_an_order_of_its_own() {
         let first = epoch_order(100, 1, 0);
         let mut sorted = first.clone();
         sorted.sort_unstable();
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_comes_again_at_once_and_an_epoch_keeps_its_length() {
+    fn repeated_samples_are_adjacent_and_an_epoch_keeps_its_length() {
         assert_eq!(repeated(&[3, 0, 4, 1, 2], 1), [3, 0, 4, 1, 2]);
         assert_eq!(repeated(&[3, 0, 4, 1, 2], 2), [3, 3, 0, 0, 4]);
         assert_eq!(repeated(&[1, 0], 16), [1, 1]);
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_purposes_share_a_stream() {
+    fn every_purpose_has_a_stream_of_its_own() {
         use rand::RngExt;
         let purposes = [
             Purpose::Order,
@@ -124,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn a_balanced_epoch_has_every_class_equally_often_and_spreads_over_its_samples() {
-        // 90 of class 0, 8 of class 3, 5 of class 1.
+    fn a_balanced_epoch_draws_all_classes_and_all_samples_of_a_class_equally_often() {
+        // 90 samples of class 0, 8 of class 3, and 5 of class 1.
         let labels: Vec<usize> =
             (0..103).map(|index| if index < 90 { 0 } else { 1 + 2 * (index % 13 / 5).min(1) }).collect();
         let size = |label| labels.iter().filter(|&&of| of == label).count();
@@ -150,7 +152,7 @@ mod tests {
         assert_ne!(first, balanced_order(&labels, 1, 1));
         assert_ne!(first, balanced_order(&labels, 2, 0));
         assert!(balanced_order(&[], 1, 0).is_empty());
-        // Not class after class.
+        // Classes are shuffled, not drawn one after the other.
         let head: std::collections::BTreeSet<usize> =
             first[..20].iter().map(|&index| labels[index]).collect();
         assert_eq!(head.len(), 3);

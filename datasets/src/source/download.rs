@@ -1,4 +1,5 @@
-//! Fetching published files: to a temporary file next to their place, checked by hash, then renamed.
+//! Downloading published files: into a temporary file in the target folder, which is renamed once its length and hash
+//! are checked.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,45 +11,45 @@ use tempfile::NamedTempFile;
 
 use crate::DatasetError;
 
-/// A file that someone publishes.
+/// A file that is published at a fixed address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteFile {
-    /// Its name, at its publisher's and on disk.
+    /// Its name, both at the publisher's and on disk.
     pub(crate) name: &'static str,
-    /// The address in front of its name, with a `/` at the end.
+    /// The address of its folder, ending in `/`.
     pub(crate) base_url: &'static str,
-    /// Its SHA-256 in hexadecimal digits.
+    /// Its SHA-256, in hexadecimal digits.
     pub(crate) sha256: &'static str,
-    /// Its length.
+    /// Its length, in bytes.
     pub(crate) bytes: u64,
 }
 
 impl RemoteFile {
-    /// Where it is published.
+    /// Its address.
     pub(crate) fn url(&self) -> String {
         format!("{}{}", self.base_url, self.name)
     }
 }
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct DownloadProgress<'a> {
-    /// Where the file comes from.
+    /// Address of the file.
     pub url: &'a str,
-    /// Bytes received so far; 0 when it starts.
+    /// Bytes received so far; 0 at the start.
     pub received: u64,
-    /// Bytes of the whole file.
+    /// Length of the whole file, in bytes.
     pub total: u64,
 }
 
-/// Fetches files over HTTP.
+/// Downloads files over HTTP.
 pub(crate) struct Downloader {
     agent: ureq::Agent,
     progress: Option<fn(&DownloadProgress<'_>)>,
 }
 
 impl Downloader {
-    /// A downloader that goes by the environment's proxy.
+    /// A downloader that uses the proxy from the environment.
     pub(crate) fn new(progress: Option<fn(&DownloadProgress<'_>)>) -> Self {
         Self::with_config(ureq::Agent::config_builder(), progress)
     }
@@ -65,12 +66,12 @@ impl Downloader {
         Self { agent: config.build().into(), progress }
     }
 
-    /// Fetches a file from `url` into `folder`, under its name. What fails leaves nothing behind.
+    /// Downloads a file from `url` into `folder`. A failed download leaves no file behind.
     ///
     /// # Errors
     ///
-    /// No answer, another status than 200, another length or hash than the published one, a folder that
-    /// cannot be written.
+    /// If there is no answer, the status is not 200, length or hash are not the published ones, or the folder cannot be
+    /// written.
     pub(crate) fn fetch(&self, file: &RemoteFile, url: &str, folder: &Path) -> Result<(), DatasetError> {
         let problem = |problem: String| DatasetError::Download { url: url.to_owned(), problem };
         let response = self.agent.get(url).call().map_err(|error| problem(error.to_string()))?;
@@ -107,7 +108,7 @@ impl Downloader {
     }
 }
 
-/// A file of that folder with ordinary permissions, removed unless it is persisted.
+/// A temporary file in a folder, with ordinary permissions, which is removed unless it is persisted.
 fn temporary_file(folder: &Path) -> Result<NamedTempFile, DatasetError> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".download-");
@@ -116,6 +117,7 @@ fn temporary_file(folder: &Path) -> Result<NamedTempFile, DatasetError> {
     builder.tempfile_in(folder).map_err(DatasetError::write(folder))
 }
 
+/// Bytes as hexadecimal digits in lower case.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -134,17 +136,17 @@ pub(crate) mod tests {
     const FILE: RemoteFile = RemoteFile {
         name: "hello.txt",
         base_url: "http://example.invalid/",
-        // of "hello"
+        // The hash of "hello".
         sha256: "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
         bytes: 5,
     };
 
-    /// A downloader that knows no proxy.
+    /// A downloader that uses no proxy.
     pub(crate) fn downloader() -> Downloader {
         Downloader::with_config(ureq::Agent::config_builder().proxy(None), None)
     }
 
-    /// The address of a server that gives one answer to each of `requests` requests, chosen by path.
+    /// Starts a server that answers `requests` requests, each by its path. Returns its address.
     pub(crate) fn serve(requests: usize, answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -178,7 +180,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_of_the_right_hash_is_kept() {
+    fn a_file_of_the_published_length_and_hash_is_kept() {
         let (result, _parent, folder) = fetch(answer("200 OK", 5, b"hello"));
         result.unwrap();
         assert_eq!(fs::read(folder.join("hello.txt")).unwrap(), b"hello");
@@ -186,7 +188,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_and_leaves_nothing() {
+    fn any_other_answer_is_an_error_and_leaves_no_file() {
         for (answer, part) in [
             (answer("200 OK", 5, b"hullo"), "this is a different file"),
             (answer("200 OK", 3, b"hel"), "3 of 5 bytes"),
@@ -206,7 +208,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_is_named() {
+    fn the_error_for_a_server_that_does_not_answer_names_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/hello.txt", listener.local_addr().unwrap());
         drop(listener);

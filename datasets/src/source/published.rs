@@ -1,4 +1,4 @@
-//! The classic data sets: where they are looked for, where they are published, and how one becomes the other.
+//! Published data sets (MNIST, Fashion-MNIST, CIFAR): finding them on disk and downloading them.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -10,20 +10,20 @@ use super::SourceData;
 use super::download::{Downloader, RemoteFile};
 use crate::{DatasetError, SourceKind};
 
-/// A data set that is found under the data folder or downloaded into it.
+/// A published data set, which is read from the data folder or downloaded into it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Published {
-    /// What the user calls it, and the folder that downloads go to.
+    /// Its name for the user, and the folder to which it is downloaded.
     pub(crate) name: &'static str,
-    /// Folders below the data folder where its files may be; torchvision's are among them.
+    /// Folders below the data folder in which its files may be, including those of torchvision.
     folders: &'static [&'static str],
-    /// The files that a complete copy has, plain or with `.gz`.
+    /// The files of a complete copy, each of which may also be compressed and end in `.gz`.
     files: &'static [&'static str],
-    /// What its publisher offers.
+    /// The files to download.
     remote: &'static [RemoteFile],
-    /// Whether what its publisher offers is an archive of those files.
+    /// Whether the download is an archive of the files.
     is_archive: bool,
-    /// Names in place of the numbers that IDX files have.
+    /// Class names, for IDX files, which have only numbers.
     classes: &'static [&'static str],
     /// Whether a mirrored image still shows its class.
     flip_safe: bool,
@@ -44,7 +44,7 @@ const fn remote(base_url: &'static str, name: &'static str, bytes: u64, sha256: 
     RemoteFile { name, base_url, sha256, bytes }
 }
 
-/// All published data sets. The hashes are those that TensorFlow Datasets and others check.
+/// All published data sets, with the hashes that TensorFlow Datasets also uses.
 pub(crate) const PUBLISHED: [Published; 4] = [
     Published {
         name: "mnist",
@@ -163,11 +163,11 @@ pub(crate) const PUBLISHED: [Published; 4] = [
 ];
 
 impl Published {
-    /// Reads the data set from below `data_dir`, after downloading what is missing if there is a downloader.
+    /// Reads the data set from `data_dir`. Missing files are first downloaded if a downloader is given.
     ///
     /// # Errors
     ///
-    /// Files that are not there and cannot be had, or that break their format.
+    /// If files are missing and not downloaded, or do not follow their format.
     pub(crate) fn open(
         &self,
         data_dir: &Path,
@@ -195,7 +195,7 @@ impl Published {
         Ok(found)
     }
 
-    /// A complete copy: a folder of its files, an archive, or class folders under its name.
+    /// The path of a complete copy: a folder of its files, an archive, or class folders below its name.
     fn find(&self, data_dir: &Path) -> Option<PathBuf> {
         let own = data_dir.join(self.name);
         let folders = self.folders.iter().map(|folder| data_dir.join(folder));
@@ -207,7 +207,7 @@ impl Published {
         folders.next().or_else(|| archives.next()).or_else(|| own.join("train").is_dir().then_some(own))
     }
 
-    /// Downloads what is missing into the data set's own folder.
+    /// Downloads the missing files into the data set's own folder. Returns the path of the copy.
     fn obtain(
         &self,
         data_dir: &Path,
@@ -250,12 +250,13 @@ impl Published {
     }
 }
 
-/// Whether a folder has a file, plain or compressed.
+/// Whether a folder has a file, either plain or compressed.
 fn has_file(folder: &Path, name: &str) -> bool {
     folder.join(name).is_file() || folder.join(format!("{name}.gz")).is_file()
 }
 
-/// Unpacks a `.tar.gz` next to itself and removes it; a crash leaves it, and nothing half unpacked.
+/// Unpacks a `.tar.gz` archive into `folder` and removes it. Files are unpacked into a temporary folder first, so that
+/// a crash leaves the archive but no incomplete file.
 fn unpack(archive: &Path, folder: &Path) -> Result<(), DatasetError> {
     let partial = tempfile::Builder::new()
         .prefix(".unpack-")
@@ -289,7 +290,7 @@ mod tests {
     use crate::source::download::tests::{answer, downloader, serve};
     use crate::source::idx::tests::{encode, gzip};
 
-    /// The contents of a small data set in MNIST's four files: one image of each digit.
+    /// The four files of a small data set in MNIST's format, with one image of each digit.
     fn digits() -> [(&'static str, Vec<u8>); 4] {
         let pixels: Vec<u8> = (0..10 * 4).collect();
         let labels: Vec<u8> = (0..10).collect();
@@ -314,7 +315,7 @@ mod tests {
         *PUBLISHED.iter().find(|published| published.name == name).unwrap()
     }
 
-    /// The data set with files of other content, and a mirror that serves them.
+    /// The named data set with other files to download, and the address of a mirror that serves them.
     fn served(name: &str, files: &[(&'static str, Vec<u8>)]) -> (Published, String) {
         let hash = |bytes: &[u8]| &*hexadecimal(&Sha256::digest(bytes)).leak();
         let remote = files
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_found_where_people_have_them() {
+    fn copies_are_found_in_all_usual_places() {
         for (name, folder, class) in [
             ("mnist", "mnist", "3"),
             ("mnist", "MNIST/raw", "3"),
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_downloaded_once() {
+    fn missing_files_are_downloaded_once() {
         let data_dir = TempDir::new().unwrap();
         let files = digits();
         write(&data_dir.path().join("mnist"), &files[..1]);
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_named_with_address_and_place() {
+    fn the_error_for_missing_files_names_their_addresses_and_the_folder() {
         let data_dir = TempDir::new().unwrap();
         let folder = data_dir.path().join("mnist");
         write(&folder, &digits()[..2]);
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn another_data_set_under_the_name_is_refused() {
+    fn another_data_set_in_the_folder_is_refused() {
         let data_dir = TempDir::new().unwrap();
         let folder = data_dir.path().join("mnist");
         let mut files = digits();

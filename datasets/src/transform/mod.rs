@@ -1,5 +1,5 @@
-//! From a decoded image to a model's input: the preprocessing that training and evaluation share, and the random augmentation of
-//! training.
+//! From a decoded image to a model's input: the preprocessing that training and evaluation share, and the random
+//! augmentation of training.
 
 mod augment;
 mod color;

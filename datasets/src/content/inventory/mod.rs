@@ -1,4 +1,5 @@
-//! Every image of a data set with its content's key: what splits, leaks and changes are told by.
+//! All images of a data set with the hash of each one's content, from which validation splits are made and leaks and
+//! changes are found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,43 +16,45 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// One image of a data set.
+/// An image of a data set, with its content's key.
 #[derive(Clone, Debug)]
 pub struct ListedImage {
-    /// The image with its class.
+    /// The image and its class.
     pub sample: Sample,
-    /// What tells its content from others.
+    /// The key of its content, equal for copies of the image.
     pub key: ContentKey,
-    /// Where it belongs; nothing for one that was left out of every split.
+    /// Its split; `None` for an image that has been removed from all splits.
     pub split: Option<Split>,
-    /// What keeps it from being read, as far as its first bytes tell.
+    /// Why it cannot be read, as far as [`ImageSource::probe`](crate::ImageSource::probe) can tell without decoding it.
     pub bad: Option<BadFile>,
 }
 
-/// What a split held: enough to see later that it changed.
+/// A checksum of a split, from which a later run sees that the split has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// Number of images.
     pub images: usize,
-    /// A hash of their keys and class names, in no order: 32 hexadecimal digits.
+    /// A hash of the images' keys and class names, as 32 hexadecimal digits. It does not depend on the order of the
+    /// images.
     pub hash: String,
 }
 
-/// All images of a data set, split by split in the data set's order.
+/// All images of a data set, split by split, in the data set's order.
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    /// What the data set is.
+    /// Name, classes, and origin of the data set.
     pub info: DatasetInfo,
-    /// Its images.
+    /// The images.
     pub images: Vec<ListedImage>,
-    /// What was found next to them.
+    /// Files that were found next to the images and are not used.
     pub left_out: LeftOut,
-    /// How the data set was understood.
+    /// Warnings about how the data set was interpreted.
     pub warnings: Vec<String>,
 }
 
 impl Inventory {
-    /// Reads every image once, for its key and to see whether it is one, on all threads, within the limits that it will be decoded with.
+    /// Reads every image file once, on all threads, for its key and to check that it is an image. `limits` are those of
+    /// later decoding.
     pub fn of(dataset: Dataset, limits: &DecodeLimits) -> Self {
         let Dataset { info, train, val, test, left_out, warnings } = dataset;
         let splits = [(Split::Train, train), (Split::Val, val), (Split::Test, test)];
@@ -78,7 +81,7 @@ impl Inventory {
         self.of_split(split).map(|image| image.key).collect()
     }
 
-    /// What each split that has images holds.
+    /// The fingerprint of each split that has images.
     pub fn fingerprints(&self) -> BTreeMap<Split, Fingerprint> {
         let mut rows: BTreeMap<Split, Vec<(ContentKey, &str)>> = BTreeMap::new();
         for image in &self.images {
@@ -89,14 +92,14 @@ impl Inventory {
         rows.into_iter().map(|(split, rows)| (split, fingerprint(rows))).collect()
     }
 
-    /// Where there is no validation split, takes about `fraction` of each class's training images for one: by their
-    /// content and `seed`, so that the same image always goes the same way.
+    /// Moves about `fraction` of each class's training images into a validation split, if the data set has none.
+    /// Content and `seed` decide for each image, so that the same image always goes to the same split.
     ///
-    /// A class of two different images or more gives at least one and keeps at least one.
+    /// Of a class of two or more different images, at least one is moved and at least one is not.
     ///
     /// # Errors
     ///
-    /// [`DatasetError::ValidationFraction`] for a fraction that is not between 0 and 1.
+    /// [`DatasetError::ValidationFraction`] if `fraction` is not between 0 and 1, both excluded.
     pub fn hold_out(&mut self, fraction: f64, seed: u64) -> Result<(), DatasetError> {
         if !(fraction > 0.0 && fraction < 1.0) {
             return Err(DatasetError::ValidationFraction { fraction });
@@ -122,19 +125,19 @@ impl Inventory {
         Ok(())
     }
 
-    /// Makes one fold of the training images the validation split, where there is none: see [`Fold`]. The same images and `seed` give
-    /// folds that have no image in common.
+    /// Moves one fold of the training images into a validation split, if the data set has none (see [`Fold`]).
+    /// Different folds of the same images and `seed` have no image in common.
     ///
-    /// Names the classes of which some folds have no image. Where no class has two different images, no fold has any, and nothing is
-    /// held out.
+    /// Returns the names of the classes that are missing from some folds. If no class has two different images, nothing
+    /// is moved, since the only image of a class is always trained on.
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Folds`] if this fold or another one would have no image.
+    /// [`DatasetError::Folds`] if any of the `fold.of` folds would be empty.
     ///
     /// # Panics
     ///
-    /// If there is no such fold.
+    /// If `fold.number` is not in `1..=fold.of`.
     pub fn hold_out_fold(&mut self, fold: Fold, seed: u64) -> Result<Vec<String>, DatasetError> {
         assert!((1..=fold.of).contains(&fold.number), "there is no fold {} of {}", fold.number, fold.of);
         if self.of_split(Split::Val).next().is_some() {
@@ -160,15 +163,15 @@ impl Inventory {
         Ok(lacking.map(|(name, _)| name.clone()).collect())
     }
 
-    /// The number of the first of `count` folds of the training images that has images, all of them in `known`. There are no folds
-    /// where there is a validation split.
+    /// The number of the first of `count` folds that is not empty and whose images are all in `known`, if there is one.
+    /// `None` also if the data set has a validation split, since it is then not divided into folds.
     pub fn known_fold(&self, count: usize, seed: u64, known: &KeySet) -> Option<usize> {
         if self.of_split(Split::Val).next().is_some() {
             return None;
         }
         let images = self.training_images();
         let folds = folds(&images, self.info.classes.len(), count, seed);
-        // By fold: whether it has images, and whether one of them is new.
+        // For each fold number: whether the fold has images, and whether any of them is not in `known`.
         let mut found = vec![(false, false); count + 1];
         for ((key, _), fold) in images.iter().zip(folds) {
             let (has_images, has_new) = &mut found[fold];
@@ -177,12 +180,12 @@ impl Inventory {
         (1..=count).find(|&number| found[number] == (true, false))
     }
 
-    /// Key and class of each training image.
+    /// The key and the class of each training image.
     fn training_images(&self) -> Vec<(ContentKey, usize)> {
         self.of_split(Split::Train).map(|image| (image.key, image.sample.label)).collect()
     }
 
-    /// Refuses more folds than images that can be held out, if there are any.
+    /// Checks that there are at least as many images to hold out as folds. No such image at all is accepted.
     fn check_folds(&self, images: &[(ContentKey, usize)], folds: usize) -> Result<(), DatasetError> {
         const SHOWN: usize = 3;
         let different = different_images(images, self.info.classes.len());
@@ -200,7 +203,8 @@ impl Inventory {
         Err(DatasetError::Folds { folds, data, images, smallest })
     }
 
-    /// Leaves the images of `known` out of the validation and test splits; their splits and names.
+    /// Removes the images of `known` from the validation and test splits. Returns the split and the name of each one
+    /// removed.
     pub fn leave_out(&mut self, known: &KeySet) -> Vec<(Split, String)> {
         let mut left_out = Vec::new();
         for image in &mut self.images {
@@ -214,7 +218,7 @@ impl Inventory {
         left_out
     }
 
-    /// The data set of these splits.
+    /// The data set with the splits of this inventory.
     pub fn into_dataset(self) -> Dataset {
         let Self { info, images, left_out, warnings } = self;
         let (train, val, test) = (vec![], vec![], vec![]);
@@ -231,6 +235,7 @@ impl Inventory {
     }
 }
 
+/// The fingerprint of the images with these keys and class names.
 fn fingerprint(mut rows: Vec<(ContentKey, &str)>) -> Fingerprint {
     rows.sort_unstable();
     let mut bytes = Vec::new();

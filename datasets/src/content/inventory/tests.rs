@@ -1,3 +1,5 @@
+//! Tests of validation splits, folds, leaks, and fingerprints.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -9,7 +11,7 @@ use super::*;
 use crate::source::archive::tests::tar_of;
 use crate::{ImageSource, OpenOptions, SourceKind, open};
 
-/// Two classes of drawn images; the labels and seeds of each split.
+/// An inventory of drawn images in two classes, given the label and the seed of each image of each split.
 fn inventory(splits: [&[(usize, u64)]; 3]) -> Inventory {
     let [train, val, test] = splits.map(|rows| {
         let sample =
@@ -36,7 +38,7 @@ fn seeds(inventory: &Inventory, split: Split) -> Vec<u64> {
 }
 
 #[test]
-fn each_class_gives_its_share_and_nothing_is_lost() {
+fn about_a_fifth_of_each_class_is_held_out_and_no_image_is_lost() {
     let rows: Vec<(usize, u64)> = (0..500).map(|seed| (usize::from(seed >= 400), seed)).collect();
     let mut inventory = inventory([&rows, &[], &[(0, 900)]]);
     inventory.hold_out(0.2, 0).unwrap();
@@ -50,14 +52,14 @@ fn each_class_gives_its_share_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_given_validation_split_stays_what_it_is() {
+fn a_validation_split_of_the_data_set_itself_is_kept() {
     let mut inventory = inventory([&[(0, 1), (0, 2), (1, 3), (1, 4)], &[(0, 5), (1, 6)], &[]]);
     inventory.hold_out(0.5, 0).unwrap();
     assert_eq!((seeds(&inventory, Split::Train).len(), seeds(&inventory, Split::Val)), (4, vec![5, 6]));
 }
 
 #[test]
-fn what_is_known_is_left_out_of_validation_and_test_alone() {
+fn known_images_are_removed_from_validation_and_test_only() {
     let mut inventory = inventory([&[(0, 1), (1, 2)], &[(0, 1), (1, 3)], &[(0, 4), (1, 2), (1, 9)]]);
     let mut known = inventory.keys(Split::Train);
     let earlier =
@@ -85,7 +87,7 @@ fn a_fingerprint_depends_on_images_labels_and_splits_and_not_on_their_order() {
     }
 }
 
-/// Two classes of `count` image files each, no two alike.
+/// Writes two class folders of `count` image files each, all of them different.
 fn fill(root: &Path, count: u8) {
     for (place, class) in ["cat", "dog"].into_iter().enumerate() {
         let folder = root.join(class);
@@ -97,7 +99,7 @@ fn fill(root: &Path, count: u8) {
     }
 }
 
-/// The training and the validation images of a folder or archive, by their content.
+/// The keys of the training images and of the validation images of a folder or an archive.
 fn parts(path: &Path) -> [BTreeSet<ContentKey>; 2] {
     let dataset = open(&path.to_string_lossy(), &OpenOptions::default()).unwrap();
     let mut inventory = Inventory::of(dataset, &DecodeLimits::default());
@@ -106,7 +108,7 @@ fn parts(path: &Path) -> [BTreeSet<ContentKey>; 2] {
 }
 
 #[test]
-fn files_that_are_added_or_removed_move_no_other() {
+fn adding_or_removing_files_changes_the_split_of_no_other() {
     let root = TempDir::new().unwrap();
     fill(root.path(), 35);
     let [train, val] = parts(root.path());
@@ -152,7 +154,7 @@ fn a_folder_that_is_moved_renamed_or_packed_keeps_its_split() {
 }
 
 #[test]
-fn copies_of_a_file_are_in_one_split() {
+fn copies_of_a_file_are_in_the_same_split() {
     let root = TempDir::new().unwrap();
     fill(root.path(), 20);
     let before = parts(root.path());
@@ -166,7 +168,7 @@ fn copies_of_a_file_are_in_one_split() {
 }
 
 #[test]
-fn large_files_of_one_name_are_no_copies_of_each_other() {
+fn files_above_the_size_limit_with_the_same_name_are_told_apart() {
     let root = TempDir::new().unwrap();
     for (path, byte) in
         [("train/cat/1.tif", 1), ("train/dog/1.tif", 2), ("test/cat/1.tif", 3), ("test/dog/1.tif", 2)]
@@ -186,7 +188,7 @@ fn large_files_of_one_name_are_no_copies_of_each_other() {
 }
 
 #[test]
-fn every_image_is_held_out_by_one_fold() {
+fn every_image_is_held_out_by_exactly_one_fold() {
     let rows: Vec<(usize, u64)> = (0..50).map(|seed| (usize::from(seed >= 40), seed)).collect();
     let mut held_out = Vec::new();
     for number in 1..=3 {
@@ -202,14 +204,14 @@ fn every_image_is_held_out_by_one_fold() {
 }
 
 #[test]
-fn classes_that_some_folds_lack_are_named() {
+fn classes_that_are_missing_from_a_fold_are_named() {
     let mut inventory = inventory([&[(0, 1), (0, 2), (1, 3), (1, 4), (1, 5)], &[], &[]]);
     assert_eq!(inventory.hold_out_fold(Fold { number: 1, of: 3 }, 0).unwrap(), ["a"]);
 }
 
 #[test]
-fn more_folds_than_images_to_hold_out_are_refused_whichever_fold_it_is() {
-    // The only image of a class is always trained on: three can be held out.
+fn more_folds_than_images_to_hold_out_are_an_error_for_every_fold() {
+    // The only image of class b is always trained on, which leaves three different images to hold out.
     let rows = [(0, 1), (0, 2), (0, 3), (0, 3), (1, 9)];
     for number in 1..=4 {
         let error = inventory([&rows, &[], &[]]).hold_out_fold(Fold { number, of: 4 }, 0).unwrap_err();
@@ -226,14 +228,14 @@ fn more_folds_than_images_to_hold_out_are_refused_whichever_fold_it_is() {
     }
     held_out.sort_unstable();
     assert_eq!(held_out, [1, 2, 3, 3]);
-    // Where nothing can be held out, that is for the caller to say.
+    // A data set without any image to hold out is no error here: the caller reports it.
     let mut single = inventory([&[(0, 1), (1, 2)], &[], &[]]);
     assert!(single.hold_out_fold(Fold { number: 1, of: 2 }, 0).is_ok());
     assert!(seeds(&single, Split::Val).is_empty());
 }
 
 #[test]
-fn a_fold_that_is_known_as_a_whole_is_found() {
+fn a_fold_whose_images_are_all_known_is_found() {
     let rows: Vec<(usize, u64)> = (0..9).map(|seed| (usize::from(seed >= 4), seed)).collect();
     let of_fold = |number| {
         let mut inventory = inventory([&rows, &[], &[]]);
@@ -249,7 +251,7 @@ fn a_fold_that_is_known_as_a_whole_is_found() {
 }
 
 #[test]
-fn what_cannot_be_read_is_known_with_its_key() {
+fn unreadable_images_are_listed_with_their_key_and_fault() {
     let root = TempDir::new().unwrap();
     for class in ["a", "b"] {
         fs::create_dir(root.path().join(class)).unwrap();

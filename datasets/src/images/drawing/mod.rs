@@ -1,8 +1,9 @@
-//! The `shapes` data set: small drawings that only their outline tells apart.
+//! The images of the synthetic data set `shapes`: small drawings whose class is recognizable only by the outline of a
+//! shape.
 //!
-//! Every image is drawn on demand from its class and a seed. Position, size, turn, colors, the texture
-//! behind the shape, noise and what lies across the shape are all chance and independent of the class. The
-//! drawing uses nothing but exactly rounded arithmetic, so one seed gives the same bytes on every machine.
+//! Every image is drawn on demand from its class and a seed. Position, size, rotation, colors, background texture,
+//! noise, and an occluding box are random and independent of the class. The drawing uses only arithmetic that IEEE 754
+//! rounds exactly, so that a seed gives the same bytes on every machine.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,37 +14,37 @@ use crate::images::pixels::Image;
 pub const CLASSES: [&str; 10] =
     ["circle", "ring", "square", "triangle", "hourglass", "star", "cross", "crescent", "heart", "arrow"];
 
-/// What makes the task easy or hard. Lengths are in pixels, brightness and color from 0 to 1.
+/// Settings that make the task easier or harder. Lengths are in pixels, brightness and color from 0 to 1.
 mod difficulty {
-    /// Distance from a shape's center to its furthest corner.
+    /// Smallest and largest distance from a shape's center to its furthest corner.
     pub(super) const RADIUS: [f32; 2] = [9.5, 12.5];
-    /// Furthest move of the center along each axis; less where the shape would leave the image.
+    /// Largest shift of the center along each axis; less if the shape would leave the image.
     pub(super) const SHIFT: f32 = 6.0;
     /// How far a shape may reach past the edge of the image.
     pub(super) const OVERHANG: f32 = 1.0;
-    /// Tangent of half the largest turn to either side: 0.27 is 30 degrees, 1.0 is 90.
-    pub(super) const TURN: f32 = 0.27;
-    /// Brightness of the dark side, shape or background.
+    /// Tangent of half the largest rotation in either direction: 0.27 is 30 degrees, 1.0 is 90.
+    pub(super) const ROTATION: f32 = 0.27;
+    /// Brightness of the darker of shape and background.
     pub(super) const DARK: [f32; 2] = [0.08, 0.32];
-    /// Brightness of the light side.
+    /// Brightness of the lighter one.
     pub(super) const LIGHT: [f32; 2] = [0.70, 0.94];
-    /// How often the shape is the dark side. Mixing both makes the task very much harder.
+    /// Probability that the shape is the darker one. Any value between 0 and 1 makes the task much harder.
     pub(super) const DARK_SHAPE: f64 = 0.0;
-    /// Strength of colors: 0 is gray, 1 as far as the brightness allows.
+    /// Saturation of colors: 0 is gray, 1 is the most that the brightness allows.
     pub(super) const CHROMA: [f32; 2] = [0.25, 0.85];
     /// Standard deviation of the noise on each channel of each pixel.
     pub(super) const NOISE: f32 = 0.02;
-    /// How often something lies across the shape.
+    /// Probability of an occluding box.
     pub(super) const OCCLUSION: f64 = 0.3;
-    /// The largest part of the shape that may be hidden.
+    /// Largest share of the shape that the box may hide.
     pub(super) const HIDDEN: f32 = 0.12;
 }
 
-/// Pixels on a side.
+/// Width and height of an image, in pixels.
 const SIDE: usize = 32;
 
-/// Draws one image: 32 by 32 pixels in color, a function of the class and the seed alone. A class past the
-/// last one counts on from the first.
+/// Draws an image of 32 by 32 pixels in color, which depends only on the class and the seed. Numbers of classes wrap
+/// around at the number of classes.
 pub fn draw(class: usize, seed: u64) -> Image {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let scene = Scene::new(&mut rng);
@@ -68,10 +69,10 @@ type Point = [f32; 2];
 /// Red, green and blue from 0 to 1.
 type Color = [f32; 3];
 
-/// How much of each pixel something covers, from 0 to 1.
+/// The share of each pixel that a figure covers, from 0 to 1.
 type Coverage = [f32; SIDE * SIDE];
 
-/// Everything in an image that is not its class.
+/// Everything in an image that is independent of its class.
 struct Scene {
     pose: Pose,
     foreground: Color,
@@ -100,10 +101,11 @@ impl Scene {
     }
 }
 
-/// Where a shape is, how large and how turned.
+/// Position, size, and rotation of a shape.
 struct Pose {
     center: Point,
     radius: f32,
+    /// The direction of the shape's own x axis.
     right: Point,
 }
 
@@ -114,10 +116,10 @@ impl Pose {
         let shift = room.clamp(0.0, difficulty::SHIFT);
         let mut coordinate = || SIDE as f32 / 2.0 + between(rng, [-shift, shift]);
         let center = [coordinate(), coordinate()];
-        Self { center, radius, right: direction(between(rng, [-difficulty::TURN, difficulty::TURN])) }
+        Self { center, radius, right: direction(between(rng, [-difficulty::ROTATION, difficulty::ROTATION])) }
     }
 
-    /// Signed distance in pixels from the outline of a shape, negative inside.
+    /// Signed distance in pixels from the outline of a class's shape, negative inside it.
     fn distance(&self, class: usize, point: Point) -> f32 {
         let offset = [point[0] - self.center[0], point[1] - self.center[1]];
         if dot(offset, offset) > (self.radius + 1.0) * (self.radius + 1.0) {
@@ -130,7 +132,8 @@ impl Pose {
     }
 }
 
-/// Signed distance from the outline of a shape of radius 1. All shapes are symmetric: `x` is not negative.
+/// Signed distance from the outline of a class's shape of radius 1. All shapes are symmetric, so that `x` need not be
+/// negative.
 fn unit_distance(class: usize, point: Point) -> f32 {
     match CLASSES[class] {
         "circle" => circle(point, 0.0, 0.92),
@@ -146,7 +149,7 @@ fn unit_distance(class: usize, point: Point) -> f32 {
     }
 }
 
-// Right halves of outlines, from the axis at the top to the axis at the bottom, within radius 1.
+// The right halves of outlines, from the top of the axis of symmetry to its bottom, within radius 1.
 const SQUARE: [Point; 4] = [[0.0, -0.707], [0.707, -0.707], [0.707, 0.707], [0.0, 0.707]];
 const TRIANGLE: [Point; 3] = [[0.0, -1.0], [0.87, 0.55], [0.0, 0.55]];
 const HOURGLASS: [Point; 5] = [[0.0, -0.77], [0.64, -0.77], [0.12, 0.0], [0.64, 0.77], [0.0, 0.77]];
@@ -164,12 +167,13 @@ const CROSS: [Point; 8] = [
 ];
 const ARROW: [Point; 5] = [[0.0, -1.0], [0.80, -0.10], [0.27, -0.10], [0.27, 0.95], [0.0, 0.95]];
 
-/// Distance from a circle around `(0, y)`.
+/// Signed distance from a circle around `(0, y)`.
 fn circle(point: Point, y: f32, radius: f32) -> f32 {
     length([point[0], point[1] - y]) - radius
 }
 
-/// Distance from a polygon that mirrors the open chain `half` in the vertical axis.
+/// Signed distance from a polygon whose right half is the open chain `half` and whose left half is the mirror image of
+/// that.
 fn polygon(point: Point, half: &[Point]) -> f32 {
     let mut nearest = f32::INFINITY;
     let mut inside = false;
@@ -188,10 +192,10 @@ fn polygon(point: Point, half: &[Point]) -> f32 {
     if inside { -nearest.sqrt() } else { nearest.sqrt() }
 }
 
-/// Distance from a heart: two round lobes above a right angle.
+/// Signed distance from a heart: two round lobes above a right angle.
 fn heart([x, y]: Point) -> f32 {
     const SCALE: f32 = 1.55;
-    // Now the tip is at the origin, the notch at (0, 1), and y points up.
+    // In these coordinates, the tip is at the origin, the notch at (0, 1), and y points up.
     let (x, y) = (x / SCALE, (0.86 - y) / SCALE);
     let distance = if x + y > 1.0 {
         length([x - 0.25, y - 0.75]) - 0.125_f32.sqrt()
@@ -203,12 +207,12 @@ fn heart([x, y]: Point) -> f32 {
     distance * SCALE
 }
 
-/// How much of each pixel lies inside an outline, given the signed distance from it.
+/// The share of each pixel inside an outline, given the signed distance of a point from the outline.
 fn coverage(distance: impl Fn(Point) -> f32) -> Coverage {
     std::array::from_fn(|index| (0.5 - distance(pixel_center(index))).clamp(0.0, 1.0))
 }
 
-/// What lies behind a shape: a pattern that runs between two colors.
+/// The background of an image: a pattern that blends two colors.
 enum Texture {
     Gradient { along: Point },
     Stripes { along: Point, phase: f32 },
@@ -218,8 +222,8 @@ enum Texture {
 
 impl Texture {
     fn new(rng: &mut ChaCha8Rng) -> Self {
-        let turn = direction(between(rng, [-1.0, 1.0]));
-        let scaled = |scale: f32| [turn[0] * scale, turn[1] * scale];
+        let orientation = direction(between(rng, [-1.0, 1.0]));
+        let scaled = |scale: f32| [orientation[0] * scale, orientation[1] * scale];
         let phase = between(rng, [0.0, 1.0]);
         match rng.random_range(0..4) {
             0 => Self::Gradient { along: scaled(1.0 / SIDE as f32) },
@@ -252,12 +256,12 @@ fn wave(position: f32) -> f32 {
     (2.0 * (position - position.floor()) - 1.0).abs()
 }
 
-/// Pulls values away from one half.
+/// Increases the distance of a value from one half by a factor, within 0 to 1.
 fn sharpen(value: f32, factor: f32) -> f32 {
     (0.5 + factor * (value - 0.5)).clamp(0.0, 1.0)
 }
 
-/// Height of a smooth surface through a coarse grid laid over the image.
+/// The height at a point of a smooth surface over the image, interpolated from a coarse grid of heights.
 fn bilinear(heights: &[[f32; 6]; 6], point: Point) -> f32 {
     let [(column, right), (row, down)] = point.map(|coordinate| {
         let cell = coordinate * 5.0 / SIDE as f32;
@@ -269,7 +273,7 @@ fn bilinear(heights: &[[f32; 6]; 6], point: Point) -> f32 {
     along(&heights[row]) + down * (along(&heights[row + 1]) - along(&heights[row]))
 }
 
-/// Something that lies across a shape: a turned box, long and thin or short and broad.
+/// A rotated box in front of a shape: either long and thin or short and broad.
 struct Occluder {
     center: Point,
     right: Point,
@@ -289,7 +293,7 @@ impl Occluder {
         Self { center, right: direction(between(rng, [-1.0, 1.0])), half_size }
     }
 
-    /// What it covers, made thinner until it hides little enough of the shape.
+    /// The coverage of the box, which becomes thinner until it hides no more of the shape than allowed.
     fn coverage(&self, shape: &Coverage) -> Coverage {
         let visible: f32 = shape.iter().sum();
         let mut height = self.half_size[1];
@@ -303,7 +307,8 @@ impl Occluder {
         }
     }
 
-    /// Signed distance from a box of this width and another height; everything is outside below minus one half.
+    /// Signed distance from a box of this width and of the height `2 * half_height`. A box with a half-height below
+    /// -1/2 covers no pixel.
     fn distance(&self, half_height: f32, point: Point) -> f32 {
         let offset = [point[0] - self.center[0], point[1] - self.center[1]];
         let across = dot(offset, [-self.right[1], self.right[0]]).abs() - half_height;
@@ -311,13 +316,14 @@ impl Occluder {
     }
 }
 
-/// A random color of a brightness within bounds.
+/// A random color whose brightness is within bounds.
 fn color(rng: &mut ChaCha8Rng, brightness: [f32; 2]) -> Color {
     let brightness = between(rng, brightness);
     let hue: Color = std::array::from_fn(|_| between(rng, [-1.0, 1.0]));
     let middle = luma(hue);
     let tint = hue.map(|value| value - middle);
-    // The most tint that keeps every channel between 0 and 1, and so the brightness as it is.
+    // The largest factor for the tint that keeps every channel between 0 and 1, so that clamping does not change the
+    // brightness.
     let most = tint.iter().fold(f32::INFINITY, |most: f32, value| {
         let room = if *value > 0.0 { 1.0 - brightness } else { brightness };
         most.min(room / value.abs().max(1e-3))
@@ -331,14 +337,14 @@ fn luma([red, green, blue]: Color) -> f32 {
     0.299 * red + 0.587 * green + 0.114 * blue
 }
 
-/// Noise with a bell-shaped distribution.
+/// Noise with an approximately normal distribution: the sum of four uniform random bytes, scaled.
 fn noise(rng: &mut ChaCha8Rng) -> f32 {
-    // Four bytes, each of variance 65535 / 12.
+    // A uniform random byte has the variance 65535 / 12, the sum of four the standard deviation 147.8.
     let sum: f32 = rng.random::<u32>().to_le_bytes().iter().map(|byte| f32::from(*byte)).sum();
     (sum - 510.0) * (difficulty::NOISE / 147.8)
 }
 
-/// From 0..1 to a byte.
+/// Rounds a value from 0 to 1 to a byte.
 fn quantize(value: f32) -> u8 {
     (value.clamp(0.0, 1.0) * 255.0 + 0.5) as u8
 }
@@ -352,7 +358,8 @@ fn between(rng: &mut ChaCha8Rng, [low, high]: [f32; 2]) -> f32 {
     low + (high - low) * rng.random::<f32>()
 }
 
-/// The direction at an angle, given by the tangent of its half: rational, so the same on every machine.
+/// The unit vector at an angle, given the tangent of half the angle. This rational formula needs no trigonometric
+/// function, whose result would depend on the machine.
 fn direction(half_tangent: f32) -> Point {
     let square = half_tangent * half_tangent;
     [(1.0 - square) / (1.0 + square), 2.0 * half_tangent / (1.0 + square)]

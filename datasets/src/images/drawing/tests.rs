@@ -1,4 +1,5 @@
-//! What the drawings must be: the same everywhere, apart by their outline alone.
+//! Tests that drawings are the same on every machine, that shapes are visible, and that pixels without shape do not
+//! give the class away.
 
 use super::*;
 use crate::source::shapes::samples;
@@ -25,9 +26,9 @@ fn a_seed_gives_one_image_and_another_seed_another() {
     }
 }
 
-/// FNV-1a over a few images of every class: an image must not change with the machine or the release.
+/// An FNV-1a hash of a few images of every class, which must not differ between machines or releases.
 #[test]
-fn the_images_are_the_published_ones() {
+fn images_never_change() {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for seed in 0..20 {
         for class in 0..CLASSES.len() {
@@ -50,7 +51,7 @@ fn shape_and_background_differ_in_brightness() {
 }
 
 #[test]
-fn every_shape_is_large_and_nothing_hides_much_of_it() {
+fn every_shape_is_large_and_mostly_visible() {
     for seed in 0..500 {
         let scene = Scene::new(&mut ChaCha8Rng::seed_from_u64(seed));
         for (class, name) in CLASSES.iter().enumerate() {
@@ -67,7 +68,7 @@ fn every_shape_is_large_and_nothing_hides_much_of_it() {
     }
 }
 
-/// Images and labels, pixels from -1 to 1.
+/// The first images of a split and their labels, with pixels from -1 to 1.
 fn drawn(split: Split, len: usize) -> Vec<(Vec<f32>, usize)> {
     let draw = |sample: Sample| {
         let image = draw(sample.label, seed_of(&sample.source));
@@ -77,7 +78,7 @@ fn drawn(split: Split, len: usize) -> Vec<(Vec<f32>, usize)> {
     samples(split).into_iter().take(len).map(draw).collect()
 }
 
-/// One score a class: a row of weights, the bias last.
+/// The scores of all classes. Each class has a row of weights, of which the last is the bias.
 fn scores(weights: &[Vec<f32>], pixels: &[f32]) -> Vec<f32> {
     let score = |row: &Vec<f32>| {
         row[PIXELS] + pixels.iter().zip(row).map(|(pixel, weight)| pixel * weight).sum::<f32>()
@@ -95,7 +96,7 @@ fn accuracy(weights: &[Vec<f32>], images: &[(Vec<f32>, usize)]) -> f64 {
 
 /// Softmax regression by stochastic gradient descent, one image per step.
 #[test]
-fn a_linear_classifier_gets_less_than_half_right() {
+fn a_linear_classifier_is_right_less_than_half_of_the_time() {
     let (train, held_out) = (drawn(Split::Train, 3000), drawn(Split::Test, 1000));
     let mut weights = vec![vec![0.0_f32; PIXELS + 1]; CLASSES.len()];
     for epoch in 0..12 {
@@ -113,7 +114,9 @@ fn a_linear_classifier_gets_less_than_half_right() {
         }
     }
     let (fitted, held_out) = (accuracy(&weights, &train), accuracy(&weights, &held_out));
-    println!("linear classifier: {fitted:.3} on what it saw, {held_out:.3} on held-out images");
+    println!(
+        "linear classifier: accuracy {fitted:.3} on its training images, {held_out:.3} on held-out images"
+    );
     assert!(fitted > 0.2, "it learned nothing: {fitted}");
     assert!(held_out < 0.5, "the pixels alone give the class away: {held_out}");
 }

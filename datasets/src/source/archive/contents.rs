@@ -1,4 +1,4 @@
-//! What an archive holds, gathered entry by entry: images by their names inside it, files of the other layouts, and what is left out.
+//! The contents of an archive, collected entry by entry: images, IDX and CIFAR files, and files that are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -10,21 +10,22 @@ use crate::source::class_folders::Listing;
 use crate::source::{Blob, MAX_IMAGES, cifar, idx};
 use crate::{DatasetError, Fault, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
 
-/// Bytes of all IDX files or CIFAR batches of an archive, as they are in it.
+/// Largest total size of the IDX files or CIFAR batches of an archive, in bytes, before any of them is decompressed by
+/// itself.
 const MAX_DATA_BYTES: u64 = 384 << 20;
 
-/// How many bytes may be unpacked.
+/// Limits on the size of images, in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct UnpackLimits {
-    /// Of one image.
+    /// Largest image.
     pub(super) file: u64,
-    /// Of all images, before they go to a temporary file.
+    /// Total size of the images to keep in memory, after which further images go to a temporary file.
     pub(super) memory: u64,
-    /// Of all images.
+    /// Largest total size of all images.
     pub(super) images: u64,
 }
 
-/// What was read so far.
+/// The entries of an archive that have been read so far.
 pub(super) struct ArchiveContents<'a> {
     path: &'a Path,
     pub(super) listing: Listing,
@@ -50,7 +51,7 @@ impl<'a> ArchiveContents<'a> {
         }
     }
 
-    /// An entry that is neither a file nor a folder.
+    /// Adds an entry that is neither a file nor a folder, and why it is not used.
     pub(super) fn add_other(&mut self, name: &[u8], problem: &str) {
         let (name, reason) = match normalized(name) {
             Some(name) => (name, Reason::Unreadable(Fault::Other(problem.to_owned()))),
@@ -59,7 +60,8 @@ impl<'a> ArchiveContents<'a> {
         self.left_out.add(self.within(&name), reason);
     }
 
-    /// An entry, whatever size its header claims: no more of it is read than a file may have.
+    /// Adds a file. `claimed` is its size according to the header, which may be wrong: no more than the limit is read
+    /// in any case.
     pub(super) fn add_file(
         &mut self,
         name: &[u8],
@@ -128,7 +130,7 @@ impl<'a> ArchiveContents<'a> {
         Ok(())
     }
 
-    /// The image in memory, or in a temporary file when much is in memory.
+    /// Keeps an image in memory, or in a temporary file once the limit on memory is reached.
     fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<ImageSource, DatasetError> {
         if self.image_bytes <= self.limits.memory {
             return Ok(ImageSource::Encoded { name, bytes: bytes.into() });
@@ -165,12 +167,12 @@ impl<'a> ArchiveContents<'a> {
         Ok(())
     }
 
-    /// What messages call an entry.
+    /// The name of an entry in messages.
     fn within(&self, name: &str) -> String {
         format!("{}/{name}", shown(self.path))
     }
 
-    /// A tar archive that was cut between two files looks whole but for its end.
+    /// Notes that a tar archive has no end marker, the only sign that it was truncated between two files.
     pub(super) fn add_missing_end(&mut self) {
         let count = self.listing.images.len();
         let problem =
@@ -178,7 +180,7 @@ impl<'a> ArchiveContents<'a> {
         self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
     }
 
-    /// What follows the end of a tar archive, or of its compressed data, and is not read.
+    /// Notes a problem with the data after the end of a tar archive.
     pub(super) fn add_rest(&mut self, problem: String) {
         self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
     }
@@ -198,7 +200,7 @@ impl<'a> ArchiveContents<'a> {
     }
 }
 
-/// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
+/// The path of an entry without `.` components and leading `/`; `None` if a component is hidden.
 fn normalized(name: &[u8]) -> Option<String> {
     let parts = name.split(|byte| *byte == b'/');
     let names: Vec<String> =
@@ -206,13 +208,13 @@ fn normalized(name: &[u8]) -> Option<String> {
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
 }
 
-/// What an entry of an archive is.
+/// The kind of an archive entry.
 pub(super) enum EntryKind {
     File,
     Folder,
-    /// Neither of these, and why that is not used.
+    /// Neither a file nor a folder, with the reason why it is not used.
     Other(&'static str),
-    /// Facts about other entries.
+    /// Metadata of other entries.
     Metadata,
 }
 

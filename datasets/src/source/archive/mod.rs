@@ -1,5 +1,5 @@
-//! A tar or zip archive of one of the folder layouts, read into memory or, where it is large, a temporary file. Paths
-//! inside it only give labels and names.
+//! Reading a tar or zip archive of class folders, IDX files, or CIFAR batches, into memory or, if it is large, into a
+//! temporary file. Paths inside the archive serve only as labels and names; nothing is unpacked to them.
 
 mod contents;
 mod tar_entries;
@@ -18,7 +18,7 @@ use self::zip_entries::read_zip;
 use super::{SourceData, align, cifar, idx};
 use crate::{DatasetError, SourceKind};
 
-/// How the archive is packed.
+/// The format of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArchiveFormat {
     Tar,
@@ -27,7 +27,7 @@ pub(crate) enum ArchiveFormat {
 }
 
 impl ArchiveFormat {
-    /// The format that a file name in lower case ends in.
+    /// The format by the extension of a file name in lower case.
     pub(crate) fn of(name: &str) -> Option<Self> {
         if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
             Some(Self::TarGz)
@@ -40,7 +40,7 @@ impl ArchiveFormat {
         }
     }
 
-    /// The format that a file begins as, whatever it is called.
+    /// The format by the first bytes of a file, whatever its name.
     pub(crate) fn of_content(head: &[u8]) -> Option<Self> {
         match head {
             [0x1f, 0x8b, ..] => Some(Self::TarGz),
@@ -51,10 +51,10 @@ impl ArchiveFormat {
     }
 }
 
-/// Bytes of a file that its format is told from.
+/// Number of first bytes from which the format is recognized.
 pub(crate) const FORMAT_BYTES: usize = 512;
-/// How archives begin that are not read, and what they are.
-const OTHERS: [(&[u8], &str); 5] = [
+/// The first bytes and the names of archive formats that are not supported.
+const UNSUPPORTED: [(&[u8], &str); 5] = [
     (b"\xfd7zXZ\0", "xz"),
     (b"BZh", "bzip2"),
     (b"\x28\xb5\x2f\xfd", "Zstandard"),
@@ -62,21 +62,21 @@ const OTHERS: [(&[u8], &str); 5] = [
     (b"Rar!", "RAR"),
 ];
 
-/// The kind of an archive that is not read.
+/// The name of an archive format that is not supported, by the first bytes of a file.
 pub(crate) fn unsupported(head: &[u8]) -> Option<&'static str> {
-    OTHERS.into_iter().find(|(start, _)| head.starts_with(start)).map(|(_, kind)| kind)
+    UNSUPPORTED.into_iter().find(|(start, _)| head.starts_with(start)).map(|(_, kind)| kind)
 }
 
-/// Bytes of images that are kept in memory; what is more lies in a temporary file.
+/// Bytes of images to keep in memory. Further images are kept in a temporary file.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Bytes of all images of an archive.
+/// Largest total size of the images of an archive, in bytes.
 const MAX_IMAGE_BYTES: u64 = 64 << 30;
 
-/// Reads an archive by the layout inside it; folders that hold everything else are left out of account.
+/// Reads an archive, whose layout is recognized. Images larger than `max_file_bytes` are left out.
 ///
 /// # Errors
 ///
-/// A damaged archive, one that unpacks to more than it may, and a layout that is not known.
+/// If the archive is damaged, unpacks to more than the limits, or has no known layout.
 pub(crate) fn read(
     path: &Path,
     format: ArchiveFormat,

@@ -1,4 +1,4 @@
-//! Augmentation of normalized values: random erasing, mixup and CutMix.
+//! Random erasing, mixup, and CutMix, which work on normalized values.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -6,12 +6,12 @@ use rand_distr::{Beta, StandardNormal};
 
 use super::{Augmentation, MixMode};
 
-/// Least and largest share of the image that is erased, as in timm.
+/// Smallest and largest share of the image to erase, as in timm.
 const ERASED: [f64; 2] = [0.02, 1.0 / 3.0];
-/// Least height / width of an erased rectangle; the largest is its inverse.
+/// Smallest height / width of an erased rectangle; the largest is its inverse.
 const ERASED_RATIO: f64 = 0.3;
 
-/// Rows from `top` before `bottom`, columns from `left` before `right`.
+/// A rectangle of the rows `top..bottom` and the columns `left..right`.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     top: usize,
@@ -20,19 +20,19 @@ struct Region {
     right: usize,
 }
 
-/// What an image takes from its partner.
+/// How an image is changed by its partner.
 #[derive(Clone, Copy, Debug)]
 enum Mixing {
-    /// Nothing.
+    /// Not at all.
     Keep,
-    /// All but this share of its values.
+    /// Mixup: the image keeps this share of its values and takes the rest from the partner's.
     Blend(f64),
-    /// The pixels of a rectangle.
+    /// CutMix: the image takes the pixels of a rectangle.
     Paste(Region),
 }
 
 impl Augmentation {
-    /// Replaces, with the probability `random_erasing`, a rectangle of a normalized image by normal noise
+    /// Replaces a rectangle of a normalized image by Gaussian noise, with the probability `random_erasing`
     /// ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)).
     ///
     /// # Shapes
@@ -41,7 +41,7 @@ impl Augmentation {
     ///
     /// # Panics
     ///
-    /// When `values` has another length than its shape says.
+    /// If the length of `values` does not match its shape.
     pub fn erase(&self, values: &mut [f32], shape: [usize; 3], rng: &mut ChaCha8Rng) {
         let [channels, height, width] = shape;
         assert_eq!(values.len(), channels * height * width, "values and shape must agree");
@@ -56,22 +56,24 @@ impl Augmentation {
         }
     }
 
-    /// Mixes the images and targets of a batch, the first with the last and so on, as timm does.
+    /// Mixes the images and targets of a batch: the first with the last, the second with the last but one, and so on,
+    /// as timm does.
     ///
-    /// A share of `mix_probability` of the batches, or of what the `mix_mode` says, is changed: by mixup
-    /// ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)), by CutMix
-    /// ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)), or by either with even odds when both have an
-    /// alpha. What shares a draw shares a lambda from Beta(alpha, alpha) and a rectangle. The middle image of an odd
-    /// batch meets itself and stays. Until when a run mixes is up to the caller.
+    /// `mix_mode` tells whether the batch, each pair, or each image has a draw of its own. A draw decides whether to
+    /// mix, with the probability `mix_probability`; whether by mixup
+    /// ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)) or by CutMix
+    /// ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)), with equal probability if both have an alpha; lambda,
+    /// from Beta(alpha, alpha); and the rectangle of CutMix. The middle image of an odd batch is not mixed. The caller
+    /// takes care of `mix_until`.
     ///
     /// # Shapes
     ///
     /// - images: `[batch, channels, height, width]`
-    /// - targets: `[batch, classes]`, rows of sum 1 that keep this sum
+    /// - targets: `[batch, classes]`; rows sum to 1 before and after
     ///
     /// # Panics
     ///
-    /// When `images` or `targets` has another length than its shape says.
+    /// If the length of `images` or `targets` does not match its shape.
     pub fn mix(
         &self,
         images: &mut [f32],
@@ -100,7 +102,7 @@ impl Augmentation {
         }
     }
 
-    /// Whether to mix, how, and how much. Mixup or CutMix has an alpha.
+    /// Draws whether to mix, how, and how much. At least one of mixup and CutMix must have an alpha above 0.
     fn draw_mixing(&self, [height, width]: [usize; 2], rng: &mut ChaCha8Rng) -> Mixing {
         if rng.random::<f64>() >= self.mix_probability {
             return Mixing::Keep;
@@ -112,7 +114,7 @@ impl Augmentation {
 }
 
 impl Mixing {
-    /// The share of itself that an image of this height and width keeps.
+    /// The share of its own content that an image of this height and width keeps.
     fn kept_share(self, [height, width]: [usize; 2]) -> f64 {
         match self {
             Self::Keep => 1.0,
@@ -123,7 +125,7 @@ impl Mixing {
         }
     }
 
-    /// Changes `own` by what it takes from `other`.
+    /// Changes the rows of `own`, given those of its partner `other`.
     fn take(self, own: &mut [f32], other: &[f32], [height, width]: [usize; 2]) {
         match self {
             Self::Keep => {}
@@ -146,7 +148,7 @@ impl Mixing {
     }
 }
 
-/// Changes two rows, each by the other as it was.
+/// Changes each of two rows, given the original values of the other.
 fn exchange(
     (first, second): (&mut [f32], &mut [f32]),
     mixings: [Mixing; 2],
@@ -160,7 +162,7 @@ fn exchange(
     change(mixings[1], second, &before);
 }
 
-/// Draws rectangles until one is smaller than the image, ten times at most.
+/// Draws a rectangle to erase that is smaller than the image, in at most ten attempts.
 fn erased_region(height: usize, width: usize, rng: &mut ChaCha8Rng) -> Option<Region> {
     let longest = -ERASED_RATIO.ln();
     (0..10).find_map(|_| {
@@ -175,7 +177,7 @@ fn erased_region(height: usize, width: usize, rng: &mut ChaCha8Rng) -> Option<Re
     })
 }
 
-/// A rectangle of the share 1 - lambda around a random pixel, cut off at the border.
+/// A rectangle with the share 1 - lambda of the area, centered on a random pixel and clipped to the image.
 fn pasted_region(height: usize, width: usize, lambda: f64, rng: &mut ChaCha8Rng) -> Region {
     let side = (1.0 - lambda).max(0.0).sqrt();
     let mut span = |size: usize| {
@@ -190,11 +192,12 @@ fn pasted_region(height: usize, width: usize, lambda: f64, rng: &mut ChaCha8Rng)
 /// A draw from Beta(alpha, alpha).
 fn draw_lambda(alpha: f64, rng: &mut ChaCha8Rng) -> f64 {
     let lambda = Beta::new(alpha, alpha).map_or(1.0, |beta| rng.sample(beta));
-    // Where alpha is too small for floating point, nearly all of the distribution lies at 0 and 1.
+    // For an alpha too small for floating point, the result is not finite. The distribution is then concentrated at 0
+    // and 1.
     if lambda.is_finite() { lambda } else { 1.0 }
 }
 
-/// The first row with the last, the second with the last but one, and so on.
+/// Pairs of rows: the first and the last, the second and the last but one, and so on.
 fn pairs(rows: &mut [f32], length: usize) -> impl Iterator<Item = (&mut [f32], &mut [f32])> {
     let length = length.max(1);
     let half = rows.len() / length / 2 * length;
@@ -211,7 +214,7 @@ mod tests {
     const SHAPE: [usize; 4] = [5, 2, 8, 6];
     const LENGTH: usize = 2 * 8 * 6;
 
-    /// Five images, each filled with its number, each of its own class.
+    /// Five images and their targets. Image `n` is filled with `n` and has the class `n`.
     fn batch() -> (Vec<f32>, Vec<f32>) {
         let images = (0..5 * LENGTH).map(|i| (i / LENGTH) as f32).collect();
         let targets = (0..25).map(|i| if i % 6 == 0 { 1.0 } else { 0.0 }).collect();
@@ -228,7 +231,7 @@ mod tests {
         values.iter().sum::<f32>() / values.len() as f32
     }
 
-    /// The image's mean and its target tell the same share, since images 0 and 4 hold 0 and 4.
+    /// Checks that the mean of each image matches its target, which must hold since image `n` was filled with `n`.
     fn assert_shares_agree(images: &[f32], targets: &[f32]) {
         for (row, target) in targets.chunks(5).enumerate() {
             assert!(
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn cutmix_shares_are_the_pixels_pasted() {
+    fn targets_of_cutmix_are_the_shares_of_pasted_pixels() {
         let cutmix = Augmentation { cutmix: 1.0, ..Augmentation::none() };
         let mut changed = 0;
         for seed in 0..200 {
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn mixup_shares_are_the_targets() {
+    fn targets_of_mixup_are_the_shares_of_blending() {
         let mixup = Augmentation { mixup: 0.8, ..Augmentation::none() };
         let mut shares = Vec::new();
         for seed in 0..2000 {
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_batch_draws_whether_and_which() {
+    fn each_batch_draws_whether_to_mix_and_how() {
         let both = Augmentation { mixup: 1.0, cutmix: 1.0, mix_probability: 0.5, ..Augmentation::none() };
         let (mut blended, mut pasted) = (0, 0);
         for seed in 0..1000 {
@@ -286,7 +289,7 @@ mod tests {
         assert!((200..300).contains(&blended) && (180..300).contains(&pasted), "{blended} {pasted}");
     }
 
-    /// How much each image keeps of itself, by its target.
+    /// The share of itself that each image keeps, from its target, after checking that its mean matches.
     fn kept(augmentation: &Augmentation, seed: u64) -> [f32; 5] {
         let (images, targets) = mixed(augmentation, seed);
         for (row, target) in targets.chunks(5).enumerate() {
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_a_pair_or_an_image_has_a_draw_of_its_own() {
+    fn the_mode_decides_whether_a_batch_a_pair_or_an_image_has_a_draw() {
         let both = Augmentation { mixup: 1.0, cutmix: 1.0, mix_probability: 0.8, ..Augmentation::none() };
         let (mut pairs_alike, mut images_alike) = (0, 0);
         for seed in 0..200 {
@@ -313,12 +316,12 @@ mod tests {
             assert_eq!(elem[2], 1.0);
             images_alike += usize::from(elem[0] == elem[4]);
         }
-        // Where neither is mixed, or, seldom, rectangles are equally large.
+        // Shares agree if neither image is mixed, or rarely if rectangles have the same size.
         assert!(pairs_alike < 40 && images_alike < 40, "{pairs_alike} {images_alike}");
     }
 
     #[test]
-    fn nothing_is_mixed_without_an_alpha_or_a_partner() {
+    fn batches_without_alpha_or_partner_are_not_mixed() {
         assert_eq!(mixed(&Augmentation::none(), 1), batch());
         let never = Augmentation { mixup: 1.0, cutmix: 1.0, mix_probability: 0.0, ..Augmentation::none() };
         assert_eq!(mixed(&never, 1), batch());
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rectangle_becomes_noise() {
+    fn erasing_replaces_a_rectangle_by_gaussian_noise() {
         let erasing = Augmentation { random_erasing: 1.0, ..Augmentation::none() };
         let mut noise = Vec::new();
         for seed in 0..100 {
@@ -358,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_images_are_erased_as_asked_for() {
+    fn images_are_erased_with_the_given_probability() {
         let erasing = Augmentation { random_erasing: 0.25, ..Augmentation::none() };
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let erased = (0..1000).filter(|_| {

@@ -1,4 +1,4 @@
-//! Tests of the augmentation of single images, and of its keys and their ranges.
+//! Tests of the augmentation of single images, and of the keys and ranges of its settings.
 
 use rand::SeedableRng;
 
@@ -41,7 +41,7 @@ fn everything() -> Augmentation {
 }
 
 #[test]
-fn nothing_is_changed_at_strength_zero() {
+fn strength_zero_changes_nothing() {
     let none = Augmentation::none();
     assert_eq!(none, Augmentation::default());
     for image in [test_image(20, 16, 3), test_image(20, 16, 1)] {
@@ -51,7 +51,7 @@ fn nothing_is_changed_at_strength_zero() {
     }
 }
 
-/// A key that does nothing, or takes anything, would be found here; one that is not listed, too.
+/// Finds keys without effect and numbers without a range. A new key must be added to `strong`.
 #[test]
 fn every_key_has_an_effect_and_a_range() {
     let strong = serde_json::json!({
@@ -60,7 +60,7 @@ fn every_key_has_an_effect_and_a_range() {
         "auto_augment": "cifar10", "trivial_augment": true, "alternate_flips": true, "repeats": 3,
         "random_erasing": 1.0, "mixup": 1.0, "cutmix": 1.0, "mix_probability": 0.5, "mix_mode": "pair", "mix_until": 0.5,
     });
-    let of_batches =
+    let batch_keys =
         ["repeats", "random_erasing", "mixup", "cutmix", "mix_probability", "mix_mode", "mix_until"];
     let plain = serde_json::to_value(Augmentation::none()).unwrap();
     let read = |value: serde_json::Value| serde_json::from_value::<Augmentation>(value);
@@ -81,7 +81,7 @@ fn every_key_has_an_effect_and_a_range() {
             augmentation.alternate(&mut changed, 0, &mut ChaCha8Rng::seed_from_u64(seed));
             changed != image
         });
-        assert_eq!(changed, !of_batches.contains(&key.as_str()), "{key}");
+        assert_eq!(changed, !batch_keys.contains(&key.as_str()), "{key}");
         if with[key].is_number() {
             with[key] = if key == "repeats" { serde_json::json!(99) } else { serde_json::json!(1e9) };
             let error = read(with).unwrap().validate().unwrap_err().to_string();
@@ -91,7 +91,7 @@ fn every_key_has_an_effect_and_a_range() {
 }
 
 #[test]
-fn equal_generators_give_equal_images_of_the_size() {
+fn equal_generators_give_equal_images_of_the_requested_size() {
     for (width, height, channels) in [(50, 31, 3), (1, 1, 3), (200, 3, 1), (24, 32, 1)] {
         let image = test_image(width, height, channels);
         for crop in [
@@ -113,9 +113,10 @@ fn equal_generators_give_equal_images_of_the_size() {
     assert_ne!(run(&everything(), &image, [32, 32], 1), run(&everything(), &image, [32, 32], 2));
 }
 
-/// A white image of 4:1: what is padding, and how much of the width is seen, shows in the result.
+/// In a white image of 4:1, padding shows as gray; in one whose pixels count columns, the width of the crop can be read
+/// off.
 #[test]
-fn a_random_part_is_squashed_or_padded_as_evaluation_does_it() {
+fn random_crops_are_squashed_or_padded_as_in_evaluation() {
     let white = Image { width: 128, height: 32, channels: 1, pixels: vec![255; 128 * 32] };
     let crop = Crop::Resized { scale: [0.5, 0.5], ratio: [1.0, 1.0] };
     let augmentation = Augmentation { crop, ..Augmentation::none() };
@@ -125,11 +126,11 @@ fn a_random_part_is_squashed_or_padded_as_evaluation_does_it() {
         let padded = seen(ResizeRule::Letterbox);
         let rows: Vec<bool> =
             padded.pixels.chunks(32).map(|row| row.iter().all(|&pixel| pixel == 255)).collect();
-        assert_eq!(rows.iter().filter(|&&is_image| is_image).count(), 8, "the shape stays 4:1");
+        assert_eq!(rows.iter().filter(|&&is_image| is_image).count(), 8, "the aspect ratio stays 4:1");
         assert!(rows[12..20].iter().all(|&is_image| is_image) && padded.pixels[0] == 128);
     }
-    // Columns that count themselves: half of the area of a 4:1 image is 91 of 128 columns where it is squashed; a square part is
-    // all of its height.
+    // The value of each pixel is its column. Half of the area of a 4:1 image is 91 of 128 columns if it is squashed. A
+    // square crop has the full height, and so 32 columns.
     let pixels = (0..32).flat_map(|_| 0..128).collect();
     let counting = Image { width: 128, height: 32, channels: 1, pixels };
     let span = |resize| {
@@ -141,7 +142,7 @@ fn a_random_part_is_squashed_or_padded_as_evaluation_does_it() {
 }
 
 #[test]
-fn images_are_mirrored_as_often_as_asked_for() {
+fn images_are_mirrored_with_the_given_probability() {
     let image = test_image(8, 8, 3);
     let half = Augmentation { horizontal_flip: 0.5, ..Augmentation::none() };
     let mirrored = (0..400).filter(|&seed| run(&half, &image, [8, 8], seed) != image).count();
@@ -152,22 +153,22 @@ fn images_are_mirrored_as_often_as_asked_for() {
 }
 
 #[test]
-fn every_shift_of_a_padded_crop_is_drawn() {
+fn all_shifts_of_a_padded_crop_are_equally_likely() {
     let image = Image { width: 1, height: 1, channels: 1, pixels: vec![200] };
     let pad = Augmentation { crop: Crop::Pad { pixels: 1, reflect: false }, ..Augmentation::none() };
     let kept = (0..900).filter(|&seed| run(&pad, &image, [1, 1], seed) == image).count();
-    assert!((70..130).contains(&kept), "one shift of nine leaves the pixel: {kept} of 900");
+    assert!((70..130).contains(&kept), "one of nine shifts keeps the pixel in place: {kept} of 900");
 }
 
 #[test]
-fn gray_images_have_no_color_to_change() {
+fn saturation_and_hue_do_not_change_gray_images() {
     let image = test_image(9, 9, 1);
     let color = Augmentation { saturation: 0.9, hue: 0.5, ..Augmentation::none() };
     assert_eq!(run(&color, &image, [9, 9], 3), image);
 }
 
 #[test]
-fn mistakes_name_key_value_and_range() {
+fn errors_name_key_value_and_range() {
     let none = Augmentation::none;
     let resized = |scale, ratio| Augmentation { crop: Crop::Resized { scale, ratio }, ..none() };
     let layers = |layers, magnitude, magnitude_std| Augmentation {
@@ -220,7 +221,7 @@ fn mistakes_name_key_value_and_range() {
 }
 
 #[test]
-fn flips_that_alternate_mirror_each_image_in_every_second_epoch() {
+fn alternating_flips_mirror_each_image_in_every_second_epoch() {
     let alternating = Augmentation { horizontal_flip: 0.5, alternate_flips: true, ..Augmentation::none() };
     let image = test_image(6, 4, 3);
     let mut mirrored = image.clone();
@@ -241,7 +242,7 @@ fn flips_that_alternate_mirror_each_image_in_every_second_epoch() {
 }
 
 #[test]
-fn settings_are_read_back() {
+fn settings_survive_serialization() {
     let text = serde_json::to_string(&everything()).unwrap();
     assert_eq!(serde_json::from_str::<Augmentation>(&text).unwrap(), everything());
     let read = serde_json::from_str::<Augmentation>(r#"{"crop": {"pad": {"pixels": 4}}}"#).unwrap();

@@ -1,32 +1,35 @@
-//! What the values of an [`Augmentation`] may be, each for itself and together.
+//! The check of an [`Augmentation`]: ranges of values, and values that have no effect or contradict each other.
 
 use std::fmt::Debug;
 
 use super::{Augmentation, Crop, MixMode};
 
-/// A value of an [`Augmentation`] that is out of its range.
+/// The error for an invalid value of an [`Augmentation`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("augmentation: `{key}` is {value}: {allowed} is needed")]
 pub struct InvalidAugmentation {
-    /// The key, with a dot before keys of a nested part.
+    /// The key, with dots between nested keys.
     pub key: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it may be.
+    /// The values that are allowed.
     pub allowed: &'static str,
 }
 
-/// A number from 0 to 1.
+/// The range of probabilities and shares.
 const SHARE: &str = "a number from 0 to 1";
-/// The usual ones are below 1: ten times that leaves nothing of an image, and as a parameter of the beta distribution mixes all alike.
+/// The range of strengths. Usual values are below 1. At 10, color jitter leaves nothing of an image, and mixup always
+/// mixes about evenly.
 const STRENGTH: &str = "a number from 0 to 10";
 
 type Checked = Result<(), InvalidAugmentation>;
 
+/// An error unless `fine`.
 fn check(fine: bool, key: &'static str, value: &dyn Debug, allowed: &'static str) -> Checked {
     if fine { Ok(()) } else { Err(InvalidAugmentation { key, value: format!("{value:?}"), allowed }) }
 }
 
+/// An error unless `value` is from 0 to `highest`.
 fn within(key: &'static str, value: f64, highest: f64, allowed: &'static str) -> Checked {
     check((0.0..=highest).contains(&value) && value.is_finite(), key, &value, allowed)
 }
@@ -36,9 +39,9 @@ impl Augmentation {
     ///
     /// # Errors
     ///
-    /// Names the first key that is out of its range or without effect, its value and what is needed.
+    /// Names the first key with a value that is out of range or has no effect, its value, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidAugmentation> {
-        // A field that is missing here is an error of the compiler.
+        // Without `..`, the compiler rejects a field that is missing here.
         let &Self {
             crop,
             horizontal_flip,
@@ -76,7 +79,7 @@ impl Augmentation {
         self.check_mixing()
     }
 
-    /// One policy of operations at most, with numbers in their ranges.
+    /// Checks that at most one policy (RandAugment, AutoAugment, TrivialAugment) is on, and its numbers.
     fn check_policy(&self) -> Checked {
         if let Some(ours) = self.rand_augment {
             let allowed = "a whole number from 1 to 16 (0 has no effect: leave `rand_augment` out)";
@@ -92,7 +95,7 @@ impl Augmentation {
         check(!self.trivial_augment || self.rand_augment.is_none(), "trivial_augment", &true, allowed)
     }
 
-    /// The keys that only mixup and CutMix read.
+    /// Checks the keys of mixup and CutMix.
     fn check_mixing(&self) -> Checked {
         let &Self { mix_probability, mix_mode, mix_until, .. } = self;
         within("mix_probability", mix_probability, 1.0, SHARE)?;
@@ -110,6 +113,7 @@ impl Augmentation {
     }
 }
 
+/// Checks the numbers of a crop.
 fn check_crop(crop: Crop) -> Checked {
     match crop {
         Crop::None => Ok(()),

@@ -10,47 +10,49 @@ use super::{
 };
 use crate::Image;
 
-/// A policy of AutoAugment ([arXiv:1805.09501](https://arxiv.org/abs/1805.09501)): for each image one of 25 pairs of
-/// operations, each carried out with its own probability and magnitude, either way with even odds.
+/// A policy of AutoAugment ([arXiv:1805.09501](https://arxiv.org/abs/1805.09501)). Each image gets one of 25 pairs of
+/// operations. Each operation of a pair is applied with its own probability and magnitude, and in a random direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoAugment {
-    /// The policy for CIFAR-10 (appendix, table 7), as in torchvision's `AutoAugmentPolicy.CIFAR10`, but with gray
-    /// where an image is moved away, and interpolated.
+    /// The policy for CIFAR-10 (appendix, table 7), as in torchvision's `AutoAugmentPolicy.CIFAR10`, except that pixels
+    /// from outside the image are gray, and geometric operations interpolate.
     Cifar10,
 }
 
-/// An operation, its probability, and its magnitude: 0 to 9.
+/// An operation, its probability, and its magnitude from 0 to 9.
 type Step = (Operation, f64, u8);
 
 impl AutoAugment {
-    /// What files call it.
+    /// Its name in recipe files.
     pub(in crate::transform) fn name(self) -> &'static str {
         match self {
             Self::Cifar10 => "cifar10",
         }
     }
 
+    /// The pairs of operations.
     fn policy(self) -> &'static [[Step; 2]] {
         match self {
             Self::Cifar10 => &CIFAR10,
         }
     }
 
-    /// Draws a pair and carries it out.
+    /// Draws a pair of operations and applies it.
     pub(in crate::transform) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
         let policy = self.policy();
         let ranges = ranges(image);
         for (operation, probability, magnitude) in policy[rng.random_range(0..policy.len())] {
-            let (is_carried_out, negative) = (rng.random::<f64>() < probability, rng.random_bool(0.5));
-            if is_carried_out {
+            let (is_applied, negative) = (rng.random::<f64>() < probability, rng.random_bool(0.5));
+            if is_applied {
                 operation.apply(image, ranges.amount(operation, f64::from(magnitude) / 9.0, negative));
             }
         }
     }
 }
 
-/// The magnitudes of the paper's table 6; translations are those of its 331 pixels, as a share.
+/// The ranges in the paper's table 6. Its translations by up to 150 pixels are for images of 331 pixels and are scaled
+/// to the image.
 fn ranges(image: &Image) -> Ranges {
     let translate = [image.width, image.height].map(|side| 150.0 / 331.0 * f64::from(side));
     Ranges { shear: 0.3, translate, rotate: 30.0, factor: 0.9, bits: 4.0 }
@@ -107,7 +109,7 @@ mod tests {
         }
     }
 
-    /// torchvision's `_augmentation_space(10, (20, 40))`, by hand.
+    /// Expected values from torchvision's `_augmentation_space(10, (20, 40))`.
     #[test]
     fn magnitudes_are_those_of_torchvision() {
         let image = Image { width: 40, height: 20, channels: 1, pixels: vec![0; 800] };
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn images_change_alike_for_equal_generators() {
+    fn equal_generators_give_equal_images() {
         for channels in [1, 3] {
             let mut same = 0;
             for seed in 0..500 {
@@ -149,7 +151,7 @@ mod tests {
                 assert_eq!(first, second);
                 same += usize::from(first == colors(channels));
             }
-            // Neither operation of a pair is carried out for 22 of 100 images; color does nothing to gray ones.
+            // No operation is applied to 22% of the images, and color does not change gray ones.
             assert!((90..220).contains(&same), "{same}");
         }
     }

@@ -1,4 +1,4 @@
-//! The operations that policies of augmentation draw from, each with an amount in the unit of its effect.
+//! Augmentation policies (AutoAugment, RandAugment, TrivialAugment) and the image operations that they draw from.
 
 mod auto_augment;
 mod rand_augment;
@@ -9,7 +9,7 @@ pub use self::rand_augment::RandAugment;
 use super::{color, geometry};
 use crate::Image;
 
-/// What may be done to an image.
+/// An image operation of an augmentation policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Identity,
@@ -31,9 +31,9 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Carries the operation out. The amount is the degrees of a rotation, the bits that are kept, the threshold or the
-    /// addend of solarizing, the factor of a change of color (1 changes nothing), the tangent of a shear, or the pixels
-    /// of a translation; the first four operations have none.
+    /// Applies the operation. The meaning of `amount` depends on it: degrees of a rotation, bits that posterizing
+    /// keeps, threshold or addend of solarizing, factor of color, contrast, brightness, or sharpness (1 changes
+    /// nothing), tangent of a shear angle, or pixels of a translation. The first four operations ignore it.
     pub(super) fn apply(self, image: &mut Image, amount: f32) {
         match self {
             Self::Identity => {}
@@ -56,24 +56,24 @@ impl Operation {
     }
 }
 
-/// How far the operations of a policy go at full strength, as torchvision's tables of magnitudes have it: all but
-/// posterizing and solarizing grow evenly from nothing, either way.
+/// The amounts of a policy's operations at full strength, as in torchvision's tables of magnitudes. All but posterizing
+/// and solarizing grow linearly from no change, in either direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ranges {
-    /// The tangent of the angle.
+    /// Tangent of the shear angle.
     pub(super) shear: f64,
-    /// Pixels across and down; fractions of pixels are dropped.
+    /// Pixels of horizontal and vertical translation, rounded toward zero.
     pub(super) translate: [f64; 2],
-    /// Degrees.
+    /// Degrees of rotation.
     pub(super) rotate: f64,
-    /// By how much the factor of a change of color differs from 1.
+    /// Difference of the factor of color, contrast, brightness, or sharpness from 1.
     pub(super) factor: f64,
-    /// How many of 8 bits posterizing drops.
+    /// Number of the 8 bits that posterizing drops.
     pub(super) bits: f64,
 }
 
 impl Ranges {
-    /// The amount of an operation at a strength from 0 to 1; `negative` is the other way round, where there is one.
+    /// The amount of an operation at a strength from 0 to 1. `negative` reverses its direction, if it has one.
     pub(super) fn amount(&self, operation: Operation, strength: f64, negative: bool) -> f32 {
         let signed = if negative { -strength } else { strength };
         let amount = match operation {
@@ -97,14 +97,14 @@ impl Ranges {
 pub(super) mod tests {
     use super::*;
 
-    /// An image of many values.
+    /// An image with many different values.
     pub(super) fn colors(channels: u8) -> Image {
         let pixels = (0..20 * 20 * u32::from(channels)).map(|i| (20 + i * 89 % 200) as u8).collect();
         Image { width: 20, height: 20, channels, pixels }
     }
 
     #[test]
-    fn every_operation_does_something_but_identity() {
+    fn every_operation_but_identity_changes_the_image() {
         use Operation::*;
         for (operation, amount) in [
             (Identity, 9.0),
@@ -131,9 +131,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_threshold_between_two_levels_inverts_what_is_above() {
+    fn a_solarize_threshold_between_two_levels_inverts_the_levels_above_it() {
         let mut image = Image { width: 4, height: 1, channels: 1, pixels: vec![0, 141, 142, 255] };
-        // torchvision's magnitude 4 of 10: 255 - 4 * 255 / 9.
+        // torchvision's threshold at magnitude 4 of 10: 255 - 4 * 255 / 9.
         Operation::Solarize.apply(&mut image, 141.666_67);
         assert_eq!(image.pixels, [0, 141, 113, 0]);
     }

@@ -1,4 +1,4 @@
-//! RandAugment as timm's `rand-m9-mstd0.5-inc1`: a few random operations, stronger with the magnitude.
+//! RandAugment as in timm's `rand-m9-mstd0.5-inc1`: a few random operations whose strength grows with the magnitude.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 use super::Operation;
 use crate::Image;
 
-/// Magnitude at which every operation is at its strongest.
+/// The magnitude of full strength.
 const HIGHEST: f64 = 10.0;
-/// Probability of each drawn operation to be carried out, as in timm.
-const CARRIED_OUT: f64 = 0.5;
+/// Probability that a drawn operation is applied, as in timm.
+const APPLIED: f64 = 0.5;
 
-/// Random operations on an image ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)), in timm's set whose
-/// operations all grow with the magnitude.
+/// Settings of RandAugment ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)). The operations are timm's variant in
+/// which the effect of each grows with the magnitude (`inc1`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandAugment {
-    /// Operations drawn for an image, each carried out with probability 1/2: 0 to 16.
+    /// Number of operations to draw per image, from 0 to 16. Each is applied with probability 1/2.
     pub layers: usize,
-    /// Strength: 0 to 10.
+    /// Mean strength of an operation, from 0 to 10.
     pub magnitude: f64,
-    /// Standard deviation of the strength from operation to operation: 0 to 10.
+    /// Standard deviation of the strength, from 0 to 10.
     pub magnitude_std: f64,
 }
 
 impl Default for RandAugment {
-    /// Two operations of magnitude 9 with deviation 0.5.
+    /// Two operations of magnitude 9 with a standard deviation of 0.5.
     fn default() -> Self {
         Self { layers: 2, magnitude: 9.0, magnitude_std: 0.5 }
     }
 }
 
 impl RandAugment {
-    /// Draws and carries out the operations.
+    /// Draws the operations and applies them.
     pub(in crate::transform) fn apply(self, image: &mut Image, rng: &mut ChaCha8Rng) {
         for _ in 0..self.layers {
             let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
-            if !rng.random_bool(CARRIED_OUT) {
+            if !rng.random_bool(APPLIED) {
                 continue;
             }
             let deviation = self.magnitude_std * rng.sample::<f64, _>(StandardNormal);
@@ -67,7 +67,7 @@ const OPERATIONS: [Operation; 15] = [
     Operation::TranslateY,
 ];
 
-/// The amount of an operation at a strength between 0 and 1, the other way round when `negative`.
+/// The amount of an operation at a strength from 0 to 1. `negative` reverses its direction, if it has one.
 fn amount(operation: Operation, strength: f64, negative: bool, image: &Image) -> f32 {
     let signed = if negative { -strength } else { strength } as f32;
     match operation {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_start_at_nothing_and_grow() {
+    fn operations_grow_with_the_strength() {
         use Operation::{AutoContrast, Equalize, Invert, Posterize, ShearX, ShearY, TranslateX, TranslateY};
         let start = colors(3);
         for operation in OPERATIONS {
@@ -113,7 +113,7 @@ mod tests {
                 _ => assert_eq!(changed(0.0), 0, "{operation:?}"),
             }
             assert!(changed(1.0) > 0, "{operation:?}");
-            // How much differs after a move is up to the image.
+            // For shears and translations, the number of changed pixels depends on the image.
             if !matches!(operation, ShearX | ShearY | TranslateX | TranslateY) {
                 assert!(changed(1.0) >= changed(0.3), "{operation:?}");
             }
@@ -126,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn directions_are_opposite() {
+    fn negative_amounts_reverse_the_direction() {
         let mut image = Image { width: 4, height: 1, channels: 1, pixels: vec![1, 2, 3, 4] };
-        // 0.45 of 4 pixels at 5/9 of the strength is one pixel.
+        // A translation by 0.45 of 4 pixels at 5/9 of full strength is one pixel.
         move_by_a_pixel(&mut image, false);
         assert_eq!(image.pixels, [2, 3, 4, 128]);
         move_by_a_pixel(&mut image, true);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn images_change_alike_for_equal_generators() {
+    fn equal_generators_give_equal_images() {
         for channels in [1, 3] {
             let mut same = 0;
             for seed in 0..200 {
@@ -146,7 +146,7 @@ mod tests {
                 assert_eq!(first, second);
                 same += usize::from(first == colors(channels));
             }
-            // Neither of two operations is carried out for one image of four.
+            // To a quarter of the images, neither of the two operations is applied.
             assert!((30..80).contains(&same), "{same}");
         }
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Image;
 
-/// The strengths that are drawn from: 0 to 1 in so many equal steps.
+/// Strengths are multiples of 1 / `STEPS` from 0 to 1.
 const STEPS: u32 = 30;
 
 /// The operations of the wide space, in torchvision's order.
@@ -33,7 +33,7 @@ const OPERATIONS: [Operation; 14] = [
 /// The wide space of the paper's table 1, as in torchvision's `TrivialAugmentWide`.
 const WIDE: Ranges = Ranges { shear: 0.99, translate: [32.0; 2], rotate: 135.0, factor: 0.99, bits: 6.0 };
 
-/// Draws an operation and a strength and carries it out ([arXiv:2103.10158](https://arxiv.org/abs/2103.10158)).
+/// Draws an operation and a strength and applies it ([arXiv:2103.10158](https://arxiv.org/abs/2103.10158)).
 pub(in crate::transform) fn apply(image: &mut Image, rng: &mut ChaCha8Rng) {
     let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
     let strength = f64::from(rng.random_range(0..=STEPS)) / f64::from(STEPS);
@@ -47,7 +47,7 @@ mod tests {
     use super::super::tests::colors;
     use super::*;
 
-    /// torchvision's `_augmentation_space(31)`, by hand.
+    /// Expected values from torchvision's `_augmentation_space(31)`.
     #[test]
     fn magnitudes_are_those_of_torchvision() {
         for (operation, step, negative, expected) in [
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_drawn_evenly_and_alike_for_equal_generators() {
+    fn operations_are_equally_likely_and_equal_for_equal_generators() {
         let mut unchanged = 0;
         for seed in 0..1400 {
             let [mut first, mut second] = [colors(3), colors(3)];
@@ -82,7 +82,8 @@ mod tests {
             assert_eq!(first, second);
             unchanged += usize::from(first == colors(3));
         }
-        // One image of 14 is left as it is; one of 31 of most operations, and nearly three of posterizing, too.
+        // An image is unchanged if the operation is `Identity` (1 of 14), or if the strength is 0 (1 of 31, for
+        // posterizing nearly 3 of 31).
         assert!((100..200).contains(&unchanged), "{unchanged}");
         let mut drawn = [0; OPERATIONS.len()];
         for seed in 0..1400 {

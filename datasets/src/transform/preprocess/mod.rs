@@ -1,4 +1,4 @@
-//! The one way from an image to numbers, shared by training, evaluation and classification.
+//! Preprocessing: resizing and normalization of an image, the same in training, evaluation, and classification.
 
 mod rules;
 #[cfg(test)]
@@ -14,33 +14,33 @@ use super::color::luma;
 use super::resize::{Interpolation, Side};
 use crate::Image;
 
-/// Pixels; an image of more would not fit the memory of most machines.
+/// Largest height and width of a model's input, in pixels.
 const LARGEST_SIDE: usize = 16_384;
-/// Images are scaled to their size divided by it.
+/// Smallest `crop`. Images are scaled to the input size divided by `crop` before the center is cut out.
 const LEAST_CROP: f64 = 0.05;
 
-/// What is done to an image before a model sees it; stored with the model.
+/// The preprocessing of a model's input, which is stored with the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
-    /// Height and width that the model takes, in pixels.
+    /// Height and width of the model's input, in pixels.
     pub image_size: [usize; 2],
-    /// 1: images become gray; 3: red, green, blue.
+    /// Channels of the model's input: 1 for gray, 3 for red, green, and blue. Images are converted.
     pub channels: usize,
-    /// How other sizes become this one.
+    /// How images of other sizes are resized.
     pub resize: ResizeRule,
-    /// The filter that scales.
+    /// The filter for resizing.
     pub interpolation: Interpolation,
-    /// Subtracted from each channel's values between 0 and 1.
+    /// The value that is subtracted from each channel, whose values are from 0 to 1.
     pub mean: Vec<f32>,
-    /// Then divided by.
+    /// The value by which each channel is then divided.
     pub std: Vec<f32>,
-    /// Where the center lies when an odd number of pixels is cut off.
+    /// Rounding of the offset of a center crop, if an odd number of pixels is cut off.
     #[serde(default, skip_serializing_if = "CropRounding::is_default")]
     pub crop_rounding: CropRounding,
 }
 
-/// What is wrong with a [`Preprocessing`].
+/// The error for an invalid value of a [`Preprocessing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("preprocessing: {0}")]
 pub struct InvalidPreprocessing(String);
@@ -50,7 +50,7 @@ impl Preprocessing {
     ///
     /// # Errors
     ///
-    /// Names the key and what is allowed.
+    /// Names the first key with an invalid value, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidPreprocessing> {
         let fail = |message: String| Err(InvalidPreprocessing(message));
         if !self.image_size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) {
@@ -83,7 +83,7 @@ impl Preprocessing {
         }
     }
 
-    /// Numbers that one image becomes.
+    /// Number of values of the model's input for one image.
     pub fn values(&self) -> usize {
         self.channels * self.image_size[0] * self.image_size[1]
     }
@@ -99,23 +99,23 @@ impl Preprocessing {
         values
     }
 
-    /// The image in the model's size and channels, before its values become numbers around 0.
+    /// The image in the size and with the channels of the model's input, before normalization.
     pub fn resized(&self, image: &Image) -> Image {
         let [down, across] = self.sides([image.height, image.width]);
         let resized = self.with_fewer_channels(image).resize_sides(&across, &down, self.interpolation);
         let resized = self.with_more_channels(resized);
         match self.resize {
             ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::ShorterSide { .. } => resized,
-            ResizeRule::Letterbox => self.framed(&resized),
+            ResizeRule::Letterbox => self.padded(&resized),
         }
     }
 
-    /// What becomes of the height and the width of an image of `size`, rows first, up to the padding.
+    /// How the height and the width of an image of `size` are scaled and cropped, without padding. Height comes first.
     fn sides(&self, size: [u32; 2]) -> [Side; 2] {
         let target = self.image_size.map(|side| side as u32);
         let whole =
             |[rows, columns]: [u32; 2]| [Side::part(0, size[0], rows), Side::part(0, size[1], columns)];
-        // Scaled as a whole, of which the center is kept.
+        // The whole image is scaled, and the center is kept.
         let cropped = |scaled: [u64; 2]| {
             [0, 1].map(|side| {
                 let offset = self.crop_rounding.half(scaled[side] - u64::from(target[side]));
@@ -132,8 +132,8 @@ impl Preprocessing {
         }
     }
 
-    /// A part (left, top, width, height) of an image, in the model's size and channels: distorted or padded as whole images are, and not
-    /// cropped.
+    /// A part (left, top, width, height) of an image, in the size and with the channels of the model's input. It is
+    /// distorted or padded as whole images are, but not cropped further.
     pub(super) fn resized_part(&self, image: &Image, part: [u32; 4], interpolation: Interpolation) -> Image {
         let [height, width] = self.image_size.map(|side| side as u32);
         let resized = |columns, rows| {
@@ -150,12 +150,13 @@ impl Preprocessing {
             }
             ResizeRule::Letterbox => {
                 let [rows, columns] = within([part[3], part[2]], [height, width]);
-                self.framed(&resized(columns, rows))
+                self.padded(&resized(columns, rows))
             }
         }
     }
 
-    /// An image before it is scaled: in gray already, if the model wants that.
+    /// Converts a color image to gray, if the model takes gray images. This is done before resizing, which then has
+    /// less to do.
     fn with_fewer_channels<'a>(&self, image: &'a Image) -> Cow<'a, Image> {
         let channels = self.channels as u8;
         if channels < image.channels {
@@ -165,15 +166,16 @@ impl Preprocessing {
         }
     }
 
-    /// An image after it was scaled: gray is repeated only now, as a large image would take three times its memory.
+    /// Converts a gray image to color, if the model takes color images. This is done after resizing, so that a large
+    /// image need not be stored three times.
     fn with_more_channels(&self, image: Image) -> Image {
         let channels = self.channels as u8;
         if channels > image.channels { image.with_channels(channels) } else { image }
     }
 
-    /// Width / height of a part of the image to which [`resized_part`](Self::resized_part) does what evaluation does to the whole:
-    /// a square where that keeps shapes and crops, the image's own shape where it distorts or pads them.
-    pub(super) fn shape_of_parts(&self, image: &Image) -> f64 {
+    /// The width / height of a part that [`resized_part`](Self::resized_part) distorts and pads as evaluation does the
+    /// whole image: 1 if evaluation keeps the aspect ratio and crops, that of the image if it distorts or pads.
+    pub(super) fn part_ratio(&self, image: &Image) -> f64 {
         match self.resize {
             ResizeRule::ShorterSide { .. } => 1.0,
             ResizeRule::Squash | ResizeRule::SquashCrop { .. } | ResizeRule::Letterbox => {
@@ -182,12 +184,12 @@ impl Preprocessing {
         }
     }
 
-    /// The image in the middle of one of the model's size and of the mean color.
+    /// Pads an image on all sides with the mean color to the size of the model's input.
     ///
     /// # Panics
     ///
-    /// When the image is larger.
-    fn framed(&self, image: &Image) -> Image {
+    /// If the image is larger than that.
+    fn padded(&self, image: &Image) -> Image {
         let [height, width] = self.image_size;
         let color: Vec<u8> = self.mean.iter().map(|mean| (255.0 * mean).round_ties_even() as u8).collect();
         let mut pixels = color.repeat(height * width);
@@ -200,7 +202,7 @@ impl Preprocessing {
         Image { width: width as u32, height: height as u32, channels: self.channels as u8, pixels }
     }
 
-    /// Writes `(value / 255 - mean) / std` for an image of the model's size and channels.
+    /// Writes `(value / 255 - mean) / std` for an image in the size and with the channels of the model's input.
     ///
     /// # Shapes
     ///
@@ -208,11 +210,15 @@ impl Preprocessing {
     ///
     /// # Panics
     ///
-    /// When the image or the output has another size.
+    /// If the image has another size or the output another length.
     pub fn normalize(&self, image: &Image, output: &mut [f32]) {
         let [height, width] = self.image_size;
         let area = height * width;
-        assert_eq!(image.pixels.len(), self.values(), "an image of the model's size is needed");
+        assert_eq!(
+            image.pixels.len(),
+            self.values(),
+            "the image must have the size and the channels of the model's input"
+        );
         for (channel, plane) in output.chunks_exact_mut(area).enumerate() {
             let scale = 1.0 / (255.0 * self.std[channel]);
             let shift = -self.mean[channel] / self.std[channel];
@@ -225,7 +231,8 @@ impl Preprocessing {
 }
 
 impl Image {
-    /// The image with 1 or 3 channels: gray is repeated, color weighed by ITU-R 601 as PIL does.
+    /// The image with 1 or 3 channels. Gray is repeated; color is converted to gray with the ITU-R 601 weights, as PIL
+    /// does.
     pub fn with_channels(&self, channels: u8) -> Self {
         let pixels = match (self.channels, channels) {
             (1, 3) => self.pixels.iter().flat_map(|&gray| [gray; 3]).collect(),
@@ -235,7 +242,7 @@ impl Image {
         Self { channels, pixels, ..*self }
     }
 
-    /// The whole image, scaled down where a side is longer than `longest`.
+    /// The image, scaled down to a longer side of `longest` pixels if that is larger.
     pub fn fit(&self, longest: u32) -> Self {
         let side = self.width.max(self.height);
         if side <= longest {

@@ -1,4 +1,4 @@
-//! Tests of the preprocessing: timm's values, sizes, crops, and padding.
+//! Tests of preprocessing: values, sizes, crops, and padding as in timm.
 
 use std::path::Path;
 
@@ -25,9 +25,9 @@ fn test_image(width: u32, height: u32) -> Image {
     Image { width, height, channels: 3, pixels }
 }
 
-/// timm's evaluation transform, on the images of `tests/fixtures/preprocess`.
+/// Compares with the results of timm's evaluation transform in `tests/fixtures/preprocess`.
 #[test]
-fn images_become_what_timm_makes_of_them() {
+fn preprocessed_images_agree_with_timm() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/preprocess");
     let bytes = std::fs::read(folder.join("io.safetensors")).unwrap();
     let cases = SafeTensors::deserialize(&bytes).unwrap();
@@ -51,7 +51,7 @@ fn images_become_what_timm_makes_of_them() {
 }
 
 #[test]
-fn any_size_gives_the_size_that_was_asked_for() {
+fn images_of_any_size_are_resized_to_the_input_size() {
     for (width, height) in [(1, 1), (1, 50), (64, 63), (7, 200), (300, 20), (32, 32)] {
         for resize in [
             ResizeRule::Squash,
@@ -66,22 +66,22 @@ fn any_size_gives_the_size_that_was_asked_for() {
     }
 }
 
-/// timm's `ResizeKeepRatio` and torchvision's `Resize`.
+/// The rounding of timm's `ResizeKeepRatio` and of torchvision's `Resize`.
 #[test]
-fn the_longer_side_is_rounded_as_timm_rounds_it() {
+fn the_longer_side_is_rounded_as_in_timm() {
     assert_eq!(covering([100, 150], [40, 40]), [40, 60]);
     assert_eq!(covering([100, 133], [35, 35]), [35, 46], "46.55 is rounded down for a square");
-    assert_eq!(covering([133, 100], [40, 35]), [47, 35], "46.55 is rounded to the nearest number otherwise");
+    assert_eq!(covering([133, 100], [40, 35]), [47, 35], "46.55 is rounded to the nearest integer otherwise");
     assert_eq!(covering([100, 133], [35, 40]), [35, 47]);
     assert_eq!(covering([7, 1000], [64, 32]), [64, 9143]);
 }
 
 #[test]
-fn a_letterbox_keeps_the_shape_and_pads_with_the_mean_on_both_sides() {
+fn a_letterbox_keeps_the_aspect_ratio_and_pads_both_sides_with_the_mean() {
     assert_eq!(within([100, 133], [32, 32]), [24, 32], "24.06");
     assert_eq!(within([133, 100], [32, 32]), [32, 24]);
     assert_eq!(within([4, 4], [32, 16]), [16, 16], "small images are scaled up");
-    assert_eq!(within([1, 1000], [32, 32]), [1, 32], "a row is left of the thinnest image");
+    assert_eq!(within([1, 1000], [32, 32]), [1, 32], "at least one row is left");
     let white = |width, height| Image {
         width,
         height,
@@ -89,14 +89,14 @@ fn a_letterbox_keeps_the_shape_and_pads_with_the_mean_on_both_sides() {
         pixels: vec![255; width as usize * height as usize * 3],
     };
     let rule = preprocessing(32, ResizeRule::Letterbox, Interpolation::Bicubic);
-    // Of an odd rest, the one pixel more is below or to the right.
+    // If the padding is odd, the additional pixel is at the bottom or on the right.
     for (width, height, rows, columns) in
         [(64, 42, 5..26, 0..32), (42, 64, 0..32, 5..26), (5, 5, 0..32, 0..32), (90, 3, 15..16, 0..32)]
     {
         let image = rule.resized(&white(width, height));
         for (place, pixel) in image.pixels.chunks(3).enumerate() {
             let is_image = rows.contains(&(place / 32)) && columns.contains(&(place % 32));
-            // Of 255 levels, the mean is 123.7, 116.3 and 103.5.
+            // The mean is 123.7, 116.3, and 103.5 of 255.
             assert_eq!(pixel, if is_image { [255; 3] } else { [124, 116, 104] }, "{width}x{height}: {place}");
         }
     }
@@ -105,7 +105,7 @@ fn a_letterbox_keeps_the_shape_and_pads_with_the_mean_on_both_sides() {
 }
 
 #[test]
-fn a_part_is_distorted_and_padded_as_the_whole_is() {
+fn parts_are_distorted_and_padded_as_whole_images() {
     let image = test_image(60, 30);
     let part = |resize, part| {
         preprocessing(32, resize, Interpolation::Bicubic).resized_part(&image, part, Interpolation::Bicubic)
@@ -113,18 +113,22 @@ fn a_part_is_distorted_and_padded_as_the_whole_is() {
     let whole = |resize| preprocessing(32, resize, Interpolation::Bicubic).resized(&image);
     for resize in [ResizeRule::Squash, ResizeRule::Letterbox] {
         assert_eq!(part(resize, [0, 0, 60, 30]), whole(resize));
-        assert_eq!(preprocessing(32, resize, Interpolation::Bicubic).shape_of_parts(&image), 2.0);
+        assert_eq!(preprocessing(32, resize, Interpolation::Bicubic).part_ratio(&image), 2.0);
     }
     let half = part(ResizeRule::Letterbox, [30, 0, 30, 15]);
-    assert_eq!(half.pixels[..3], [124, 116, 104], "a part of the same shape is padded alike");
-    // A crop keeps the shape of what it sees, and a random part takes its place.
+    assert_eq!(
+        half.pixels[..3],
+        [124, 116, 104],
+        "a part of the same aspect ratio is padded in the same way"
+    );
+    // A rule that crops is not applied to a part, which is itself a crop.
     let square = ResizeRule::ShorterSide { crop: 0.9 };
     assert_eq!(part(square, [0, 0, 60, 30]), image.resize(32, 32, Interpolation::Bicubic));
-    assert_eq!(preprocessing(32, square, Interpolation::Bicubic).shape_of_parts(&image), 1.0);
+    assert_eq!(preprocessing(32, square, Interpolation::Bicubic).part_ratio(&image), 1.0);
 }
 
 #[test]
-fn the_center_of_an_odd_rest_is_where_the_library_has_it() {
+fn a_center_crop_of_an_odd_rest_is_rounded_as_in_the_libraries() {
     let image = test_image(9, 4);
     let column = |crop_rounding| {
         let resize = ResizeRule::ShorterSide { crop: 1.0 };
@@ -139,7 +143,7 @@ fn the_center_of_an_odd_rest_is_where_the_library_has_it() {
     assert_eq!(column(CropRounding::Down), image.pixels[3 * 3]);
 }
 
-/// What scaling the whole image and cropping the result gives.
+/// The reference: scales the whole image, then crops the result.
 fn scaled_then_cropped(rule: &Preprocessing, image: &Image, [rows, columns]: [u64; 2]) -> Image {
     let whole = image.resize(columns as u32, rows as u32, rule.interpolation);
     let [height, width] = rule.image_size;
@@ -153,7 +157,7 @@ fn scaled_then_cropped(rule: &Preprocessing, image: &Image, [rows, columns]: [u6
 }
 
 #[test]
-fn a_crop_has_the_pixels_of_the_whole_image() {
+fn cropping_while_scaling_equals_scaling_the_whole_image_then_cropping() {
     let sizes = [(100, 150), (333, 500), (37, 41), (31, 33), (600, 200), (90, 200), (224, 224), (1, 1)];
     for (width, height) in sizes.into_iter().chain([(1000, 60), (17, 400), (3, 1000)]) {
         let image = test_image(width, height);
@@ -168,7 +172,8 @@ fn a_crop_has_the_pixels_of_the_whole_image() {
                     let (ours, expected) = (rule.resized(&image), scaled_then_cropped(&rule, &image, size));
                     let gaps = ours.pixels.iter().zip(&expected.pixels).map(|(a, b)| a.abs_diff(*b));
                     let gap = gaps.max().unwrap_or(0);
-                    // Where most is cut off, only the rest is computed, with weights that may be rounded otherwise.
+                    // If most is cut off, only the rest is computed, with filter weights that may be rounded
+                    // differently.
                     let is_most = size.iter().zip(image_size).any(|(&side, kept)| side > 4 * kept as u64);
                     assert!(gap == 0 || is_most && gap <= 2, "{width}x{height} by {rule:?}: {gap}");
                 }
@@ -178,7 +183,7 @@ fn a_crop_has_the_pixels_of_the_whole_image() {
 }
 
 #[test]
-fn the_most_extreme_shape_takes_no_more_memory_than_a_few_results() {
+fn extreme_aspect_ratios_need_little_memory() {
     let crop = 0.875;
     let rules = [
         ResizeRule::Squash,
@@ -204,7 +209,7 @@ fn the_most_extreme_shape_takes_no_more_memory_than_a_few_results() {
             assert!(part.pixels.chunks(3).all(is_sane));
         }
     }
-    // Scaled to a size beyond 32 bits.
+    // The scaled size does not fit into 32 bits.
     let rule =
         preprocessing(LARGEST_SIDE, ResizeRule::ShorterSide { crop: LEAST_CROP }, Interpolation::Lanczos);
     let [down, across] = rule.sides([1, 32_768]);
@@ -212,7 +217,7 @@ fn the_most_extreme_shape_takes_no_more_memory_than_a_few_results() {
 }
 
 #[test]
-fn the_right_size_is_not_touched() {
+fn images_of_the_input_size_are_unchanged() {
     let image = test_image(32, 32);
     for resize in [ResizeRule::Squash, ResizeRule::ShorterSide { crop: 1.0 }, ResizeRule::Letterbox] {
         assert_eq!(preprocessing(32, resize, Interpolation::Lanczos).resized(&image), image);
@@ -220,7 +225,7 @@ fn the_right_size_is_not_touched() {
 }
 
 #[test]
-fn color_becomes_gray_and_back() {
+fn channels_are_converted_in_both_directions() {
     let image = Image { width: 2, height: 1, channels: 3, pixels: vec![255, 255, 255, 255, 0, 0] };
     let gray = image.with_channels(1);
     assert_eq!(gray.pixels, [255, 76]);
@@ -228,7 +233,7 @@ fn color_becomes_gray_and_back() {
 }
 
 #[test]
-fn mistakes_name_their_key() {
+fn errors_name_the_key() {
     let good = preprocessing(8, ResizeRule::Squash, Interpolation::Bicubic);
     assert_eq!(good.validate(), Ok(()));
     let cases = [

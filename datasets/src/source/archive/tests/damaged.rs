@@ -12,7 +12,7 @@ use super::{Entries, archives, gzip, tar_of, write, zip_of};
 use crate::{ImageSource, source};
 
 #[test]
-fn what_follows_the_end_is_named_and_a_checksum_is_checked() {
+fn data_after_the_end_and_a_wrong_checksum_are_reported() {
     let whole = tar_of(&[("a/1.png", b"1"), ("b/2.png", b"2")]);
     let left_out = |name: &str, bytes: &[u8]| {
         let (_folder, path) = write(name, bytes);
@@ -29,7 +29,7 @@ fn what_follows_the_end_is_named_and_a_checksum_is_checked() {
 }
 
 #[test]
-fn a_damaged_or_empty_archive_is_named() {
+fn the_error_for_a_damaged_or_empty_archive_names_it() {
     let whole = tar_of(&[("cat/1.png", &[7; 2000]), ("dog/1.png", b"d")]);
     let zipped = zip_of(&[("cat/1.png", &[7; 2000]), ("dog/1.png", b"d")]);
     for (name, bytes, part) in [
@@ -48,7 +48,7 @@ fn a_damaged_or_empty_archive_is_named() {
 }
 
 #[test]
-fn what_unpacks_to_too_much_is_refused() {
+fn an_archive_that_unpacks_to_more_than_the_limit_is_refused() {
     let bomb = zip_of(&[("cat/1.png", &[0; 60]), ("cat/2.png", &[0; 60])]);
     let (_folder, path) = write("bomb.zip", &bomb);
     let mut contents = ArchiveContents::new(&path, UnpackLimits { file: 100, memory: 100, images: 100 });
@@ -58,7 +58,7 @@ fn what_unpacks_to_too_much_is_refused() {
 }
 
 #[test]
-fn a_tar_archive_that_was_cut_between_two_files_is_said_to_have_no_end() {
+fn a_tar_archive_that_was_truncated_between_files_gives_a_remark() {
     let tar = tar_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d"), ("dog/3.png", b"e")]);
     for (length, faults) in [(tar.len(), 0), (2 * 1024, 1), (3 * 1024, 1)] {
         for (name, bytes) in [("pets.tar", tar[..length].to_vec()), ("pets.tar.gz", gzip(&tar[..length]))] {
@@ -71,7 +71,7 @@ fn a_tar_archive_that_was_cut_between_two_files_is_said_to_have_no_end() {
 }
 
 #[test]
-fn a_zip_archive_that_is_encrypted_or_otherwise_compressed_is_not_called_damaged() {
+fn encrypted_zip_archives_and_other_compressions_are_reported_as_unsupported() {
     let mut zip = zip_of(&[("cat/1.png", b"c"), ("dog/2.png", b"d")]);
     for (start, flags) in [(b"PK\x03\x04", 6), (b"PK\x01\x02", 8)] {
         let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(start)).collect();
@@ -91,7 +91,7 @@ fn a_zip_archive_that_is_encrypted_or_otherwise_compressed_is_not_called_damaged
 }
 
 #[test]
-fn an_image_over_the_limit_is_named_and_the_rest_is_read() {
+fn an_image_over_the_size_limit_is_left_out_and_the_others_are_read() {
     let entries: Entries<'_> =
         &[("a/1.png", b"a"), ("a/2.png", &[0; 3000]), ("b/3.png", b"b"), ("b/4.png", &[0; 1000])];
     for (_folder, path) in archives(entries) {
@@ -99,11 +99,14 @@ fn an_image_over_the_limit_is_named_and_the_rest_is_read() {
         let found = read(&path, format, 1000).unwrap();
         assert_eq!(found.train.len(), 3, "{}", path.display());
         let [bad] = &found.left_out.unreadable[..] else { panic!("{:?}", found.left_out) };
-        assert!(bad.name.ends_with("a/2.png") && bad.message.contains("1000 bytes"), "{bad:?}");
+        assert!(
+            bad.name.ends_with("a/2.png") && bad.message.contains("1000 bytes") && bad.is_too_large,
+            "{bad:?}"
+        );
     }
 }
 
-/// An entry of `size` zero bytes behind a header that says so, without holding them.
+/// A tar entry of `size` zero bytes, which are generated while it is read.
 fn bomb(kind: tar::EntryType, size: u64) -> impl Read {
     let mut header = tar::Header::new_gnu();
     header.set_path("cat/1.png").unwrap();
@@ -114,7 +117,7 @@ fn bomb(kind: tar::EntryType, size: u64) -> impl Read {
 }
 
 #[test]
-fn gigabytes_of_nothing_take_no_memory() {
+fn oversized_entries_and_headers_are_not_read_into_memory() {
     let limits = UnpackLimits { file: 1000, memory: 1000, images: 10_000 };
     let mut contents = ArchiveContents::new(Path::new("bomb.tar"), limits);
     read_tar(bomb(tar::EntryType::Regular, 3 << 20).chain(io::repeat(0).take(1024)), &mut contents).unwrap();
@@ -126,7 +129,7 @@ fn gigabytes_of_nothing_take_no_memory() {
 }
 
 #[test]
-fn a_large_archive_is_put_away_in_a_temporary_file() {
+fn images_beyond_the_memory_limit_go_to_a_temporary_file() {
     let png = |value: u8| {
         let mut bytes = Cursor::new(Vec::new());
         image::GrayImage::from_pixel(2, 1, image::Luma([value]))
@@ -149,7 +152,7 @@ fn a_large_archive_is_put_away_in_a_temporary_file() {
 }
 
 #[test]
-fn no_damage_makes_the_reader_panic() {
+fn damage_at_any_position_is_no_panic() {
     let entries: Entries<'_> = &[("pets/cat/1.png", &[7; 700]), ("pets/dog/1.png", b"d")];
     let folder = TempDir::new().unwrap();
     for (name, bytes) in

@@ -52,7 +52,7 @@ fn write(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// The same entries in each format.
+/// Archives of the same entries in every format.
 fn archives(entries: Entries<'_>) -> Vec<(TempDir, PathBuf)> {
     let tar = tar_of(entries);
     vec![
@@ -108,8 +108,9 @@ fn idx_files_and_cifar_batches_are_read_from_archives() {
 }
 
 #[test]
-fn a_zip_with_needless_records_at_its_end_and_one_after_a_program_are_read() {
-    // The first entry's header in the directory is as long as the records of ZIP64 are.
+fn zip_archives_with_redundant_zip64_records_or_behind_a_program_are_read() {
+    // With a name of this length, the first entry of the central directory is as long as the two ZIP64 records
+    // together.
     let entries: Entries<'_> = &[("a/234567890123456789012345.png", b"a"), ("b/2.png", b"b")];
     let plain = zip_of(entries);
     let (rest, last) = plain.split_at(plain.len() - 22);
@@ -129,7 +130,7 @@ fn a_zip_with_needless_records_at_its_end_and_one_after_a_program_are_read() {
 }
 
 #[test]
-fn a_path_out_of_the_archive_leads_nowhere() {
+fn paths_that_lead_out_of_the_archive_are_left_out() {
     let entries: Entries<'_> = &[("a/1.png", b"a"), ("b/2.png", b"b"), ("../../c/3.png", b"c")];
     let (_folder, path) = write("evil.zip", &zip_of(entries));
     let found = source::read(&path).unwrap();
@@ -137,7 +138,7 @@ fn a_path_out_of_the_archive_leads_nowhere() {
 }
 
 #[test]
-fn a_backslash_is_a_part_of_a_name_in_tar_and_stands_between_folders_in_zip() {
+fn backslashes_separate_folders_in_zip_but_not_in_tar() {
     let entries: Entries<'_> = &[(r"a\x/1.png", b"1"), (r"a\y/2.png", b"2"), ("b/3.png", b"3")];
     let (_folder, path) = write("pets.tar", &tar_of(entries));
     assert_eq!(source::read(&path).unwrap().classes, [r"a\x", r"a\y", "b"]);
@@ -146,7 +147,7 @@ fn a_backslash_is_a_part_of_a_name_in_tar_and_stands_between_folders_in_zip() {
 }
 
 #[test]
-fn of_several_files_of_one_name_the_others_are_named() {
+fn the_last_of_several_files_with_the_same_name_is_used_with_a_remark() {
     let entries: Entries<'_> = &[("a/1.png", b"first"), ("b/2.png", b"b"), ("./a/1.png", b"last")];
     for bytes in [("pets.tar", tar_of(entries)), ("pets.zip", zip_of(entries))] {
         let (_folder, path) = write(bytes.0, &bytes.1);
@@ -158,7 +159,7 @@ fn of_several_files_of_one_name_the_others_are_named() {
 }
 
 #[test]
-fn names_that_are_not_utf8_stay_apart() {
+fn different_names_that_are_not_utf8_give_different_classes_and_images() {
     let names: [&[u8]; 4] = [b"cl\xe9/\xe4.png", b"cl\xe9/\xf6.png", b"cl\xe8/1.png", b"cl\xc3\xa9/1.png"];
     let mut builder = tar::Builder::new(Vec::new());
     for name in names {
@@ -174,19 +175,19 @@ fn names_that_are_not_utf8_stay_apart() {
     let names: Vec<String> = found.train.iter().map(|sample| sample.source.name()).collect();
     assert_eq!(names.len(), 4);
     assert_eq!(names[1], format!(r"{}/cl\xE9/\xE4.png", path.display()));
-    // A name of the same length in its place.
+    // Patch a byte of each name that is not UTF-8 into the zip archive.
     let mut zip = zip_of(&[("cl1/1.png", b"1"), ("cl2/1.png", b"2")]);
     for (name, byte) in [(b"cl1", 0xe9), (b"cl2", 0xe8)] {
         let places: Vec<usize> = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(name)).collect();
-        assert_eq!(places.len(), 2, "in its header and in the directory");
+        assert_eq!(places.len(), 2, "once in its header and once in the central directory");
         places.into_iter().for_each(|at| zip[at + 2] = byte);
     }
     let (_folder, path) = write("pets.zip", &zip);
-    assert_eq!(source::read(&path).unwrap().classes, ["clΘ", "clΦ"], "as MS-DOS wrote them");
+    assert_eq!(source::read(&path).unwrap().classes, ["clΘ", "clΦ"], "decoded as code page 437");
 }
 
 #[test]
-fn an_archive_is_known_by_its_content_whatever_it_is_called() {
+fn archives_are_recognized_by_their_first_bytes_whatever_their_name() {
     let entries: Entries<'_> = &[("cat/1.png", b"c"), ("dog/2.png", b"d")];
     let tar = tar_of(entries);
     for bytes in [tar.clone(), gzip(&tar), zip_of(entries)] {
@@ -195,7 +196,7 @@ fn an_archive_is_known_by_its_content_whatever_it_is_called() {
             assert_eq!(source::read(&path).unwrap().train.len(), 2, "{name}");
         }
     }
-    for (start, kind) in OTHERS {
+    for (start, kind) in UNSUPPORTED {
         let (_folder, path) = write("pets.tar.xz", start);
         let message = source::read(&path).unwrap_err().to_string();
         assert!(message.contains(kind) && message.contains("pack it as"), "{message}");
@@ -203,7 +204,7 @@ fn an_archive_is_known_by_its_content_whatever_it_is_called() {
 }
 
 #[test]
-fn images_are_known_by_their_content_and_what_is_left_out_is_counted() {
+fn images_are_recognized_by_their_first_bytes_and_other_files_are_counted() {
     let entries: Entries<'_> = &[
         ("a/1", b"GIF89a"),
         ("b/2.png", b""),

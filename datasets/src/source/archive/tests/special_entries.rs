@@ -8,7 +8,7 @@ use super::write;
 use crate::source::{self, SourceData};
 
 #[test]
-fn a_name_with_a_line_break_in_an_extended_header_is_not_taken_for_another_one() {
+fn an_entry_whose_name_has_a_line_break_is_left_out() {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, path) in [("?/1.png", "\u{e9}/1\n.png"), ("a/1.png", "a/1.png"), ("b/2.png", "b/2.png")] {
         let record = format!(" path={path}\n");
@@ -30,7 +30,7 @@ fn a_name_with_a_line_break_in_an_extended_header_is_not_taken_for_another_one()
     assert!(found.left_out.unreadable[0].message.contains("line break"), "{:?}", found.left_out);
 }
 
-/// What is said of each entry that cannot be read, by its name in the archive.
+/// The name in the archive and the message of each unreadable entry.
 fn unreadable(found: &SourceData) -> Vec<(&str, &str)> {
     let bad = found.left_out.unreadable.iter();
     bad.map(|bad| (bad.name.split_once("/pets.").unwrap().1, bad.message.as_str())).collect()
@@ -39,7 +39,7 @@ fn unreadable(found: &SourceData) -> Vec<(&str, &str)> {
 const LINK: &str = "a link inside an archive: unpack it and give the folder";
 
 #[test]
-fn links_and_devices_of_a_zip_archive_are_named() {
+fn links_and_pipes_in_a_zip_archive_are_reported() {
     let options = SimpleFileOptions::default();
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for name in ["cat/1.png", "dog/2.png", "dog/pipe.png"] {
@@ -50,7 +50,7 @@ fn links_and_devices_of_a_zip_archive_are_named() {
     writer.add_symlink("rat", "cat", options).unwrap();
     let mut zip = writer.finish().unwrap().into_inner();
     let directory = (0..zip.len()).rfind(|&at| zip[at..].starts_with(b"dog/pipe.png")).unwrap() - 46;
-    assert_eq!(zip[directory + 41] >> 4, 0o10, "the type of a file in its mode");
+    assert_eq!(zip[directory + 41] >> 4, 0o10, "the mode has the type of a regular file");
     zip[directory + 41] = 0o01 << 4;
     let (_folder, path) = write("pets.zip", &zip);
     let found = source::read(&path).unwrap();
@@ -59,7 +59,7 @@ fn links_and_devices_of_a_zip_archive_are_named() {
     assert_eq!(unreadable(&found), [pipe, ("zip/dog/3.png", LINK), ("zip/rat", LINK)]);
 }
 
-/// A tar archive of entries of these kinds, each with three bytes of content where it may have some.
+/// A tar archive of entries of these types and names. Each has three bytes of content, if its type may have any.
 fn tar_of_kinds(kinds: &[(u8, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for &(kind, name) in kinds {
@@ -69,7 +69,7 @@ fn tar_of_kinds(kinds: &[(u8, &str)]) -> Vec<u8> {
         let is_sparse = kind == b'S';
         header.set_size(if is_sparse { 512 } else { 3 * u64::from(!b"123456".contains(&kind)) });
         if let (true, Some(gnu)) = (is_sparse, header.as_gnu_mut()) {
-            // An exbibyte of nothing before a block of content.
+            // A hole of an exbibyte, followed by a block of content.
             gnu.sparse[0].set_offset(1 << 60);
             gnu.sparse[0].set_length(512);
             gnu.set_real_size((1 << 60) + 512);
@@ -84,7 +84,7 @@ fn tar_of_kinds(kinds: &[(u8, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_file_in_a_tar_archive_is_named() {
+fn tar_entries_that_are_no_regular_files_are_reported() {
     let tar = tar_of_kinds(&[
         (b'5', "cat"),
         (b'0', "cat/1.png"),
@@ -114,14 +114,14 @@ fn what_is_no_file_in_a_tar_archive_is_named() {
         ("tar/dog/2.png", sparse),
     ];
     assert_eq!(unreadable(&found), expected);
-    // Cut after a sparse file.
+    // The same archive without its end marker, directly after a sparse file.
     let (_folder, path) = write("pets.tar", &tar[..tar.len() - 1024]);
     let message = source::read(&path).unwrap().left_out.unreadable.pop().unwrap().message;
     assert!(message.contains("no end marker"), "{message}");
 }
 
 #[test]
-fn a_sparse_file_of_a_posix_archive_is_named_as_it_was() {
+fn a_sparse_file_in_a_posix_archive_is_reported_by_its_true_name() {
     let mut builder = tar::Builder::new(Vec::new());
     let sparse = [
         ("GNU.sparse.major", b"1".as_slice()),
