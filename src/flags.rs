@@ -1,11 +1,13 @@
-//! Which command-line flag to name for an error of `vitrine-datasets`, which states limits and numbers but knows no flags.
+//! Which command-line flag to name for an error of `vitrine-datasets`, which states limits and numbers but knows no
+//! flags.
 
 use vitrine_datasets::{BadFile, DatasetError, Fault};
 
 /// The flag for the limit on the size of an image file.
 const MAX_FILE_SIZE: &str = "--max-file-size";
 
-/// All messages of an error and its causes, followed by the flag that sets the limit or number in question, if there is one.
+/// All messages of an error and its causes, followed by the flag that sets the limit or number in question, if there is
+/// one.
 pub fn explained(error: &anyhow::Error) -> String {
     let flag = error.chain().find_map(|cause| flag_of(cause.downcast_ref()?));
     flag.map_or_else(|| format!("{error:#}"), |flag| format!("{error:#} ({flag})"))
@@ -43,17 +45,25 @@ fn flag_of(error: &DatasetError) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
+    use vitrine_datasets::{LeftOut, Reason};
 
     use super::*;
 
     #[test]
     fn the_flag_follows_the_message_of_the_error_that_it_belongs_to() {
         let image = |fault| DatasetError::Image { image: "a.png".to_owned(), fault };
+        let no_images = |fault| {
+            let mut left_out = Box::<LeftOut>::default();
+            left_out.add("a.png".to_owned(), Reason::Unreadable(fault));
+            DatasetError::NoImages { path: "data".into(), expected: "class folders", left_out }
+        };
         let error = |error: DatasetError| Err::<(), _>(error).context("data").unwrap_err();
         for (cause, flag) in [
             (image(Fault::TooLarge { bytes: 2, limit: 1 }), Some("--max-file-size")),
             (image(Fault::Other("it is empty".to_owned())), None),
             (DatasetError::ValidationFraction { fraction: 2.0 }, Some("--val-fraction")),
+            (no_images(Fault::TooLarge { bytes: 2, limit: 1 }), Some("--max-file-size")),
+            (no_images(Fault::Other("it is empty".to_owned())), None),
         ] {
             let message = cause.to_string();
             let flag = flag.map_or_else(String::new, |flag| format!(" ({flag})"));

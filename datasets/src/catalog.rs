@@ -133,7 +133,8 @@ fn split_names(classes: &[String]) -> Option<String> {
         classes.iter().map(String::as_str).filter(|name| Split::is_in_name(name)).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "some classes have names of splits: {}; if these are splits, call them train, val and test and put one folder per class into each",
+            "some classes have names of splits: {}; if these are splits, call them train, val and test and put one \
+             folder per class into each",
             names.join(", ")
         )
     })

@@ -40,9 +40,9 @@ pub enum DatasetError {
     },
     /// More folds than images to hold out, so that some folds would be empty.
     #[error(
-        "{folds} folds are too many: {data} has only {images} different images to hold out, too few for one in each fold \
-         (the smallest classes, by different images: {smallest}; the only image of a class is always trained on): use \
-         {images} folds at most, or add images"
+        "{folds} folds are too many: {data} has only {images} different images to hold out, too few for one in each \
+         fold (the smallest classes, by different images: {smallest}; the only image of a class is always trained on): \
+         use {images} folds at most, or add images"
     )]
     Folds {
         /// Number of folds given.
@@ -68,13 +68,13 @@ pub enum DatasetError {
     /// A folder, manifest, or archive of no known layout.
     #[error("{}: {problem}", shown(path))]
     Layout {
-        /// The folder, manifest or archive.
+        /// The folder, manifest, or archive.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem, and a way out.
         problem: String,
     },
     /// A folder or archive without a single image.
-    #[error("{}: holds no images: {expected}{}", shown(path), left_out.faults().iter().map(|fault| format!("\n{fault}")).collect::<String>())]
+    #[error("{}: holds no images: {expected}{}", shown(path), lines(left_out.faults()))]
     NoImages {
         /// The folder or archive.
         path: PathBuf,
@@ -90,7 +90,7 @@ pub enum DatasetError {
         shown(path)
     )]
     OneSidedClass {
-        /// The folder, manifest or archive.
+        /// The folder, manifest, or archive.
         path: PathBuf,
         /// Name of the class.
         class: String,
@@ -106,7 +106,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// Line number, counted from 1.
         line: u64,
-        /// What is wrong, and what to do.
+        /// The problem, and a way out.
         problem: String,
     },
     /// A data file that does not follow its format.
@@ -114,7 +114,7 @@ pub enum DatasetError {
     Malformed {
         /// Path of the file, which may be inside an archive.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A file could not be downloaded.
@@ -122,7 +122,7 @@ pub enum DatasetError {
     Download {
         /// Address of the file.
         url: String,
-        /// What went wrong.
+        /// The problem.
         problem: String,
     },
     /// A published data set is not on disk and was not downloaded.
@@ -147,13 +147,13 @@ pub enum DatasetError {
     Image {
         /// Path of the image, which may be inside an archive, or its file and its index in that file.
         image: String,
-        /// What is wrong with it.
+        /// Why it cannot be decoded.
         fault: Fault,
     },
     /// Threads that load images could not be started, or panicked.
     #[error("loading images failed: {problem}")]
     Threads {
-        /// What went wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -180,4 +180,9 @@ impl DatasetError {
     pub(crate) fn malformed(file: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Malformed { file: file.into(), problem: problem.into() }
     }
+}
+
+/// Remarks as further lines of a message.
+fn lines(remarks: Vec<String>) -> String {
+    remarks.into_iter().map(|remark| format!("\n{remark}")).collect()
 }

@@ -21,7 +21,7 @@ pub enum SourceKind {
     Shapes,
     /// Folders of image files, one per class.
     Folder,
-    /// A list of files and labels: CSV, TSV or JSON Lines.
+    /// A list of files and labels: CSV, TSV, or JSON Lines.
     Manifest,
     /// A tar or zip archive of class folders.
     Archive,

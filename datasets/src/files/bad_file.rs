@@ -9,7 +9,7 @@ use super::Fault;
 pub struct BadFile {
     /// The name that messages use: a path, or a place inside an archive.
     pub name: String,
-    /// What is wrong with it.
+    /// Why it could not be read.
     pub message: String,
     /// Whether it is larger than the limit on the size of a file, so that a higher limit would let it be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

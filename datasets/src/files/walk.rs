@@ -130,21 +130,26 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn links_are_followed_and_files_that_are_left_out_have_a_reason() {
-        let root = tempfile::tempdir().unwrap();
-        let elsewhere = tempfile::tempdir().unwrap();
-        fs::write(elsewhere.path().join("far.png"), "").unwrap();
-        let folder = root.path().join("cat");
+    /// Fills the folder `cat` in a root with files, links, and a hidden folder. Some links lead to another folder.
+    fn fill(root: &Path, elsewhere: &Path) {
+        fs::write(elsewhere.join("far.png"), "").unwrap();
+        let folder = root.join("cat");
         fs::create_dir_all(folder.join(".cache/deep")).unwrap();
-        symlink(elsewhere.path().join("far.png"), folder.join("a.png")).unwrap();
-        symlink(elsewhere.path().join("nothing.png"), folder.join("b.png")).unwrap();
-        symlink(elsewhere.path(), folder.join("c")).unwrap();
-        symlink(root.path(), folder.join("d")).unwrap();
+        symlink(elsewhere.join("far.png"), folder.join("a.png")).unwrap();
+        symlink(elsewhere.join("nothing.png"), folder.join("b.png")).unwrap();
+        symlink(elsewhere, folder.join("c")).unwrap();
+        symlink(root, folder.join("d")).unwrap();
         fs::write(folder.join("e.heic"), "").unwrap();
         fs::write(folder.join("f.txt"), "GIF89a").unwrap();
         fs::write(folder.join("g"), "GIF89a").unwrap();
         symlink(folder.join("nothing"), folder.join("h")).unwrap();
+    }
+
+    #[test]
+    fn links_are_followed_and_files_that_are_left_out_have_a_reason() {
+        let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fill(root.path(), elsewhere.path());
+        let folder = root.path().join("cat");
         let found: Vec<Entry> = Walk::new(root.path()).collect();
         let left_out = |name: &str, reason| Entry::LeftOut(folder.join(name), reason);
         assert_eq!(found.len(), 11, "{found:?}");

@@ -1,4 +1,4 @@
-//! Single images: where the bytes of one are, its pixels, and decoding within limits of size and memory.
+//! Single images: their sources, their pixels, and decoding within limits of size and memory.
 
 mod decode;
 pub(crate) mod drawing;

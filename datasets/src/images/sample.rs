@@ -29,7 +29,7 @@ pub enum ImageSource {
         name: String,
         /// The temporary file.
         spool: Arc<Spool>,
-        /// Where the image's bytes are in it.
+        /// The position of the image's bytes in it.
         place: Place,
     },
     /// Raw pixels inside a larger buffer, as in IDX files and CIFAR batches.

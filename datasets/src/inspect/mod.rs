@@ -75,7 +75,7 @@ pub struct CorruptImage {
     pub split: Split,
     /// Its name.
     pub image: String,
-    /// What is wrong with it.
+    /// Why it cannot be decoded.
     pub reason: String,
     /// Whether its file is larger than the limit on the size of a file.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -11,7 +11,7 @@ use super::config::LoaderConfig;
 use super::sampler::{Purpose, balanced_order, epoch_order, repeated, stream};
 use crate::{BadFile, DatasetError, Sample};
 
-/// Some samples, ready for a model.
+/// A batch of samples: the input of a model and the targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// Normalized images, `[size, channels, height, width]`.
@@ -49,7 +49,8 @@ struct Appearance {
     stream: usize,
 }
 
-/// What making a batch needs. The loader shares it with the threads that make its batches.
+/// The samples, settings, thread pool, and cache from which batches are made, shared by the loader and the threads that
+/// make its batches.
 pub(super) struct Pipeline {
     pub(super) samples: Arc<[Sample]>,
     pub(super) config: LoaderConfig,

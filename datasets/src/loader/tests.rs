@@ -269,20 +269,22 @@ fn only_the_first_batches_of_an_epoch_are_mixed() {
     assert!(!whole.iter().all(pure), "all batches are mixed in a whole epoch");
 }
 
+/// A PNG file of 9 by 7 pixels that depend on `shade`, with or without a text chunk.
+fn png(shade: u8, has_text: bool) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_fn(9, 7, |x, y| image::Rgb([x as u8, y as u8, shade]));
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    let mut bytes = bytes.into_inner();
+    if has_text {
+        // A text chunk is inserted after the signature and the header.
+        let chunk = [&7u32.to_be_bytes()[..], b"tEXtkey\0abc", &0x5350_bce5u32.to_be_bytes()].concat();
+        bytes.splice(33..33, chunk);
+    }
+    bytes
+}
+
 #[test]
 fn pixel_keys_are_equal_for_equal_pixels_in_different_files() {
-    let png = |shade: u8, text: bool| -> Vec<u8> {
-        let mut bytes = std::io::Cursor::new(Vec::new());
-        let image = image::RgbImage::from_fn(9, 7, |x, y| image::Rgb([x as u8, y as u8, shade]));
-        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-        let mut bytes = bytes.into_inner();
-        if text {
-            // A text chunk is inserted after the signature and the header.
-            let chunk = [&7u32.to_be_bytes()[..], b"tEXtkey\0abc", &0x5350_bce5u32.to_be_bytes()].concat();
-            bytes.splice(33..33, chunk);
-        }
-        bytes
-    };
     let files = [png(1, false), png(2, false), png(1, true), b"broken".to_vec(), png(2, true), png(3, false)];
     assert_ne!(files[0], files[2]);
     let samples: Arc<[Sample]> = files

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use super::LabeledImage;
 use crate::{DatasetError, ImageSource, LeftOut, Split, shown};
 
-const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
+/// The layouts that are recognized, for error messages.
+const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ \
+                       and/or test/";
 
 /// The image files and folders of a folder or an archive. Paths are relative to its root, with `/` between names.
 pub(crate) struct Listing {

@@ -166,7 +166,7 @@ pub(crate) mod tests {
         format!("http://{address}")
     }
 
-    /// An answer with a body and the length that its header claims.
+    /// An HTTP response with a status, a body, and the length that its header claims.
     pub(crate) fn answer(status: &str, claimed: usize, body: &[u8]) -> Vec<u8> {
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {claimed}\r\nconnection: close\r\n\r\n");
         [head.as_bytes(), body].concat()

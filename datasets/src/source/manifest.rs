@@ -306,13 +306,24 @@ mod tests {
         assert_eq!((found.classes, found.train.len(), found.test.len()), (vec!["cat".to_owned()], 0, 1));
     }
 
+    /// Checks that each manifest (file name, content) gives an error with all the given parts.
+    fn assert_errors(cases: &[(&str, &str, &[&str])]) {
+        for (name, content, parts) in cases {
+            let (_folder, manifest) = folder(name, content);
+            let message = source::read(&manifest).unwrap_err().to_string();
+            for part in *parts {
+                assert!(message.contains(part), "{message} lacks {part}");
+            }
+        }
+    }
+
     #[test]
     fn errors_name_the_line_and_the_problem() {
-        for (name, content, parts) in [
+        assert_errors(&[
             (
                 "list.csv",
                 "file,label\nimages/a.png,cat\n",
-                &["list.csv, line 1", "no column 'path'", "file, label"][..],
+                &["list.csv, line 1", "no column 'path'", "file, label"],
             ),
             ("list.csv", "path,class\nimages/a.png,cat\n", &["no column 'label'", "path, class"]),
             (
@@ -331,6 +342,12 @@ mod tests {
             ("list.csv", "path,label,split\nimages/a.png,cat,\n", &["line 2", "''", "train, val or test"]),
             ("list.csv", "path,label\n", &["list.csv", "no rows"]),
             ("list.csv", "", &["list.csv", "is empty"]),
+        ]);
+    }
+
+    #[test]
+    fn errors_in_json_lines_name_the_line_and_the_problem() {
+        assert_errors(&[
             (
                 "list.jsonl",
                 "{\"path\":\"images/a.png\",\"label\":\"cat\"}\n\n{\"path\":1}\n",
@@ -342,12 +359,6 @@ mod tests {
                 "{\"path\":\"images/a.png\",\"label\":1.5}\n",
                 &["line 1", "string or a whole number"],
             ),
-        ] {
-            let (_folder, manifest) = folder(name, content);
-            let message = source::read(&manifest).unwrap_err().to_string();
-            for part in parts {
-                assert!(message.contains(part), "{message} lacks {part}");
-            }
-        }
+        ]);
     }
 }

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 listed! {
-    /// An antialiased scaling filter, as PIL has them.
+    /// An antialiased filter for resizing, as in PIL.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Interpolation {

@@ -20,7 +20,7 @@ mod difficulty {
     pub(super) const RADIUS: [f32; 2] = [9.5, 12.5];
     /// Largest shift of the center along each axis; less if the shape would leave the image.
     pub(super) const SHIFT: f32 = 6.0;
-    /// How far a shape may reach past the edge of the image.
+    /// Largest distance by which a shape may extend beyond the edge of the image.
     pub(super) const OVERHANG: f32 = 1.0;
     /// Tangent of half the largest rotation in either direction: 0.27 is 30 degrees, 1.0 is 90.
     pub(super) const ROTATION: f32 = 0.27;
@@ -43,8 +43,8 @@ mod difficulty {
 /// Width and height of an image, in pixels.
 const SIDE: usize = 32;
 
-/// Draws an image of 32 by 32 pixels in color, which depends only on the class and the seed. Numbers of classes wrap
-/// around at the number of classes.
+/// Draws an image of 32 by 32 pixels in color, which depends only on the class and the seed. The class is taken modulo
+/// the number of classes.
 pub fn draw(class: usize, seed: u64) -> Image {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let scene = Scene::new(&mut rng);
@@ -66,7 +66,7 @@ pub fn draw(class: usize, seed: u64) -> Image {
 /// A point or a direction; x to the right, y down.
 type Point = [f32; 2];
 
-/// Red, green and blue from 0 to 1.
+/// Red, green, and blue from 0 to 1.
 type Color = [f32; 3];
 
 /// The share of each pixel that a figure covers, from 0 to 1.

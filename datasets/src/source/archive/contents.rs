@@ -138,7 +138,8 @@ impl<'a> ArchiveContents<'a> {
         let failed = |error: std::io::Error| {
             let folder = std::env::temp_dir();
             let problem = format!(
-                "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give the folder",
+                "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give \
+                 the folder",
                 shown(folder)
             );
             DatasetError::layout(self.path, problem)

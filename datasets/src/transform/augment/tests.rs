@@ -55,10 +55,11 @@ fn strength_zero_changes_nothing() {
 #[test]
 fn every_key_has_an_effect_and_a_range() {
     let strong = serde_json::json!({
-        "crop": { "pad": { "pixels": 3 } }, "horizontal_flip": 1.0, "rotation": 90.0, "brightness": 0.5, "contrast": 0.5,
-        "saturation": 0.5, "hue": 0.5, "rand_augment": { "layers": 4, "magnitude": 9.0, "magnitude_std": 0.0 },
-        "auto_augment": "cifar10", "trivial_augment": true, "alternate_flips": true, "repeats": 3,
-        "random_erasing": 1.0, "mixup": 1.0, "cutmix": 1.0, "mix_probability": 0.5, "mix_mode": "pair", "mix_until": 0.5,
+        "crop": { "pad": { "pixels": 3 } }, "horizontal_flip": 1.0, "rotation": 90.0, "brightness": 0.5,
+        "contrast": 0.5, "saturation": 0.5, "hue": 0.5, "auto_augment": "cifar10", "trivial_augment": true,
+        "rand_augment": { "layers": 4, "magnitude": 9.0, "magnitude_std": 0.0 }, "alternate_flips": true,
+        "repeats": 3, "random_erasing": 1.0, "mixup": 1.0, "cutmix": 1.0, "mix_probability": 0.5,
+        "mix_mode": "pair", "mix_until": 0.5,
     });
     let batch_keys =
         ["repeats", "random_erasing", "mixup", "cutmix", "mix_probability", "mix_mode", "mix_until"];
@@ -167,15 +168,23 @@ fn saturation_and_hue_do_not_change_gray_images() {
     assert_eq!(run(&color, &image, [9, 9], 3), image);
 }
 
+/// Checks that each augmentation is invalid with a message that contains the two words.
+fn assert_errors(cases: &[(&str, &str, Augmentation)]) {
+    for (key, value, invalid) in cases {
+        let message = invalid.validate().unwrap_err().to_string();
+        assert!(message.contains(key) && message.contains(value) && message.contains("needed"), "{message}");
+    }
+}
+
 #[test]
-fn errors_name_key_value_and_range() {
+fn numbers_out_of_range_are_named_with_their_range() {
     let none = Augmentation::none;
     let resized = |scale, ratio| Augmentation { crop: Crop::Resized { scale, ratio }, ..none() };
     let layers = |layers, magnitude, magnitude_std| Augmentation {
         rand_augment: Some(RandAugment { layers, magnitude, magnitude_std }),
         ..none()
     };
-    let cases = [
+    assert_errors(&[
         ("horizontal_flip", "1.5", Augmentation { horizontal_flip: 1.5, ..none() }),
         ("rotation", "181", Augmentation { rotation: 181.0, ..none() }),
         ("brightness", "-0.1", Augmentation { brightness: -0.1, ..none() }),
@@ -186,38 +195,36 @@ fn errors_name_key_value_and_range() {
         ("mixup", "-1", Augmentation { mixup: -1.0, ..none() }),
         ("cutmix", "-1", Augmentation { cutmix: -1.0, ..none() }),
         ("mix_probability", "1.1", Augmentation { mix_probability: 1.1, ..none() }),
+        ("repeats", "0", Augmentation { repeats: 0, ..none() }),
+        ("scale", "[0.0", resized([0.0, 1.0], [1.0, 1.0])),
+        ("scale", "[0.5, 0.4]", resized([0.5, 0.4], [1.0, 1.0])),
+        ("scale", "[0.5, 1.5]", resized([0.5, 1.5], [1.0, 1.0])),
+        ("ratio", "[2.0, 1.0]", resized([0.5, 1.0], [2.0, 1.0])),
+        ("rand_augment.layers", "17", layers(17, 9.0, 0.5)),
+        ("rand_augment.magnitude", "11", layers(2, 11.0, 0.5)),
+        ("rand_augment.magnitude_std", "-1", layers(2, 9.0, -1.0)),
+    ]);
+    assert_eq!(everything().validate(), Ok(()));
+}
+
+#[test]
+fn values_without_effect_and_contradictions_are_named() {
+    let none = Augmentation::none;
+    let (crop, rand_augment) =
+        (Crop::Pad { pixels: 0, reflect: false }, RandAugment { layers: 0, ..RandAugment::default() });
+    let auto_augment = Some(AutoAugment::Cifar10);
+    assert_errors(&[
         ("no effect without", "0.5", Augmentation { mix_probability: 0.5, ..none() }),
         ("no effect otherwise", "0.0", Augmentation { mix_probability: 0.0, ..none().strong() }),
         ("mix_until", "0.9", Augmentation { mix_until: 0.9, ..none() }),
         ("mix_until", "0.0", Augmentation { mix_until: 0.0, ..none().strong() }),
         ("mix_mode", "Elem", Augmentation { mix_mode: MixMode::Elem, ..none() }),
-        ("repeats", "0", Augmentation { repeats: 0, ..none() }),
         ("alternate_flips", "true", Augmentation { alternate_flips: true, ..none() }),
+        ("crop.pad.pixels", "no effect", Augmentation { crop, ..none() }),
+        ("rand_augment.layers", "no effect", Augmentation { rand_augment: Some(rand_augment), ..none() }),
         ("only one of", "true", Augmentation { trivial_augment: true, ..none().strong() }),
-        (
-            "auto_augment",
-            "cifar10",
-            Augmentation { auto_augment: Some(AutoAugment::Cifar10), trivial_augment: true, ..none() },
-        ),
-        ("scale", "[0.0", resized([0.0, 1.0], [1.0, 1.0])),
-        ("scale", "[0.5, 0.4]", resized([0.5, 0.4], [1.0, 1.0])),
-        ("scale", "[0.5, 1.5]", resized([0.5, 1.5], [1.0, 1.0])),
-        ("ratio", "[2.0, 1.0]", resized([0.5, 1.0], [2.0, 1.0])),
-        (
-            "crop.pad.pixels",
-            "no effect",
-            Augmentation { crop: Crop::Pad { pixels: 0, reflect: false }, ..none() },
-        ),
-        ("rand_augment.layers", "17", layers(17, 9.0, 0.5)),
-        ("rand_augment.layers", "no effect", layers(0, 9.0, 0.5)),
-        ("rand_augment.magnitude", "11", layers(2, 11.0, 0.5)),
-        ("rand_augment.magnitude_std", "-1", layers(2, 9.0, -1.0)),
-    ];
-    for (key, value, bad) in cases {
-        let message = bad.validate().unwrap_err().to_string();
-        assert!(message.contains(key) && message.contains(value) && message.contains("needed"), "{message}");
-    }
-    assert_eq!(everything().validate(), Ok(()));
+        ("auto_augment", "cifar10", Augmentation { auto_augment, trivial_augment: true, ..none() }),
+    ]);
 }
 
 #[test]
