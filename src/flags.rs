@@ -13,12 +13,9 @@ pub fn explained(error: &anyhow::Error) -> String {
     flag.map_or_else(|| format!("{error:#}"), |flag| format!("{error:#} ({flag})"))
 }
 
-/// Whether the value of a flag is the cause of an error: a number that does not suit the data set.
-pub fn is_wrong_value(error: &anyhow::Error) -> bool {
-    let is_wrong_value = |cause: &DatasetError| {
-        matches!(cause, DatasetError::ValidationFraction { .. } | DatasetError::Folds { .. })
-    };
-    error.chain().any(|cause| cause.downcast_ref().is_some_and(is_wrong_value))
+/// Whether an error is, or came from, more folds than the data set allows, which is wrong usage of `--folds`.
+pub fn is_wrong_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DatasetError::Folds { .. })))
 }
 
 /// Name and message of an unreadable image, followed by the flag that sets the limit on its size, if it is larger.
@@ -69,8 +66,10 @@ mod tests {
             let flag = flag.map_or_else(String::new, |flag| format!(" ({flag})"));
             assert_eq!(explained(&error(cause)), format!("data: {message}{flag}"));
         }
-        assert!(is_wrong_value(&error(DatasetError::ValidationFraction { fraction: 2.0 })));
-        assert!(!is_wrong_value(&error(image(Fault::TooLarge { bytes: 2, limit: 1 }))));
+        let (data, smallest) = ("pets".to_owned(), "'cat' 2".to_owned());
+        let folds = error(DatasetError::Folds { folds: 5, data, images: 2, smallest });
+        assert!(is_wrong_usage(&folds) && explained(&folds).ends_with(" (--folds)"));
+        assert!(!is_wrong_usage(&error(image(Fault::TooLarge { bytes: 2, limit: 1 }))));
         let bad = |fault| described(&BadFile::new("a.png", &fault));
         assert_eq!(bad(Fault::Other("it is empty".to_owned())), "a.png: it is empty");
         assert!(bad(Fault::TooLarge { bytes: 2, limit: 1 }).ends_with("bytes (--max-file-size)"));

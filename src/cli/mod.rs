@@ -146,7 +146,7 @@ fn ended(result: Result<Status>) -> ExitCode {
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
         Err(error) => {
             note!("error: {}", flags::explained(&error));
-            let is_usage = UsageError::is_cause_of(&error) || flags::is_wrong_value(&error);
+            let is_usage = UsageError::is_cause_of(&error) || flags::is_wrong_usage(&error);
             if is_usage { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
         }
     }

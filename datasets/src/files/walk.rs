@@ -123,7 +123,8 @@ fn unreadable(error: &walkdir::Error, root: &Path) -> Entry {
     Entry::LeftOut(path, Reason::Unreadable(Fault::Other(message)))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;

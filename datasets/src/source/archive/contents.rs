@@ -10,8 +10,8 @@ use crate::source::class_folders::Listing;
 use crate::source::{Blob, MAX_IMAGES, cifar, idx};
 use crate::{DatasetError, Fault, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
 
-/// Largest total size of the IDX files or CIFAR batches of an archive, in bytes, before any of them is decompressed by
-/// itself.
+/// Largest total size of the IDX files or CIFAR batches of an archive, in bytes. A `.gz` file inside the archive counts
+/// with its compressed size.
 const MAX_DATA_BYTES: u64 = 384 << 20;
 
 /// Limits on the size of images, in bytes.

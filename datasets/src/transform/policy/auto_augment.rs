@@ -88,7 +88,6 @@ const CIFAR10: [[Step; 2]; 25] = [
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rand::SeedableRng;
 
     use super::super::tests::colors;
