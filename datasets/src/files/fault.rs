@@ -1,4 +1,4 @@
-//! Why a file or an image cannot be read.
+//! The reason why a file or an image cannot be read. Callers can tell a file over the size limit from other reasons.
 
 /// Why a file or an image cannot be read. The message does not name the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
