@@ -30,6 +30,7 @@ pub mod evaluate;
 pub mod events;
 pub mod export;
 mod files;
+mod flags;
 pub mod hub;
 pub mod import;
 pub mod learner;

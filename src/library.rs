@@ -9,6 +9,7 @@ use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 use crate::device::{self, FoundDevice};
 use crate::evaluate::{Evaluation, EvaluationSettings, Part};
 use crate::events::{Event, EventSink, Quiet};
+use crate::flags::size_hint;
 use crate::plan::Overrides;
 use crate::predict::Views;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
@@ -174,5 +175,8 @@ fn opened(data: &str, events: &dyn EventSink) -> Result<Dataset> {
 pub(crate) fn warn(dataset: &Dataset, events: &dyn EventSink) {
     for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
         events.emit(Event::warning(warning));
+    }
+    if dataset.left_out.has_too_large() {
+        events.emit(Event::notice(size_hint()));
     }
 }

@@ -578,13 +578,20 @@ fn devices_and_large_files_are_refused_by_name() {
         vitrine(&images)
             .args(["classify", "run", "data/red/0.png", "--max-file-size", size])
             .assert()
-            .code(status);
+            .code(status)
+            .stderr(contains("(--max-file-size)").count(status as usize));
     }
     vitrine(&images)
         .args(["train", "data", "--max-file-size", "10"])
         .assert()
         .code(1)
-        .stderr(contains("more than the limit of 10"));
+        .stderr(contains("more than the limit of 10 bytes (--max-file-size)"));
+    vitrine(&images)
+        .args(["inspect", "data", "--max-file-size", "10"])
+        .assert()
+        .code(1)
+        .stdout(contains("more than the limit of 10 bytes"))
+        .stderr(contains("--max-file-size sets"));
     vitrine(&images).args(["classify", "run", "x.png", "--max-file-size", "huge"]).assert().code(2);
 }
 

@@ -74,9 +74,10 @@ fn more_folds_than_images_to_hold_out_are_refused_before_the_first_run() {
             .assert()
     };
     folds("5").code(2).stderr(
-        contains("--folds 5: data has only 3")
+        contains("5 folds are too many: data has only 3")
             .and(contains("'blue' 1, 'red' 3"))
-            .and(contains("--folds 3 at most")),
+            .and(contains("3 folds at most"))
+            .and(contains("(--folds)")),
     );
     assert!(!images.path("cv").exists());
     folds("3")

@@ -1,7 +1,7 @@
-//! Writes images of the drawn data set into a folder, a folder per class inside it:
+//! Writes images of the synthetic data set `shapes` into a folder, with a folder per class inside it:
 //! `cargo run --release -p vitrine-datasets --example draw -- drawn --count 2`.
 //!
-//! They are test images: no training sees them.
+//! They are from the test split, and so new to a model that was trained on `shapes`.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use vitrine_datasets::{DecodeLimits, OpenOptions};
 struct Arguments {
     /// Folder to write to.
     folder: PathBuf,
-    /// Images of each class.
+    /// Number of images of each class.
     #[arg(long, default_value_t = 1)]
     count: usize,
 }

@@ -1,34 +1,35 @@
-//! From what the user typed to a data set: the one list of names and the one list of path kinds.
+//! Opening a data set by its name or its path, and the list of all names.
 
 use std::path::{Path, PathBuf};
 
-use crate::download::{DownloadProgress, Downloader};
-use crate::drawing;
 use crate::files::DEFAULT_FILE_BYTES;
+use crate::images::drawing;
+use crate::source::download::{DownloadProgress, Downloader};
 use crate::source::published::PUBLISHED;
-use crate::source::{self, Found, shapes};
+use crate::source::{self, SourceData, shapes};
 use crate::{Dataset, DatasetError, DatasetInfo, LeftOut, SourceKind, Split, ValidationOrigin, shown};
 
-/// The name of the data set that the program draws.
+/// The name of the synthetic data set, whose images are drawn on demand.
 const SHAPES: &str = "shapes";
 
-/// How a data set is opened.
+/// Options for opening a data set.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Where named data sets are looked for and downloaded to.
+    /// The folder in which named data sets are looked for, and to which they are downloaded.
     pub data_dir: PathBuf,
-    /// Whether a named data set that is not there may be downloaded.
+    /// Whether a named data set that is missing from `data_dir` may be downloaded.
     pub download: bool,
-    /// A base address to download from instead of the publishers': files are at `MIRROR/NAME/FILE`.
+    /// Base URL of a mirror to download from instead of the publishers' servers: `{mirror}/{data set}/{file}`.
     pub mirror: Option<String>,
-    /// Called while a file is downloaded, first with nothing received.
+    /// Called repeatedly while a file is downloaded, the first time with 0 bytes received.
     pub progress: Option<fn(&DownloadProgress<'_>)>,
-    /// The most bytes of an image in an archive; larger ones are left out.
+    /// Largest image file, in bytes, to take from an archive. Larger ones are left out and listed in
+    /// [`Dataset::left_out`].
     pub max_file_bytes: u64,
 }
 
 impl Default for OpenOptions {
-    /// `datasets/data`, downloads from the publishers without a word.
+    /// Data sets are kept in `datasets/data` and downloaded from their publishers without reporting progress.
     fn default() -> Self {
         Self {
             data_dir: PathBuf::from("datasets/data"),
@@ -40,29 +41,29 @@ impl Default for OpenOptions {
     }
 }
 
-/// The names that [`open`] knows.
+/// All names that [`open`] accepts.
 pub fn names() -> Vec<&'static str> {
     [SHAPES].into_iter().chain(PUBLISHED.iter().map(|published| published.name)).collect()
 }
 
-/// The names of the data sets that are kept in a folder and downloaded to it.
+/// The names of the data sets that can be downloaded.
 pub fn published_names() -> impl Iterator<Item = &'static str> {
     PUBLISHED.iter().map(|published| published.name)
 }
 
 /// Opens a data set by name or path, with the splits that it has. Images are found and labeled, not decoded.
 ///
-/// Any split may be empty: [`Dataset::check_for_training`] says whether a classifier can be trained on it, and
-/// [`Inventory::hold_out`](crate::Inventory::hold_out) makes a validation split where there is none.
+/// Any split may be empty: [`Dataset::check_for_training`] says whether a classifier can be trained on the data set,
+/// and [`Inventory::hold_out`](crate::Inventory::hold_out) makes a validation split if there is none.
 ///
-/// Where a folder in the current directory is called like a known data set, the folder is meant, and a warning says so.
-/// Class order is the lexicographic order of names (`"10"` before `"2"`) for
-/// folders, manifests and archives, the label's own for IDX files and CIFAR batches.
+/// If the current directory has a folder with the name of a known data set, that folder is opened, with a warning.
+///
+/// Classes of folders, manifests, and archives are in lexicographic order of their names (`"10"` before `"2"`); classes
+/// of IDX files and CIFAR batches are in the order of their numbers.
 ///
 /// # Errors
 ///
-/// What is neither, what cannot be read or downloaded, and what is not laid out as a data set; see
-/// [`DatasetError`].
+/// If `data` is neither a name nor a path, cannot be read or downloaded, or has no known layout; see [`DatasetError`].
 pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> {
     if let Some(dataset) = folder_with_a_name(data, options)? {
         return Ok(dataset);
@@ -82,14 +83,15 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     Ok(dataset(name_of(path), source::read_up_to(path, options.max_file_bytes)?))
 }
 
-/// The folder in the current directory that is called like a known data set, unless it is where that is kept.
+/// The data set in a folder of the current directory that has the name of a known data set. `None` if there is no such
+/// folder, or if it is the one in which the known data set is kept.
 fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Dataset>, DatasetError> {
     let path = Path::new(data);
-    let is_kept_there = || {
+    let is_its_place = || {
         let (here, kept) = (path.canonicalize(), options.data_dir.join(data).canonicalize());
         here.is_ok_and(|here| kept.is_ok_and(|kept| here == kept))
     };
-    if !names().contains(&data) || !path.is_dir() || is_kept_there() {
+    if !names().contains(&data) || !path.is_dir() || is_its_place() {
         return Ok(None);
     }
     let found = source::read_up_to(path, options.max_file_bytes)?;
@@ -117,27 +119,28 @@ fn shapes_dataset() -> Dataset {
     }
 }
 
-fn dataset(name: String, found: Found) -> Dataset {
-    let Found { classes, train, val, test, source, flip_safe, left_out } = found;
+fn dataset(name: String, found: SourceData) -> Dataset {
+    let SourceData { classes, train, val, test, source, flip_safe, left_out } = found;
     let validation = if val.is_empty() { ValidationOrigin::Absent } else { ValidationOrigin::Given };
     let warnings = split_names(&classes).into_iter().collect();
     let info = DatasetInfo { name, classes, source, validation, flip_safe };
     Dataset { info, train, val, test, left_out, warnings }
 }
 
-/// A warning where classes have the names of splits: what was meant as a split may have become a class.
+/// A warning if class names contain names of splits, since folders meant as splits may have been taken for classes.
 fn split_names(classes: &[String]) -> Option<String> {
     let names: Vec<&str> =
         classes.iter().map(String::as_str).filter(|name| Split::is_in_name(name)).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "some classes have names of splits: {}; if these are splits, call them train, val and test and put one folder per class into each",
+            "some classes have names of splits: {}; if these are splits, call them train, val and test and put one \
+             folder per class into each",
             names.join(", ")
         )
     })
 }
 
-/// A short name for what a path leads to, safe in a file name.
+/// A data set's name from the last part of its path, with only those characters that are safe in a file name.
 fn name_of(path: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = shown(absolute.file_name().unwrap_or_default());
@@ -165,7 +168,7 @@ mod tests {
     use super::*;
     use crate::{DecodeLimits, ImageSource, Inventory};
 
-    /// `count` images in a class folder, unlike those of any other folder.
+    /// Writes `count` different images into a class folder. Folders of different names get different images.
     fn fill(root: &Path, folder: &str, count: u8) {
         let place = folder.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
         let folder = root.join(folder);
@@ -188,7 +191,7 @@ mod tests {
         samples.iter().map(below).collect()
     }
 
-    /// As for training, with a fifth held out where there is no validation split.
+    /// The data set at `path` with a fifth held out for validation, if it has no validation split.
     fn held_out(path: &Path, seed: u64) -> Dataset {
         let mut inventory = Inventory::of(open_path(path).unwrap(), &DecodeLimits::default());
         inventory.hold_out(0.2, seed).unwrap();
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn class_folders_are_split_by_seed_class_by_class() {
+    fn the_seed_decides_which_images_of_each_class_are_held_out() {
         let root = TempDir::new().unwrap();
         fill(root.path(), "My pets!/dog", 10);
         fill(root.path(), "My pets!/cat/deep/er", 20);
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn split_folders_are_kept_apart() {
+    fn split_folders_become_splits() {
         let root = TempDir::new().unwrap();
         for (folder, count) in [
             ("train/a", 3),
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_val_folder_validation_comes_from_train_and_never_from_test() {
+    fn without_a_val_folder_validation_images_come_from_train_and_never_from_test() {
         let root = TempDir::new().unwrap();
         for (folder, count) in [("train/a", 10), ("train/b", 10), ("test/a", 3), ("test/b", 3)] {
             fill(root.path(), folder, count);
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_of_one_split_is_named() {
+    fn a_class_that_is_missing_from_a_split_is_named() {
         for (folders, parts) in [
             (&["train/a", "train/b", "train/fox", "val/a", "val/b"], ["'fox'", "in train but not in val"]),
             (&["train/a", "train/b", "val/a", "val/b", "val/fox"], ["'fox'", "in val but not in train"]),
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_data_set_is_named_with_the_way_out() {
+    fn errors_for_other_paths_name_the_path_and_what_to_do() {
         let root = TempDir::new().unwrap();
         fill(root.path(), "loose", 2);
         fill(root.path(), "one/cat", 2);
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_with_the_names_of_splits_are_warned_of() {
+    fn classes_named_like_splits_give_a_warning() {
         let root = TempDir::new().unwrap();
         for folder in ["cat", "dog", "train_old"] {
             fill(root.path(), folder, 2);
@@ -307,20 +310,20 @@ mod tests {
     }
 
     #[test]
-    fn a_validation_fraction_out_of_range_is_refused() {
+    fn a_validation_fraction_out_of_range_is_an_error() {
         for val_fraction in [0.0, 1.0, -0.5, f64::NAN] {
             let mut inventory =
                 Inventory::of(open("shapes", &OpenOptions::default()).unwrap(), &DecodeLimits::default());
             let message = inventory.hold_out(val_fraction, 0).unwrap_err().to_string();
             assert!(
-                message.contains("--val-fraction") && message.contains(&val_fraction.to_string()),
+                message.contains("a validation fraction") && message.contains(&val_fraction.to_string()),
                 "{message}"
             );
         }
     }
 
     #[test]
-    fn the_drawn_data_set_has_all_splits() {
+    fn every_class_of_the_drawn_data_set_is_in_every_split() {
         let dataset = open("shapes", &OpenOptions::default()).unwrap();
         for split in Split::ALL {
             let labels: std::collections::BTreeSet<usize> =

@@ -1,23 +1,26 @@
-//! What can be wrong with a data set, in the user's words.
+//! Errors of finding, opening, decoding, and splitting data sets.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{Split, shown};
+use crate::{Fault, LeftOut, Split, shown};
 
-/// What can be wrong with a data set. Every message names the file or argument and the way out.
+/// An error of finding, opening, decoding, or splitting a data set.
+///
+/// Messages name the file or the number in question and, where there is one, a way out. They name no command-line
+/// flags.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// Neither a known data set nor something on disk.
+    /// Neither the name of a data set nor an existing path.
     #[error("'{data}' is not a file or folder, and no data set has this name: the names are {names}")]
     UnknownData {
-        /// What was asked for.
+        /// The name or path given.
         data: String,
-        /// The names that there are.
+        /// The known names, separated by commas.
         names: String,
     },
-    /// A file that is no data set.
+    /// A file of no known format.
     #[error(
         "{} is not a data set: give a folder, a manifest (.csv, .tsv, .jsonl) or an archive (.tar, .tar.gz, \
          .tgz, .zip)",
@@ -27,144 +30,159 @@ pub enum DatasetError {
         /// The file.
         path: PathBuf,
     },
-    /// A share for validation that leaves nothing on one side.
+    /// A validation fraction that is not between 0 and 1.
     #[error(
-        "a validation fraction (--val-fraction) of {fraction} is not possible: give a number between 0 and 1, \
-         such as 0.2"
+        "a validation fraction of {fraction} is not possible: give a number between 0 and 1, such as 0.2"
     )]
-    ValFraction {
-        /// The share asked for.
+    ValidationFraction {
+        /// The fraction given.
         fraction: f64,
     },
-    /// More folds than images that can be held out: some would have none.
+    /// More folds than images to hold out, so that some folds would be empty.
     #[error(
-        "--folds {folds}: {data} has only {images} different images to hold out, too few for one in each fold (the \
-         smallest classes, by different images: {smallest}; the only image of a class is always trained on): use \
-         --folds {images} at most, or add images"
+        "{folds} folds are too many: {data} has only {images} different images to hold out, too few for one in each \
+         fold (the smallest classes, by different images: {smallest}; the only image of a class is always trained on): \
+         use {images} folds at most, or add images"
     )]
     Folds {
-        /// How many were asked for.
+        /// Number of folds given.
         folds: usize,
-        /// The data set's name.
+        /// Name of the data set.
         data: String,
-        /// How many there can be at most: as many as different images of classes that have two or more.
+        /// Number of images that can be held out, and so the largest possible number of folds: the different images of
+        /// all classes that have two or more.
         images: usize,
-        /// The smallest classes with their numbers of different images.
+        /// The names of the smallest classes, each with its number of different images.
         smallest: String,
     },
     /// A file or folder could not be read or written.
     #[error("cannot {action} {}", shown(path))]
     Io {
-        /// What was tried: `read`, `write`.
+        /// The action that failed: `read` or `write`.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A folder, manifest or archive whose content is not laid out as a data set.
+    /// A folder, manifest, or archive of no known layout.
     #[error("{}: {problem}", shown(path))]
     Layout {
-        /// The folder, manifest or archive.
+        /// The folder, manifest, or archive.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem, and a way out.
         problem: String,
     },
-    /// A class that one split lacks.
+    /// A folder or archive without a single image.
+    #[error("{}: holds no images: {expected}{}", shown(path), lines(left_out.faults()))]
+    NoImages {
+        /// The folder or archive.
+        path: PathBuf,
+        /// A description of the layouts that are recognized.
+        expected: &'static str,
+        /// The files in it that are not used.
+        left_out: Box<LeftOut>,
+    },
+    /// A class that is missing from a split.
     #[error(
         "{}: the class '{class}' is in {present} but not in {missing}: add images of it there, or \
          remove the class, or correct its name",
         shown(path)
     )]
     OneSidedClass {
-        /// The folder, manifest or archive.
+        /// The folder, manifest, or archive.
         path: PathBuf,
-        /// The class.
+        /// Name of the class.
         class: String,
-        /// The split that has it.
+        /// A split that has images of it.
         present: Split,
-        /// A split that lacks it.
+        /// A split that has none.
         missing: Split,
     },
-    /// A row of a manifest.
+    /// An invalid row of a manifest.
     #[error("{}, line {line}: {problem}", shown(path))]
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: u64,
-        /// What is wrong, and what to do.
+        /// The problem, and a way out.
         problem: String,
     },
-    /// A data file that breaks its format.
+    /// A data file that does not follow its format.
     #[error("{file}: {problem}")]
     Malformed {
-        /// The file, or its path inside an archive.
+        /// Path of the file, which may be inside an archive.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A file that could not be fetched.
+    /// A file could not be downloaded.
     #[error("cannot download {url}: {problem}")]
     Download {
-        /// Where it should be.
+        /// Address of the file.
         url: String,
-        /// What went wrong.
+        /// The problem.
         problem: String,
     },
-    /// A published data set that is neither on disk nor to be had.
+    /// A published data set is not on disk and was not downloaded.
     #[error(
         "{name} is not in {}; to add it by hand, put these files into {}: {}",
         shown(data_dir), shown(folder), urls.join(", ")
     )]
     Unavailable {
-        /// The data set's name.
+        /// Name of the data set.
         name: &'static str,
-        /// Where it was looked for.
+        /// The folder in which it was looked for.
         data_dir: PathBuf,
-        /// The files that are missing.
+        /// Addresses of the missing files.
         urls: Vec<String>,
         /// The folder to put them in.
         folder: PathBuf,
-        /// Why the download failed; nothing when none was wanted.
+        /// Why the download failed; `None` if none was attempted.
         source: Option<Box<DatasetError>>,
     },
     /// An image could not be decoded.
-    #[error("{image}: {reason}")]
+    #[error("{image}: {fault}")]
     Image {
-        /// Path of the image, or its place in an archive or buffer.
+        /// Path of the image, which may be inside an archive, or its file and its index in that file.
         image: String,
-        /// What is wrong with it.
-        reason: String,
+        /// Why it cannot be decoded.
+        fault: Fault,
     },
-    /// Loading threads that do not start or do not survive.
+    /// Threads that load images could not be started, or panicked.
     #[error("loading images failed: {problem}")]
     Threads {
-        /// What went wrong.
+        /// The problem.
         problem: String,
     },
 }
 
 impl DatasetError {
-    /// A failed read of `path`.
+    /// Wraps the I/O error of reading `path`.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action: "read", path, source }
     }
 
-    /// A failed write of `path`.
+    /// Wraps the I/O error of writing `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action: "write", path, source }
     }
 
-    /// A wrong layout at `path`.
+    /// A [`Self::Layout`] error for `path`.
     pub(crate) fn layout(path: &Path, problem: impl Into<String>) -> Self {
         Self::Layout { path: path.to_owned(), problem: problem.into() }
     }
 
-    /// A broken data file.
+    /// A [`Self::Malformed`] error for `file`.
     pub(crate) fn malformed(file: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Malformed { file: file.into(), problem: problem.into() }
     }
+}
+
+/// Remarks as further lines of a message.
+fn lines(remarks: Vec<String>) -> String {
+    remarks.into_iter().map(|remark| format!("\n{remark}")).collect()
 }

@@ -1,27 +1,28 @@
-//! The parts of a data set.
+//! The splits of a data set: training, validation, and test.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The part of a data set that a sample belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Split {
-    /// What the weights are fitted to.
-    Train,
-    /// What choices are made by: the best epoch, the best setting.
-    Val,
-    /// What is looked at once, at the end.
-    Test,
+use crate::listed::listed;
+
+listed! {
+    /// A split of a data set: training, validation, or test.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Split {
+        /// Images for fitting the weights.
+        Train,
+        /// Images for choosing the best epoch and settings.
+        Val,
+        /// Images for the final measurement.
+        Test,
+    }
 }
 
 impl Split {
-    /// Every split, in the order that reports list them.
-    pub const ALL: [Self; 3] = [Self::Train, Self::Val, Self::Test];
-
-    /// The word that flags, manifests and folder names use.
+    /// The word for the split in flags, manifests, and folder names.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -30,8 +31,8 @@ impl Split {
         }
     }
 
-    /// The split that a folder or manifest word stands for, in any case: `training`, `Train_Set`, `valid`, `validation`,
-    /// `dev`, `development`, `testing` and the like.
+    /// The split that a word in a folder name or manifest means, in upper or lower case: `training`, `Train_Set`,
+    /// `valid`, `validation`, `dev`, `development`, `testing`, and the like.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let letters: String = word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
         let letters = letters.to_lowercase();
@@ -44,7 +45,7 @@ impl Split {
         }
     }
 
-    /// Whether a name is that of a split with something before or after it, such as `train_old` or `seg_test`.
+    /// Whether one of the words in a name means a split, as in `train_old` or `seg_test`.
     pub(crate) fn is_in_name(name: &str) -> bool {
         let mut words = name.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
         Self::from_word(name).is_some() || words.any(|word| Self::from_word(word).is_some())
@@ -57,7 +58,7 @@ impl fmt::Display for Split {
     }
 }
 
-/// A word that names no split.
+/// The error for a word that means no split.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a split: write train, val or test")]
 pub struct UnknownSplit(String);
@@ -67,7 +68,7 @@ impl FromStr for Split {
 
     /// # Errors
     ///
-    /// For any word but `train`, `val`, `test` and the other usual spellings of them.
+    /// For any word other than the usual spellings of `train`, `val`, and `test`.
     fn from_str(word: &str) -> Result<Self, UnknownSplit> {
         Self::from_word(word).ok_or_else(|| UnknownSplit(word.to_owned()))
     }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn split_words_round_trip() {
+    fn every_spelling_of_a_split_is_parsed() {
         for split in Split::ALL {
             assert_eq!(split.to_string().parse::<Split>().unwrap(), split);
             assert_eq!(serde_json::to_string(&split).unwrap(), format!("\"{split}\""));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_split_in_it_is_told_from_other_names() {
+    fn words_for_splits_are_found_in_names() {
         for name in ["train", "train_old", "seg_test", "2-Validation", "Training", "my test set"] {
             assert!(Split::is_in_name(name), "{name}");
         }
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_split_word_is_named_with_the_known_ones() {
+    fn the_error_for_an_unknown_word_lists_the_splits() {
         let message = "holdout".parse::<Split>().unwrap_err().to_string();
         assert!(message.contains("holdout") && message.contains("train, val or test"), "{message}");
     }

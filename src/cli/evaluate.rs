@@ -15,6 +15,7 @@ use crate::cli::aliases;
 use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, table};
+use crate::flags::described;
 use crate::predict::Views;
 use crate::runtime::Runtime;
 use crate::text::printable;
@@ -80,7 +81,7 @@ impl Evaluate {
             outln!("{}", table(&metrics))?;
         }
         for bad in &bad {
-            note!("error: {}: {}", bad.name, bad.message);
+            note!("error: {}", described(bad));
         }
         Ok(if bad.is_empty() { Status::Done } else { Status::Partial })
     }

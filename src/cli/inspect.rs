@@ -16,8 +16,9 @@ use super::data::{DataArgs, check_val_fraction};
 use super::{Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
-use crate::cli::output::{out, outln};
+use crate::cli::output::{note, out, outln};
 use crate::cli::within::within;
+use crate::flags::size_hint;
 use crate::model_file;
 use crate::plan::read_model;
 use crate::run::default_val_fraction;
@@ -95,6 +96,9 @@ impl Inspect {
             outln!("{}", serde_json::to_string(&inspection)?)?;
         } else {
             print_data(&inspection)?;
+        }
+        if inspection.corrupt.iter().any(|image| image.is_too_large) {
+            note!("{}", size_hint());
         }
         Ok(if inspection.has_faults() { Status::Partial } else { Status::Done })
     }

@@ -27,6 +27,7 @@ use self::within::within;
 use crate::bounds;
 use crate::device::{self, FoundDevice};
 use crate::events::EventSink;
+use crate::flags;
 use crate::threads;
 use crate::usage::UsageError;
 
@@ -148,8 +149,9 @@ fn ended(result: Result<Status>) -> ExitCode {
         Ok(Status::Partial) => ExitCode::FAILURE,
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed) => ExitCode::SUCCESS,
         Err(error) => {
-            output::error(&error);
-            if UsageError::is_cause_of(&error) { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
+            output::error(&flags::explained(&error));
+            let is_usage = UsageError::is_cause_of(&error) || flags::is_wrong_usage(&error);
+            if is_usage { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -55,11 +55,11 @@ pub(super) fn message(line: fmt::Arguments<'_>) {
 }
 
 /// Writes an error to standard error.
-pub(super) fn error(error: &anyhow::Error) {
+pub(super) fn error(error: &str) {
     if JSON_MESSAGES.load(Ordering::Relaxed) {
-        write_message(&format!("{}\n", json!({ "event": "error", "message": format!("{error:#}") })));
+        write_message(&format!("{}\n", json!({ "event": "error", "message": error })));
     } else {
-        message(format_args!("error: {error:#}"));
+        message(format_args!("error: {error}"));
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Loader};
 
 use super::Predictions;
+use crate::flags::described;
 use crate::predict::{LabeledAnswers, Output, Predictor};
 
 /// The predictions for every readable image of a loader, in its order.
@@ -40,7 +41,7 @@ pub fn predict(predictor: &Predictor, loader: &Loader) -> Result<Predicted> {
     if predicted.predictions.is_empty() {
         match predicted.bad.first() {
             Some(first) => {
-                bail!("none of the images can be read, the first one being {}: {}", first.name, first.message)
+                bail!("none of the images can be read, the first one being {}", described(first))
             }
             None => bail!("there are no images to evaluate"),
         }

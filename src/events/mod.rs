@@ -9,7 +9,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use vitrine_datasets::Split;
+use vitrine_datasets::{BadFile, Split};
+
+use crate::flags::described;
 
 pub use epoch::{EpochEnd, EpochRow, clock};
 
@@ -108,10 +110,8 @@ pub enum Event {
         unreadable: usize,
         /// How many the split has, those included.
         images: usize,
-        /// The first of them.
-        first: String,
-        /// Why the first one cannot be read.
-        reason: String,
+        /// The first of them, and why it cannot be read.
+        first: BadFile,
     },
     /// An epoch begins, or continues after an interruption.
     EpochStart {
@@ -250,14 +250,15 @@ impl fmt::Display for Event {
             }
             Self::RunFolder { path } => write!(f, "run folder: {}", path.display()),
             Self::SeriesRun { number, runs, name } => write!(f, "run {number} of {runs}: {name}"),
-            Self::UnreadableImages { split, unreadable, images, first, reason } => {
+            Self::UnreadableImages { split, unreadable, images, first } => {
                 let verb = if *split == Split::Train { "used" } else { "measured" };
                 let rest = images.saturating_sub(*unreadable);
                 let adjective = adjective(*split);
                 write!(
                     f,
-                    "warning: {unreadable} of {images} {adjective} images cannot be read, the first one being {first}: \
-                     {reason}; {rest} are {verb}"
+                    "warning: {unreadable} of {images} {adjective} images cannot be read, the first one being {}; \
+                     {rest} are {verb}",
+                    described(first)
                 )
             }
             Self::EpochStart { epoch, images, .. } => write!(f, "epoch {epoch}: {images} images"),
@@ -309,6 +310,8 @@ pub(crate) fn adjective(split: Split) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use vitrine_datasets::Fault;
+
     use super::*;
 
     #[test]
@@ -321,8 +324,7 @@ mod tests {
             split: Split::Train,
             unreadable: 1,
             images: 20,
-            first: "a.png".to_owned(),
-            reason: "cut short".to_owned(),
+            first: BadFile::new("a.png", &Fault::Other("cut short".to_owned())),
         };
         let line = "warning: 1 of 20 training images cannot be read, the first one being a.png: cut short; 19 are used";
         assert_eq!(bad.to_string(), line);

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Split};
 
 use crate::events::{Event, EventSink, adjective};
+use crate::flags::described;
 
 /// As many unreadable images of a split pass whatever their share, though never more than a tenth of it.
 const FEW: usize = 5;
@@ -27,13 +28,14 @@ impl BadFiles {
         (bad, total): (&[BadFile], usize),
         events: &dyn EventSink,
     ) -> Result<()> {
-        let Some(BadFile { name, message }) = bad.first() else { return Ok(()) };
+        let Some(first) = bad.first() else { return Ok(()) };
         if bad.len() > allowed(total, limit) {
             bail!(
-                "{} of {total} {} images cannot be read, the first one being {name}: {message}\nmore than the limit of {:.1}% plus the few always tolerated: repair or remove them \
+                "{} of {total} {} images cannot be read, the first one being {}\nmore than the limit of {:.1}% plus the few always tolerated: repair or remove them \
                  (`vitrine inspect` lists all), or raise --bad-file-limit",
                 bad.len(),
                 adjective(split),
+                described(first),
                 100.0 * limit
             );
         }
@@ -44,8 +46,7 @@ impl BadFiles {
                 split,
                 unreadable: bad.len(),
                 images: total,
-                first: name.clone(),
-                reason: message.clone(),
+                first: first.clone(),
             });
         }
         Ok(())
@@ -60,6 +61,8 @@ fn allowed(total: usize, limit: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use vitrine_datasets::Fault;
+
     use super::*;
     use crate::events::Quiet;
 
@@ -75,7 +78,7 @@ mod tests {
     fn what_exceeds_the_limit_is_an_error_that_names_the_first() {
         let bad = |count: usize| -> Vec<BadFile> {
             (0..count)
-                .map(|i| BadFile { name: format!("{i}.png"), message: "cut short".to_owned() })
+                .map(|i| BadFile::new(format!("{i}.png"), &Fault::Other("cut short".to_owned())))
                 .collect()
         };
         let mut files = BadFiles::default();

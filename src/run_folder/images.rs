@@ -17,7 +17,7 @@ use super::hold_out::HoldOut;
 use crate::files::write_atomically;
 use crate::model_file::TrainedOn;
 use crate::text::first_few;
-use crate::usage::{UsageError, usage};
+use crate::usage::usage;
 
 /// The images of a run, and what its models will say of them.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ fn hold_out_fold(
             fold.of
         );
     }
-    images.hold_out_fold(fold, seed).map_err(|error| UsageError::new(error.to_string()).into())
+    Ok(images.hold_out_fold(fold, seed)?)
 }
 
 /// What is said of classes that validation tells nothing of.

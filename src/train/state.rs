@@ -213,6 +213,8 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
 
 #[cfg(test)]
 mod tests {
+    use vitrine_datasets::Fault;
+
     use super::*;
 
     #[test]
@@ -237,7 +239,7 @@ mod tests {
             kept: epoch % 2 == 0,
         };
         let history = (0..1000).map(|epoch| row(epoch, float(), float())).collect();
-        let bad = vec![BadFile { name: "a\"b".to_owned(), message: "c\nd".to_owned() }];
+        let bad = vec![BadFile::new("a\"b", &Fault::Other("c\nd".to_owned()))];
         let running = Running { loss: float(), correct: 3, samples: 4, bad };
         let length = AskedLength { epochs: None, seconds: Some(float()) };
         let progress = Progress { seconds: float(), history, running, length, ..Progress::default() };

@@ -1,28 +1,30 @@
-//! Archives made of anything: an error or a data set, never a panic, and no more memory than the limits allow.
+//! Fuzz target: opens arbitrary bytes as an archive, which must give a data set or an error, never a panic, within the
+//! memory limits.
 //!
-//! In `datasets/`: `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none archives -- -rss_limit_mb=1024`. The first byte
-//! chooses the format; begin with a few small archives behind such a byte as the corpus.
+//! Run in `datasets/`: `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none archives -- -rss_limit_mb=1024`. The first
+//! byte of the input chooses the format, and the rest is the archive. Use a few small archives, each after such a byte,
+//! as the initial corpus.
 
 #![no_main]
 
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use vitrine_datasets::{DecodeLimits, OpenOptions, Split, open, probe};
+use vitrine_datasets::{DecodeLimits, Inventory, OpenOptions, Split, open};
 
 fuzz_target!(|input: &[u8]| {
     let Some((format, content)) = input.split_first() else { return };
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| tempfile::tempdir().expect("a folder for temporary files"));
+    let folder = FOLDER.get_or_init(|| tempfile::tempdir().expect("a temporary folder can be created"));
     let name = ["data.tar", "data.tar.gz", "data.zip"][usize::from(*format) % 3];
     let path = folder.path().join(name);
-    std::fs::write(&path, content).expect("a file in it");
+    std::fs::write(&path, content).expect("the file can be written");
     let options = OpenOptions { max_file_bytes: 1 << 16, download: false, ..OpenOptions::default() };
     if let Ok(dataset) = open(&path.to_string_lossy(), &options) {
-        for split in Split::ALL {
-            let samples = dataset.split(split);
-            assert!(probe(samples, &DecodeLimits::default()).len() <= samples.len());
-            assert!(samples.iter().all(|sample| sample.label < dataset.info.classes.len()));
-        }
+        let count: usize = Split::ALL.map(|split| dataset.split(split).len()).iter().sum();
+        // Reads and probes every image.
+        let inventory = Inventory::of(dataset, &DecodeLimits::default());
+        assert_eq!(inventory.images.len(), count);
+        assert!(inventory.images.iter().all(|image| image.sample.label < inventory.info.classes.len()));
     }
 });

@@ -1,14 +1,15 @@
-//! The one list of image formats: those that are decoded, and those that are only known by name.
+//! Image formats: recognizing those that can be decoded, those that cannot, and other files, by name and first bytes.
 
 use image::ImageFormat;
 
-/// Endings of the image files that are decoded.
+/// File extensions of the image formats that can be decoded.
 const SUPPORTED: [&str; 18] = [
     "png", "jpg", "jpeg", "jpe", "jfif", "webp", "bmp", "dib", "gif", "tif", "tiff", "pnm", "pbm", "pgm",
     "ppm", "pam", "ico", "tga",
 ];
 
-/// Endings of image formats that are not decoded, unless the content says otherwise.
+/// File extensions of image formats that cannot be decoded, with the format's name. They count only if the first bytes
+/// are not those of another image format.
 const UNSUPPORTED: [(&str, &str); 20] = [
     ("heic", "HEIC"),
     ("heif", "HEIC"),
@@ -32,11 +33,12 @@ const UNSUPPORTED: [(&str, &str); 20] = [
     ("nii", "NIfTI"),
 ];
 
-/// Endings of what cameras write. Most of it begins like a TIFF file that holds a thumbnail: the content does not tell.
+/// File extensions of camera raw formats. Most of these files begin as a TIFF file with a thumbnail, so the first bytes
+/// would mislead.
 const CAMERA_RAW: [&str; 10] = ["dng", "nef", "cr2", "cr3", "arw", "raf", "orf", "rw2", "pef", "srw"];
 
-/// Endings of what lies next to images: it is not opened.
-const NO_IMAGE: [&str; 36] = [
+/// File extensions of other files that are common next to images. Such files are not opened.
+const NOT_IMAGES: [&str; 36] = [
     "txt",
     "md",
     "json",
@@ -75,28 +77,28 @@ const NO_IMAGE: [&str; 36] = [
     "avi",
 ];
 
-/// How much of a file [`FileKind::of`] looks at.
+/// Number of first bytes that [`FileKind::of`] examines.
 pub(crate) const HEAD_BYTES: usize = 256;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// An image that is decoded.
+    /// An image of a format that can be decoded.
     Image,
-    /// An image of a format that is not decoded, with the format's name.
+    /// An image of a format that cannot be decoded, with the format's name.
     Unsupported(&'static str),
     /// Anything else.
     Other,
 }
 
 impl FileKind {
-    /// What a file is by its name, or by its first bytes where the name does not tell.
+    /// The kind of a file by the extension of its name, or by its first bytes if the extension is not enough.
     pub(crate) fn of(name: &str, head: impl FnOnce() -> Vec<u8>) -> Self {
         let extension = extension(name);
         if SUPPORTED.contains(&extension.as_str()) {
             return Self::Image;
         }
-        if name.ends_with('~') || NO_IMAGE.contains(&extension.as_str()) {
+        if name.ends_with('~') || NOT_IMAGES.contains(&extension.as_str()) {
             return Self::Other;
         }
         if CAMERA_RAW.contains(&extension.as_str()) {
@@ -108,7 +110,7 @@ impl FileKind {
         }
     }
 
-    /// What a file is by its first bytes alone; formats without a signature, such as TGA, are not told.
+    /// The kind of a file by its first bytes alone. Formats without a signature, such as TGA, give [`Self::Other`].
     pub(crate) fn of_content(head: &[u8]) -> Self {
         let Ok(format) = image::guess_format(head) else { return without_guess(head) };
         match format {
@@ -117,7 +119,7 @@ impl FileKind {
             | ImageFormat::Gif
             | ImageFormat::WebP
             | ImageFormat::Tiff => Self::Image,
-            // Two or four bytes are too few to go by.
+            // These signatures have only two or four bytes, which other files may begin with by chance.
             ImageFormat::Bmp if is_bmp(head) => Self::Image,
             ImageFormat::Pnm if is_pnm(head) => Self::Image,
             ImageFormat::Ico if is_ico(head) => Self::Image,
@@ -132,7 +134,7 @@ impl FileKind {
     }
 }
 
-/// The formats that the decoder does not guess.
+/// The kind of a file whose format the image decoder does not recognize.
 fn without_guess(head: &[u8]) -> FileKind {
     let at = |offset: usize, bytes: &[u8]| head.get(offset..).is_some_and(|rest| rest.starts_with(bytes));
     if at(4, b"ftyp") {
@@ -157,13 +159,13 @@ fn without_guess(head: &[u8]) -> FileKind {
     format.map_or(FileKind::Other, |(_, _, format)| FileKind::Unsupported(format))
 }
 
-/// Whether the size of the second header is one that there is.
+/// Whether the length field of the second header of a BMP file has one of the values in use.
 fn is_bmp(head: &[u8]) -> bool {
     let size = head.get(14..18).and_then(|bytes| bytes.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
     matches!(size, Some(12 | 16 | 40 | 52 | 56 | 64 | 108 | 124))
 }
 
-/// Whether a number or a comment follows, or in a PAM file the end of the line.
+/// Whether the magic number of a PNM file is followed by a number or a comment, or that of a PAM file by a line break.
 fn is_pnm(head: &[u8]) -> bool {
     match head {
         [b'P', b'7', b'\n', ..] => true,
@@ -172,27 +174,27 @@ fn is_pnm(head: &[u8]) -> bool {
     }
 }
 
-/// Whether there are a few images, and the reserved byte of the first is 0.
+/// Whether the header of an ICO file states 1 to 64 images and its reserved bytes are 0.
 fn is_ico(head: &[u8]) -> bool {
     matches!(head, [0, 0, 1, 0, 1..=64, 0, _, _, _, 0, ..])
 }
 
-/// Whether a file's name ends like that of an image that is decoded.
+/// Whether a file's name has the extension of an image format that can be decoded.
 pub fn is_image_name(name: &str) -> bool {
     SUPPORTED.contains(&extension(name).as_str())
 }
 
-/// Whether a file's name is that of a TGA image, which has no signature.
+/// Whether a file's name has the extension of a TGA image, a format without a signature.
 pub(crate) fn is_tga_name(name: &str) -> bool {
     extension(name) == "tga"
 }
 
-/// Whether a file or folder is one that tools leave behind, not part of a data set.
+/// Whether a file or folder is hidden or left behind by a tool, and so not part of a data set.
 pub(crate) fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name == "__MACOSX"
 }
 
-/// What follows the last dot, in lower case.
+/// The extension of a file name, in lower case; empty if there is none.
 fn extension(name: &str) -> String {
     name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase()).unwrap_or_default()
 }
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_ending_tells_in_any_case() {
+    fn known_extensions_decide_without_opening_the_file() {
         for name in ["a.png", "a.JPG", "b.c.JpEg", "x.ico", "x.TGA", "x.jfif"] {
             assert_eq!(FileKind::of(name, || panic!("{name} is not opened")), FileKind::Image);
             assert!(is_image_name(name));
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_the_content_tells() {
+    fn other_extensions_leave_the_decision_to_the_first_bytes() {
         let bmp = [b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".as_slice(), &[0; 20]].concat();
         for head in
             [PNG, b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x10\0\0\0WEBPVP8 ", b"II*\0", &bmp, b"P6 3 2"]
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_begins_like_an_image_is_none() {
+    fn text_that_begins_like_an_image_is_not_taken_for_one() {
         for head in [b"BMW, Audi and others".as_slice(), b"P1 is the first point", b"P6", b"", b"BM"] {
             assert_eq!(kind("README", head), FileKind::Other, "{head:?}");
         }

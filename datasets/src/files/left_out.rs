@@ -1,29 +1,30 @@
-//! What was found and is not used, by reason: nothing is left out in silence.
+//! Files that were found next to the images and are not used, grouped by reason, so that nothing is ignored silently.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::BadFile;
+use super::{BadFile, Fault};
 
-/// How many names a message lists.
+/// How many names of a group are kept for messages.
 const NAMES: usize = 3;
 
-/// Why a file or folder is not used.
+/// The reason why a file or folder is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// An image of a format that is not decoded, with the format's name.
+    /// An image of a format that cannot be decoded, with the format's name.
     Unsupported(&'static str),
     /// Not an image.
     NoImage,
-    /// A name that begins with a dot, or `__MACOSX`.
+    /// Hidden: its name begins with a dot or is `__MACOSX`.
     Hidden,
-    /// What cannot be read, and why: a link in a circle or to nothing, a folder without permission.
-    Unreadable(String),
+    /// It cannot be read: a link to nothing or in a circle, a folder without permission, a file over the limit on its
+    /// size.
+    Unreadable(Fault),
 }
 
 impl Reason {
-    /// What is wrong, in the user's words.
+    /// The reason as a message about the file, which the message calls "it".
     pub fn message(&self) -> String {
         match self {
             Self::Unsupported(format) => {
@@ -31,28 +32,28 @@ impl Reason {
             }
             Self::NoImage => "it is not an image".to_owned(),
             Self::Hidden => "it is hidden".to_owned(),
-            Self::Unreadable(message) => message.clone(),
+            Self::Unreadable(fault) => fault.to_string(),
         }
     }
 }
 
-/// What was found and is not used.
+/// Files and folders that were found next to the images and are not used, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Images of formats that are not decoded, by format.
+    /// Images of formats that cannot be decoded, by format.
     pub unsupported: BTreeMap<&'static str, Group>,
-    /// Files that are no images.
+    /// Files that are not images.
     pub no_images: Group,
     /// Hidden files and folders.
     pub hidden: Group,
-    /// What cannot be read at all.
+    /// Files and folders that cannot be read.
     pub unreadable: Vec<BadFile>,
 }
 
-/// Some files of one kind.
+/// The number and the first names of some files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// How many.
+    /// Number of files.
     pub count: usize,
     /// The first few names.
     pub first: Vec<String>,
@@ -66,7 +67,7 @@ impl Group {
         }
     }
 
-    /// The first names, with an ellipsis where there are more.
+    /// The first names, followed by an ellipsis if there are more.
     pub fn names(&self) -> String {
         let more = if self.count > self.first.len() { ", ..." } else { "" };
         format!("{}{more}", self.first.join(", "))
@@ -74,22 +75,28 @@ impl Group {
 }
 
 impl LeftOut {
-    /// Adds one file or folder.
+    /// Adds a file or folder.
     pub fn add(&mut self, name: String, reason: Reason) {
         match reason {
             Reason::Unsupported(format) => self.unsupported.entry(format).or_default().add(name),
             Reason::NoImage => self.no_images.add(name),
             Reason::Hidden => self.hidden.add(name),
-            Reason::Unreadable(message) => self.unreadable.push(BadFile { name, message }),
+            Reason::Unreadable(fault) => self.unreadable.push(BadFile::new(name, &fault)),
         }
     }
 
-    /// Whether images may be among it: what cannot be read or decoded.
+    /// Whether any of the files may be images: those of unsupported formats and those that cannot be read.
     pub fn has_faults(&self) -> bool {
         !self.unsupported.is_empty() || !self.unreadable.is_empty()
     }
 
-    /// What the user should know: a line on the images that are not decoded, and one on what cannot be read.
+    /// Whether any of the unreadable files is larger than the limit on the size of a file.
+    pub fn has_too_large(&self) -> bool {
+        self.unreadable.iter().any(|bad| bad.is_too_large)
+    }
+
+    /// Warnings for the user: one about the images of unsupported formats and one about the files that cannot be read,
+    /// if there are any.
     pub fn faults(&self) -> Vec<String> {
         let formats: Vec<String> =
             self.unsupported.iter().map(|(format, group)| format!("{} {format}", group.count)).collect();
@@ -100,14 +107,14 @@ impl LeftOut {
                 "not supported and left out: {formats} (the first: {name}): convert them to PNG or JPEG"
             ));
         }
-        if let Some(BadFile { name, message }) = self.unreadable.first() {
+        if let Some(BadFile { name, message, .. }) = self.unreadable.first() {
             let count = self.unreadable.len();
             lines.push(format!("cannot be read and left out: {count} (the first: {name}: {message})"));
         }
         lines
     }
 
-    /// What is there apart from images, for those who want to know: files that are no images, and hidden ones.
+    /// Remarks about harmless files: one about those that are not images and one about hidden ones, if there are any.
     pub fn others(&self) -> Vec<String> {
         [("not images", &self.no_images), ("hidden", &self.hidden)]
             .into_iter()
@@ -122,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_counted_and_named_once() {
+    fn files_are_counted_and_named_by_reason() {
         let mut left_out = LeftOut::default();
         assert!(!left_out.has_faults() && left_out.faults().is_empty() && left_out.others().is_empty());
         for index in 0..5 {
@@ -131,7 +138,7 @@ mod tests {
         }
         left_out.add("a.avif".to_owned(), Reason::Unsupported("AVIF"));
         left_out.add(".git".to_owned(), Reason::Hidden);
-        left_out.add("circle".to_owned(), Reason::Unreadable("a link in a circle".to_owned()));
+        left_out.add("circle".to_owned(), Reason::Unreadable(Fault::Other("a link in a circle".to_owned())));
         assert!(left_out.has_faults());
         let [unsupported, unreadable] = &left_out.faults()[..] else { panic!("two lines") };
         assert!(unsupported.contains("1 AVIF, 5 HEIC (the first: a.avif)"), "{unsupported}");

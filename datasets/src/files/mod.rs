@@ -1,6 +1,8 @@
-//! Files that somebody else made: what they are, which of them are images, and how they are opened without harm.
+//! Files from untrusted sources: recognizing images, walking folders, opening files safely, and listing files that are
+//! not used.
 
 mod bad_file;
+mod fault;
 mod kind;
 mod left_out;
 mod regular;
@@ -9,6 +11,7 @@ mod spool;
 mod walk;
 
 pub use bad_file::BadFile;
+pub use fault::Fault;
 pub use kind::{FileKind, is_image_name};
 pub use left_out::{Group, LeftOut, Reason};
 pub use regular::{DEFAULT_FILE_BYTES, open_regular, read_regular};

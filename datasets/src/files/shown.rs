@@ -1,8 +1,9 @@
-//! Names of files and folders as text, which differs wherever the names do.
+//! Names of files and folders as text, such that different names give different texts.
 //!
-//! A name need not be UTF-8: archives and Unix know it as bytes. Text that is made of it with replacement characters
-//! would give two such names the same key. Here every byte that is not part of a character becomes its escape, and a
-//! name that holds such an escape already has the backslash of it escaped:
+//! On Unix and in archives, a name is a sequence of bytes that need not be UTF-8. Replacing invalid bytes by a
+//! replacement character would make different names equal, and so merge classes or files. Here, each byte that is not
+//! part of a valid character becomes an escape, and in a name that already contains such an escape, the backslash is
+//! escaped:
 //!
 //! | name | text |
 //! |---|---|
@@ -13,10 +14,10 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// A path or name as text. Two different ones have different texts; what is UTF-8 stays as it is, unless it looks like
-/// an escape.
+/// A path or name as text. Different paths give different texts. Valid UTF-8 is unchanged, except for text that looks
+/// like an escape.
 ///
-/// On other systems than Unix, where names are UTF-16, halves of surrogate pairs become replacement characters.
+/// On systems other than Unix, where names are UTF-16, unpaired surrogates become replacement characters.
 ///
 /// ```
 /// assert_eq!(vitrine_datasets::shown("photos/käse.png"), "photos/käse.png");
@@ -28,13 +29,13 @@ pub fn shown(path: impl AsRef<OsStr>) -> String {
     shown_bytes(path.as_ref().as_bytes())
 }
 
-/// A path or name as text; halves of surrogate pairs become replacement characters.
+/// A path or name as text; unpaired surrogates become replacement characters.
 #[cfg(not(unix))]
 pub fn shown(path: impl AsRef<OsStr>) -> String {
     path.as_ref().to_string_lossy().into_owned()
 }
 
-/// A name from an archive, where it is bytes on any system.
+/// A name from an archive as text. Such a name is a sequence of bytes on every system.
 pub(crate) fn shown_bytes(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -52,11 +53,11 @@ pub(crate) fn shown_bytes(name: &[u8]) -> String {
 }
 
 fn push_escape(text: &mut String, byte: u8) {
-    // Writing to a string does not fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(text, "\\x{byte:02X}");
 }
 
-/// Whether text begins with what could be taken for an escape.
+/// Whether text begins with `\xHH`, where `HH` are hexadecimal digits.
 fn is_escape(text: &[u8]) -> bool {
     matches!(text, [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_utf8_stays_and_every_other_byte_is_escaped() {
+    fn valid_utf8_is_unchanged_and_other_bytes_are_escaped() {
         for name in ["", "a.png", "Füchse/猫 1.png", r"back\slash", r"\x", r"\xE", r"\\", r"\xé9", "\u{fffd}"]
         {
             assert_eq!(shown_bytes(name.as_bytes()), name);
@@ -76,13 +77,13 @@ mod tests {
         assert_eq!(shown_bytes(b"cl\xe9/1.png"), r"cl\xE9/1.png");
         assert_eq!(shown_bytes(b"\xe4\xf6\x0a"), "\\xE4\\xF6\n");
         assert_eq!(shown_bytes(br"cl\xe9 \x5C"), r"cl\x5Cxe9 \x5Cx5C");
-        // The first three bytes of a character of four.
+        // The first three bytes of a four-byte character.
         assert_eq!(shown_bytes(b"\xf0\x9f\x98x"), r"\xF0\x9F\x98x");
     }
 
     #[test]
     fn no_two_names_have_the_same_text() {
-        // All names of up to five of these bytes: whatever an escape is made of, and bytes that need one.
+        // All names of up to five bytes of this alphabet: the characters of an escape, and bytes that need one.
         let alphabet = [b'\\', b'x', b'5', b'C', b'E', 0xe9, 0xc3, 0xa9];
         let mut names: Vec<Vec<u8>> = vec![Vec::new()];
         let mut texts = BTreeSet::new();
@@ -97,7 +98,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_path_is_shown_part_by_part_as_in_whole() {
+    fn the_text_of_a_path_is_that_of_its_components() {
         use std::os::unix::ffi::OsStrExt;
         let path = std::path::Path::new(OsStr::from_bytes(b"cl\xe9/\xe4.png"));
         let parts: Vec<String> = path.iter().map(shown).collect();

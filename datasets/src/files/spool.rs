@@ -1,14 +1,14 @@
-//! Bytes that are put away in a temporary file until they are wanted, so that they take no memory.
+//! A temporary file for the images of a large archive, so that they take no memory until they are decoded.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// A temporary file that is gone when nobody holds it.
+/// A temporary file of byte strings, which is deleted when it is dropped.
 #[derive(Debug)]
 pub struct Spool(Mutex<File>);
 
-/// Where in a [`Spool`] something lies.
+/// The position of a byte string in a [`Spool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     offset: u64,
@@ -16,20 +16,20 @@ pub struct Place {
 }
 
 impl Spool {
-    /// An empty one, in the system's folder for temporary files (`TMPDIR`).
+    /// An empty spool in the system's folder for temporary files (`TMPDIR`).
     ///
     /// # Errors
     ///
-    /// When no file can be made there.
+    /// If no file can be created there.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Mutex::new(tempfile::tempfile()?)))
     }
 
-    /// Puts bytes away.
+    /// Appends bytes and returns their position.
     ///
     /// # Errors
     ///
-    /// When the disk is full.
+    /// If they cannot be written, for example because the disk is full.
     pub(crate) fn put(&self, bytes: &[u8]) -> io::Result<Place> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = file.seek(SeekFrom::End(0))?;
@@ -37,11 +37,11 @@ impl Spool {
         Ok(Place { offset, length: bytes.len() })
     }
 
-    /// What was put away at `place`.
+    /// Reads the bytes at `place`.
     ///
     /// # Errors
     ///
-    /// When the disk fails.
+    /// If they cannot be read.
     pub(crate) fn get(&self, place: Place) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; place.length];
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_away_is_found_again() {
+    fn bytes_are_read_back() {
         let spool = Spool::new().unwrap();
         let (first, second) = (spool.put(b"one").unwrap(), spool.put(b"").unwrap());
         let third = spool.put(b"three").unwrap();

@@ -1,9 +1,9 @@
-//! What a loader promises.
+//! Tests of batches: order, reproducibility, targets, and unreadable samples.
 
 use super::*;
-use crate::{Crop, ImageSource, Interpolation, ResizeRule};
+use crate::{Augmentation, Crop, ImageSource, Interpolation, Preprocessing, ResizeRule};
 
-/// `count` gray images of 8 by 8 pixels; those at `broken` end before their data does.
+/// `count` gray images of 8 by 8 pixels in 3 classes. The data of those at the indices `broken` are incomplete.
 fn samples(count: usize, broken: &[usize]) -> Arc<[Sample]> {
     let buffer: Arc<[u8]> = (0..count * 64).map(|i| (i * 31 % 256) as u8).collect();
     (0..count)
@@ -69,13 +69,13 @@ fn batches_depend_on_seed_and_epoch_and_not_on_threads_or_cache() {
 }
 
 #[test]
-fn an_epoch_taken_up_again_goes_on_with_the_same_batches() {
+fn a_resumed_epoch_continues_with_the_same_batches() {
     let loader = Loader::new(samples(18, &[]), config(2)).unwrap();
     assert_eq!(epoch(&loader, 1, 0)[3..], epoch(&loader, 1, 3));
 }
 
 #[test]
-fn a_balanced_epoch_is_taken_up_again_and_augments_every_draw_anew() {
+fn a_balanced_epoch_can_be_resumed_and_augments_every_draw_differently() {
     let labels = [vec![0; 30], vec![1; 4]].concat();
     let samples: Arc<[Sample]> = samples(34, &[])
         .iter()
@@ -96,7 +96,7 @@ fn a_balanced_epoch_is_taken_up_again_and_augments_every_draw_anew() {
     }
     let drawn: Vec<usize> = batches.iter().flat_map(|batch| batch.labels.clone()).collect();
     assert_eq!(drawn.iter().filter(|&&label| label == 1).count(), 17);
-    // The four images of the small class come up four times each, and never alike.
+    // The four images of the small class are drawn at least four times each and augmented differently each time.
     let views = |index: usize| -> Vec<Vec<f32>> {
         batches
             .iter()
@@ -111,18 +111,18 @@ fn a_balanced_epoch_is_taken_up_again_and_augments_every_draw_anew() {
         assert!((1..views.len()).all(|other| views[other] != views[0]), "image {index}");
     }
     let (first, again) = (loader(1).in_order().next(), loader(1).in_order().next());
-    assert_eq!(first.unwrap().unwrap().indices, [0, 1, 2, 3], "measuring balances nothing");
+    assert_eq!(first.unwrap().unwrap().indices, [0, 1, 2, 3], "evaluation ignores balanced sampling");
     assert!(again.is_some());
 }
 
 #[test]
-fn weights_multiply_rows_by_the_classes_that_an_image_is_of() {
+fn class_weights_multiply_the_targets_of_an_image() {
     let weights = vec![0.5, 1.0, 4.0];
     let loader = |augmentation, class_weights| {
         let config = LoaderConfig { augmentation: Some(augmentation), class_weights, ..config(2) };
         Loader::new(samples(18, &[]), config).unwrap()
     };
-    // Without mixing: the smoothed row times the weight of its label.
+    // Without mixing, a row is the smoothed target times the weight of the label.
     let weighted = loader(Augmentation::none(), Some(weights.clone()));
     for batch in epoch(&weighted, 0, 0) {
         for (row, &label) in batch.targets.chunks(3).zip(&batch.labels) {
@@ -133,8 +133,8 @@ fn weights_multiply_rows_by_the_classes_that_an_image_is_of() {
         }
     }
     let measured = weighted.in_order().map(Result::unwrap).flat_map(|batch| batch.targets);
-    assert!((measured.sum::<f32>() - 18.0).abs() < 1e-4, "measuring has no weights");
-    // With mixing: the same row, as long as its shares of the weights, so that its largest class stays the largest.
+    assert!((measured.sum::<f32>() - 18.0).abs() < 1e-4, "evaluation ignores class weights");
+    // With mixing, a row is the mixed target times the mean of its classes' weights, weighted by their shares.
     let mixing = Augmentation { mixup: 1.0, cutmix: 1.0, ..Augmentation::none() };
     let (plain, weighted) = (loader(mixing.clone(), None), loader(mixing, Some(weights.clone())));
     let mut mixed = 0;
@@ -153,7 +153,7 @@ fn weights_multiply_rows_by_the_classes_that_an_image_is_of() {
 }
 
 #[test]
-fn what_cannot_be_read_is_left_out_and_named_once() {
+fn unreadable_samples_are_left_out_and_listed_once() {
     let loader = Loader::new(samples(9, &[0, 5]), config(2)).unwrap();
     let batches = epoch(&loader, 0, 0);
     assert_eq!(batches.len(), loader.batches());
@@ -162,7 +162,7 @@ fn what_cannot_be_read_is_left_out_and_named_once() {
         batches.iter().flat_map(|batch| batch.skipped.iter().map(|bad| bad.name.clone())).collect();
     names.sort();
     assert_eq!(names, ["image 0", "image 5"]);
-    // What remains is what it would be without the broken ones.
+    // The values of the readable samples are the same as without unreadable ones.
     let whole = Loader::new(samples(9, &[]), config(2)).unwrap();
     let value = |loader: &Loader, index: usize| {
         let batch =
@@ -176,7 +176,7 @@ fn what_cannot_be_read_is_left_out_and_named_once() {
 }
 
 #[test]
-fn evaluation_changes_nothing_and_keeps_the_order() {
+fn evaluation_normalizes_without_augmentation_and_in_order() {
     let loader = Loader::new(samples(6, &[]), LoaderConfig { label_smoothing: 0.0, ..config(2) }).unwrap();
     let batches: Vec<Batch> = loader.in_order().map(Result::unwrap).collect();
     assert_eq!(batches[1].indices, [4, 5]);
@@ -195,14 +195,14 @@ fn targets_are_smoothed_and_sum_to_one() {
     }
 }
 
-/// An image of this loader without its normalization, and which it is.
+/// The index and the pixels of the sample at a position in a batch: the first channel, with the normalization undone.
 fn pixels(batch: &Batch, place: usize) -> (usize, Vec<u8>) {
     let values = &batch.images[place * 192..place * 192 + 64];
     (batch.indices[place], values.iter().map(|value| ((value * 0.25 + 0.5) * 255.0).round() as u8).collect())
 }
 
 #[test]
-fn flips_alternate_from_epoch_to_epoch() {
+fn flips_alternate_between_epochs() {
     let augmentation = Augmentation { horizontal_flip: 0.5, alternate_flips: true, ..Augmentation::none() };
     let config = LoaderConfig { augmentation: Some(augmentation), ..config(2) };
     let loader = Loader::new(samples(18, &[]), config).unwrap();
@@ -228,7 +228,7 @@ fn flips_alternate_from_epoch_to_epoch() {
 }
 
 #[test]
-fn repeated_images_share_a_batch_and_are_augmented_anew() {
+fn repeated_images_share_a_batch_and_are_augmented_differently() {
     let mut config = config(2);
     let augmentation =
         Augmentation { repeats: 3, crop: Crop::Pad { pixels: 4, reflect: false }, ..Augmentation::none() };
@@ -254,7 +254,7 @@ fn repeated_images_share_a_batch_and_are_augmented_anew() {
 }
 
 #[test]
-fn the_last_batches_are_not_mixed_and_the_others_as_before() {
+fn only_the_first_batches_of_an_epoch_are_mixed() {
     let loader = Loader::new(samples(18, &[]), config(2)).unwrap();
     let whole = epoch(&loader, 0, 0);
     let part: Vec<Batch> = loader.epoch_mixing(0, 1, 3).map(Result::unwrap).collect();
@@ -266,23 +266,25 @@ fn the_last_batches_are_not_mixed_and_the_others_as_before() {
     }
     let pure =
         |batch: &Batch| batch.targets.chunks(3).zip(&batch.labels).all(|(row, &label)| row[label] > 0.93);
-    assert!(!whole.iter().all(pure), "some of them are mixed otherwise");
+    assert!(!whole.iter().all(pure), "all batches are mixed in a whole epoch");
+}
+
+/// A PNG file of 9 by 7 pixels that depend on `shade`, with or without a text chunk.
+fn png(shade: u8, has_text: bool) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_fn(9, 7, |x, y| image::Rgb([x as u8, y as u8, shade]));
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    let mut bytes = bytes.into_inner();
+    if has_text {
+        // A text chunk is inserted after the signature and the header.
+        let chunk = [&7u32.to_be_bytes()[..], b"tEXtkey\0abc", &0x5350_bce5u32.to_be_bytes()].concat();
+        bytes.splice(33..33, chunk);
+    }
+    bytes
 }
 
 #[test]
-fn equal_pixels_have_the_same_key_whatever_file_they_are_from() {
-    let png = |shade: u8, text: bool| -> Vec<u8> {
-        let mut bytes = std::io::Cursor::new(Vec::new());
-        let image = image::RgbImage::from_fn(9, 7, |x, y| image::Rgb([x as u8, y as u8, shade]));
-        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-        let mut bytes = bytes.into_inner();
-        if text {
-            // After the signature and the header.
-            let chunk = [&7u32.to_be_bytes()[..], b"tEXtkey\0abc", &0x5350_bce5u32.to_be_bytes()].concat();
-            bytes.splice(33..33, chunk);
-        }
-        bytes
-    };
+fn pixel_keys_are_equal_for_equal_pixels_in_different_files() {
     let files = [png(1, false), png(2, false), png(1, true), b"broken".to_vec(), png(2, true), png(3, false)];
     assert_ne!(files[0], files[2]);
     let samples: Arc<[Sample]> = files
@@ -305,15 +307,18 @@ fn equal_pixels_have_the_same_key_whatever_file_they_are_from() {
     let found = keys(1, 0, true);
     assert_eq!(found.len(), 10);
     let key = |index| found.iter().find(|(of, _)| *of == index).unwrap().1.unwrap();
-    assert!(found.iter().all(|(index, found)| *found == Some(key(*index))), "the same in each epoch");
+    assert!(
+        found.iter().all(|(index, found)| *found == Some(key(*index))),
+        "keys are the same in each epoch"
+    );
     assert_eq!((key(0), key(1)), (key(2), key(4)));
     assert!(key(0) != key(1) && key(1) != key(5) && key(5) != key(0));
     assert_eq!(found, keys(3, 1 << 20, true));
-    assert!(keys(2, 0, false).iter().all(|(_, key)| key.is_none()), "unless it is asked for");
+    assert!(keys(2, 0, false).iter().all(|(_, key)| key.is_none()), "keys are computed only on request");
 }
 
 #[test]
-fn a_loader_that_is_dropped_early_stops() {
+fn dropping_unfinished_batches_ends_their_thread() {
     let loader = Loader::new(samples(4000, &[]), config(2)).unwrap();
     let mut batches = loader.epoch(0, 0);
     assert!(batches.next().is_some());

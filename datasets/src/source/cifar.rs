@@ -1,30 +1,30 @@
-//! CIFAR's binary batches: <https://www.cs.toronto.edu/~kriz/cifar.html>.
+//! Reading the binary batches of CIFAR-10 and CIFAR-100: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Blob, Found, MAX_BYTES};
+use super::{Blob, MAX_BYTES, SourceData};
 use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, duplicate_name};
 
-/// Pixels along each edge.
+/// Width and height of an image, in pixels.
 const SIZE: u32 = 32;
-/// Bytes of one image: three planes.
+/// Bytes of an image, which has three planes.
 const IMAGE_BYTES: usize = 3 * (SIZE * SIZE) as usize;
 
-/// Classes of CIFAR-10, where its folder lacks `batches.meta.txt`.
+/// The classes of CIFAR-10, for folders without `batches.meta.txt`.
 const CIFAR10: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// Which of the two data sets, told apart by file names.
+/// One of the two data sets, which are distinguished by the names of their files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// `data_batch_1.bin` and so on: one label byte a record.
+enum CifarSet {
+    /// CIFAR-10: `data_batch_1.bin` and so on, with one label byte per record.
     Ten,
-    /// `train.bin`: a coarse and a fine label byte a record; the fine one is used.
+    /// CIFAR-100: `train.bin`, with a coarse and a fine label byte per record, of which the fine one is used.
     Hundred,
 }
 
-impl Kind {
+impl CifarSet {
     fn of(blobs: &[Blob]) -> Option<Self> {
         let has = |is: fn(&str) -> bool| blobs.iter().any(|blob| is(&blob.file_name()));
         if has(is_batch) {
@@ -69,7 +69,7 @@ fn is_batch(name: &str) -> bool {
     name.starts_with("data_batch_") && name.ends_with(".bin")
 }
 
-/// Whether a file's name is that of a file in CIFAR's binary layout.
+/// Whether a file's name is one of CIFAR's binary layout.
 pub(crate) fn is_name(name: &str) -> bool {
     is_batch(name)
         || matches!(
@@ -78,18 +78,18 @@ pub(crate) fn is_name(name: &str) -> bool {
         )
 }
 
-/// Whether files are CIFAR batches.
+/// Whether any of the files is a training batch of CIFAR.
 pub(crate) fn is_layout(blobs: &[Blob]) -> bool {
-    Kind::of(blobs).is_some()
+    CifarSet::of(blobs).is_some()
 }
 
-/// Reads CIFAR batches; a data set without a test file has no test split.
+/// Reads CIFAR batches. Without a test file, the test split is empty.
 ///
 /// # Errors
 ///
-/// Missing class names, and any file that breaks the format.
-pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetError> {
-    let Some(kind) = Kind::of(&blobs) else {
+/// If the class names are missing, or a file does not follow the format.
+pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, DatasetError> {
+    let Some(kind) = CifarSet::of(&blobs) else {
         return Err(DatasetError::layout(origin, "has no CIFAR batches (data_batch_1.bin or train.bin)"));
     };
     let classes = class_names(origin, &blobs, kind)?;
@@ -103,7 +103,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
             test.append(&mut read_batch(blob, kind, classes.len(), &mut bytes_left)?);
         }
     }
-    Ok(Found {
+    Ok(SourceData {
         classes,
         train,
         val: Vec::new(),
@@ -114,11 +114,11 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     })
 }
 
-fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>, DatasetError> {
+fn class_names(origin: &Path, blobs: &[Blob], kind: CifarSet) -> Result<Vec<String>, DatasetError> {
     let Some(file) = blobs.iter().find(|blob| blob.file_name() == kind.names_file()) else {
         return match kind {
-            Kind::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
-            Kind::Hundred => {
+            CifarSet::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
+            CifarSet::Hundred => {
                 let problem = format!(
                     "lacks '{}' with the class names: add it from the data set's archive",
                     kind.names_file()
@@ -142,10 +142,10 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: Kind) -> Result<Vec<String>,
     }
 }
 
-/// The samples of a file, whose bytes are taken from those that are left.
+/// The samples of a file, whose size is taken off `bytes_left`.
 fn read_batch(
     file: &Blob,
-    kind: Kind,
+    kind: CifarSet,
     classes: usize,
     bytes_left: &mut u64,
 ) -> Result<Vec<Sample>, DatasetError> {
@@ -190,7 +190,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::source;
 
-    /// A record whose planes are filled with 1, 2 and 3.
+    /// A record with these label bytes, whose planes are filled with 1, 2, and 3.
     pub(crate) fn record(labels: &[u8]) -> Vec<u8> {
         let planes = [1, 2, 3].into_iter().flat_map(|value| [value; 1024]);
         labels.iter().copied().chain(planes).collect()
@@ -201,7 +201,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn batches_are_read_in_order_without_the_label_bytes() {
+    fn batches_are_read_in_order() {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("data_batch_1.bin"), [record(&[3]), record(&[9])].concat()).unwrap();
         fs::write(folder.path().join("data_batch_2.bin"), record(&[0])).unwrap();
@@ -217,7 +217,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_two_labels_the_fine_one_counts() {
+    fn cifar100_uses_the_fine_label() {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("train.bin"), [record(&[0, 2]), record(&[7, 1])].concat()).unwrap();
         let without_names = source::read(folder.path()).unwrap_err().to_string();
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_named_with_what_is_wrong() {
+    fn errors_name_the_invalid_file_and_the_problem() {
         for (file, content, part) in [
             ("data_batch_1.bin", record(&[1])[..3000].to_vec(), "not a multiple of 3073"),
             ("data_batch_1.bin", Vec::new(), "cut short"),

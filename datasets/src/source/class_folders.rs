@@ -1,34 +1,36 @@
-//! Labels from folder names: one folder per class, at the top or inside `train/`, `val/` and `test/`.
+//! Labels from folder names: one folder per class, either at the top or inside `train/`, `val/`, and `test/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::Labeled;
+use super::LabeledImage;
 use crate::{DatasetError, ImageSource, LeftOut, Split, shown};
 
-const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ and/or test/";
+/// The layouts that are recognized, for error messages.
+const LAYOUTS: &str = "expected one folder per class (cats/1.png, dogs/2.png), or the same inside train/ with val/ \
+                       and/or test/";
 
-/// The image files of a folder or archive, and its folders, by path below its root with `/` between names.
+/// The image files and folders of a folder or an archive. Paths are relative to its root, with `/` between names.
 pub(crate) struct Listing {
     /// The folder or archive.
     pub(crate) root: PathBuf,
     /// The images.
     pub(crate) images: BTreeMap<String, ImageSource>,
-    /// All folders, also those without images.
+    /// All folders, including those without images.
     pub(crate) folders: BTreeSet<String>,
 }
 
-/// What lies below a folder of the top level.
+/// The images of a folder at the top level.
 #[derive(Default)]
-struct Content {
-    /// An image directly in it.
+struct TopFolder {
+    /// The path of an image directly in it.
     direct: Option<String>,
-    /// Whether a folder in it has images.
+    /// Whether a folder inside it has images.
     is_nested: bool,
 }
 
 impl Listing {
-    /// Without the folders that hold everything else, as archives often have one.
+    /// Removes a single top-level folder that contains everything else, repeatedly. Archives often have one.
     pub(crate) fn unwrapped(mut self) -> Self {
         loop {
             let contents = self.contents();
@@ -53,11 +55,11 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// Images outside class folders, class folders without images.
-    pub(crate) fn labeled(self, left_out: &LeftOut) -> Result<Vec<Labeled>, DatasetError> {
+    /// If there are no images, images outside class folders, or class folders without images.
+    pub(crate) fn labeled(self, left_out: &LeftOut) -> Result<Vec<LabeledImage>, DatasetError> {
         if self.images.is_empty() {
-            let faults = left_out.faults().into_iter().map(|fault| format!("\n{fault}"));
-            return Err(self.problem(format!("holds no images: {LAYOUTS}{}", faults.collect::<String>())));
+            let (path, left_out) = (self.root, Box::new(left_out.clone()));
+            return Err(DatasetError::NoImages { path, expected: LAYOUTS, left_out });
         }
         let contents = self.contents();
         if let Some(loose) = self.loose() {
@@ -78,10 +80,10 @@ impl Listing {
                 Ok(self.label(split_and_class))
             }
             None => {
-                if let (1, Some((name, Content { is_nested: true, .. }))) =
+                if let (1, Some((name, TopFolder { is_nested: true, .. }))) =
                     (contents.len(), contents.first_key_value())
                 {
-                    // Both parts are text already.
+                    // Both parts have been made printable already, so `display` does not change them.
                     let inner = PathBuf::from(shown(&self.root)).join(name);
                     let problem = format!(
                         "has only one class, '{name}': if the classes are folders inside it, give {}",
@@ -95,26 +97,27 @@ impl Listing {
         }
     }
 
-    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<Labeled> {
+    /// The images with the split and class that a function derives from their paths.
+    fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<LabeledImage> {
         let labeled = |(path, source): (String, ImageSource)| {
             let (split, class) = split_and_class(&path)?;
-            Some(Labeled { split, class, source })
+            Some(LabeledImage { split, class, source })
         };
         self.images.into_iter().filter_map(labeled).collect()
     }
 
-    /// The first image that lies in no folder.
+    /// The first image that is not inside a folder.
     fn loose(&self) -> Option<&str> {
         self.images.keys().map(String::as_str).find(|path| !path.contains('/'))
     }
 
-    /// The folders of the top level that have images.
-    fn contents(&self) -> BTreeMap<String, Content> {
-        let mut contents: BTreeMap<String, Content> = BTreeMap::new();
+    /// The folders at the top level that have images.
+    fn contents(&self) -> BTreeMap<String, TopFolder> {
+        let mut contents: BTreeMap<String, TopFolder> = BTreeMap::new();
         for path in self.images.keys() {
             let Some((top, rest)) = path.split_once('/') else { continue };
             if !contents.contains_key(top) {
-                contents.insert(top.to_owned(), Content::default());
+                contents.insert(top.to_owned(), TopFolder::default());
             }
             if let Some(content) = contents.get_mut(top) {
                 match rest.contains('/') {
@@ -126,16 +129,16 @@ impl Listing {
         contents
     }
 
-    /// The folders that stand for splits, or nothing when the folders of the top level are classes.
+    /// The top-level folders that are splits; `None` if the top-level folders are classes.
     ///
-    /// A folder called `train`, `val` or `test` is a split when it has class folders, or when all folders are
-    /// called so: a class may have such a name, too.
+    /// Since a class may be named `train`, `val`, or `test`, a folder of such a name counts as a split only if it
+    /// contains class folders, or if all top-level folders have such names.
     fn split_folders(
         &self,
-        contents: &BTreeMap<String, Content>,
+        contents: &BTreeMap<String, TopFolder>,
     ) -> Result<Option<BTreeMap<String, Split>>, DatasetError> {
         let are_all_splits = contents.keys().all(|name| Split::from_word(name).is_some());
-        let is_split = |content: &Content| are_all_splits || content.is_nested;
+        let is_split = |content: &TopFolder| are_all_splits || content.is_nested;
         let splits: BTreeMap<String, Split> = contents
             .iter()
             .filter(|(_, content)| is_split(content))
@@ -152,10 +155,12 @@ impl Listing {
         Ok((!splits.is_empty()).then_some(splits))
     }
 
+    /// Checks that all images are in class folders inside the split folders, and that no split or class folder is
+    /// empty.
     fn check_split_folders(
         &self,
         splits: &BTreeMap<String, Split>,
-        contents: &BTreeMap<String, Content>,
+        contents: &BTreeMap<String, TopFolder>,
     ) -> Result<(), DatasetError> {
         if let Some(other) = contents.keys().find(|name| !splits.contains_key(*name)) {
             let split = splits.keys().next().map_or("train", String::as_str);
@@ -178,7 +183,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Every folder right below `prefix` must have images.
+    /// Checks that every folder directly below `prefix` has images.
     fn check_class_folders(&self, prefix: &str) -> Result<(), DatasetError> {
         let mut classes = self
             .folders
@@ -232,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_classes_and_what_is_deeper_belongs_to_them() {
+    fn folders_are_classes_and_images_in_subfolders_belong_to_them() {
         let expected = [row(Split::Train, "cat"), row(Split::Train, "cat"), row(Split::Train, "dog")];
         assert_eq!(rows(&["dog/1.png", "cat/1.png", "cat/persian/2.png"]), expected);
     }
 
     #[test]
-    fn split_folders_go_by_all_their_names() {
+    fn all_usual_names_of_split_folders_are_recognized() {
         for [train, val, test] in [
             ["train", "val", "test"],
             ["Train", "valid", "TEST"],
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_may_be_called_train() {
+    fn a_class_may_be_named_train() {
         assert_eq!(
             rows(&["car/1.png", "train/1.png"]),
             [row(Split::Train, "car"), row(Split::Train, "train")]
@@ -271,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_folders_of_an_archive_are_left_out() {
+    fn folders_around_everything_else_are_removed() {
         let expected = [row(Split::Test, "cat"), row(Split::Train, "cat")];
         assert_eq!(rows(&["data/pets/test/cat/2.png", "data/pets/train/cat/1.png"]), expected);
     }
 
     #[test]
-    fn what_is_out_of_place_is_named_with_the_way_out() {
+    fn errors_name_the_misplaced_folder_or_image_and_what_to_do() {
         for (paths, parts) in [
             (&["cat/"][..], &["pets", "no images", "one folder per class"][..]),
             (&["1.png"], &["pets", "in no class folder", "one folder per class"]),

@@ -1,18 +1,18 @@
-//! A folder on disk: IDX files, CIFAR batches, or folders of image files.
+//! Reading a folder of IDX files, CIFAR batches, or class folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::class_folders::Listing;
-use super::{Blob, Found, MAX_IMAGES, align, cifar, idx};
+use super::{Blob, MAX_IMAGES, SourceData, align, cifar, idx};
 use crate::{DatasetError, Entry, ImageSource, LeftOut, SourceKind, Walk, shown};
 
-/// Reads a folder by the layout that it has.
+/// Reads a folder, whose layout is recognized.
 ///
 /// # Errors
 ///
-/// What cannot be read, or is laid out in no known way.
-pub(crate) fn read(root: &Path) -> Result<Found, DatasetError> {
+/// If it cannot be read or has no known layout.
+pub(crate) fn read(root: &Path) -> Result<SourceData, DatasetError> {
     let blobs = files(root)?;
     if idx::is_layout(&blobs) {
         return idx::read(root, blobs);
@@ -25,7 +25,7 @@ pub(crate) fn read(root: &Path) -> Result<Found, DatasetError> {
     Ok(align(SourceKind::Folder, images, left_out))
 }
 
-/// The files right in a folder, by name.
+/// The files directly in a folder, sorted by name.
 fn files(root: &Path) -> Result<Vec<Blob>, DatasetError> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(root).map_err(DatasetError::read(root))? {
@@ -38,7 +38,7 @@ fn files(root: &Path) -> Result<Vec<Blob>, DatasetError> {
     Ok(paths.into_iter().map(Blob::File).collect())
 }
 
-/// All image files and folders below a folder, and what else is there.
+/// All image files and folders below a folder, and the files that are not used.
 fn list(root: &Path) -> Result<(Listing, LeftOut), DatasetError> {
     let mut listing = Listing { root: root.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
     let mut left_out = LeftOut::default();
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_not_utf8_stay_apart() {
+    fn different_names_that_are_not_utf8_give_different_classes_and_images() {
         let root = tempfile::tempdir().unwrap();
         for name in [
             &b"cl\xe9/\xe4.png"[..],

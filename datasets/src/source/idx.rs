@@ -1,19 +1,19 @@
-//! IDX files, the format of MNIST and its relatives: <https://yann.lecun.com/exdb/mnist/>.
+//! Reading IDX files, the format of MNIST and similar data sets: <https://yann.lecun.com/exdb/mnist/>.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Blob, Found, MAX_BYTES, MAX_IMAGES};
+use super::{Blob, MAX_BYTES, MAX_IMAGES, SourceData};
 use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split};
 
-/// First bytes of a file of images: unsigned bytes in three dimensions.
+/// Magic number of a file of images: unsigned bytes in three dimensions.
 const IMAGES_MAGIC: u32 = 0x0803;
-/// First bytes of a file of labels: unsigned bytes in one dimension.
+/// Magic number of a file of labels: unsigned bytes in one dimension.
 const LABELS_MAGIC: u32 = 0x0801;
 
-/// Which of a data set's files one is.
+/// The content of an IDX file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Images,
@@ -25,12 +25,13 @@ pub(crate) fn is_name(name: &str) -> bool {
     role(name).is_some()
 }
 
-/// Whether files are an IDX data set.
+/// Whether any of the files is an IDX file.
 pub(crate) fn is_layout(blobs: &[Blob]) -> bool {
     blobs.iter().any(|blob| is_name(&blob.file_name()))
 }
 
-/// What a file is by its name, such as `train-images-idx3-ubyte.gz` or `emnist-test-labels-idx1-ubyte`.
+/// The split and the role of a file by its name, such as `train-images-idx3-ubyte.gz` or
+/// `emnist-test-labels-idx1-ubyte`.
 fn role(name: &str) -> Option<(Split, Role)> {
     let name = name.to_ascii_lowercase();
     let stem = name.strip_suffix(".gz").unwrap_or(&name);
@@ -54,12 +55,12 @@ fn role(name: &str) -> Option<(Split, Role)> {
     Some((split, role))
 }
 
-/// Reads an IDX data set; a file that is there plain and compressed is read plain.
+/// Reads an IDX data set. If a file exists both plain and compressed, the plain one is read.
 ///
 /// # Errors
 ///
-/// Missing or ambiguous files, and any that breaks the format.
-pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetError> {
+/// If a file is missing, ambiguous, or does not follow the format.
+pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, DatasetError> {
     let mut files: BTreeMap<(Split, Role), Blob> = BTreeMap::new();
     for blob in blobs {
         let Some(key) = role(&blob.file_name()) else { continue };
@@ -87,7 +88,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<Found, DatasetErro
     if highest == 0 {
         return Err(DatasetError::layout(origin, "has only one class: a classifier needs two or more"));
     }
-    Ok(Found {
+    Ok(SourceData {
         classes: (0..=highest).map(|class| class.to_string()).collect(),
         flip_safe: !(train.size == (28, 28) && highest == 9),
         train: train.samples,
@@ -105,6 +106,7 @@ struct Pair {
     size: (u32, u32),
 }
 
+/// Reads the images and labels of a split; `None` if it has neither file.
 fn pair(
     origin: &Path,
     files: &mut BTreeMap<(Split, Role), Blob>,
@@ -123,6 +125,7 @@ fn pair(
     }
 }
 
+/// Reads a file of images and a file of labels, which must agree in length.
 fn read_pair(images: &Blob, labels: &Blob, bytes_left: &mut u64) -> Result<Pair, DatasetError> {
     let ([label_count], labels_bytes) = read_file(labels, LABELS_MAGIC, bytes_left)?;
     if label_count as usize > MAX_IMAGES {
@@ -154,13 +157,44 @@ fn read_pair(images: &Blob, labels: &Blob, bytes_left: &mut u64) -> Result<Pair,
     Ok(Pair { samples: labels_bytes.iter().enumerate().map(sample).collect(), size: (width, height) })
 }
 
-/// The dimensions and bytes of an IDX file, which are taken from those that are left.
+/// The dimensions in an IDX file's header and the bytes that follow it, which are taken off `bytes_left`.
 fn read_file<const DIMENSIONS: usize>(
     file: &Blob,
     magic: u32,
     bytes_left: &mut u64,
 ) -> Result<([u32; DIMENSIONS], Arc<[u8]>), DatasetError> {
     let mut reader = file.reader()?;
+    let dimensions = read_header(file, magic, &mut reader)?;
+    let expected =
+        dimensions.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension.into()));
+    let left = expected.and_then(|bytes| bytes_left.checked_sub(bytes)).ok_or_else(|| {
+        file.malformed(format!(
+            "claims {dimensions:?} bytes: a data set of this kind has at most {MAX_BYTES} in all"
+        ))
+    })?;
+    let expected = *bytes_left - left;
+    *bytes_left = left;
+    // The buffer grows as bytes arrive, so that a false header cannot make it allocate what it claims.
+    let mut bytes = Vec::new();
+    let read = reader.take(expected + 1).read_to_end(&mut bytes);
+    read.map_err(|error| file.malformed(format!("is damaged after {} bytes: {error}", bytes.len())))?;
+    match bytes.len() as u64 {
+        length if length < expected => {
+            Err(file.malformed(format!("is cut short: {length} bytes of {expected}")))
+        }
+        length if length > expected => {
+            Err(file.malformed(format!("continues after the {expected} bytes that its header announces")))
+        }
+        _ => Ok((dimensions, bytes.into())),
+    }
+}
+
+/// Reads the header: `magic`, then the length of each dimension.
+fn read_header<const DIMENSIONS: usize>(
+    file: &Blob,
+    magic: u32,
+    reader: &mut impl Read,
+) -> Result<[u32; DIMENSIONS], DatasetError> {
     let mut word = || -> Result<u32, DatasetError> {
         let mut bytes = [0; 4];
         let read = reader.read_exact(&mut bytes);
@@ -177,28 +211,7 @@ fn read_file<const DIMENSIONS: usize>(
     for dimension in &mut dimensions {
         *dimension = word()?;
     }
-    let expected =
-        dimensions.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension.into()));
-    let left = expected.and_then(|bytes| bytes_left.checked_sub(bytes)).ok_or_else(|| {
-        file.malformed(format!(
-            "claims {dimensions:?} bytes: a data set of this kind has at most {MAX_BYTES} in all"
-        ))
-    })?;
-    let expected = *bytes_left - left;
-    *bytes_left = left;
-    // Read before memory is taken for what the header claims.
-    let mut bytes = Vec::new();
-    let read = reader.take(expected + 1).read_to_end(&mut bytes);
-    read.map_err(|error| file.malformed(format!("is damaged after {} bytes: {error}", bytes.len())))?;
-    match bytes.len() as u64 {
-        length if length < expected => {
-            Err(file.malformed(format!("is cut short: {length} bytes of {expected}")))
-        }
-        length if length > expected => {
-            Err(file.malformed(format!("continues after the {expected} bytes that its header announces")))
-        }
-        _ => Ok((dimensions, bytes.into())),
-    }
+    Ok(dimensions)
 }
 
 #[cfg(test)]
@@ -224,7 +237,8 @@ pub(crate) mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Three images of 2x1 pixels in classes 2, 0, 1 for training, one of class 1 for the test.
+    /// Writes a data set with three training images of 2x1 pixels, in the classes 2, 0, and 1, and one test image of
+    /// class 1.
     fn write_small(folder: &Path) {
         fs::write(
             folder.join("train-images-idx3-ubyte"),
@@ -277,7 +291,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_named_with_what_is_wrong() {
+    fn errors_name_the_invalid_file_and_the_problem() {
         let huge = encode(IMAGES_MAGIC, &[u32::MAX; 3], &[]);
         for (file, content, part) in [
             ("train-images-idx3-ubyte", encode(IMAGES_MAGIC, &[3, 1, 2], &[0; 5]), "cut short: 5 bytes of 6"),
@@ -305,7 +319,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_missing_or_doubtful_file_is_named() {
+    fn a_missing_or_ambiguous_file_is_named() {
         let folder = TempDir::new().unwrap();
         write_small(folder.path());
         fs::remove_file(folder.path().join("t10k-labels-idx1-ubyte.gz")).unwrap();

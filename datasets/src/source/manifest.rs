@@ -1,4 +1,4 @@
-//! A manifest: a table of image files and their labels, as CSV, TSV or JSON Lines.
+//! Reading a manifest: a table of image files with their labels and splits, as CSV, TSV, or JSON Lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -6,22 +6,22 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Found, Labeled, MAX_IMAGES, align};
+use super::{LabeledImage, MAX_IMAGES, SourceData, align};
 use crate::{DatasetError, ImageSource, LeftOut, SourceKind, Split, UnknownSplit, open_regular, shown};
 
-/// The most bytes of a manifest.
+/// Largest size of a manifest, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 512 << 20;
 
-/// How the table is written.
+/// The file format of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ManifestFormat {
     Csv,
     Tsv,
     JsonLines,
 }
 
-impl Format {
-    /// The format that a file name in lower case ends in.
+impl ManifestFormat {
+    /// The format by the extension of a file name in lower case.
     pub(crate) fn of(name: &str) -> Option<Self> {
         match name.rsplit_once('.')?.1 {
             "csv" => Some(Self::Csv),
@@ -32,7 +32,7 @@ impl Format {
     }
 }
 
-/// One row, as written.
+/// A row of a manifest.
 struct Row {
     line: u64,
     path: String,
@@ -40,18 +40,17 @@ struct Row {
     split: Option<String>,
 }
 
-/// Reads a manifest. Paths are relative to its folder; without a `split` column every row is a training
-/// sample.
+/// Reads a manifest. Paths are relative to its folder. Without a `split` column, every row is a training sample.
 ///
 /// # Errors
 ///
-/// A missing column, a row without a label, a word that is no split: each with its line. A file that is not there is a
-/// sample that cannot be read; only where none is there is it an error.
-pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetError> {
+/// If a column is missing, a row has no label, or a word is not a split; the message names the line. A missing image
+/// file is no error but an unreadable sample, unless all are missing.
+pub(crate) fn read(manifest: &Path, format: ManifestFormat) -> Result<SourceData, DatasetError> {
     let rows = match format {
-        Format::Csv => read_table(manifest, b',')?,
-        Format::Tsv => read_table(manifest, b'\t')?,
-        Format::JsonLines => read_json_lines(manifest)?,
+        ManifestFormat::Csv => read_table(manifest, b',')?,
+        ManifestFormat::Tsv => read_table(manifest, b'\t')?,
+        ManifestFormat::JsonLines => read_json_lines(manifest)?,
     };
     if rows.is_empty() {
         return Err(DatasetError::layout(
@@ -60,15 +59,15 @@ pub(crate) fn read(manifest: &Path, format: Format) -> Result<Found, DatasetErro
         ));
     }
     let folder = manifest.parent().unwrap_or(Path::new(""));
-    let images: Result<Vec<Labeled>, DatasetError> =
+    let images: Result<Vec<LabeledImage>, DatasetError> =
         rows.into_iter().map(|row| labeled(manifest, folder, row)).collect();
     let images = images?;
     check_paths(manifest, &images)?;
     Ok(align(SourceKind::Manifest, images, LeftOut::default()))
 }
 
-/// At least one file must be there: where none is, the paths are meant otherwise.
-fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> {
+/// Checks that at least one of the files exists. If none does, the paths are probably relative to another folder.
+fn check_paths(manifest: &Path, images: &[LabeledImage]) -> Result<(), DatasetError> {
     let files = || images.iter().filter_map(|labeled| labeled.source.path());
     match files().next() {
         Some(first) if !files().any(Path::exists) => {
@@ -82,7 +81,8 @@ fn check_paths(manifest: &Path, images: &[Labeled]) -> Result<(), DatasetError> 
     }
 }
 
-fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<Labeled, DatasetError> {
+/// The image of a row with its class and split.
+fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<LabeledImage, DatasetError> {
     let problem = |problem| row_error(manifest, row.line, problem);
     if row.label.is_empty() {
         return Err(problem(format!("'{}' has no label", row.path)));
@@ -94,19 +94,20 @@ fn labeled(manifest: &Path, folder: &Path, row: Row) -> Result<Labeled, DatasetE
     if row.path.is_empty() {
         return Err(problem("has no path".to_owned()));
     }
-    Ok(Labeled { split, class: row.label, source: ImageSource::File(folder.join(row.path)) })
+    Ok(LabeledImage { split, class: row.label, source: ImageSource::File(folder.join(row.path)) })
 }
 
 fn row_error(manifest: &Path, line: u64, problem: String) -> DatasetError {
     DatasetError::Manifest { path: manifest.to_owned(), line, problem }
 }
 
-/// The manifest's text, which has an end.
-fn text(manifest: &Path) -> Result<File, DatasetError> {
+/// Opens the manifest, which must be a regular file.
+fn open(manifest: &Path) -> Result<File, DatasetError> {
     let opened = open_regular(manifest, MAX_MANIFEST_BYTES);
-    Ok(opened.map_err(|problem| DatasetError::layout(manifest, problem))?.0)
+    Ok(opened.map_err(|fault| DatasetError::layout(manifest, fault.to_string()))?.0)
 }
 
+/// Adds a row, up to the largest number of images.
 fn add(manifest: &Path, rows: &mut Vec<Row>, row: Row) -> Result<(), DatasetError> {
     if rows.len() >= MAX_IMAGES {
         return Err(row_error(manifest, row.line, format!("a data set has at most {MAX_IMAGES} images")));
@@ -115,8 +116,9 @@ fn add(manifest: &Path, rows: &mut Vec<Row>, row: Row) -> Result<(), DatasetErro
     Ok(())
 }
 
+/// Reads the rows of a CSV or TSV file.
 fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> {
-    let file = text(manifest)?;
+    let file = open(manifest)?;
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
@@ -138,7 +140,7 @@ fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> 
     Ok(rows)
 }
 
-/// The place of the column of this name.
+/// The index of the column of this name, if there is one.
 fn column(headers: &csv::StringRecord, name: &str) -> Result<Option<usize>, String> {
     let mut places = (0..headers.len()).filter(|&place| headers[place].eq_ignore_ascii_case(name));
     match (places.next(), places.next()) {
@@ -147,7 +149,7 @@ fn column(headers: &csv::StringRecord, name: &str) -> Result<Option<usize>, Stri
     }
 }
 
-/// What is said of a table without the column `name`.
+/// The error message for a table without the column `name`.
 fn without_column(name: &str, headers: &csv::StringRecord, delimiter: u8) -> String {
     if headers.is_empty() {
         return "is empty: it needs a first line with the columns path and label".to_owned();
@@ -164,7 +166,7 @@ fn without_column(name: &str, headers: &csv::StringRecord, delimiter: u8) -> Str
     format!("has no column '{name}', only {}: name the columns path, label and split", found.join(", "))
 }
 
-/// One line of a JSON manifest; other keys are not looked at.
+/// A line of a JSON Lines manifest. Other keys are ignored.
 #[derive(Deserialize)]
 struct JsonRow {
     path: String,
@@ -172,7 +174,7 @@ struct JsonRow {
     split: Option<String>,
 }
 
-/// A label by name or by number.
+/// A label, as a name or a number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the label must be a string or a whole number")]
 enum JsonLabel {
@@ -180,8 +182,9 @@ enum JsonLabel {
     Number(i64),
 }
 
+/// Reads the rows of a JSON Lines file.
 fn read_json_lines(manifest: &Path) -> Result<Vec<Row>, DatasetError> {
-    let file = BufReader::new(text(manifest)?);
+    let file = BufReader::new(open(manifest)?);
     let mut rows = Vec::new();
     for (line, text) in (1..).zip(file.lines()) {
         let text = text.map_err(|error| row_error(manifest, line, error.to_string()))?;
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
     use crate::source;
 
-    /// A folder with four image files and a manifest next to them.
+    /// A folder with four image files in `images/` and a manifest of the given name and content.
     fn folder(manifest: &str, content: &str) -> (TempDir, PathBuf) {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("images")).unwrap();
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_formats_say_the_same() {
+    fn the_three_formats_give_the_same_data_set() {
         let csv = "\u{feff}path, label,split\nimages/a.png,\"cat, tabby\",train\nimages/b.png,dog,train\n\
                    images/c.png,\"cat, tabby\",valid\nimages/d.png,dog,val\n";
         let tsv = "label\tpath\tsource\tsplit\ncat, tabby\timages/a.png\tx\ttrain\ndog\timages/b.png\t\ttrain\n\
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_its_columns_says_why() {
+    fn the_error_for_a_missing_column_explains_the_cause() {
         for (name, content, expected) in [
             ("list.csv", "path;label\nimages/a.png;cat\n", "separated by semicolons"),
             ("list.csv", "path\tlabel\nimages/a.png\tcat\n", "separated by tabs"),
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_a_sample_that_cannot_be_read() {
+    fn a_missing_file_is_an_unreadable_sample() {
         let (_folder, manifest) = folder("list.csv", "path,label\nimages/a.png,cat\nimages/x.png,dog\n");
         let found = source::read(&manifest).unwrap();
         let limits = crate::DecodeLimits::default();
@@ -286,7 +289,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_manifest_that_never_ends_is_refused() {
+    fn a_manifest_that_is_a_device_is_refused() {
         let folder = TempDir::new().unwrap();
         for name in ["list.csv", "list.jsonl"] {
             let manifest = folder.path().join(name);
@@ -297,19 +300,30 @@ mod tests {
     }
 
     #[test]
-    fn a_test_split_alone_is_read() {
+    fn a_manifest_may_have_only_a_test_split() {
         let (_folder, manifest) = folder("list.csv", "path,label,split\nimages/a.png,cat,test\n");
         let found = source::read(&manifest).unwrap();
         assert_eq!((found.classes, found.train.len(), found.test.len()), (vec!["cat".to_owned()], 0, 1));
     }
 
+    /// Checks that each manifest (file name, content) gives an error with all the given parts.
+    fn assert_errors(cases: &[(&str, &str, &[&str])]) {
+        for (name, content, parts) in cases {
+            let (_folder, manifest) = folder(name, content);
+            let message = source::read(&manifest).unwrap_err().to_string();
+            for part in *parts {
+                assert!(message.contains(part), "{message} lacks {part}");
+            }
+        }
+    }
+
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
-        for (name, content, parts) in [
+    fn errors_name_the_line_and_the_problem() {
+        assert_errors(&[
             (
                 "list.csv",
                 "file,label\nimages/a.png,cat\n",
-                &["list.csv, line 1", "no column 'path'", "file, label"][..],
+                &["list.csv, line 1", "no column 'path'", "file, label"],
             ),
             ("list.csv", "path,class\nimages/a.png,cat\n", &["no column 'label'", "path, class"]),
             (
@@ -328,6 +342,12 @@ mod tests {
             ("list.csv", "path,label,split\nimages/a.png,cat,\n", &["line 2", "''", "train, val or test"]),
             ("list.csv", "path,label\n", &["list.csv", "no rows"]),
             ("list.csv", "", &["list.csv", "is empty"]),
+        ]);
+    }
+
+    #[test]
+    fn errors_in_json_lines_name_the_line_and_the_problem() {
+        assert_errors(&[
             (
                 "list.jsonl",
                 "{\"path\":\"images/a.png\",\"label\":\"cat\"}\n\n{\"path\":1}\n",
@@ -339,12 +359,6 @@ mod tests {
                 "{\"path\":\"images/a.png\",\"label\":1.5}\n",
                 &["line 1", "string or a whole number"],
             ),
-        ] {
-            let (_folder, manifest) = folder(name, content);
-            let message = source::read(&manifest).unwrap_err().to_string();
-            for part in parts {
-                assert!(message.contains(part), "{message} lacks {part}");
-            }
-        }
+        ]);
     }
 }

@@ -1,8 +1,10 @@
-//! One file per layout, and what they have in common: labeled images found somewhere, aligned into splits.
+//! Readers of data sets, one per layout: class folders, archives, manifests, IDX files, CIFAR batches, and the
+//! published data sets.
 
 pub(crate) mod archive;
 pub(crate) mod cifar;
 mod class_folders;
+pub(crate) mod download;
 pub(crate) mod folder;
 pub(crate) mod idx;
 pub(crate) mod manifest;
@@ -17,18 +19,20 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 
+pub use self::download::DownloadProgress;
 use crate::files::DEFAULT_FILE_BYTES;
 use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split, open_regular, shown};
 
-/// The most bytes of pixels that a data set of IDX files or CIFAR batches may hold in memory.
+/// Largest total size of the pixels of a data set of IDX files or CIFAR batches, in bytes, since they are held in
+/// memory.
 const MAX_BYTES: u64 = 640 << 20;
 
-/// The most images of one data set, whatever they hold.
+/// Largest number of images of a data set.
 const MAX_IMAGES: usize = 4 << 20;
 
-/// What a source holds; no split has to be there.
+/// What a reader has found in a source: classes and samples by split. Every split may be empty.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct SourceData {
     pub(crate) classes: Vec<String>,
     pub(crate) train: Vec<Sample>,
     pub(crate) val: Vec<Sample>,
@@ -38,20 +42,21 @@ pub(crate) struct Found {
     pub(crate) left_out: LeftOut,
 }
 
-/// An image with its class by name.
-pub(crate) struct Labeled {
+/// An image with its split and the name of its class.
+pub(crate) struct LabeledImage {
     pub(crate) split: Split,
     pub(crate) class: String,
     pub(crate) source: ImageSource,
 }
 
-/// Classes numbered by name, in lexicographic order, the same in every split.
-pub(crate) fn align(source: SourceKind, images: Vec<Labeled>, left_out: LeftOut) -> Found {
+/// Numbers classes in lexicographic order of their names, the same in every split, and distributes the images to their
+/// splits.
+pub(crate) fn align(source: SourceKind, images: Vec<LabeledImage>, left_out: LeftOut) -> SourceData {
     let classes: BTreeSet<&str> = images.iter().map(|labeled| labeled.class.as_str()).collect();
     let classes: Vec<String> = classes.into_iter().map(str::to_owned).collect();
     let (train, val, test) = (vec![], vec![], vec![]);
-    let mut found = Found { classes, train, val, test, source, flip_safe: true, left_out };
-    for Labeled { split, class, source } in images {
+    let mut found = SourceData { classes, train, val, test, source, flip_safe: true, left_out };
+    for LabeledImage { split, class, source } in images {
         let label = found.classes.partition_point(|name| *name < class);
         let samples = match split {
             Split::Train => &mut found.train,
@@ -65,11 +70,11 @@ pub(crate) fn align(source: SourceKind, images: Vec<Labeled>, left_out: LeftOut)
 
 /// Opens a regular file of any size.
 fn open(path: &Path) -> Result<File, DatasetError> {
-    let file = open_regular(path, u64::MAX).map_err(|problem| DatasetError::layout(path, problem))?;
+    let file = open_regular(path, u64::MAX).map_err(|fault| DatasetError::layout(path, fault.to_string()))?;
     Ok(file.0)
 }
 
-/// A data file: on disk, or held in memory after it was read from an archive.
+/// A data file (IDX or CIFAR), either on disk or in memory after it was read from an archive.
 #[derive(Clone, Debug)]
 pub(crate) enum Blob {
     File(PathBuf),
@@ -77,7 +82,7 @@ pub(crate) enum Blob {
 }
 
 impl Blob {
-    /// What messages call it.
+    /// The name of the file in messages.
     fn name(&self) -> String {
         match self {
             Self::File(path) => shown(path),
@@ -85,7 +90,7 @@ impl Blob {
         }
     }
 
-    /// The last part of its path.
+    /// The last component of its path.
     fn file_name(&self) -> String {
         match self {
             Self::File(path) => shown(path.file_name().unwrap_or_default()),
@@ -93,7 +98,7 @@ impl Blob {
         }
     }
 
-    /// Its content, unpacked where its name ends in `.gz`.
+    /// A reader of its content, which is decompressed if its name ends in `.gz`.
     fn reader(&self) -> Result<Box<dyn Read + '_>, DatasetError> {
         let reader: Box<dyn Read> = match self {
             Self::File(path) => Box::new(BufReader::new(open(path)?)),
@@ -102,7 +107,7 @@ impl Blob {
         Ok(if self.file_name().ends_with(".gz") { Box::new(MultiGzDecoder::new(reader)) } else { reader })
     }
 
-    /// All of its content, when that is at most `limit` bytes.
+    /// Its whole content, which must be at most `limit` bytes.
     fn read_all(&self, limit: u64) -> Result<Vec<u8>, DatasetError> {
         let mut bytes = Vec::new();
         let read = self.reader()?.take(limit.saturating_add(1)).read_to_end(&mut bytes);
@@ -113,36 +118,39 @@ impl Blob {
         Ok(bytes)
     }
 
-    /// A breach of its format.
+    /// The error for a file that does not follow its format.
     fn malformed(&self, problem: impl Into<String>) -> DatasetError {
         DatasetError::malformed(self.name(), problem)
     }
 }
 
-/// Reads what `path` points to, by the layout that it has; images of an archive have at most the usual size.
+/// Reads the data set at `path`, with the default limit on the size of images in an archive.
 ///
 /// # Errors
 ///
 /// As [`read_up_to`].
-pub(crate) fn read(path: &Path) -> Result<Found, DatasetError> {
+pub(crate) fn read(path: &Path) -> Result<SourceData, DatasetError> {
     read_up_to(path, DEFAULT_FILE_BYTES)
 }
 
-/// Reads what `path` points to, by the layout that it has; images of an archive have at most `max_file_bytes`.
+/// Reads the data set at `path`, whose layout is recognized. Images in an archive that are larger than `max_file_bytes`
+/// are left out.
 ///
 /// # Errors
 ///
-/// What cannot be read, or is laid out in no known way.
-pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, DatasetError> {
+/// If `path` cannot be read or has no known layout.
+pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<SourceData, DatasetError> {
     if path.is_dir() {
         return folder::read(path);
     }
     let name = shown(path.file_name().unwrap_or_default()).to_ascii_lowercase();
-    if let Some(format) = manifest::Format::of(&name) {
+    if let Some(format) = manifest::ManifestFormat::of(&name) {
         return manifest::read(path, format);
     }
     let head = head(path)?;
-    if let Some(format) = archive::Format::of_content(&head).or_else(|| archive::Format::of(&name)) {
+    if let Some(format) =
+        archive::ArchiveFormat::of_content(&head).or_else(|| archive::ArchiveFormat::of(&name))
+    {
         return archive::read(path, format, max_file_bytes);
     }
     match archive::unsupported(&head) {
@@ -156,7 +164,7 @@ pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<Found, Data
     }
 }
 
-/// The first bytes of a regular file; none of what is no regular file.
+/// The first bytes of a regular file; empty if it is none.
 fn head(path: &Path) -> Result<Vec<u8>, DatasetError> {
     let mut head = Vec::new();
     if let Ok((file, _)) = open_regular(path, u64::MAX) {

@@ -1,9 +1,9 @@
-//! The data set that the program draws.
+//! The synthetic data set `shapes`, whose images are drawn on demand.
 
-use crate::drawing::CLASSES;
+use crate::images::drawing::CLASSES;
 use crate::{ImageSource, Sample, Split};
 
-/// How many images a split has.
+/// Number of images of a split.
 const fn split_len(split: Split) -> usize {
     match split {
         Split::Train => 10_000,
@@ -11,7 +11,7 @@ const fn split_len(split: Split) -> usize {
     }
 }
 
-/// The samples of a split: classes take turns, and no seed occurs in two splits.
+/// The samples of a split. Classes alternate, and no seed occurs in two splits.
 pub fn samples(split: Split) -> Vec<Sample> {
     let first_seed = match split {
         Split::Train => 0,

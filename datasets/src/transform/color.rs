@@ -1,16 +1,16 @@
-//! What happens to values in place: the operations of PIL's `ImageEnhance` and `ImageOps`.
+//! Operations on pixel values in place, as PIL's `ImageEnhance` and `ImageOps`.
 //!
-//! Factors are 1 for an unchanged image, and 0 for black, one gray, no color or a blurred image. Results
-//! are rounded to the nearest of the 256 levels.
+//! A factor of 1 leaves the image unchanged; a factor of 0 makes it black (brightness), uniformly gray (contrast),
+//! colorless (saturation), or blurred (sharpness). Results are rounded to the nearest of the 256 levels.
 
 use crate::Image;
 
-/// Multiplies every value.
+/// Multiplies every value by a factor.
 pub(super) fn brightness(image: &mut Image, factor: f32) {
     map(image, |value| level(f32::from(value) * factor));
 }
 
-/// Spreads values around the image's mean gray.
+/// Multiplies the difference of every value from the image's mean gray value by a factor.
 pub(super) fn contrast(image: &mut Image, factor: f32) {
     let sum: u64 = match image.channels {
         3 => image.pixels.as_chunks::<3>().0.iter().map(|pixel| u64::from(luma(*pixel))).sum(),
@@ -21,7 +21,7 @@ pub(super) fn contrast(image: &mut Image, factor: f32) {
     map(image, |value| level(mean + (f32::from(value) - mean) * factor));
 }
 
-/// Spreads the values of every pixel around its gray; nothing for gray images.
+/// Multiplies the difference of every value from its pixel's gray value by a factor. Gray images are unchanged.
 pub(super) fn saturation(image: &mut Image, factor: f32) {
     if image.channels != 3 {
         return;
@@ -32,12 +32,12 @@ pub(super) fn saturation(image: &mut Image, factor: f32) {
     }
 }
 
-/// Turns the color circle by this share of it, at equal HSV saturation and value; nothing for gray images.
-pub(super) fn turn_hue(image: &mut Image, turn: f32) {
+/// Rotates hues by a share of the color circle, keeping saturation and value of HSV. Gray images are unchanged.
+pub(super) fn rotate_hue(image: &mut Image, share: f32) {
     if image.channels != 3 {
         return;
     }
-    let turn = turn.rem_euclid(1.0) * 6.0;
+    let rotation = share.rem_euclid(1.0) * 6.0;
     for pixel in image.pixels.as_chunks_mut::<3>().0 {
         let [r, g, b] = pixel.map(f32::from);
         let (highest, lowest) = (r.max(g).max(b), r.min(g).min(b));
@@ -45,7 +45,7 @@ pub(super) fn turn_hue(image: &mut Image, turn: f32) {
         if spread == 0.0 {
             continue;
         }
-        // Sixths of the circle, from red over green to blue.
+        // In sixths of the circle, from red (0) over green (2) to blue (4).
         let hue = if highest == r {
             (g - b) / spread
         } else if highest == g {
@@ -53,9 +53,9 @@ pub(super) fn turn_hue(image: &mut Image, turn: f32) {
         } else {
             (r - g) / spread + 4.0
         };
-        let hue = hue + turn;
+        let hue = hue + rotation;
         *pixel = [5.0, 3.0, 1.0].map(|offset: f32| {
-            // Between -1 and 17 before sixths of whole turns are taken away.
+            // `place` is between -1 and 17, from which full circles of 6 are subtracted.
             let place = hue + offset;
             let place = place - 6.0 * ((place >= 6.0) as u8 as f32 + (place >= 12.0) as u8 as f32);
             level(highest - spread * place.min(4.0 - place).clamp(0.0, 1.0))
@@ -63,7 +63,8 @@ pub(super) fn turn_hue(image: &mut Image, turn: f32) {
     }
 }
 
-/// Blends with a blurred image (3 x 3, center 5, sum 13); pixels at the border stay.
+/// Blends the image with a blurred one (3 x 3 filter with 5 in the center and 1 elsewhere, divided by 13). Pixels at
+/// the border are unchanged.
 pub(super) fn sharpness(image: &mut Image, factor: f32) {
     let (width, height, channels) =
         (image.width as usize, image.height as usize, usize::from(image.channels));
@@ -86,7 +87,7 @@ pub(super) fn sharpness(image: &mut Image, factor: f32) {
     }
 }
 
-/// Stretches each channel to the whole range.
+/// Stretches the values of each channel linearly to the full range.
 pub(super) fn autocontrast(image: &mut Image) {
     map_channels(image, |counts| {
         let lowest = counts.iter().position(|&count| count > 0)?;
@@ -97,7 +98,7 @@ pub(super) fn autocontrast(image: &mut Image) {
     });
 }
 
-/// Makes each channel's values equally frequent.
+/// Equalizes the histogram of each channel.
 pub(super) fn equalize(image: &mut Image) {
     map_channels(image, |counts| {
         let last = *counts.iter().rfind(|&&count| count > 0)?;
@@ -118,18 +119,18 @@ pub(super) fn invert(image: &mut Image) {
     map(image, |value| !value);
 }
 
-/// Keeps this many leading bits: 0 to 8.
+/// Keeps only the highest bits of every value, from 0 to 8 of them.
 pub(super) fn posterize(image: &mut Image, bits: u32) {
     let mask = !0xff_u8.checked_shr(bits).unwrap_or(0);
     map(image, |value| value & mask);
 }
 
-/// Inverts values from `threshold` (0 to 256).
+/// Inverts the values of at least `threshold`, which is from 0 to 256.
 pub(super) fn solarize(image: &mut Image, threshold: u32) {
     map(image, |value| if u32::from(value) < threshold { value } else { !value });
 }
 
-/// Adds to values below 128.
+/// Adds `addend` to the values below 128.
 pub(super) fn solarize_add(image: &mut Image, addend: u8) {
     map(image, |value| if value < 128 { value.saturating_add(addend) } else { value });
 }
@@ -139,17 +140,19 @@ pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
-/// The nearest level; conversion stops at both ends of the range.
+/// The nearest level. The conversion saturates at both ends of the range.
 fn level(value: f32) -> u8 {
     (value + 0.5) as u8
 }
 
+/// Replaces every value by a function of it.
 fn map(image: &mut Image, function: impl Fn(u8) -> u8) {
     let table: [u8; 256] = std::array::from_fn(|value| function(value as u8));
     image.pixels.iter_mut().for_each(|value| *value = table[usize::from(*value)]);
 }
 
-/// Maps each channel by a table made from its histogram, where there is one.
+/// Replaces the values of each channel by a table that is made from the channel's histogram. `None` leaves the channel
+/// unchanged.
 fn map_channels(image: &mut Image, table: impl Fn(&[usize; 256]) -> Option<[usize; 256]>) {
     let channels = usize::from(image.channels);
     for channel in 0..channels {
@@ -193,8 +196,8 @@ mod tests {
             |image| contrast(image, 1.0),
             |image| saturation(image, 1.0),
             |image| sharpness(image, 1.0),
-            |image| turn_hue(image, 0.0),
-            |image| turn_hue(image, 1.0),
+            |image| rotate_hue(image, 0.0),
+            |image| rotate_hue(image, 1.0),
             |image| posterize(image, 8),
             |image| solarize(image, 256),
             |image| solarize_add(image, 0),
@@ -227,18 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_a_turn_makes_red_green() {
-        assert_eq!(one([200, 50, 50], |image| turn_hue(image, 1.0 / 3.0)), [50, 200, 50]);
-        assert_eq!(one([200, 50, 50], |image| turn_hue(image, -1.0 / 3.0)), [50, 50, 200]);
-        assert_eq!(one([255, 0, 0], |image| turn_hue(image, 0.5)), [0, 255, 255]);
-        assert_eq!(one([9; 3], |image| turn_hue(image, 0.3)), [9; 3]);
+    fn rotating_hues_by_a_third_turns_red_into_green() {
+        assert_eq!(one([200, 50, 50], |image| rotate_hue(image, 1.0 / 3.0)), [50, 200, 50]);
+        assert_eq!(one([200, 50, 50], |image| rotate_hue(image, -1.0 / 3.0)), [50, 50, 200]);
+        assert_eq!(one([255, 0, 0], |image| rotate_hue(image, 0.5)), [0, 255, 255]);
+        assert_eq!(one([9; 3], |image| rotate_hue(image, 0.3)), [9; 3]);
         let mut image = colors();
-        turn_hue(&mut image, 0.21);
+        rotate_hue(&mut image, 0.21);
         assert_ne!(image, colors());
         for (now, then) in image.pixels.chunks(3).zip(colors().pixels.chunks(3)) {
             assert_eq!((now.iter().max(), now.iter().min()), (then.iter().max(), then.iter().min()));
         }
-        turn_hue(&mut image, -0.21);
+        rotate_hue(&mut image, -0.21);
         assert!(image.pixels.iter().zip(&colors().pixels).all(|(a, b)| a.abs_diff(*b) <= 1));
     }
 
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_stretched_and_spread() {
+    fn autocontrast_stretches_and_equalize_flattens_the_histogram() {
         assert_eq!(gray(&[50, 60, 70], autocontrast), [0, 127, 255]);
         assert_eq!(gray(&[50, 50], autocontrast), [50, 50]);
         let dark: Vec<u8> = (0..32 * 1024).map(|i| (i / 1024) as u8).collect();
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_do_what_their_names_say() {
+    fn invert_posterize_and_solarize_change_values_as_documented() {
         assert_eq!(gray(&[0, 100, 255], invert), [255, 155, 0]);
         assert_eq!(gray(&[0, 100, 255], |image| posterize(image, 2)), [0, 64, 192]);
         assert_eq!(gray(&[0, 100, 255], |image| posterize(image, 0)), [0, 0, 0]);

@@ -1,14 +1,14 @@
-//! Where pixels come from: crops, mirror images and affine maps.
+//! Geometric operations on images: shifts, mirroring, random crops, and affine maps.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use crate::Image;
 
-/// What affine maps show of the outside: medium gray.
+/// The value of pixels from outside the image in affine maps: medium gray.
 const FILL: u8 = 128;
 
-/// The image moved by `across` pixels to the right and `down` pixels down; what comes in is black.
+/// Shifts an image by `across` pixels to the right and `down` pixels down. Pixels from outside are black.
 pub(super) fn shift(image: &Image, across: i64, down: i64) -> Image {
     let channels = usize::from(image.channels);
     let stride = image.width as usize * channels;
@@ -28,7 +28,8 @@ pub(super) fn shift(image: &Image, across: i64, down: i64) -> Image {
     Image { pixels, ..*image }
 }
 
-/// Moves an image; what comes in is the mirror image of what lies at the edge (PyTorch's `reflect`: the edge itself is not repeated).
+/// Shifts an image by `across` pixels to the right and `down` pixels down. Pixels from outside are the mirror image of
+/// those inside (PyTorch's `reflect`, which does not repeat the pixels at the edge).
 pub(super) fn shift_reflected(image: &Image, across: i64, down: i64) -> Image {
     let channels = usize::from(image.channels);
     let stride = image.width as usize * channels;
@@ -44,14 +45,14 @@ pub(super) fn shift_reflected(image: &Image, across: i64, down: i64) -> Image {
     Image { pixels, ..*image }
 }
 
-/// The place within `0..length` that a place outside shows.
+/// The index in `0..length` of which `place` is the mirror image.
 fn reflected(place: i64, length: u32) -> usize {
     let period = 2 * (i64::from(length) - 1).max(1);
     let place = place.rem_euclid(period);
     place.min(period - place).min(i64::from(length) - 1) as usize
 }
 
-/// Mirrors left and right.
+/// Mirrors an image horizontally.
 pub(super) fn mirror(image: &mut Image) {
     let width = image.width as usize;
     if image.channels == 3 {
@@ -61,10 +62,10 @@ pub(super) fn mirror(image: &mut Image) {
     }
 }
 
-/// Left, top, width and height of a random part, drawn as torchvision's `RandomResizedCrop` does: a share of
-/// the area between `scale`, a width / height between `ratio` with even odds for a ratio and its inverse. After
-/// ten draws that do not fit, the largest centered part of an allowed shape.
-pub(super) fn random_part(
+/// Left, top, width, and height of a random crop, drawn as torchvision's `RandomResizedCrop` does: the share of the
+/// area is uniform in `scale`, and the logarithm of width / height is uniform in `ratio`. After ten draws that do not
+/// fit into the image, the crop is the largest centered one of an allowed ratio.
+pub(super) fn random_crop(
     width: u32,
     height: u32,
     scale: [f64; 2],
@@ -94,17 +95,18 @@ pub(super) fn random_part(
     [(width - columns) / 2, (height - rows) / 2, columns, rows]
 }
 
-/// Rotates the image by `degrees` against the clock around its center.
+/// Rotates the image counterclockwise around its center.
 pub(super) fn rotate(image: &mut Image, degrees: f32) {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (x, y) = (image.width as f32 / 2.0, image.height as f32 / 2.0);
     affine(image, [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]);
 }
 
-/// Fetches the pixel at (x, y) from (ax + by + c, dx + ey + f), as PIL's `transform` does.
+/// Applies an affine map `[a, b, c, d, e, f]`, as PIL's `transform` does: the pixel at (x, y) comes from (ax + by + c,
+/// dx + ey + f).
 ///
-/// Coordinates are those of pixel centers, so the first pixel is at (0.5, 0.5). Values between pixels are
-/// interpolated bilinearly; what lies outside is medium gray.
+/// Coordinates are those of pixel centers; the first pixel is at (0.5, 0.5). Values between pixels are interpolated
+/// bilinearly, and pixels from outside the image are medium gray.
 pub(super) fn affine(image: &mut Image, map: [f32; 6]) {
     let size = [image.height as usize, image.width as usize];
     image.pixels = match image.channels {
@@ -113,6 +115,7 @@ pub(super) fn affine(image: &mut Image, map: [f32; 6]) {
     };
 }
 
+/// The pixels of an affine map of an image with `C` channels.
 fn sample<const C: usize>(pixels: &[u8], [height, width]: [usize; 2], map: [f32; 6]) -> Vec<u8> {
     let source = pixels.as_chunks::<C>().0;
     let mut output = vec![FILL; pixels.len()];
@@ -127,7 +130,7 @@ fn sample<const C: usize>(pixels: &[u8], [height, width]: [usize; 2], map: [f32;
             if !(0.0..w).contains(&across) || !(0.0..h).contains(&down) {
                 continue;
             }
-            // Coordinates from the first pixel's center, at least 0: conversion to integers rounds down.
+            // Relative to the center of the first pixel, and at least 0, so that conversion to an integer rounds down.
             let (across, down) = ((across - 0.5).max(0.0), (down - 0.5).max(0.0));
             let (left, top) = (across as usize, down as usize);
             let (right, bottom) = ((left + 1).min(width - 1), (top + 1).min(height - 1));
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_brings_in_black() {
+    fn a_shift_fills_with_black() {
         assert_eq!(shift(&grid(), 0, 0), grid());
         assert_eq!(shift(&grid(), 1, 0).pixels, [0, 1, 2, 0, 4, 5, 0, 7, 8]);
         assert_eq!(shift(&grid(), -1, 2).pixels, [0, 0, 0, 0, 0, 0, 2, 3, 0]);
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reflected_shift_brings_in_the_edge_in_a_mirror() {
+    fn a_reflected_shift_fills_with_the_mirror_image() {
         assert_eq!(shift_reflected(&grid(), 0, 0), grid());
         assert_eq!(shift_reflected(&grid(), 1, 0).pixels, [2, 1, 2, 5, 4, 5, 8, 7, 8]);
         assert_eq!(shift_reflected(&grid(), -1, -2).pixels, [8, 9, 8, 5, 6, 5, 2, 3, 2]);
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_against_the_clock() {
+    fn rotations_are_counterclockwise() {
         for (degrees, expected) in [
             (0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
             (90.0, [3, 6, 9, 2, 5, 8, 1, 4, 7]),
@@ -218,11 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_the_area_and_shape_asked_for() {
+    fn random_crops_have_the_requested_areas_and_aspect_ratios() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut shares = Vec::new();
         for _ in 0..2000 {
-            let [left, top, width, height] = random_part(400, 300, [0.2, 0.8], [0.75, 4.0 / 3.0], &mut rng);
+            let [left, top, width, height] = random_crop(400, 300, [0.2, 0.8], [0.75, 4.0 / 3.0], &mut rng);
             assert!(left + width <= 400 && top + height <= 300);
             let shape = f64::from(width) / f64::from(height);
             assert!((0.74..1.35).contains(&shape), "{shape}");
@@ -231,13 +234,13 @@ mod tests {
         let lowest = shares.iter().copied().fold(1.0, f64::min);
         let highest = shares.iter().copied().fold(0.0, f64::max);
         assert!((0.195..0.22).contains(&lowest) && (0.75..0.81).contains(&highest), "{lowest} {highest}");
-        assert_eq!(random_part(100, 10, [1.0, 1.0], [1.0, 1.0], &mut rng), [45, 0, 10, 10]);
-        assert_eq!(random_part(1, 9, [0.5, 1.0], [0.75, 1.25], &mut rng)[2..], [1, 1]);
-        assert_eq!(random_part(64, 64, [1.0, 1.0], [1.0, 1.0], &mut rng), [0, 0, 64, 64]);
+        assert_eq!(random_crop(100, 10, [1.0, 1.0], [1.0, 1.0], &mut rng), [45, 0, 10, 10]);
+        assert_eq!(random_crop(1, 9, [0.5, 1.0], [0.75, 1.25], &mut rng)[2..], [1, 1]);
+        assert_eq!(random_crop(64, 64, [1.0, 1.0], [1.0, 1.0], &mut rng), [0, 0, 64, 64]);
     }
 
     #[test]
-    fn a_part_is_cut_out_and_scaled() {
+    fn a_crop_is_cut_out_and_scaled() {
         assert_eq!(grid().resize_part([1, 1, 2, 2], 2, 2, Interpolation::Bicubic).pixels, [5, 6, 8, 9]);
         let pixels = (0..32 * 32).map(|i| if i % 32 < 16 { 10 } else { 200 }).collect();
         let halves = Image { width: 32, height: 32, channels: 1, pixels };

@@ -1,7 +1,8 @@
-//! Antialiased scaling of images, whole or in part, one side after the other.
+//! Antialiased resizing of images or parts of them, one side after the other.
 //!
-//! Where a small part of a scaled image is kept, no more than that is computed, from what the filter sees of the image. A
-//! row of 32,768 pixels that covers a square of 224 would be 1.6 billion pixels before it is cropped.
+//! If only a small part of the scaled image is kept, only that part is computed, from the pixels that the filter needs
+//! for it. Otherwise, a row of 32,768 pixels, scaled to cover a square of 224, would have 1.6 billion pixels before it
+//! is cropped.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,30 +14,33 @@ use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resize
 use serde::{Deserialize, Serialize};
 
 use crate::Image;
+use crate::listed::listed;
 
-/// A side that is scaled to more than so many times what is kept of it is not scaled as a whole. A smaller one is: the
-/// precision of the filter's weights depends on those at the edges, so that leaving these out may change a value by a level
-/// or two of 255.
+/// If a side would be scaled to more than so many times the pixels that are kept, only those are computed. Otherwise
+/// the whole side is scaled, since the rounding of the filter weights depends on the weights at the edges: computing a
+/// part may change values by one or two of 255 levels.
 const MOST_CROPPED: u64 = 4;
-/// Rows are scaled first unless the image in between has so many times the pixels of what it is made of, and of what is
-/// made of it: then it is tall and thin, and becomes much wider and much lower.
+/// Rows are scaled before columns, unless the intermediate image would have more than so many times the pixels of both
+/// the image and the result. That happens if a tall and thin image becomes much wider and much lower.
 const MOST_GROWTH: u64 = 4;
 
 thread_local! {
-    /// Keeps its buffers between images.
+    /// A resizer per thread, which reuses its buffers.
     static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
 }
 
-/// An antialiased scaling filter, as PIL has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Interpolation {
-    /// Triangle.
-    Bilinear,
-    /// Catmull-Rom, a = -0.5.
-    Bicubic,
-    /// Three lobes.
-    Lanczos,
+listed! {
+    /// An antialiased filter for resizing, as in PIL.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Interpolation {
+        /// Triangle.
+        Bilinear,
+        /// Catmull-Rom, a = -0.5.
+        Bicubic,
+        /// Three lobes.
+        Lanczos,
+    }
 }
 
 impl Interpolation {
@@ -48,7 +52,7 @@ impl Interpolation {
         }
     }
 
-    /// How many pixels the filter reaches to each side, where an image is not scaled down.
+    /// The radius of the filter in pixels, if an image is not scaled down.
     fn support(self) -> f64 {
         match self {
             Self::Bilinear => 1.0,
@@ -58,30 +62,30 @@ impl Interpolation {
     }
 }
 
-/// What becomes of an image along one of its sides.
+/// How one side of an image is scaled and cropped.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Side {
-    /// The pixels of the image that are looked at.
+    /// The pixels of the image that are read.
     seen: Range<u32>,
-    /// Where the interval that is scaled begins: 0 is the edge of the image.
+    /// The start of the interval that is scaled, in pixels from the edge of the image.
     start: f64,
-    /// The length of that interval, in pixels of the image.
+    /// The length of the interval, in pixels of the image.
     length: f64,
-    /// The pixels that it becomes.
+    /// The number of pixels to which the interval is scaled.
     pixels: u32,
-    /// Those of them that the result has.
+    /// The range of the scaled pixels that is kept for the result.
     kept: Range<u32>,
 }
 
 impl Side {
-    /// `length` pixels from `start` on, and nothing beyond them, become `pixels`, at least 1.
+    /// Scales the `length` pixels from `start` on to `pixels` (at least 1), without reading the pixels around them.
     pub(super) fn part(start: u32, length: u32, pixels: u32) -> Self {
         let pixels = pixels.max(1);
         let (seen, kept) = (start..start + length, 0..pixels);
         Self { seen, start: start.into(), length: length.into(), pixels, kept }
     }
 
-    /// Of a side of `length` pixels that is scaled to `scaled`, the `kept` pixels from `offset` on.
+    /// Scales a side of `length` pixels to `scaled`, of which the `kept` pixels from `offset` on are kept.
     pub(super) fn cropped(
         length: u32,
         scaled: u64,
@@ -95,46 +99,46 @@ impl Side {
         }
         let scale = f64::from(length) / scaled as f64;
         let start = offset as f64 * scale;
-        // Rounding must not lead beyond the edge.
+        // Rounding errors must not lead beyond the edge.
         let size = (f64::from(kept) * scale).min(f64::from(length) - start);
-        // A pixel more than the filter reaches, as that is rounded, too.
+        // One pixel more than the radius of the filter, since the resizer rounds it too.
         let reach = interpolation.support() * scale.max(1.0) + 1.0;
         let first = (start - reach).floor().max(0.0) as u32;
         let last = ((start + size + reach).ceil() as u32).min(length);
         Self { seen: first..last, start, length: size, pixels: kept, kept: 0..kept }
     }
 
-    /// The same where what is seen was cut out.
+    /// The same scaling for an image from which the pixels `seen` have been cut out.
     fn within_seen(&self) -> Self {
         let first = self.seen.start;
         let start = self.start - f64::from(first);
         Self { seen: 0..self.seen.end - first, start, kept: self.kept.clone(), ..*self }
     }
 
-    /// What is seen, as it is.
+    /// Cuts out the pixels `seen` without scaling.
     fn unscaled(&self) -> Self {
         let length = self.seen.end - self.seen.start;
         Self::part(self.seen.start, length, length)
     }
 
-    /// What is kept of what is scaled already.
+    /// Cuts the pixels `kept` out of a side that has been scaled.
     fn crop(&self) -> Self {
         let length = self.kept.end - self.kept.start;
         Self::part(self.kept.start, length, length)
     }
 
-    /// What is kept, as it is.
+    /// Leaves a side as it is that has been scaled and cropped.
     fn result(&self) -> Self {
         Self::part(0, self.kept.end - self.kept.start, self.kept.end - self.kept.start)
     }
 
-    /// Whether a side of `length` pixels stays as it is.
+    /// Whether a side of `length` pixels is unchanged.
     fn keeps(&self, length: u32) -> bool {
         *self == Self::part(0, length, length)
     }
 }
 
-/// Pixels of the image between the two steps, and whether its columns are scaled already rather than its rows.
+/// The number of pixels of the intermediate image, and whether columns rather than rows are scaled first.
 fn between(across: &Side, down: &Side) -> (u64, bool) {
     let pixels = |width: u32, height: u32| u64::from(width) * u64::from(height);
     let [columns, rows] = [across, down].map(|side| side.seen.end - side.seen.start);
@@ -146,7 +150,7 @@ fn between(across: &Side, down: &Side) -> (u64, bool) {
     }
 }
 
-/// The most pixels of an image that scaling makes on its way to the result.
+/// The number of pixels of the largest image that is made on the way to the result.
 #[cfg(test)]
 pub(super) fn most_pixels(across: &Side, down: &Side) -> u64 {
     let scaled = match between(across, down) {
@@ -157,16 +161,16 @@ pub(super) fn most_pixels(across: &Side, down: &Side) -> u64 {
 }
 
 impl Image {
-    /// The image scaled to `width` by `height` (at least 1) with an antialiased filter.
+    /// The image scaled to `width` by `height` (at least 1 each) with an antialiased filter.
     pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> Self {
         self.resize_part([0, 0, self.width, self.height], width, height, interpolation)
     }
 
-    /// A part (left, top, width, height) scaled to `width` by `height`, at least 1 each.
+    /// A part (left, top, width, height) of the image, scaled to `width` by `height` (at least 1 each).
     ///
     /// # Panics
     ///
-    /// When the part is empty or reaches beyond the image.
+    /// If the part is empty or reaches beyond the image.
     pub(super) fn resize_part(
         &self,
         [left, top, columns, rows]: [u32; 4],
@@ -178,15 +182,16 @@ impl Image {
         self.resize_sides(&across, &down, interpolation)
     }
 
-    /// What `across` makes of the width and `down` of the height.
+    /// Scales and crops the width as `across` says and the height as `down` says.
     ///
     /// # Panics
     ///
-    /// When one of them is empty or reaches beyond the image.
+    /// If one of them is empty or reaches beyond the image.
     pub(super) fn resize_sides(&self, across: &Side, down: &Side, interpolation: Interpolation) -> Self {
-        // One pixel type at a time: the crate's untyped form would be compiled here for all that it knows.
+        // The typed functions of `fast_image_resize` are used, since the untyped ones would compile code for all of its
+        // pixel types.
         let scale = if self.channels == 1 { scale::<U8> } else { scale::<U8x3> };
-        // Rows first, then columns, as PIL does; the crate alone would begin with the columns.
+        // Rows are scaled before columns, as PIL does. `fast_image_resize` alone would begin with the columns.
         let steps = match between(across, down) {
             (_, false) => [
                 [across.clone(), down.unscaled()],
@@ -209,6 +214,7 @@ impl Image {
     }
 }
 
+/// Scales an image in one call of the resizer; `kept` is not applied.
 fn scale<P: PixelTrait>(image: &Image, across: &Side, down: &Side, interpolation: Interpolation) -> Image {
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(interpolation.filter())).crop(
         across.start,
@@ -223,7 +229,10 @@ fn scale<P: PixelTrait>(image: &Image, across: &Side, down: &Side, interpolation
         let mut target = TypedImage::<P>::from_buffer(width, height, &mut pixels).ok()?;
         RESIZER.with_borrow_mut(|resizer| resizer.resize_typed(&source, &mut target, &options).ok())
     });
-    assert!(done.is_some(), "an image's buffer has the length of its size, and the part lies in it");
+    assert!(
+        done.is_some(),
+        "the buffer must have the length of the image's size, and the part must lie inside the image"
+    );
     Image { width, height, channels: image.channels, pixels }
 }
 
@@ -232,21 +241,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cropped_has_the_neighbors_that_it_had() {
+    fn a_cropped_side_reads_the_pixels_around_the_crop() {
         let filter = Interpolation::Bicubic;
-        // 1000 pixels scaled to 100: two pixels of the result on each side, of ten each, and one more.
+        // 1000 pixels are scaled to 100. The filter reaches two pixels of the result on each side, which are ten pixels
+        // each, and one more is read.
         let side = Side::cropped(1000, 100, 40, 20, filter);
         assert_eq!((side.seen, side.start, side.length, side.kept), (379..621, 400.0, 200.0, 0..20));
         let edge = Side::cropped(1000, 100, 0, 20, filter);
-        assert_eq!(edge.seen, 0..221, "there is nothing before the edge");
+        assert_eq!(edge.seen, 0..221, "no pixels are read beyond the edge");
         let whole = Side::cropped(1000, 80, 30, 20, filter);
-        assert_eq!((whole.seen, whole.pixels, whole.kept), (0..1000, 80, 30..50), "as a whole, then cropped");
+        assert_eq!(
+            (whole.seen, whole.pixels, whole.kept),
+            (0..1000, 80, 30..50),
+            "scaled as a whole, then cropped"
+        );
         let tiny = Side::cropped(1, 1 << 40, 1 << 39, 7, filter);
         assert_eq!((tiny.seen, tiny.start, tiny.pixels), (0..1, 0.5, 7));
     }
 
     #[test]
-    fn what_is_tall_and_becomes_wide_is_made_low_first() {
+    fn columns_are_scaled_first_if_a_tall_image_becomes_wide() {
         let whole = |width, height, columns, rows| {
             between(&Side::part(0, width, columns), &Side::part(0, height, rows))
         };

@@ -20,6 +20,7 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::within::within;
 use crate::events::{Event, EventSink};
+use crate::flags::explained;
 use crate::predict::{Asked, Classifier, Output, Views};
 use crate::usage::usage;
 
@@ -133,7 +134,7 @@ fn print(batch: Vec<Asked<Input, Vec<f32>>>, printer: &mut Printer) -> Result<St
         match value {
             Ok(logits) => printer.result(&path, &logits)?,
             Err(error) => {
-                printer.failure(&path, &format!("{error:#}"))?;
+                printer.failure(&path, &explained(&error))?;
                 status = Status::Partial;
             }
         }

@@ -1,4 +1,4 @@
-//! What an archive holds, gathered entry by entry: images by their names inside it, files of the other layouts, and what is left out.
+//! The contents of an archive, collected entry by entry: images, IDX and CIFAR files, and files that are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -8,37 +8,38 @@ use std::sync::Arc;
 use crate::files::{HEAD_BYTES, is_hidden, shown_bytes};
 use crate::source::class_folders::Listing;
 use crate::source::{Blob, MAX_IMAGES, cifar, idx};
-use crate::{DatasetError, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
+use crate::{DatasetError, Fault, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
 
-/// Bytes of all IDX files or CIFAR batches of an archive, as they are in it.
+/// Largest total size of the IDX files or CIFAR batches of an archive, in bytes. A `.gz` file inside the archive counts
+/// with its compressed size.
 const MAX_DATA_BYTES: u64 = 384 << 20;
 
-/// How many bytes may be unpacked.
+/// Limits on the size of images, in bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
-    /// Of one image.
+pub(super) struct UnpackLimits {
+    /// Largest image.
     pub(super) file: u64,
-    /// Of all images, before they go to a temporary file.
+    /// Total size of the images to keep in memory, after which further images go to a temporary file.
     pub(super) memory: u64,
-    /// Of all images.
+    /// Largest total size of all images.
     pub(super) images: u64,
 }
 
-/// What was read so far.
-pub(super) struct Contents<'a> {
+/// The entries of an archive that have been read so far.
+pub(super) struct ArchiveContents<'a> {
     path: &'a Path,
     pub(super) listing: Listing,
     /// Files of the IDX and CIFAR layouts.
     pub(super) blobs: Vec<Blob>,
     pub(super) left_out: LeftOut,
-    limits: Limits,
+    limits: UnpackLimits,
     image_bytes: u64,
     blob_bytes: u64,
     spool: Option<Arc<Spool>>,
 }
 
-impl<'a> Contents<'a> {
-    pub(super) fn new(path: &'a Path, limits: Limits) -> Self {
+impl<'a> ArchiveContents<'a> {
+    pub(super) fn new(path: &'a Path, limits: UnpackLimits) -> Self {
         let listing = Listing { root: path.to_owned(), images: BTreeMap::new(), folders: BTreeSet::new() };
         let (blobs, left_out) = (Vec::new(), LeftOut::default());
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
@@ -50,16 +51,17 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// An entry that is neither a file nor a folder.
+    /// Adds an entry that is neither a file nor a folder, and why it is not used.
     pub(super) fn add_other(&mut self, name: &[u8], problem: &str) {
         let (name, reason) = match normalized(name) {
-            Some(name) => (name, Reason::Unreadable(problem.to_owned())),
+            Some(name) => (name, Reason::Unreadable(Fault::Other(problem.to_owned()))),
             None => (shown_bytes(name), Reason::Hidden),
         };
         self.left_out.add(self.within(&name), reason);
     }
 
-    /// An entry, whatever size its header claims: no more of it is read than a file may have.
+    /// Adds a file. `claimed` is its size according to the header, which may be wrong: no more than the limit is read
+    /// in any case.
     pub(super) fn add_file(
         &mut self,
         name: &[u8],
@@ -107,9 +109,9 @@ impl<'a> Contents<'a> {
             let rest = (limit + 1).saturating_sub(bytes.len() as u64);
             content.take(rest).read_to_end(&mut bytes).map_err(|error| self.damaged_at(&name, &error))?;
         }
-        if claimed.max(bytes.len() as u64) > limit {
-            let problem = format!("it has more than the limit of {limit} bytes (--max-file-size)");
-            self.left_out.add(shown, Reason::Unreadable(problem));
+        let size = claimed.max(bytes.len() as u64);
+        if size > limit {
+            self.left_out.add(shown, Reason::Unreadable(Fault::TooLarge { bytes: size, limit }));
             return Ok(());
         }
         self.image_bytes += bytes.len() as u64;
@@ -123,12 +125,12 @@ impl<'a> Contents<'a> {
         if self.listing.images.insert(name, image).is_some() {
             let problem =
                 "the archive holds several files of this name, of which the last one is used".to_owned();
-            self.left_out.add(shown, Reason::Unreadable(problem));
+            self.left_out.add(shown, Reason::Unreadable(Fault::Other(problem)));
         }
         Ok(())
     }
 
-    /// The image in memory, or in a temporary file when much is in memory.
+    /// Keeps an image in memory, or in a temporary file once the limit on memory is reached.
     fn keep(&mut self, name: String, bytes: Vec<u8>) -> Result<ImageSource, DatasetError> {
         if self.image_bytes <= self.limits.memory {
             return Ok(ImageSource::Encoded { name, bytes: bytes.into() });
@@ -136,7 +138,8 @@ impl<'a> Contents<'a> {
         let failed = |error: std::io::Error| {
             let folder = std::env::temp_dir();
             let problem = format!(
-                "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give the folder",
+                "cannot be unpacked into {}: {error}; set TMPDIR to a folder with more space, or unpack it and give \
+                 the folder",
                 shown(folder)
             );
             DatasetError::layout(self.path, problem)
@@ -165,22 +168,22 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// What messages call an entry.
+    /// The name of an entry in messages.
     fn within(&self, name: &str) -> String {
         format!("{}/{name}", shown(self.path))
     }
 
-    /// A tar archive that was cut between two files looks whole but for its end.
+    /// Notes that a tar archive has no end marker, the only sign that it was truncated between two files.
     pub(super) fn add_missing_end(&mut self) {
         let count = self.listing.images.len();
         let problem =
             format!("the archive has no end marker: what follows after {count} images may be missing");
-        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+        self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
     }
 
-    /// What follows the end of a tar archive, or of its compressed data, and is not read.
+    /// Notes a problem with the data after the end of a tar archive.
     pub(super) fn add_rest(&mut self, problem: String) {
-        self.left_out.add(shown(self.path), Reason::Unreadable(problem));
+        self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
     }
 
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
@@ -198,7 +201,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// A path as class folders are told by: without `.` and root, nothing when a part of it is hidden.
+/// The path of an entry without `.` components and leading `/`; `None` if a component is hidden.
 fn normalized(name: &[u8]) -> Option<String> {
     let parts = name.split(|byte| *byte == b'/');
     let names: Vec<String> =
@@ -206,17 +209,17 @@ fn normalized(name: &[u8]) -> Option<String> {
     (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
 }
 
-/// What an entry of an archive is.
-pub(super) enum Kind {
+/// The kind of an archive entry.
+pub(super) enum EntryKind {
     File,
     Folder,
-    /// Neither of these, and why that is not used.
+    /// Neither a file nor a folder, with the reason why it is not used.
     Other(&'static str),
-    /// Facts about other entries.
+    /// Metadata of other entries.
     Metadata,
 }
 
-impl Kind {
+impl EntryKind {
     pub(super) const LINK: Self = Self::Other("a link inside an archive: unpack it and give the folder");
     pub(super) const SPARSE: Self =
         Self::Other("a sparse file inside an archive: unpack it and give the folder");

@@ -1,21 +1,21 @@
-//! The entries of a tar archive.
+//! Reading the entries of a tar archive, with bounded memory even for hostile headers.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 
-use super::contents::{Contents, Kind};
+use super::contents::{ArchiveContents, EntryKind};
 use crate::DatasetError;
 
-/// What lies between two files of a tar archive: headers and long names.
+/// Largest total size of the headers and long names between two files of a tar archive.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
-/// Where POSIX archives have the name of a sparse file. Its header has another one.
+/// The key of a sparse file's name in the extended header of a POSIX archive, whose plain header has a made-up name.
 const SPARSE_NAME: &[u8] = b"GNU.sparse.name";
-/// Tar archives are made of such blocks, and end with blocks of zeros.
+/// Size of the blocks that a tar archive consists of. It ends with blocks of zeros.
 const TAR_BLOCK: u64 = 512;
 
-impl Kind {
-    /// By the type in the header. POSIX archives mark sparse files in an extended header instead, and have a map of the
-    /// holes before their content.
+impl EntryKind {
+    /// The kind by the type in the header. Sparse files in POSIX archives have the type of a regular file and are
+    /// recognized by keys in their extended header; their content would begin with a map of the holes.
     fn of_tar<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Self> {
         let kind = entry.header().entry_type();
         Ok(match kind {
@@ -34,7 +34,7 @@ impl Kind {
             | tar::EntryType::GNULongLink
             | tar::EntryType::XGlobalHeader
             | tar::EntryType::XHeader => Self::Metadata,
-            // A volume's label, the attributes of Solaris, and the list of a folder in an incremental archive.
+            // `V` is a volume label, `X` are Solaris attributes, and `D` is a folder listing in an incremental archive.
             _ => match kind.as_byte() {
                 b'V' | b'X' => Self::Metadata,
                 b'D' => Self::Folder,
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// A reader that gives no more bytes than are left, so that a header does not take the memory of a file.
+/// A reader that fails after a number of bytes, so that a header cannot make the `tar` crate allocate gigabytes.
 struct Rationed<'a, R> {
     inner: R,
     left: &'a Cell<u64>,
@@ -63,22 +63,22 @@ impl<R: Read> Read for Rationed<'_, R> {
     }
 }
 
-/// The first value of a tar entry's extended header whose key `is_it`. Lines of it that break its format, such as binary
-/// attributes, are passed over.
+/// The first value in an entry's extended header whose key satisfies `is_it`. Invalid lines, which binary attributes
+/// cause, are skipped.
 fn extension<R: Read>(
     entry: &mut tar::Entry<'_, R>,
     is_it: impl Fn(&[u8]) -> bool,
 ) -> io::Result<Option<Vec<u8>>> {
     let kind = entry.header().entry_type();
     if kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
-        // Its content would be read for it.
+        // For an entry that is itself an extended header, `pax_extensions` would read its content.
         return Ok(None);
     }
     let lines = entry.pax_extensions()?.into_iter().flatten().flatten();
     Ok(lines.into_iter().find(|line| is_it(line.key_bytes())).map(|line| line.value_bytes().to_vec()))
 }
 
-/// The bytes of a sparse file that are in the archive. Its holes, which may be as large as they like, are not.
+/// The number of bytes of a sparse file in the archive, without its holes, whose size is unlimited.
 fn packed_size<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
     let stated = extension(entry, |key| key == b"size")?;
     let stated = stated.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
@@ -86,11 +86,12 @@ fn packed_size<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
     Ok(size.checked_next_multiple_of(TAR_BLOCK).unwrap_or(size))
 }
 
-pub(super) fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
+/// Reads all entries of a tar archive into `contents`.
+pub(super) fn read_tar(reader: impl Read, contents: &mut ArchiveContents<'_>) -> Result<(), DatasetError> {
     let left = Cell::new(MAX_HEADER_BYTES);
     let mut archive = tar::Archive::new(Rationed { inner: reader, left: &left });
     let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
-    // Bytes of the entry before that are passed over on the way to the next header.
+    // Bytes of the previous entry that the `tar` crate still has to skip before the next header.
     let mut unread = 0;
     loop {
         left.set(MAX_HEADER_BYTES.saturating_add(unread));
@@ -114,7 +115,8 @@ pub(super) fn read_tar(reader: impl Read, contents: &mut Contents<'_>) -> Result
     Ok(())
 }
 
-/// What is wrong with the rest of a tar archive, which is zeros and, if it is compressed, a checksum.
+/// The problem with the data after the end marker, if there is one. They should be zeros; reading them also verifies
+/// the checksum of compressed data.
 fn after_the_end(mut rest: impl Read) -> Option<String> {
     let mut chunk = vec![0; 1 << 16];
     loop {
@@ -132,8 +134,9 @@ fn after_the_end(mut rest: impl Read) -> Option<String> {
     }
 }
 
-/// Whether the name of an entry is likely to be that of a header that could not be read: with a line break in it. Its other name, for
-/// programs that do not know such headers, is cut at 100 bytes or has question marks.
+/// Whether the true name of an entry is probably in an extended header that cannot be parsed, because the name contains
+/// a line break. The name in the plain header, which is meant for programs without support for extended headers, then
+/// is cut at 100 bytes or has question marks.
 fn has_lost_its_name<R: Read>(entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io::Result<bool> {
     if !(name.contains(&b'?') || name.len() >= 100) || extension(entry, |key| key == b"path")?.is_some() {
         return Ok(false);
@@ -141,16 +144,17 @@ fn has_lost_its_name<R: Read>(entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io:
     Ok(entry.pax_extensions()?.is_some_and(|mut lines| lines.any(|line| line.is_err())))
 }
 
-/// Adds an entry, and says how many bytes of it are not read.
+/// Adds an entry to `contents`. Returns the number of its bytes that are left unread.
 fn read_tar_entry<R: Read>(
     entry: &mut tar::Entry<'_, R>,
-    contents: &mut Contents<'_>,
+    contents: &mut ArchiveContents<'_>,
     place: &str,
 ) -> Result<u64, DatasetError> {
-    let read = Kind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
+    let read =
+        EntryKind::of_tar(entry).and_then(|kind| Ok((kind, extension(entry, |key| key == SPARSE_NAME)?)));
     let (kind, sparse_name) = read.map_err(|error| contents.damaged(place, &error))?;
     let name = sparse_name.unwrap_or_else(|| entry.path_bytes().into_owned());
-    let has_lost_its_name = !matches!(kind, Kind::Metadata)
+    let has_lost_its_name = !matches!(kind, EntryKind::Metadata)
         && has_lost_its_name(entry, &name).map_err(|error| contents.damaged(place, &error))?;
     match kind {
         _ if has_lost_its_name => {
@@ -159,13 +163,13 @@ fn read_tar_entry<R: Read>(
                 "its name has a line break, which cannot be read in this archive: rename it",
             );
         }
-        Kind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
-        Kind::Folder => contents.add_folder(&name),
-        Kind::Other(problem) => contents.add_other(&name, problem),
-        Kind::Metadata => {}
+        EntryKind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
+        EntryKind::Folder => contents.add_folder(&name),
+        EntryKind::Other(problem) => contents.add_other(&name, problem),
+        EntryKind::Metadata => {}
     }
     let passed = match entry.header().entry_type().is_gnu_sparse() {
-        // Reading it would read its holes.
+        // Reading a sparse file to its end would produce all the zeros of its holes.
         true => packed_size(entry),
         false => io::copy(entry, &mut io::sink()).map(|_| 0),
     };

@@ -1,15 +1,15 @@
-//! The entries of a zip archive.
+//! Reading the entries of a zip archive.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
 use zip::CompressionMethod;
 
-use super::contents::{Contents, Kind};
+use super::contents::{ArchiveContents, EntryKind};
 use crate::DatasetError;
 
-impl Kind {
-    /// By the mode, where the archive is from Unix.
+impl EntryKind {
+    /// The kind by the Unix mode, if the archive has one.
     fn of_zip(mode: Option<u32>, is_folder: bool) -> Self {
         match mode.unwrap_or_default() & 0o170_000 {
             0o120_000 => Self::LINK,
@@ -22,8 +22,13 @@ impl Kind {
     }
 }
 
-pub(super) fn read_zip(mut file: BufReader<File>, contents: &mut Contents<'_>) -> Result<(), DatasetError> {
-    // Looking for the start of an archive that has a program before it goes wrong for some that have none.
+/// Reads all entries of a zip archive into `contents`.
+pub(super) fn read_zip(
+    mut file: BufReader<File>,
+    contents: &mut ArchiveContents<'_>,
+) -> Result<(), DatasetError> {
+    // First assume that the archive begins at offset 0. Searching for the start, which self-extracting archives need,
+    // fails for some valid archives.
     let at_start = zip::read::Config { archive_offset: zip::read::ArchiveOffset::Known(0) };
     if let Ok(archive) = zip::ZipArchive::with_config(at_start, &mut file) {
         return read_zip_entries(archive, contents);
@@ -35,7 +40,7 @@ pub(super) fn read_zip(mut file: BufReader<File>, contents: &mut Contents<'_>) -
 
 fn read_zip_entries<R: Read + io::Seek>(
     mut archive: zip::ZipArchive<R>,
-    contents: &mut Contents<'_>,
+    contents: &mut ArchiveContents<'_>,
 ) -> Result<(), DatasetError> {
     for index in 0..archive.len() {
         let place = format!("at entry {index}");
@@ -46,14 +51,14 @@ fn read_zip_entries<R: Read + io::Seek>(
         if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
             return Err(contents.not_supported(&format!("compressed by {}", entry.compression())));
         }
-        // A name that is not UTF-8 is in the first code page of MS-DOS, which has a character for each byte.
-        // Some programs for Windows write backslashes between folders.
+        // The `zip` crate decodes a name that is not UTF-8 as code page 437, in which every byte is a character.
+        // Some Windows programs separate folders by backslashes.
         let name = entry.name().map_err(|error| contents.damaged(&place, &error))?.replace('\\', "/");
-        match Kind::of_zip(entry.unix_mode(), entry.is_dir()) {
-            Kind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
-            Kind::Folder => contents.add_folder(name.as_bytes()),
-            Kind::Other(problem) => contents.add_other(name.as_bytes(), problem),
-            Kind::Metadata => {}
+        match EntryKind::of_zip(entry.unix_mode(), entry.is_dir()) {
+            EntryKind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
+            EntryKind::Folder => contents.add_folder(name.as_bytes()),
+            EntryKind::Other(problem) => contents.add_other(name.as_bytes(), problem),
+            EntryKind::Metadata => {}
         }
     }
     Ok(())

@@ -1,0 +1,16 @@
+//! Single images: their sources, their pixels, and decoding within limits of size and memory.
+
+mod decode;
+pub(crate) mod drawing;
+mod jpeg;
+mod limits;
+mod memory;
+mod pixels;
+mod sample;
+
+pub use decode::Decoded;
+pub use limits::DecodeLimits;
+pub use pixels::Image;
+pub use sample::{ImageSource, Sample};
+
+pub(crate) use decode::probe_bytes;
