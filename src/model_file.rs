@@ -13,7 +13,7 @@ use vitrine_models::{ModelConfig, VisionTransformer};
 use crate::class_names::check_unique;
 use crate::recipe::Recipe;
 use crate::trained_on::TrainedOn;
-use crate::weights_file::{self, Entry, Precision};
+use crate::weights_file::{self, Precision, StoredTensor};
 
 /// The header's layout; a file with a higher number comes from a newer program.
 const FORMAT: u32 = 1;
@@ -156,7 +156,7 @@ pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
     let path = locate(path)?;
     let file = weights_file::open(&path)?;
     let card = card(&file.metadata, &path)?;
-    Ok((card, file.entries.iter().map(Entry::read).collect::<Result<_>>()?))
+    Ok((card, file.tensors.iter().map(StoredTensor::read).collect::<Result<_>>()?))
 }
 
 /// Reads a model file or the best model of a run folder.

@@ -63,7 +63,7 @@ fn write(card: &ModelCard, library: Library, output: &Path) -> anyhow::Result<Ex
 /// The file again without what vitrine wrote in its header.
 fn without_header(path: &Path) {
     let file = weights_file::open(path).unwrap();
-    let tensors: Vec<_> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+    let tensors: Vec<_> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
     drop(file);
     weights_file::save(path, &tensors, &[], Precision::F32, Default::default()).unwrap();
 }

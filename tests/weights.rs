@@ -279,7 +279,7 @@ fn no_input_is_overwritten() {
 fn a_key_that_comes_twice_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = vitrine::weights_file::open(&fixture("torchvision_vit").join("weights.safetensors")).unwrap();
-    let mut tensors: Vec<NamedTensor> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+    let mut tensors: Vec<NamedTensor> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
     let mut again =
         tensors.iter().find(|tensor| tensor.name.ends_with("layer_0.mlp.0.bias")).unwrap().clone();
     again.name = again.name.replace(".mlp.0.", ".mlp.linear_1.");

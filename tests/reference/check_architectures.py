@@ -142,7 +142,8 @@ def make_timm(name, real):
 
 def width(name):
     """16 values for each of the heads that the table of timm's names has; none where it is not in there."""
-    with open(os.path.join(os.path.dirname(__file__), "..", "..", "src", "import", "timm_architectures.tsv")) as table:
+    config = os.path.join(os.path.dirname(__file__), "..", "..", "src", "import", "config")
+    with open(os.path.join(config, "timm_architectures.tsv")) as table:
         rows = [line.rstrip("\n").split("\t") for line in table if line.startswith(name + "\t")]
     if not rows or rows[0][1].startswith("Swin"):
         return None

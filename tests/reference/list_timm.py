@@ -1,11 +1,11 @@
 """Lists what timm calls its Vision Transformers, with the arguments that each name stands for.
 
-Writes the table src/import/timm_architectures.tsv: name, class, height and width that the name implies (0 0 where the
+Writes the table src/import/config/timm_architectures.tsv: name, class, height and width that the name implies (0 0 where the
 model takes images of any size), and the constructor's arguments that differ from its defaults, as JSON. What is no
 number, text or list stands there by its name; norm_layer=partial(LayerNorm, eps=E) stands there as norm_eps.
 
 Run:  pip install torch timm==1.0.31
-      python list_timm.py ../../src/import/timm_architectures.tsv
+      python list_timm.py ../../src/import/config/timm_architectures.tsv
 """
 import functools
 import inspect
