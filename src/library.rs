@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 
 use crate::device::{self, FoundDevice};
@@ -78,17 +78,13 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
     threads::check()?;
     let device = chosen(options.device.as_deref())?;
-    let weights = |source: &String| -> Result<_> {
-        let weights = pretrained::open(source, false).with_context(|| format!("pretrained {source}"))?;
-        Ok((source.clone(), weights))
-    };
     let new = NewRun {
         data,
         dataset: opened(data)?,
         data_dir: OpenOptions::default().data_dir,
         max_file_size: None,
         overrides: &options.overrides,
-        pretrained: options.pretrained.as_ref().map(weights).transpose()?,
+        pretrained: options.pretrained.as_ref().map(|source| pretrained::open(source, false)).transpose()?,
         val_fraction: options.val_fraction,
         seed: options.seed,
         fold: None,

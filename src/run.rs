@@ -47,8 +47,8 @@ pub struct NewRun<'a> {
     pub max_file_size: Option<u64>,
     /// What was asked for.
     pub overrides: &'a Overrides,
-    /// The weights that training begins with, and what the user called them.
-    pub pretrained: Option<(String, Pretrained)>,
+    /// The weights that training begins with.
+    pub pretrained: Option<Pretrained>,
     /// Share of the training images that becomes the validation split, where there is none; see [`default_val_fraction`].
     pub val_fraction: Option<f64>,
     /// From which everything random comes.
@@ -109,7 +109,8 @@ impl PlannedRun {
     /// # Errors
     /// When something asked for is not there or does not fit.
     pub fn new(new: NewRun<'_>, device: &FoundDevice) -> Result<Self> {
-        let (source, pretrained) = new.pretrained.unzip();
+        let pretrained = new.pretrained;
+        let source = pretrained.as_ref().map(|weights| weights.source.clone());
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let val_fraction = new.val_fraction.unwrap_or_else(|| default_val_fraction(&new.dataset));
         let hold_out = HoldOut { fraction: val_fraction, seed: new.seed, fold: new.fold };
@@ -287,7 +288,7 @@ fn judge_files(data: &RunData, dataset: &Dataset, config: &RunConfig) -> Result<
 fn start_of(config: &RunConfig) -> Result<Start> {
     let Some(source) = config.pretrained_now() else { return Ok(Start::Fresh) };
     // They are here since the run began.
-    let weights = pretrained::open(&source, true).with_context(|| format!("--pretrained {source}"))?;
+    let weights = pretrained::open(&source, true)?;
     let adaptation = weights.adapted(&config.model, &config.classes)?;
     check_weights(config, &source, &adaptation.tensors)?;
     Ok(Start::Pretrained(adaptation.tensors))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Command};
 use vitrine_datasets::{Dataset, Fold};
 
@@ -159,17 +159,13 @@ impl Train {
         let dataset = self.data_args.open(&self.data)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         check_folds(self.folds, &dataset.info)?;
-        let open = |source: &String| -> Result<_> {
-            let weights = pretrained::open(source, self.data_args.offline);
-            Ok((source.clone(), weights.with_context(|| format!("--pretrained {source}"))?))
-        };
         let new = NewRun {
             data: &self.data,
             dataset,
             data_dir: self.data_args.folder(),
             max_file_size: self.data_args.file_size.max_file_size,
             overrides: &self.overrides,
-            pretrained: self.pretrained.as_ref().map(open).transpose()?,
+            pretrained: self.open_pretrained(self.pretrained.as_deref())?,
             val_fraction: self.val_fraction,
             seed: self.seed,
             fold: self.folds.map(|of| Fold { number: 1, of }),
@@ -205,11 +201,11 @@ impl Train {
 
     /// The weights that it began with.
     fn pretrained_of(&self, config: &RunConfig) -> Result<Option<Pretrained>> {
-        let open = |source: String| -> Result<_> {
-            let weights = pretrained::open(&source, self.data_args.offline);
-            weights.with_context(|| format!("--pretrained {source}"))
-        };
-        config.pretrained_now().map(open).transpose()
+        self.open_pretrained(config.pretrained_now().as_deref())
+    }
+
+    fn open_pretrained(&self, source: Option<&str>) -> Result<Option<Pretrained>> {
+        source.map(|source| pretrained::open(source, self.data_args.offline)).transpose()
     }
 }
 
