@@ -1,4 +1,4 @@
-//! `vitrine export`: a model for another library.
+//! `vitrine export`: writes a model in another library's format.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `vitrine import`: a model file from another library's weights.
+//! `vitrine import`: makes a model file from another library's weights.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::Classifier;
 use crate::aliases;
 use crate::bounds::{self, within};
 use crate::hub;
-use crate::import::{self, Options, verify};
+use crate::import::{self, Imported, Options, verify};
 use crate::model_file;
 use crate::output::{note, outln};
 use crate::usage::usage;
@@ -79,7 +79,7 @@ pub(super) struct Import {
 }
 
 impl Import {
-    /// Whether the model gives the expected logits; each image's difference is printed.
+    /// Compares the model's logits with the expected ones and prints the difference for each image. True if all are within the tolerance.
     fn agrees(&self, classifier: &Classifier, expected: Vec<verify::Expected>) -> Result<bool> {
         let differences = verify::compare(classifier, expected)?;
         for one in &differences {
@@ -102,30 +102,11 @@ impl Import {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
         let (weights, _) = hub::locate(&self.weights, self.offline)?;
-        let options = Options {
-            layout: self.layout,
-            config: self.config.clone(),
-            classes: self.classes.clone(),
-            heads: self.heads.clone(),
-            image_size: self.image_size,
-            mean: self.mean.clone(),
-            std: self.std.clone(),
-            crop: self.crop,
-        };
-        let imported = import::load(&weights, &options)?;
+        let imported = import::load(&weights, &self.options())?;
         for line in imported.account.lines() {
             note!("{line}");
         }
-        if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
-            bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
-        }
-        if !imported.has_head {
-            bail!(
-                "{}: these weights have no classifier; train one: vitrine train DATA --pretrained {}",
-                self.weights,
-                self.weights
-            );
-        }
+        self.check_imported(&imported)?;
         let card = imported.card.clone();
         note!("{}, {} classes", import::summary(&card.model), card.classes.len());
         let model = imported.model(&Device::default())?;
@@ -142,9 +123,37 @@ impl Import {
         outln!("model: {}", self.output.display())?;
         Ok(Status::Done)
     }
+
+    fn options(&self) -> Options {
+        Options {
+            layout: self.layout,
+            config: self.config.clone(),
+            classes: self.classes.clone(),
+            heads: self.heads.clone(),
+            image_size: self.image_size,
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            crop: self.crop,
+        }
+    }
+
+    /// Refuses to overwrite the weights, and weights without a classifier.
+    fn check_imported(&self, imported: &Imported) -> Result<()> {
+        if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
+            bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
+        }
+        if !imported.has_head {
+            bail!(
+                "{}: these weights have no classifier; train one: vitrine train DATA --pretrained {}",
+                self.weights,
+                self.weights
+            );
+        }
+        Ok(())
+    }
 }
 
-/// A layout by its name.
+/// Parses the name of a layout, and lists all names with their explanations in the help.
 fn layout() -> impl TypedValueParser<Value = Layout> {
     let values = Layout::ALL.iter().map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
     PossibleValuesParser::new(values).try_map(|name| {
@@ -152,7 +161,7 @@ fn layout() -> impl TypedValueParser<Value = Layout> {
     })
 }
 
-/// Numbers of an option, in the range that each can be meant in.
+/// A whole number above 0.
 fn positive(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
@@ -160,11 +169,13 @@ fn positive(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "it must be a whole number above 0".to_owned())
 }
 
+/// Height and width in pixels, from `N` or `HEIGHTxWIDTH`.
 fn image_size(text: &str) -> Result<[usize; 2], String> {
     let (height, width) = text.split_once('x').unwrap_or((text, text));
     Ok([positive(height)?, positive(width)?])
 }
 
+/// A finite number above 0.
 fn above_zero_f64(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -172,6 +183,7 @@ fn above_zero_f64(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "it must be a number that is above 0".to_owned())
 }
 
+/// A number above 0 and at most 1.
 fn share(text: &str) -> Result<f64, String> {
     above_zero_f64(text)
         .ok()
@@ -179,7 +191,7 @@ fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "it must be a number that is above 0 and at most 1".to_owned())
 }
 
-/// Whether two paths lead to one file that is there.
+/// Whether two paths lead to the same existing file.
 pub(super) fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
