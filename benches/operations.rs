@@ -1,7 +1,7 @@
-//! Each fused operation against its definition in burn's operations, at the sizes of a ViT of dim 192 on 64 images of 32 pixels:
-//! `cargo bench --bench operations`. `forward` is inference, `training` the forward and the backward pass.
+//! Benchmark of each fused operation against its definition in burn's operations, at the sizes of a ViT of width 192 and a batch of 64 images
+//! of 32 pixels: `cargo bench --bench operations`. `forward` is inference, `training` is the forward and backward pass.
 //!
-//! `VITRINE_AMX=off` takes AMX away.
+//! With `VITRINE_AMX=off`, the operations do not use AMX.
 
 use std::hint::black_box;
 
@@ -10,14 +10,14 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use vitrine_models::ops::{self, DotProduct};
 
 const BATCH: usize = 64;
-/// Of the grid of patches.
+/// Side of the grid of patches.
 const SIDE: usize = 8;
 const TOKENS: usize = SIDE * SIDE + 1;
 const DIM: usize = 192;
 const HEADS: usize = 3;
 const CLASSES: usize = 1000;
 
-/// An operation on flat leaves, which shapes them itself.
+/// An operation on flat inputs, which reshapes them itself.
 type Operation = fn(&[Tensor<1>]) -> Tensor<1>;
 
 struct Case {
@@ -27,7 +27,7 @@ struct Case {
     composed: Operation,
 }
 
-/// An operation written once for its fused and its composed function.
+/// Writes a case once for the fused and the composed function: name, lengths of the inputs, both functions, and the call.
 macro_rules! case {
     ($name:literal, [$($length:expr),*], $operation:ident / $composed:ident, |$leaves:ident, $run:ident| $body:expr) => {
         Case {
@@ -130,7 +130,7 @@ fn cases() -> Vec<Case> {
                 Some(leaves[2].clone())
             )
         ),
-        // In the second stage of the default model.
+        // The sizes are those of the second stage of the default model.
         case!(
             "convolution",
             [BATCH * 16 * 16 * 64, 9 * 64 * 128],
@@ -141,7 +141,7 @@ fn cases() -> Vec<Case> {
                 ops::Convolution::same(3)
             )
         ),
-        // After the first layer of a convolutional tokenizer.
+        // The sizes are those after the first layer of a convolutional tokenizer.
         case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),
             ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 }

@@ -1,4 +1,4 @@
-//! A whole training step (forward, loss, backward, clipping, AdamW), by preset and against its matrix products alone:
+//! Benchmark of a whole training step (forward, loss, backward, clipping, AdamW) by preset, and of its matrix products alone:
 //! `cargo bench --bench training_step`.
 
 use burn::tensor::{Device, Distribution, Tensor};
@@ -8,7 +8,7 @@ use vitrine::recipe::Recipe;
 use vitrine::train::Learner;
 use vitrine_models::{ModelConfig, preset};
 
-/// A training step of a new model on random images.
+/// A closure that runs one training step of a new model on random images.
 fn training_step(config: &ModelConfig, batch: usize) -> impl FnMut() {
     vitrine::allocator::keep_pages();
     let device = Device::default().autodiff();
@@ -38,15 +38,17 @@ fn by_preset(c: &mut Criterion) {
     group.finish();
 }
 
-/// `count` products `[rows, inner] * [inner, columns]` of factors that lie in memory as they are or as their transposes.
+/// `count` matrix products `[rows, inner] * [inner, columns]`.
 struct Products {
     count: usize,
+    /// `rows`, `inner`, and `columns`.
     sizes: [usize; 3],
+    /// Whether the left and the right factor are stored transposed.
     transposed: [bool; 2],
 }
 
 impl Products {
-    /// Computes them with the gemm crate on the thread pool: large ones one after another, small ones each on one thread.
+    /// Computes the products with the gemm crate: a single product on all threads, several products in parallel with one thread each.
     fn run(&self, left: &[f32], right: &[f32], out: &mut [f32]) {
         let [rows, inner, columns] = self.sizes;
         let strides = |transposed, rows, columns| if transposed { (rows, 1) } else { (1, columns) };
@@ -55,7 +57,8 @@ impl Products {
         let all = |size: usize| size * self.count;
         let (left, right) = (&left[..all(rows * inner)], &right[..all(inner * columns)]);
         let one = |((out, left), right): ((&mut [f32], &[f32]), &[f32]), parallelism| {
-            // SAFETY: the slices are as long as the sizes and strides ask for.
+            // SAFETY: `left`, `right`, and `out` hold whole matrices of these sizes: the caller cuts them from buffers of
+            // `count` times each size. The strides stay within a matrix of its size.
             unsafe {
                 gemm::gemm(
                     rows,
@@ -92,7 +95,8 @@ impl Products {
     }
 }
 
-/// How much of a training step the gemm crate would need for its matrix products alone, at the sizes of the model that the peers train.
+/// Compares a training step with the time that the gemm crate needs for its matrix products alone, which bounds any implementation. The
+/// model is the one with which `benches/peers` compares libraries.
 fn matrix_product_bound(c: &mut Criterion) {
     const BATCH: usize = 64;
     let text = include_str!("peers/vit_192_6_3.toml");
@@ -116,7 +120,8 @@ fn matrix_product_bound(c: &mut Criterion) {
                 Products { count: 1, sizes: [inputs, rows, outputs], transposed: [true, false] },
             ]);
         }
-        // scores and the gradient of probabilities; means of values, and the gradients of queries; of keys and of values
+        // In pairs: scores and the gradient of the probabilities; the attention's output and the gradient of queries; the gradients of keys
+        // and of values.
         for (sizes, transposed) in [
             ([tokens, head_dim, tokens], [false, true]),
             ([tokens, tokens, head_dim], as_they_are),

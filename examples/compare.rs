@@ -1,7 +1,7 @@
-//! Trains variants of one small model on the same images with the same budget and prints a table:
+//! Trains variants of a small model and prints a table of their sizes, accuracies, and speeds:
 //! `cargo run --release --example compare -- --epochs 3`.
 //!
-//! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test images.
+//! All variants have the same data, recipe, seed, and number of epochs, and are measured on the test images.
 
 #![allow(clippy::print_stdout)]
 
@@ -33,7 +33,7 @@ struct Arguments {
     variants: Vec<String>,
 }
 
-/// The variants by name: what each changes of `vit_pico_patch4_32`.
+/// The variants by name. Most change one choice of `vit_pico_patch4_32`.
 fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
     let find = |name| preset::find(name).with_context(|| format!("{name} is not listed"));
     let base = find("vit_pico_patch4_32")?;
@@ -82,7 +82,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Trains one variant in a temporary folder and measures it.
+/// Trains one variant in a temporary folder, and returns its row of the table.
 fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> {
     const SEED: u64 = 0;
     const VAL_FRACTION: f64 = 0.2;

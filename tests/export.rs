@@ -1,4 +1,4 @@
-//! Models for other libraries: what is written computes the same there, or is refused by name, and comes back unchanged.
+//! Export to other libraries: the written model gives the same logits when it is imported again, and unsupported models are refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,7 +60,7 @@ fn write(card: &ModelCard, library: Library, output: &Path) -> anyhow::Result<Ex
     export(card, &model, library, output, Precision::F32)
 }
 
-/// The file again without what vitrine wrote in its header.
+/// Writes the file again without the model card in its header.
 fn without_header(path: &Path) {
     let file = weights_file::open(path).unwrap();
     let tensors: Vec<_> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
@@ -73,7 +73,7 @@ fn logits(imported: import::Imported, images: &Tensor<4>) -> burn::tensor::Tenso
 }
 
 #[test]
-fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
+fn exported_models_are_imported_with_the_same_classes_preprocessing_and_logits() {
     let device = Device::default();
     let epsilon = ModelConfig { norm_epsilon: 1e-3, ..plain() };
     let no_bias = |config: ModelConfig| ModelConfig { qkv_bias: false, ..config };
@@ -105,7 +105,7 @@ fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
             assert_eq!(back.card.model.norm_epsilon, config.norm_epsilon, "{case} {library:?}");
             logits(back, &images).assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
             if library == Library::HuggingFace {
-                // By the library's own files.
+                // Without the model card, the library's configuration files describe the model.
                 without_header(&output.join("model.safetensors"));
                 let back =
                     import::load(&output, &Options::default()).unwrap_or_else(|e| panic!("{case}: {e:#}"));
@@ -117,8 +117,8 @@ fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
 }
 
 #[test]
-fn what_a_library_would_compute_otherwise_is_refused_by_name() {
-    // The last stage's grid is smaller than a window.
+fn models_that_a_library_would_compute_differently_are_refused() {
+    // Three stages, of which the last has a grid smaller than a window.
     let small = |name| ModelConfig { num_heads: [2, 4, 8].into(), depth: [2, 2, 2].into(), ..staged(name) };
     let (swin_v1, swin_v2) = (small("swin_tiny_patch4_window7_224"), small("swinv2_tiny_window8_256"));
     let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..plain() };
@@ -149,7 +149,7 @@ fn what_a_library_would_compute_otherwise_is_refused_by_name() {
 }
 
 #[test]
-fn the_line_of_python_states_an_epsilon_that_is_not_the_librarys() {
+fn the_line_of_python_states_an_epsilon_other_than_the_librarys() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("model.safetensors");
     let config = ModelConfig { norm_epsilon: 1e-3, ..swin() };

@@ -1,7 +1,7 @@
-//! The same weights and the same input give PyTorch's features, logits, loss, gradients and updated weights.
+//! Parity with PyTorch: the same weights and input give the same features, logits, loss, gradients, and updated weights.
 //!
-//! `tests/fixtures` holds what timm and PyTorch computed. `VITRINE_DEVICE` chooses the device, and with it the
-//! tolerance: 1e-4 on flex, 1e-3 on every other backend. `tests/parity_layers.rs` compares single layers.
+//! `tests/fixtures` holds the values that timm, torchvision, transformers, and PyTorch computed. `VITRINE_DEVICE` selects the device. The
+//! tolerance is 1e-4 on flex and 1e-3 on other backends. `tests/parity_layers.rs` compares single layers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use vitrine_models::linear::Linear;
 use vitrine_models::weights::{NamedTensor, to_timm};
 use vitrine_models::{VisionTransformer, ops};
 
-/// The weights of a case, its architecture read off them and off its `config.json`.
+/// Imports the weights of a fixture with its `config.json`, to which an image size may be added.
 fn imported(case: &str, file: &str, image_size: Option<usize>) -> Imported {
     let folder = tempfile::tempdir().unwrap();
     let config = image_size.map(|side| {
@@ -43,7 +43,7 @@ fn one_hot(labels: &[f32], device: &Device, smoothing: f32) -> Tensor<2> {
     Tensor::from_data(TensorData::new(rows.collect::<Vec<_>>(), [labels.len(), classes]), device)
 }
 
-/// Puts each parameter's gradient in its place, so that gradients can be read under timm's names.
+/// Replaces each parameter by its gradient, so that gradients can be read under timm's names.
 struct Gradient<'a>(&'a Gradients);
 
 impl ModuleMapper for Gradient<'_> {
@@ -53,8 +53,8 @@ impl ModuleMapper for Gradient<'_> {
     }
 }
 
-/// The weights of a case give its features, logits, loss and gradients.
-fn forward_and_backward(case: &str, imported: Imported) {
+/// Checks that a model has the features, logits, loss, and gradients of a fixture.
+fn assert_parity(case: &str, imported: Imported) {
     let (device, tolerance) = tested_device();
     let io = arrays(case, "io.safetensors");
     let layout = imported.account.layout;
@@ -82,9 +82,9 @@ fn forward_and_backward(case: &str, imported: Imported) {
     }
 }
 
-/// A case in the file that every case has.
+/// Checks a fixture's `weights.safetensors`.
 fn case(name: &str) {
-    forward_and_backward(name, imported(name, "weights.safetensors", None));
+    assert_parity(name, imported(name, "weights.safetensors", None));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn timm_vit() {
 
 #[test]
 fn timm_vit_from_a_pytorch_file() {
-    forward_and_backward("timm_vit", imported("timm_vit", "weights.pth", None));
+    assert_parity("timm_vit", imported("timm_vit", "weights.pth", None));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn torchvision_vit() {
 
 #[test]
 fn torchvision_vit_from_a_pytorch_file() {
-    forward_and_backward("torchvision_vit", imported("torchvision_vit", "weights.pth", None));
+    assert_parity("torchvision_vit", imported("torchvision_vit", "weights.pth", None));
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn timm_swin_v2() {
 
 #[test]
 fn torchvision_swin() {
-    // torchvision's Swin takes images of any size, and its configuration names none.
-    forward_and_backward("torchvision_swin", imported("torchvision_swin", "weights.safetensors", Some(32)));
+    // torchvision's Swin takes images of any size, so its configuration states none.
+    assert_parity("torchvision_swin", imported("torchvision_swin", "weights.safetensors", Some(32)));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
     let weights = imported("train_step", "weights.safetensors", None);
     let mut model: VisionTransformer = weights.model(&device.clone().autodiff()).unwrap();
     let recipe = Recipe { learning_rate: 1e-3, weight_decay: 0.05, ..Recipe::default() };
-    // PyTorch's reference decays every parameter, so no group is spared here.
+    // The reference decays every parameter, without exceptions for biases and norms.
     let mut optimizer = optimizer::uniform(&recipe);
     let inputs = tensor::<5>(&io["inputs"], &device.clone().autodiff());
     let targets = &io["targets"];
@@ -179,32 +179,32 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
     for mut parameter in to_timm(&model) {
         let mut expected = after[&parameter.name].values.clone();
         if parameter.name.ends_with("attn.qkv.bias") {
-            // Softmax does not see what a key's bias adds: its gradient is 0 but for rounding, which AdamW then
-            // scales up to full steps. The middle third is noise on both sides.
+            // A bias of the keys does not change the softmax. Its gradient is rounding error around 0, which AdamW scales to full steps.
+            // The keys are the middle third of this tensor.
             let dim = expected.len() / 3;
             parameter.values.drain(dim..2 * dim);
             expected.drain(dim..2 * dim);
         }
-        // For the same reason a parameter whose gradient happens to be near 0 may step the other way, three times.
+        // Other parameters with gradients near 0 may also step in opposite directions in each of the three steps.
         assert_close(&parameter.name, &parameter.values, &expected, 6.0 * recipe.learning_rate as f32);
         total += expected.len();
         beyond += parameter.values.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() > tolerance).count();
     }
-    // As few as the tolerance is small: one in 10,000 on flex.
+    // The allowed share of such parameters equals the tolerance: one in 10,000 on flex.
     assert!(
         beyond as f32 <= tolerance * total as f32,
         "{beyond} of {total} parameters are off by more than {tolerance}"
     );
 }
 
-/// Parameters at paths by which the optimizer knows what they are.
+/// A network whose parameters have the paths by which the optimizer groups them.
 #[derive(Module, Debug)]
 struct Network {
     stages: Vec<Stage>,
     head: Linear,
 }
 
-/// Matrices of all kinds.
+/// Matrices of all shapes: tall, wide, square, stacked, and a convolution's kernel.
 #[derive(Module, Debug)]
 struct Stage {
     qkv: Linear,
@@ -233,7 +233,7 @@ impl Network {
     }
 }
 
-/// Reads gradients by their paths, or compares values.
+/// A visitor that finds the reference's array for each parameter by its path.
 struct ByPath<'a> {
     io: &'a Arrays,
     path: Vec<String>,
@@ -242,7 +242,9 @@ struct ByPath<'a> {
 }
 
 enum Visit {
+    /// Collects the arrays as gradients.
     Read(GradientsParams),
+    /// Compares the parameters with the arrays, within a tolerance.
     Compare(f32),
 }
 
@@ -280,7 +282,7 @@ fn three_steps_of_muon_with_adamw_for_the_rest() {
     for step in 0..3 {
         let mut read = visitor(format!("gradients.{step}"), Visit::Read(GradientsParams::new()));
         network.visit(&mut read);
-        let Visit::Read(gradients) = read.visit else { unreachable!("it reads") };
+        let Visit::Read(gradients) = read.visit else { unreachable!("the visitor was made to read") };
         network = optimizer.step(0.2, network, gradients);
     }
     network.visit(&mut visitor("after".to_owned(), Visit::Compare(tolerance)));

@@ -1,4 +1,4 @@
-//! Other libraries' files through the command line: in, out, and wrong in every way.
+//! Import, export, and training with other libraries' weights, mostly through the command line.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn sorted(mut tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
 }
 
 #[test]
-fn what_goes_out_comes_back_the_same() {
+fn an_exported_model_is_imported_unchanged() {
     let cases: [(&str, &[Library]); 6] = [
         ("timm_vit", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
         ("timm_vit_avgpool_reg_layerscale", &[Library::Timm]),
@@ -52,7 +52,7 @@ fn what_goes_out_comes_back_the_same() {
             };
             export(&card, &model, library, &output, Precision::F32).unwrap();
             let options = Options {
-                // What a torchvision file does not say.
+                // The names and shapes of torchvision's files do not tell everything.
                 config: (library == Library::Torchvision)
                     .then(|| fixture(case).join("config.json").display().to_string()),
                 ..Options::default()
@@ -61,7 +61,7 @@ fn what_goes_out_comes_back_the_same() {
             assert_eq!(second.account.layout, Layout::from(library), "{case}");
             assert_eq!(second.card.model, card.model, "{case} {library:?}");
             assert_eq!(sorted(second.tensors), sorted(tensors), "{case} {library:?}");
-            // With what the header says, and nothing stated.
+            // The header of an exported file describes the model without any option.
             let again = load(&output).card;
             assert_eq!(again.model, card.model, "{case} {library:?}");
             assert_eq!(again.preprocessing, card.preprocessing, "{case} {library:?}");
@@ -71,7 +71,7 @@ fn what_goes_out_comes_back_the_same() {
 }
 
 #[test]
-fn a_model_of_ours_with_fixed_positions_is_one_of_timms() {
+fn a_model_with_sinusoidal_positions_is_exported_to_timm() {
     let device = Device::default();
     let config = vitrine_models::preset::find("vit_pico_patch4_32").unwrap();
     let model = config.init(&device).unwrap();
@@ -156,7 +156,7 @@ fn import_classify_and_export_from_the_command_line() {
     for name in ["config.json", "preprocessor_config.json", "model.safetensors"] {
         assert!(exported.join(name).is_file(), "{name}");
     }
-    // A second export finds the folder full.
+    // The folder is no longer empty.
     export_command(&model, "hugging-face", &exported)
         .failure()
         .stderr(predicates::str::contains("not empty"));
@@ -166,14 +166,14 @@ fn export_command(model: &Path, layout: &str, output: &Path) -> assert_cmd::asse
     vitrine().arg("export").arg(model).args(["--layout", layout, "--output"]).arg(output).assert()
 }
 
-/// Any image.
+/// Writes an image of 40 by 30 pixels.
 fn draw_image(path: &Path) {
     let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
     image::save_buffer(path, &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
 }
 
 #[test]
-fn weights_that_do_not_fit_name_every_key() {
+fn errors_name_every_key_that_does_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let case = fixture("timm_vit");
     std::fs::copy(case.join("config.json"), folder.path().join("config.json")).unwrap();
@@ -215,7 +215,7 @@ fn weights_that_do_not_fit_name_every_key() {
     }
 }
 
-/// What `vitrine import` says of a folder, which must not do.
+/// The error message of `vitrine import` for a folder that it must refuse.
 fn refusal(folder: &Path, more: &[&str]) -> String {
     let output = folder.join("out.safetensors");
     let result = vitrine().arg("import").arg(folder).arg("--output").arg(&output).args(more).assert().code(1);
@@ -224,7 +224,7 @@ fn refusal(folder: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn configurations_that_say_something_else_are_refused() {
+fn configurations_that_contradict_the_weights_are_refused() {
     let case = fixture("timm_vit");
     let text = std::fs::read_to_string(case.join("config.json")).unwrap();
     let cases: [(&str, serde_json::Value, &str); 6] = [
@@ -254,7 +254,7 @@ fn configurations_that_say_something_else_are_refused() {
 }
 
 #[test]
-fn no_input_is_overwritten() {
+fn import_and_export_do_not_overwrite_their_input() {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("model.safetensors");
     let case = fixture("hf_vit");
@@ -276,7 +276,7 @@ fn no_input_is_overwritten() {
 }
 
 #[test]
-fn a_key_that_comes_twice_is_named() {
+fn errors_name_a_parameter_that_two_keys_stand_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = vitrine::weights_file::open(&fixture("torchvision_vit").join("weights.safetensors")).unwrap();
     let mut tensors: Vec<NamedTensor> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
@@ -291,7 +291,7 @@ fn a_key_that_comes_twice_is_named() {
 }
 
 #[test]
-fn files_cut_short_and_pickles_that_call_are_refused() {
+fn truncated_files_and_pickles_that_call_functions_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |path: &Path| -> String {
         let output = folder.path().join("out.safetensors");
@@ -323,7 +323,7 @@ fn files_cut_short_and_pickles_that_call_are_refused() {
 }
 
 #[test]
-fn training_takes_the_size_that_the_preprocessing_of_a_backbone_makes_without_a_warning() {
+fn training_resamples_a_backbone_to_the_size_of_its_preprocessing_without_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let case = fixture("hf_dinov2_registers");
     std::fs::copy(case.join("config.json"), folder.path().join("config.json")).unwrap();
@@ -354,7 +354,7 @@ fn training_takes_the_size_that_the_preprocessing_of_a_backbone_makes_without_a_
 }
 
 #[test]
-fn training_begins_with_weights_of_other_classes_and_sizes() {
+fn weights_are_adapted_to_other_classes_and_sizes_and_can_be_frozen() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let train = |more: &[&str]| {
@@ -372,7 +372,7 @@ fn training_begins_with_weights_of_other_classes_and_sizes() {
     }
     let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
     assert!(config.contains("layer_decay = 0.75") && config.contains("pretrained = "), "{config}");
-    // From there on to other data: the run's own model is a source too, and a frozen backbone stays as it is.
+    // A run folder is a source of weights, too, and training a frozen backbone changes only the head.
     let probe = folder.path().join("probe");
     let before = vitrine::model_file::read(&run.join("model.safetensors")).unwrap().1;
     vitrine()
@@ -409,7 +409,7 @@ fn training_begins_with_weights_of_other_classes_and_sizes() {
 }
 
 #[test]
-fn a_filled_model_equals_its_tensors() {
+fn a_model_returns_the_tensors_that_it_was_built_from() {
     let imported = load(&fixture("hf_swin").join("weights.safetensors"));
     let tensors = imported.tensors.clone();
     let fresh = imported.card.model.init(&Device::default()).unwrap();
@@ -417,7 +417,7 @@ fn a_filled_model_equals_its_tensors() {
 }
 
 #[test]
-fn backbones_without_a_classifier_have_the_librarys_features() {
+fn backbones_give_the_features_of_their_library() {
     let device = Device::default();
     for case in ["hf_dinov2_registers", "hf_siglip"] {
         let io = reference::arrays(case, "io.safetensors");
