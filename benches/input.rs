@@ -9,7 +9,9 @@ use vitrine_datasets::{
 const IMAGES: usize = 2048;
 
 fn by_threads(c: &mut Criterion) {
-    let Ok(dataset) = open("shapes", &OpenOptions::default()) else { panic!("`shapes` is drawn, so it always opens") };
+    let Ok(dataset) = open("shapes", &OpenOptions::default()) else {
+        panic!("`shapes` is drawn, so it always opens")
+    };
     let preprocessing = Preprocessing {
         image_size: [32, 32],
         channels: 3,

@@ -57,8 +57,14 @@ fn rows(leaf: &Tensor<1>, rows: usize) -> Tensor<2> {
     leaf.clone().reshape([rows as i64, -1])
 }
 
+/// Numbers in the tokens of a batch.
+const ALL: usize = BATCH * TOKENS * DIM;
+
 fn cases() -> Vec<Case> {
-    const ALL: usize = BATCH * TOKENS * DIM;
+    [linear(), attention(), norms_and_activations(), images(), loss()].into_iter().flatten().collect()
+}
+
+fn linear() -> Vec<Case> {
     vec![
         case!("linear", [ALL, DIM * 3 * DIM, 3 * DIM], linear / linear_composed, |leaves, run| run(
             tokens(&leaves[0], DIM),
@@ -71,6 +77,11 @@ fn cases() -> Vec<Case> {
             linear_gelu / linear_gelu_composed,
             |leaves, run| run(tokens(&leaves[0], DIM), rows(&leaves[1], DIM), Some(leaves[2].clone()))
         ),
+    ]
+}
+
+fn attention() -> Vec<Case> {
+    vec![
         case!("self_attention", [3 * ALL], self_attention / self_attention_composed, |leaves, run| run(
             tokens(&leaves[0], 3 * DIM),
             HEADS,
@@ -107,6 +118,11 @@ fn cases() -> Vec<Case> {
             rows(&leaves[1], DIM),
             Some(leaves[2].clone())
         )),
+    ]
+}
+
+fn norms_and_activations() -> Vec<Case> {
+    vec![
         case!("layer_norm", [ALL, DIM, DIM], layer_norm / layer_norm_composed, |leaves, run| run(
             tokens(&leaves[0], DIM),
             leaves[1].clone(),
@@ -120,6 +136,11 @@ fn cases() -> Vec<Case> {
             Some(leaves[2].clone()),
             None
         )),
+    ]
+}
+
+fn images() -> Vec<Case> {
+    vec![
         case!(
             "depthwise_convolution",
             [BATCH * SIDE * SIDE * 4 * DIM, 9 * 4 * DIM, 4 * DIM],
@@ -146,13 +167,16 @@ fn cases() -> Vec<Case> {
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),
             ops::MaxPool { kernel_size: 3, stride: 2, padding: 1 }
         )),
-        case!(
-            "cross_entropy",
-            [BATCH * CLASSES, BATCH * CLASSES],
-            cross_entropy / cross_entropy_composed,
-            |leaves, run| run(rows(&leaves[0], BATCH), rows(&leaves[1], BATCH))
-        ),
     ]
+}
+
+fn loss() -> Vec<Case> {
+    vec![case!(
+        "cross_entropy",
+        [BATCH * CLASSES, BATCH * CLASSES],
+        cross_entropy / cross_entropy_composed,
+        |leaves, run| run(rows(&leaves[0], BATCH), rows(&leaves[1], BATCH))
+    )]
 }
 
 fn by_operation(c: &mut Criterion) {

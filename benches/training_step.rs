@@ -57,8 +57,8 @@ impl Products {
         let all = |size: usize| size * self.count;
         let (left, right) = (&left[..all(rows * inner)], &right[..all(inner * columns)]);
         let one = |((out, left), right): ((&mut [f32], &[f32]), &[f32]), parallelism| {
-            // SAFETY: `left`, `right`, and `out` hold whole matrices of these sizes: the caller cuts them from buffers of
-            // `count` times each size. The strides stay within a matrix of its size.
+            // SAFETY: each slice holds at least one matrix of its size, because `run` cuts them from buffers of at least `count` matrices,
+            // and the strides stay within a matrix.
             unsafe {
                 gemm::gemm(
                     rows,
@@ -95,16 +95,12 @@ impl Products {
     }
 }
 
-/// Compares a training step with the time that the gemm crate needs for its matrix products alone, which bounds any implementation. The
-/// model is the one with which `benches/peers` compares libraries.
-fn matrix_product_bound(c: &mut Criterion) {
-    const BATCH: usize = 64;
-    let text = include_str!("peers/vit_192_6_3.toml");
-    let Ok(config) = toml::from_str::<ModelConfig>(text) else { panic!("the peers' model is not valid") };
+/// The matrix products of a training step: those of the patch embedding and, for each block, of its linear layers and its attention.
+fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
     let (dim, mlp_dim, heads, tokens) =
         (config.embed_dim, config.mlp_dim(0), config.num_heads[0], config.num_tokens());
     let head_dim = dim / heads;
-    let patches = BATCH * (tokens - config.num_prefix_tokens());
+    let patches = batch * (tokens - config.num_prefix_tokens());
     let patch = config.channels * config.patch_size * config.patch_size;
     let as_they_are = [false, false];
     let mut products = vec![
@@ -113,7 +109,7 @@ fn matrix_product_bound(c: &mut Criterion) {
     ];
     for _ in 0..config.depth[0] {
         for [inputs, outputs] in [[dim, 3 * dim], [dim, dim], [dim, mlp_dim], [mlp_dim, dim]] {
-            let rows = BATCH * tokens;
+            let rows = batch * tokens;
             products.extend([
                 Products { count: 1, sizes: [rows, inputs, outputs], transposed: as_they_are },
                 Products { count: 1, sizes: [rows, outputs, inputs], transposed: [false, true] },
@@ -127,10 +123,20 @@ fn matrix_product_bound(c: &mut Criterion) {
             ([tokens, tokens, head_dim], as_they_are),
             ([tokens, tokens, head_dim], [true, false]),
         ] {
-            products.extend([sizes; 2].map(|sizes| Products { count: BATCH * heads, sizes, transposed }));
+            products.extend([sizes; 2].map(|sizes| Products { count: batch * heads, sizes, transposed }));
         }
     }
-    let largest = BATCH * tokens * mlp_dim;
+    products
+}
+
+/// Compares a training step with the time that the gemm crate needs for its matrix products alone, which bounds any implementation. The
+/// model is the one with which `benches/peers` compares libraries.
+fn matrix_product_bound(c: &mut Criterion) {
+    const BATCH: usize = 64;
+    let text = include_str!("peers/vit_192_6_3.toml");
+    let Ok(config) = toml::from_str::<ModelConfig>(text) else { panic!("the peers' model is not valid") };
+    let products = products_of_a_step(&config, BATCH);
+    let largest = BATCH * config.num_tokens() * config.mlp_dim(0);
     let (factor, mut out) = (vec![0.5f32; largest], vec![0.0f32; largest]);
     let mut group = c.benchmark_group("matrix_product_bound");
     group.sample_size(20);

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use burn::module::Module;
+use burn::tensor::Device;
 use clap::Parser;
 use vitrine::evaluate::{Metrics, predict};
 use vitrine::recipe::LengthArgs;
@@ -16,7 +17,7 @@ use vitrine::train::{
     Evidence, HoldOut, Origin, Overrides, Plan, Resources, RunConfig, RunData, RunFolder, Start, Trainer,
 };
 use vitrine::{device, model_file};
-use vitrine_datasets::{ClassSizes, DecodeLimits, Loader, LoaderConfig, OpenOptions};
+use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Loader, LoaderConfig, OpenOptions};
 use vitrine_models::{
     ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
 };
@@ -82,34 +83,53 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+const SEED: u64 = 0;
+const VAL_FRACTION: f64 = 0.2;
+
 /// Trains one variant in a temporary folder, and returns its row of the table.
 fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> {
-    const SEED: u64 = 0;
-    const VAL_FRACTION: f64 = 0.2;
     let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
-    let data = RunData::choose(
-        dataset,
-        &arguments.data,
-        HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None },
-        None,
-        &DecodeLimits::default(),
-    )?;
+    let hold_out = HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None };
+    let data = RunData::choose(dataset, &arguments.data, hold_out, None, &DecodeLimits::default())?;
     let dataset = data.dataset();
+    let config = run_config(name, model, arguments, &dataset)?;
+    let complexity = Complexity::of(&config.model).total();
+    let folder = tempfile::tempdir()?;
+    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name)?;
+    let (found, _) = device::select(None)?;
+    let threads = std::thread::available_parallelism()?.get();
+    let start = Instant::now();
+    let resources = Resources { device: &found.device, threads, begun: start };
+    let mut trainer = Trainer::new(config, run.clone(), &data, Start::Fresh, resources)?;
+    trainer.run(&|| Ok(Start::Fresh))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let seen = (arguments.epochs * dataset.train.len()) as f64;
+    let (accuracy, parameters) = measure(&run, dataset, &found.device)?;
+    Ok(format!(
+        "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
+        parameters as f64 / 1e6,
+        complexity as f64 / 1e6,
+        100.0 * accuracy,
+        seen / seconds,
+    ))
+}
+
+/// The configuration of a variant's run. Everything but the architecture is chosen from the data, as `vitrine train` chooses it.
+fn run_config(name: &str, model: ModelConfig, arguments: &Arguments, dataset: &Dataset) -> Result<RunConfig> {
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
     let length = LengthArgs { epochs: Some(arguments.epochs), time: None };
+    let classes = dataset.info.classes.clone();
     let evidence = Evidence {
         info: &dataset.info,
         survey: &survey,
         train: dataset.train.len(),
-        class_sizes: &ClassSizes::of(&dataset.train, dataset.info.classes.len()),
+        class_sizes: &ClassSizes::of(&dataset.train, classes.len()),
         pretrained: None,
         budget: None,
     };
     let plan = Plan::new(&Overrides { length, ..Overrides::default() }, &evidence)?;
-    let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model }
-        .with_num_classes(dataset.info.classes.len());
-    let folder = tempfile::tempdir()?;
-    let config = RunConfig {
+    let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model };
+    Ok(RunConfig {
         program: "compare".to_owned(),
         data: arguments.data.clone(),
         data_path: None,
@@ -123,33 +143,21 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         pretrained_path: None,
         lengthened: false,
         max_file_size: None,
-        classes: dataset.info.classes.clone(),
-        model: model.clone(),
+        model: model.with_num_classes(classes.len()),
+        classes,
         preprocessing: plan.preprocessing,
         recipe: plan.recipe,
         origin: Origin::default(),
-    };
-    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name)?;
-    let (found, _) = device::select(None)?;
-    let threads = std::thread::available_parallelism()?.get();
-    let start = Instant::now();
-    let resources = Resources { device: &found.device, threads, begun: start };
-    let mut trainer = Trainer::new(config, run.clone(), &data, Start::Fresh, resources)?;
-    trainer.run(&|| Ok(Start::Fresh))?;
-    let seconds = start.elapsed().as_secs_f64();
-    let seen = (arguments.epochs * dataset.train.len()) as f64;
-    let tested = if dataset.test.is_empty() { dataset.val } else { dataset.test };
-    let (card, best) = model_file::load(&run.model(), &found.device)?;
+    })
+}
+
+/// The accuracy of a run's best model on the test images, or on the validation images if there are none, and its number of parameters.
+fn measure(run: &RunFolder, dataset: Dataset, device: &Device) -> Result<(f64, usize)> {
+    let images = if dataset.test.is_empty() { dataset.val } else { dataset.test };
+    let (card, best) = model_file::load(&run.model(), device)?;
     let classes = card.classes.len();
-    let loader = Loader::new(tested.into(), LoaderConfig::evaluation(&card.preprocessing, classes))?;
-    let predicted = predict(&best, &loader, &card.preprocessing, classes, &found.device)?;
+    let loader = Loader::new(images.into(), LoaderConfig::evaluation(&card.preprocessing, classes))?;
+    let predicted = predict(&best, &loader, &card.preprocessing, classes, device)?;
     let accuracy = Metrics::compute(&predicted.predictions, &card.classes).top1;
-    let parameters = best.num_params();
-    Ok(format!(
-        "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
-        parameters as f64 / 1e6,
-        Complexity::of(&model).total() as f64 / 1e6,
-        100.0 * accuracy,
-        seen / seconds,
-    ))
+    Ok((accuracy, best.num_params()))
 }
