@@ -1,5 +1,6 @@
-//! Benchmark of each fused operation against its definition in burn's operations, at the sizes of a ViT of width 192 and a batch of 64 images
-//! of 32 pixels: `cargo bench --bench operations`. `forward` is inference, `training` is the forward and backward pass.
+//! Benchmark of each fused operation against its definition in burn's operations, at the sizes of a ViT of width 192
+//! and a batch of 64 images of 32 pixels: `cargo bench --bench operations`. `forward` is inference, `training` is the
+//! forward and backward pass.
 //!
 //! With `VITRINE_AMX=off`, the operations do not use AMX.
 
@@ -27,7 +28,8 @@ struct Case {
     composed: Operation,
 }
 
-/// Writes a case once for the fused and the composed function: name, lengths of the inputs, both functions, and the call.
+/// Writes a case once for the fused and the composed function: name, lengths of the inputs, both functions, and the
+/// call.
 macro_rules! case {
     ($name:literal, [$($length:expr),*], $operation:ident / $composed:ident, |$leaves:ident, $run:ident| $body:expr) => {
         Case {

@@ -1,5 +1,5 @@
-//! Benchmark of a whole training step (forward, loss, backward, clipping, AdamW) by preset, and of its matrix products alone:
-//! `cargo bench --bench training_step`.
+//! Benchmark of a whole training step (forward, loss, backward, clipping, AdamW) by preset, and of its matrix products
+//! alone: `cargo bench --bench training_step`.
 
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -48,7 +48,8 @@ struct Products {
 }
 
 impl Products {
-    /// Computes the products with the gemm crate: a single product on all threads, several products in parallel with one thread each.
+    /// Computes the products with the gemm crate: a single product on all threads, several products in parallel with
+    /// one thread each.
     fn run(&self, left: &[f32], right: &[f32], out: &mut [f32]) {
         let [rows, inner, columns] = self.sizes;
         let strides = |transposed, rows, columns| if transposed { (rows, 1) } else { (1, columns) };
@@ -57,8 +58,8 @@ impl Products {
         let all = |size: usize| size * self.count;
         let (left, right) = (&left[..all(rows * inner)], &right[..all(inner * columns)]);
         let one = |((out, left), right): ((&mut [f32], &[f32]), &[f32]), parallelism| {
-            // SAFETY: each slice holds at least one matrix of its size, because `run` cuts them from buffers of at least `count` matrices,
-            // and the strides stay within a matrix.
+            // SAFETY: each slice holds at least one matrix of its size, because `run` cuts them from buffers of at
+            // least `count` matrices, and the strides stay within a matrix.
             unsafe {
                 gemm::gemm(
                     rows,
@@ -95,7 +96,8 @@ impl Products {
     }
 }
 
-/// The matrix products of a training step: those of the patch embedding and, for each block, of its linear layers and its attention.
+/// The matrix products of a training step: those of the patch embedding and, for each block, of its linear layers and
+/// its attention.
 fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
     let (dim, mlp_dim, heads, tokens) =
         (config.embed_dim, config.mlp_dim(0), config.num_heads[0], config.num_tokens());
@@ -116,8 +118,8 @@ fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
                 Products { count: 1, sizes: [inputs, rows, outputs], transposed: [true, false] },
             ]);
         }
-        // In pairs: scores and the gradient of the probabilities; the attention's output and the gradient of queries; the gradients of keys
-        // and of values.
+        // In pairs: scores and the gradient of the probabilities; the attention's output and the gradient of queries;
+        // the gradients of keys and of values.
         for (sizes, transposed) in [
             ([tokens, head_dim, tokens], [false, true]),
             ([tokens, tokens, head_dim], as_they_are),
@@ -129,8 +131,8 @@ fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
     products
 }
 
-/// Compares a training step with the time that the gemm crate needs for its matrix products alone, which bounds any implementation. The
-/// model is the one with which `benches/peers` compares libraries.
+/// Compares a training step with the time that the gemm crate needs for its matrix products alone, which bounds any
+/// implementation. The model is the one with which `benches/peers` compares libraries.
 fn matrix_product_bound(c: &mut Criterion) {
     const BATCH: usize = 64;
     let text = include_str!("peers/vit_192_6_3.toml");

@@ -114,7 +114,8 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
     ))
 }
 
-/// The configuration of a variant's run. Everything but the architecture is chosen from the data, as `vitrine train` chooses it.
+/// The configuration of a variant's run. Everything but the architecture is chosen from the data, as `vitrine train`
+/// chooses it.
 fn run_config(name: &str, model: ModelConfig, arguments: &Arguments, dataset: &Dataset) -> Result<RunConfig> {
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
     let length = LengthArgs { epochs: Some(arguments.epochs), time: None };
@@ -151,7 +152,8 @@ fn run_config(name: &str, model: ModelConfig, arguments: &Arguments, dataset: &D
     })
 }
 
-/// The accuracy of a run's best model on the test images, or on the validation images if there are none, and its number of parameters.
+/// The accuracy of a run's best model on the test images, or on the validation images if there are none, and its number
+/// of parameters.
 fn measure(run: &RunFolder, dataset: Dataset, device: &Device) -> Result<(f64, usize)> {
     let images = if dataset.test.is_empty() { dataset.val } else { dataset.test };
     let (card, best) = model_file::load(&run.model(), device)?;

@@ -1,4 +1,5 @@
-//! Model files: safetensors with the weights under timm's names, and in the header a card with everything that classification needs.
+//! Model files: safetensors with the weights under timm's names, and in the header a card with everything that
+//! classification needs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ pub struct ModelCard {
     /// The data set that the model was trained on, as `vitrine train` was given it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// The images that the model was trained on, by their content; `None` for imported models and those of earlier versions.
+    /// The images that the model was trained on, by their content; `None` for imported models and those of earlier
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trained_on: Option<TrainedOn>,
     /// The training recipe.
@@ -84,7 +86,8 @@ impl ModelCard {
         Self { trained_on: self.trained_on.as_ref().map(TrainedOn::summary), ..self.clone() }
     }
 
-    /// The card in the header of a file that was exported for another library, if there is one. `path` is the file, for messages.
+    /// The card in the header of a file that was exported for another library, if there is one. `path` is the file, for
+    /// messages.
     ///
     /// # Errors
     /// If the card is damaged or was written by a newer program.
@@ -109,7 +112,8 @@ impl ModelCard {
     }
 }
 
-/// Writes a model file. It is written under a temporary name first and then renamed, so that `path` never holds a part of a model.
+/// Writes a model file. It is written under a temporary name first and then renamed, so that `path` never holds a part
+/// of a model.
 ///
 /// # Errors
 /// If the file cannot be written, or a weight is too large for the precision. The message names it.
@@ -162,7 +166,8 @@ pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
 /// Loads the model of a model file, or the best model in a run folder, on a device.
 ///
 /// # Errors
-/// If the file is no model file of this program, is cut short, was written by a newer program, or its tensors do not fit its card.
+/// If the file is no model file of this program, is cut short, was written by a newer program, or its tensors do not
+/// fit its card.
 pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransformer)> {
     let (card, tensors) = read(path)?;
     let model = card.model.init(device).with_context(|| path.display().to_string())?;
@@ -211,7 +216,8 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
     Ok(card)
 }
 
-/// Validates an architecture, class names, and preprocessing, and that they agree in the number of classes, the image size, and channels.
+/// Validates an architecture, class names, and preprocessing, and that they agree in the number of classes, the image
+/// size, and channels.
 ///
 /// # Errors
 /// If one of them is invalid or they disagree; the message says in what.

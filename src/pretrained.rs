@@ -1,5 +1,5 @@
-//! Pretrained weights: a model of this program, another library's files, or a repository on Hugging Face, adapted to the model that
-//! training begins with.
+//! Pretrained weights: a model of this program, another library's files, or a repository on Hugging Face, adapted to
+//! the model that training begins with.
 
 use std::path::Path;
 
@@ -26,12 +26,12 @@ pub struct Pretrained {
     pub account: Option<Account>,
 }
 
-/// Opens the weights that `--pretrained` names: a path, or `hf:OWNER/NAME[@REVISION]`, which is downloaded unless it is in the cache.
-/// With `offline`, the network is not used.
+/// Opens the weights that `--pretrained` names: a path, or `hf:OWNER/NAME[@REVISION]`, which is downloaded unless it is
+/// in the cache. With `offline`, the network is not used.
 ///
 /// # Errors
-/// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer. The message begins with
-/// `--pretrained` and the source.
+/// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer. The
+/// message begins with `--pretrained` and the source.
 pub fn open(source: &str, offline: bool) -> Result<Pretrained> {
     let opened = || -> Result<Pretrained> {
         let (path, name) = hub::locate(source, offline)?;
@@ -52,8 +52,8 @@ fn read(path: &Path, source: String, name: String) -> Result<Pretrained> {
 }
 
 impl Pretrained {
-    /// Adapts the weights to an architecture with the same blocks. The head is kept only if `classes` are the classes of the weights, in
-    /// the same order.
+    /// Adapts the weights to an architecture with the same blocks. The head is kept only if `classes` are the classes
+    /// of the weights, in the same order.
     ///
     /// # Errors
     /// If the weights do not fit the architecture.

@@ -1,4 +1,5 @@
-//! Export to other libraries: the written model gives the same logits when it is imported again, and unsupported models are refused.
+//! Export to other libraries: the written model gives the same logits when it is imported again, and unsupported models
+//! are refused.
 
 #![allow(clippy::unwrap_used)]
 

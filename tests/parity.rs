@@ -1,7 +1,9 @@
-//! Parity with PyTorch: the same weights and input give the same features, logits, loss, gradients, and updated weights.
+//! Parity with PyTorch: the same weights and input give the same features, logits, loss, gradients, and updated
+//! weights.
 //!
-//! `tests/fixtures` holds the values that timm, torchvision, transformers, and PyTorch computed. `VITRINE_DEVICE` selects the device. The
-//! tolerance is 1e-4 on flex and 1e-3 on other backends. `tests/parity_layers.rs` compares single layers.
+//! `tests/fixtures` holds the values that timm, torchvision, transformers, and PyTorch computed. `VITRINE_DEVICE`
+//! selects the device. The tolerance is 1e-4 on flex and 1e-3 on other backends. `tests/parity_layers.rs` compares
+//! single layers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -179,8 +181,8 @@ fn three_steps_of_adamw_with_global_norm_clipping() {
     for mut parameter in to_timm(&model) {
         let mut expected = after[&parameter.name].values.clone();
         if parameter.name.ends_with("attn.qkv.bias") {
-            // A bias of the keys does not change the softmax. Its gradient is rounding error around 0, which AdamW scales to full steps.
-            // The keys are the middle third of this tensor.
+            // A bias of the keys does not change the softmax. Its gradient is rounding error around 0, which AdamW
+            // scales to full steps. The keys are the middle third of this tensor.
             let dim = expected.len() / 3;
             parameter.values.drain(dim..2 * dim);
             expected.drain(dim..2 * dim);

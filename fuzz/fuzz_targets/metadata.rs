@@ -1,9 +1,10 @@
-//! Fuzz target for the text files that the program reads: a model file's header, `--model` and `--recipe` files, a run's `config.toml`, and
-//! the `config.json` and `preprocessor_config.json` of other libraries. Arbitrary text gives an error or a value, never a panic, and takes
-//! no more memory than the weights next to it.
+//! Fuzz target for the text files that the program reads: a model file's header, `--model` and `--recipe` files, a
+//! run's `config.toml`, and the `config.json` and `preprocessor_config.json` of other libraries. Arbitrary text gives
+//! an error or a value, never a panic, and takes no more memory than the weights next to it.
 //!
-//! The first byte, a digit from 0 to 5, selects the kind of file. Make the initial corpus from the configurations in `tests/fixtures` and
-//! the output of `vitrine inspect MODEL --json`, each with its digit in front. `weights.rs` says how to run a target.
+//! The first byte, a digit from 0 to 5, selects the kind of file. Make the initial corpus from the configurations in
+//! `tests/fixtures` and the output of `vitrine inspect MODEL --json`, each with its digit in front. `weights.rs` says
+//! how to run a target.
 
 #![no_main]
 

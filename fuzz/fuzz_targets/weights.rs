@@ -1,8 +1,8 @@
-//! Fuzz target for files of weights: arbitrary bytes give an error or a model, never a panic, and take no more memory than four times the
-//! file's size.
+//! Fuzz target for files of weights: arbitrary bytes give an error or a model, never a panic, and take no more memory
+//! than four times the file's size.
 //!
-//! Run it with `cargo +nightly fuzz run weights`, or on a stable toolchain
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none weights`. The files of `tests/fixtures` make a good initial corpus.
+//! Run it with `cargo +nightly fuzz run weights`, or on a stable toolchain `RUSTC_BOOTSTRAP=1 cargo fuzz run
+//! --sanitizer none weights`. The files of `tests/fixtures` make a good initial corpus.
 
 #![no_main]
 

@@ -21,9 +21,9 @@ use crate::weights_file::Precision;
 
 /// Make a model file from another library's weights; `--layout` names the libraries.
 ///
-/// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json as Hugging
-/// Face and timm write it. The architecture is inferred from the shapes, the layout from the names, and the rest from config.json
-/// and preprocessor_config.json if they are next to the weights. Every tensor is accounted for.
+/// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json
+/// as Hugging Face and timm write it. The architecture is inferred from the shapes, the layout from the names, and the
+/// rest from config.json and preprocessor_config.json if they are next to the weights. Every tensor is accounted for.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine import vit_b_16-c867db91.pth --output vit_b_16.safetensors\n  \
     vitrine import vit-base-patch16-224/ --output vit.safetensors\n  \
@@ -40,8 +40,8 @@ pub(super) struct Import {
     /// Naming scheme of the tensors; by default inferred from the names.
     #[arg(long, value_name = "LAYOUT", value_parser = layout())]
     layout: Option<Layout>,
-    /// The model's configuration as its library writes it, a preset, or timm's name for the architecture; by default config.json next
-    /// to the weights.
+    /// The model's configuration as its library writes it, a preset, or timm's name for the architecture; by default
+    /// config.json next to the weights.
     #[arg(long, value_name = "FILE|PRESET")]
     config: Option<String>,
     /// File with one class name per line, in the order of the logits.
@@ -50,8 +50,8 @@ pub(super) struct Import {
     /// Attention heads, if no file says how many: one number, or one per stage (3,6,12,24).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive)]
     heads: Option<Vec<usize>>,
-    /// Image size in pixels: N or HEIGHTxWIDTH. Positions that are stored for another size are resampled; by default, what the files
-    /// state or the shapes tell.
+    /// Image size in pixels: N or HEIGHTxWIDTH. Positions that are stored for another size are resampled; by default,
+    /// what the files state or the shapes tell.
     #[arg(long, value_name = "N", value_parser = image_size)]
     image_size: Option<[usize; 2]>,
     /// Mean of each channel, from 0 to 1, if no file states it.
@@ -63,8 +63,8 @@ pub(super) struct Import {
     /// Share of the scaled image that is kept, above 0 and at most 1, if no file states it.
     #[arg(long, value_name = "X", value_parser = share)]
     crop: Option<f64>,
-    /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with paths relative to
-    /// the list. No model is written if they differ.
+    /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with
+    /// paths relative to the list. No model is written if they differ.
     #[arg(long, value_name = "FILE")]
     verify: Option<PathBuf>,
     /// How far a logit may be off with --verify, relative to the image's largest logit.
@@ -79,7 +79,8 @@ pub(super) struct Import {
 }
 
 impl Import {
-    /// Compares the model's logits with the expected ones and prints the difference for each image. True if all are within the tolerance.
+    /// Compares the model's logits with the expected ones and prints the difference for each image. True if all are
+    /// within the tolerance.
     fn agrees(&self, classifier: &Classifier, expected: Vec<verify::Expected>) -> Result<bool> {
         let differences = verify::compare(classifier, expected)?;
         for one in &differences {

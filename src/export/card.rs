@@ -1,4 +1,5 @@
-//! The header of an exported file: the model card, from which `vitrine import` restores class names, preprocessing, and architecture.
+//! The header of an exported file: the model card, from which `vitrine import` restores class names, preprocessing, and
+//! architecture.
 
 use std::collections::HashMap;
 

@@ -50,12 +50,12 @@ pub struct Exported {
     pub notes: Vec<String>,
 }
 
-/// Writes a model for another library: for torchvision a `.safetensors` file, for Hugging Face a folder with weights and configurations, for
-/// timm either of the two.
+/// Writes a model for another library: for torchvision a `.safetensors` file, for Hugging Face a folder with weights
+/// and configurations, for timm either of the two.
 ///
 /// # Errors
-/// If the library has no such architecture (the message names the keys that differ), the library needs a file and `output` names a folder
-/// or the reverse, or the output cannot be written.
+/// If the library has no such architecture (the message names the keys that differ), the library needs a file and
+/// `output` names a folder or the reverse, or the output cannot be written.
 pub fn export(
     card: &ModelCard,
     model: &VisionTransformer,

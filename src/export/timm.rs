@@ -181,7 +181,8 @@ fn interpolation(kind: Interpolation) -> &'static str {
     }
 }
 
-/// timm's argument for LayerScale. Any number but 0, which timm takes for no LayerScale, will do: the weights replace it.
+/// timm's argument for LayerScale. Any number but 0, which timm takes for no LayerScale, will do: the weights replace
+/// it.
 fn init_value(layer_scale: f64) -> f64 {
     if layer_scale == 0.0 { 1e-5 } else { layer_scale }
 }

@@ -75,7 +75,8 @@ fn swin_constructor(config: &ModelConfig, more: &str) -> String {
     )
 }
 
-/// Adds biases of zeros to the projections of queries, keys, and values that have none, because torchvision's always have one.
+/// Adds biases of zeros to the projections of queries, keys, and values that have none, because torchvision's always
+/// have one.
 fn with_biases(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let names: BTreeSet<String> = tensors.iter().map(|tensor| tensor.name.clone()).collect();
     let zeros =

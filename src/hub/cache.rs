@@ -1,7 +1,7 @@
 //! The download cache, shared with Python's `huggingface_hub`.
 //!
-//! Each repository has a folder with `blobs/ETAG` (contents of files, named by their ETag), `snapshots/COMMIT/FILE` (links to the contents),
-//! and `refs/REVISION` (the commit that a branch or tag pointed to).
+//! Each repository has a folder with `blobs/ETAG` (contents of files, named by their ETag), `snapshots/COMMIT/FILE`
+//! (links to the contents), and `refs/REVISION` (the commit that a branch or tag pointed to).
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -114,8 +114,8 @@ impl Client {
         let url =
             format!("{}/{}/{}/resolve/{commit}/{file}", self.endpoint, repository.owner, repository.name);
         let label = format!("{file} of {repository}");
-        // Large files are described by the response that redirects to their storage. Neither the storage nor a redirect before it, from a
-        // repository's former name or a mirror, describes them.
+        // Large files are described by the response that redirects to their storage. Neither the storage nor a redirect
+        // before it, from a repository's former name or a mirror, describes them.
         let response = self
             .send(&Method::HEAD, &url, 0, |response| response.headers().contains_key(LINKED_ETAG))
             .map_err(|error| {
@@ -153,8 +153,8 @@ impl Client {
         self.send(&Method::GET, url, from, |_| false)
     }
 
-    /// Sends a request and follows redirects until a response is `enough` or no redirect. The token is sent only to the site itself, not to
-    /// servers that it redirects to.
+    /// Sends a request and follows redirects until a response is `enough` or no redirect. The token is sent only to the
+    /// site itself, not to servers that it redirects to.
     fn send(
         &self,
         method: &Method,

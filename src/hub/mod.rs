@@ -1,6 +1,8 @@
-//! Client of the Hugging Face Hub: downloads a model repository's configuration and weights, verifies them, and caches them.
+//! Client of the Hugging Face Hub: downloads a model repository's configuration and weights, verifies them, and caches
+//! them.
 //!
-//! The cache is the one of Python's `huggingface_hub`, in its layout, so that each program finds what the other has downloaded.
+//! The cache is the one of Python's `huggingface_hub`, in its layout, so that each program finds what the other has
+//! downloaded.
 
 mod cache;
 mod client;
@@ -31,11 +33,12 @@ pub fn is_repository(source: &str) -> bool {
     source.starts_with(SCHEME)
 }
 
-/// Returns the path of a source, and a short name for it. A repository (`hf:OWNER/NAME[@revision]`) is downloaded first unless it is in the
-/// cache; any other source is a path already.
+/// Returns the path of a source, and a short name for it. A repository (`hf:OWNER/NAME[@revision]`) is downloaded first
+/// unless it is in the cache; any other source is a path already.
 ///
 /// # Errors
-/// If a repository can be neither downloaded nor found in the cache, or a source of the form `OWNER/NAME` is not an existing path.
+/// If a repository can be neither downloaded nor found in the cache, or a source of the form `OWNER/NAME` is not an
+/// existing path.
 pub fn locate(source: &str, offline: bool) -> Result<(PathBuf, String)> {
     if is_repository(source) {
         let repository: Repository = source.parse()?;
@@ -64,9 +67,9 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub with the settings that Python's `huggingface_hub` would read from the environment: `HF_ENDPOINT`, `HF_TOKEN`, `HF_TOKEN_PATH`,
-    /// `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`, and `HF_HUB_OFFLINE`. With `offline`, the network is not used even if the environment
-    /// allows it.
+    /// A hub with the settings that Python's `huggingface_hub` would read from the environment: `HF_ENDPOINT`,
+    /// `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`, and `HF_HUB_OFFLINE`. With `offline`,
+    /// the network is not used even if the environment allows it.
     ///
     /// # Errors
     /// If a variable has an invalid value, or neither a variable nor a home folder tells where the cache is.
@@ -85,12 +88,13 @@ impl Hub {
         Ok(Self { client: Client::new(endpoint, token, pause, agent)?, cache, offline })
     }
 
-    /// Downloads the files that the cache lacks, and returns the folder with the repository's configuration and weights. If the site cannot
-    /// be reached, the snapshot that this revision had at the last download is used, and standard error says so.
+    /// Downloads the files that the cache lacks, and returns the folder with the repository's configuration and
+    /// weights. If the site cannot be reached, the snapshot that this revision had at the last download is used, and
+    /// standard error says so.
     ///
     /// # Errors
-    /// If there is no such repository or revision, access to it is restricted, it holds no weights, a download fails or gives other
-    /// content than announced, or the site cannot be reached and the cache has no complete snapshot.
+    /// If there is no such repository or revision, access to it is restricted, it holds no weights, a download fails or
+    /// gives other content than announced, or the site cannot be reached and the cache has no complete snapshot.
     pub fn fetch(&self, repository: &Repository) -> Result<PathBuf> {
         let cache = RepositoryCache::new(&self.cache, repository);
         let folder = cache.root().display();
@@ -120,8 +124,8 @@ impl Hub {
         }
     }
 
-    /// Downloads the files that the snapshot of a commit lacks, and returns its folder. The weights are downloaded last, so that a snapshot
-    /// with weights is complete.
+    /// Downloads the files that the snapshot of a commit lacks, and returns its folder. The weights are downloaded
+    /// last, so that a snapshot with weights is complete.
     fn complete_snapshot(
         &self,
         cache: &RepositoryCache,

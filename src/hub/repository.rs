@@ -60,7 +60,8 @@ impl fmt::Display for Repository {
     }
 }
 
-/// Whether a name from outside is safe as a file name: a single path component, not hidden, of letters, digits, `.`, `_`, and `-`.
+/// Whether a name from outside is safe as a file name: a single path component, not hidden, of letters, digits, `.`,
+/// `_`, and `-`.
 pub(super) fn is_plain(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=200).contains(&name.len())

@@ -1,4 +1,5 @@
-//! Downloads of files: an interrupted one continues where it stopped, and the complete file is checked against its size and hash.
+//! Downloads of files: an interrupted one continues where it stopped, and the complete file is checked against its size
+//! and hash.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -29,8 +29,8 @@ pub struct Account {
 const KEYS_PER_REASON: usize = 3;
 
 impl Account {
-    /// Reads all tensors that a model computes with. Returns the account, these tensors under timm's names, and the stored tensors that
-    /// were not read because no model needs them.
+    /// Reads all tensors that a model computes with. Returns the account, these tensors under timm's names, and the
+    /// stored tensors that were not read because no model needs them.
     ///
     /// # Errors
     /// If a tensor cannot be read.

@@ -13,7 +13,8 @@ use crate::files::read_text;
 /// The names of ImageNet-1k's classes, as torchvision spells them, in the order that all models trained on it have.
 const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");
 
-/// The class names: from the user's file, else from the configuration, else ImageNet's if there are 1000 classes, else numbers.
+/// The class names: from the user's file, else from the configuration, else ImageNet's if there are 1000 classes, else
+/// numbers.
 ///
 /// # Errors
 /// If a file cannot be read, or has another number of names than the model has classes.

@@ -14,8 +14,8 @@ use super::config::{self, ModelMetadata, TimmArchitecture};
 use super::files::SourceFiles;
 use crate::usage::usage;
 
-/// Reads the metadata from `--config`, or else `config.json`, or else the file name, and adds `preprocessor_config.json` and the options
-/// for heads and channels.
+/// Reads the metadata from `--config`, or else `config.json`, or else the file name, and adds
+/// `preprocessor_config.json` and the options for heads and channels.
 ///
 /// # Errors
 /// If a file cannot be read or describes something unsupported, or two sources contradict each other.
@@ -61,7 +61,8 @@ fn of_config(named: &str) -> Result<ModelMetadata> {
             });
         }
     };
-    // The image size of a preset or name is only a default, so the stored positions or the user decide it. Swin has no positions.
+    // The image size of a preset or name is only a default, so the stored positions or the user decide it. Swin has no
+    // positions.
     if facts.window.is_none() {
         facts.image_size = None;
     }
@@ -118,7 +119,8 @@ fn are_close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6)
 }
 
-/// Sets the pipeline's center crop to the one that the user states, and checks that `--mean` and `--std` have a value per channel.
+/// Sets the pipeline's center crop to the one that the user states, and checks that `--mean` and `--std` have a value
+/// per channel.
 ///
 /// # Errors
 /// If a file states another crop, or the number of channels differs.

@@ -12,7 +12,8 @@ use crate::weights_file::StoredTensor;
 /// Imports a file by the card in its header. Only the class names may be replaced, by a file of the user's.
 ///
 /// # Errors
-/// If the tensors do not fit the card's architecture. The message names them, and the option that describes the architecture instead.
+/// If the tensors do not fit the card's architecture. The message names them, and the option that describes the
+/// architecture instead.
 pub(super) fn read(
     card: ModelCard,
     files: SourceFiles,

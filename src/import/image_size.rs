@@ -1,4 +1,5 @@
-//! The image size of an imported model: that of its stored positions, or the user's, for which the positions are resampled.
+//! The image size of an imported model: that of its stored positions, or the user's, for which the positions are
+//! resampled.
 
 use anyhow::{Result, bail};
 use vitrine_models::weights::{
@@ -9,8 +10,8 @@ use vitrine_models::{ImageSize, ModelConfig, Position};
 use super::config::ModelMetadata;
 use crate::usage::usage;
 
-/// Reads the architecture at the image size of the stored positions. If no file states that size, the tensors are first tried as those of
-/// the size that the user asks for, then as those of a square.
+/// Reads the architecture at the image size of the stored positions. If no file states that size, the tensors are first
+/// tried as those of the size that the user asks for, then as those of a square.
 ///
 /// # Errors
 /// As [`read_architecture`].
@@ -54,10 +55,11 @@ pub(super) fn resampled(
     Ok((Reading { config, ..reading }, adaptation.tensors))
 }
 
-/// The height and width in pixels to which preprocessing brings images. `asked` tells whether the user chose the model's size.
+/// The height and width in pixels to which preprocessing brings images. `asked` tells whether the user chose the
+/// model's size.
 ///
-/// For a classifier, this is the model's size. The preprocessing of a backbone may be for another size than its stored positions: DINOv2
-/// has positions for 518 pixels and preprocessing for 224, and libraries resample the positions.
+/// For a classifier, this is the model's size. The preprocessing of a backbone may be for another size than its stored
+/// positions: DINOv2 has positions for 518 pixels and preprocessing for 224, and libraries resample the positions.
 ///
 /// # Errors
 /// If the preprocessing of a classifier is for another size, and the user has not chosen one.

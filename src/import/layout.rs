@@ -1,5 +1,5 @@
-//! Recognition of the library that weights come from, by the names of their tensors, and refusal of architectures that are not
-//! supported but have similar names.
+//! Recognition of the library that weights come from, by the names of their tensors, and refusal of architectures that
+//! are not supported but have similar names.
 
 use anyhow::{Result, bail};
 use vitrine_models::weights::{self, Layout};
@@ -9,7 +9,8 @@ use crate::weights_file::StoredTensor;
 /// The layout that the names of the tensors have, or the one that the user states if the names do not tell.
 ///
 /// # Errors
-/// If a name belongs to an unsupported architecture, the names contradict the stated layout, or no layout has such names.
+/// If a name belongs to an unsupported architecture, the names contradict the stated layout, or no layout has such
+/// names.
 pub(super) fn recognize(tensors: &[StoredTensor], stated: Option<Layout>) -> Result<Layout> {
     let names = || tensors.iter().map(|tensor| tensor.name.as_str());
     if let Some((name, feature)) = unsupported_feature(names().filter(|name| weights::unused(name).is_none()))

@@ -1,7 +1,7 @@
 //! Import of weights from timm, torchvision, Hugging Face, and Microsoft's Swin repository as a model of this program.
 //!
-//! Every key of the files is either used or listed as unused with a reason. A model that this program would compute differently from
-//! its own library is refused.
+//! Every key of the files is either used or listed as unused with a reason. A model that this program would compute
+//! differently from its own library is refused.
 
 mod account;
 mod classes;
@@ -36,7 +36,8 @@ use windows::StoredWindows;
 pub struct Options {
     /// The library whose tensor names the file has; recognized from the names if `None`.
     pub layout: Option<Layout>,
-    /// A preset, timm's name for an architecture, or the path of a configuration file; `config.json` next to the weights if `None`.
+    /// A preset, timm's name for an architecture, or the path of a configuration file; `config.json` next to the
+    /// weights if `None`.
     pub config: Option<String>,
     /// Attention heads, one number per stage.
     pub heads: Option<Vec<usize>>,
@@ -67,10 +68,11 @@ impl Options {
 
 /// Another library's weights as a model of this program.
 pub struct Imported {
-    /// Architecture, class names, and preprocessing. Without a head, the preprocessing may be for another image size than the stored
-    /// positions: training then resamples the positions, unless the user asks for a size.
+    /// Architecture, class names, and preprocessing. Without a head, the preprocessing may be for another image size
+    /// than the stored positions: training then resamples the positions, unless the user asks for a size.
     pub card: ModelCard,
-    /// The parameters under timm's names. They fit the architecture, except that the head's are missing if `has_head` is false.
+    /// The parameters under timm's names. They fit the architecture, except that the head's are missing if `has_head`
+    /// is false.
     pub tensors: Vec<NamedTensor>,
     /// Whether the weights have a classifier.
     pub has_head: bool,
@@ -95,8 +97,8 @@ impl Imported {
 /// Reads `source`: a file of weights, or a folder as Hugging Face and timm write it.
 ///
 /// # Errors
-/// If the source cannot be read, is no supported Vision Transformer, describes itself incompletely or with contradictions, or has keys
-/// that are missing, unexpected, or of another shape. The message names them.
+/// If the source cannot be read, is no supported Vision Transformer, describes itself incompletely or with
+/// contradictions, or has keys that are missing, unexpected, or of another shape. The message names them.
 pub fn load(source: &Path, options: &Options) -> Result<Imported> {
     let files = SourceFiles::find(source)?;
     let mut notes = Vec::new();

@@ -1,4 +1,5 @@
-//! Preprocessing of an imported model: as its files state it, completed with the library's usual preprocessing for such a model.
+//! Preprocessing of an imported model: as its files state it, completed with the library's usual preprocessing for such
+//! a model.
 
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::Layout;

@@ -38,8 +38,8 @@ pub struct Difference {
     pub absolute: f64,
 }
 
-/// Reads a file of expected logits: `{"image": "a.png", "logits": [...]}`, or a list of such objects. The paths in the result are joined
-/// to the file's folder.
+/// Reads a file of expected logits: `{"image": "a.png", "logits": [...]}`, or a list of such objects. The paths in the
+/// result are joined to the file's folder.
 ///
 /// # Errors
 /// If the file cannot be read, has another form, lists no image, or has other than `classes` finite logits for one.

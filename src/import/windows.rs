@@ -52,7 +52,8 @@ impl StoredWindows {
     }
 }
 
-/// Refuses a Swin v2 whose windows were enlarged after pre-training: its offsets are scaled by the pre-training windows.
+/// Refuses a Swin v2 whose windows were enlarged after pre-training: its offsets are scaled by the pre-training
+/// windows.
 fn check_offsets(table: &StoredTensor, side: usize) -> Result<()> {
     let stored = table.read()?.values;
     let expected = log_offsets([side; 2]);

@@ -1,21 +1,25 @@
-//! Extraction of the model from a training checkpoint, where its tensors have prefixes and optimizer state lies next to them.
+//! Extraction of the model from a training checkpoint, where its tensors have prefixes and optimizer state lies next to
+//! them.
 
 use std::collections::BTreeSet;
 
 use super::StoredTensor;
 
-/// The keys under which training programs store a whole model, preferred ones first: averaged weights before the last ones.
+/// The keys under which training programs store a whole model, preferred ones first: averaged weights before the last
+/// ones.
 const MODEL_KEYS: [&str; 8] =
     ["state_dict_ema", "model_ema", "ema", "state_dict", "model_state_dict", "model", "teacher", "student"];
 
-/// Prefixes of models that were wrapped for training. Nine tenths of the names with such a prefix are enough to strip it.
+/// Prefixes of models that were wrapped for training. Nine tenths of the names with such a prefix are enough to strip
+/// it.
 const WRAPPER_PREFIXES: [&str; 5] = ["module.", "_orig_mod.", "backbone.", "model.", "net."];
 
-/// Prefixes of models that are a part of another. Other models have a few names with such a prefix, so all names must have it.
+/// Prefixes of models that are a part of another. Other models have a few names with such a prefix, so all names must
+/// have it.
 const PART_PREFIXES: [&str; 6] = ["timm_model.", "encoder.", "vit.", "visual.", "trunk.", "vision_model."];
 
-/// Reduces a checkpoint's tensors to those of the model and strips their prefixes. Returns a note that names the part that was taken and
-/// those that were left out, if the checkpoint has parts.
+/// Reduces a checkpoint's tensors to those of the model and strips their prefixes. Returns a note that names the part
+/// that was taken and those that were left out, if the checkpoint has parts.
 pub(super) fn unwrap(tensors: &mut Vec<StoredTensor>) -> Option<String> {
     // A model may have a layer of such a name, which has only a few tensors.
     let model_key = MODEL_KEYS.into_iter().find(|key| count(tensors, &format!("{key}.")) > 4);

@@ -38,8 +38,8 @@ pub struct WeightsFile {
 pub fn open(path: &Path) -> Result<WeightsFile> {
     let (file, _) = open_regular(path, u64::MAX)
         .map_err(|problem| anyhow!("{}: cannot be opened: {problem}", path.display()))?;
-    // SAFETY: the map is read only, and this program replaces model files by renaming, never by writing in place. Another program that
-    // truncates the file meanwhile is outside what any reader of a mapped file can guard against.
+    // SAFETY: the map is read only, and this program replaces model files by renaming, never by writing in place.
+    // Another program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
     refuse_placeholders(&map).with_context(|| path.display().to_string())?;
     let (mut tensors, metadata) = if is_pytorch(&map) {

@@ -1,4 +1,5 @@
-//! Files of `torch.save`: a pickle that describes the tensors, followed by their values. The pickle is parsed, never executed.
+//! Files of `torch.save`: a pickle that describes the tensors, followed by their values. The pickle is parsed, never
+//! executed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,9 +45,9 @@ pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Vec<StoredTensor>> {
         .collect())
 }
 
-/// Refuses tensors whose values are stored with the opposite sign, which their metadata marks as `{"neg": True}` (PyTorch's negative
-/// bit). The reader of pickles ignores this mark, so it is searched for in the bytes. In every kind of file, the pickle comes before the
-/// values.
+/// Refuses tensors whose values are stored with the opposite sign, which their metadata marks as `{"neg": True}`
+/// (PyTorch's negative bit). The reader of pickles ignores this mark, so it is searched for in the bytes. In every kind
+/// of file, the pickle comes before the values.
 pub(super) fn refuse_negative_bits(bytes: &[u8]) -> Result<()> {
     const MAX_PICKLE_BYTES: usize = 16 << 20;
     const KEY: &[u8] = b"X\x03\0\0\0neg";
@@ -76,8 +77,8 @@ const KNOWN_MODULES: [&str; 9] = [
     "ml_collections",
 ];
 
-/// Refuses a pickle whose result contains objects of other modules, as one does that was made to run code in Python. Calls whose results
-/// the pickle discards are not found, and are harmless, because nothing is executed here.
+/// Refuses a pickle whose result contains objects of other modules, as one does that was made to run code in Python.
+/// Calls whose results the pickle discards are not found, and are harmless, because nothing is executed here.
 fn refuse_foreign_objects(value: &PickleValue) -> Result<()> {
     match value {
         PickleValue::List(values) => values.iter().try_for_each(refuse_foreign_objects),

@@ -26,8 +26,8 @@ pub struct StoredTensor {
 pub(super) enum Storage {
     /// Bytes of a memory-mapped safetensors file.
     Mapped { map: Arc<Mmap>, range: Range<usize>, dtype: Dtype },
-    /// A PyTorch file, which `tensor` opens when its values are read. It may be a temporary copy, which is removed together with the last
-    /// tensor that is stored in it.
+    /// A PyTorch file, which `tensor` opens when its values are read. It may be a temporary copy, which is removed
+    /// together with the last tensor that is stored in it.
     Pickled { tensor: pytorch_reader::Tensor, _copy: Option<Arc<TempPath>> },
 }
 

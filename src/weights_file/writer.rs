@@ -23,8 +23,8 @@ pub enum Precision {
     Bf16,
 }
 
-/// Writes a safetensors file with floating point tensors, tables of 64-bit integers, and text in the header. The file at `path` is
-/// replaced by a complete new one, or left as it is if an error occurs.
+/// Writes a safetensors file with floating point tensors, tables of 64-bit integers, and text in the header. The file
+/// at `path` is replaced by a complete new one, or left as it is if an error occurs.
 ///
 /// # Errors
 /// If a value is too large for the precision, or the file cannot be written.
@@ -56,7 +56,8 @@ pub fn save(
     write_atomically(path, &bytes)
 }
 
-/// Sorts the header's entries by name, so that equal models give equal bytes: the safetensors crate writes them in random order.
+/// Sorts the header's entries by name, so that equal models give equal bytes: the safetensors crate writes them in
+/// random order.
 fn sort_header(bytes: &mut [u8]) -> Result<()> {
     let (length, rest) = bytes.split_first_chunk_mut::<8>().context("safetensors gave back no header")?;
     let length = u64::from_le_bytes(*length) as usize;

@@ -1,9 +1,9 @@
 //! Workaround for zip archives of `torch.save` that the zip reader misreads.
 //!
-//! `torch.save` always writes two ZIP64 records (76 bytes) between the central directory and the archive's last record, even if they are
-//! not needed. A reader that expects the directory to end where the last record begins starts 76 bytes too late. Where the first entry of
-//! the directory is 76 bytes long (a root folder of 21 letters, such as `vit_small_patch16_224`), it finds the second entry there, and
-//! misses the first.
+//! `torch.save` always writes two ZIP64 records (76 bytes) between the central directory and the archive's last record,
+//! even if they are not needed. A reader that expects the directory to end where the last record begins starts 76 bytes
+//! too late. Where the first entry of the directory is 76 bytes long (a root folder of 21 letters, such as
+//! `vit_small_patch16_224`), it finds the second entry there, and misses the first.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -18,7 +18,8 @@ const ZIP64_RECORDS: usize = 56 + 20;
 /// The signature of an entry of the central directory.
 const ENTRY: &[u8] = b"PK\x01\x02";
 
-/// Copies the archive at `path` to a temporary file without ZIP64 records, if they would be misread. The file is removed when dropped.
+/// Copies the archive at `path` to a temporary file without ZIP64 records, if they would be misread. The file is
+/// removed when dropped.
 ///
 /// # Errors
 /// If the copy cannot be written.
@@ -39,7 +40,8 @@ pub(super) fn copy_without_zip64(path: &Path, content: &[u8]) -> Result<Option<T
     Ok(Some(copy))
 }
 
-/// The end of the central directory and the bytes of the last record, if the ZIP64 records between them would be misread.
+/// The end of the central directory and the bytes of the last record, if the ZIP64 records between them would be
+/// misread.
 fn misread_end(content: &[u8]) -> Option<(usize, &[u8])> {
     let last = content.len().checked_sub(LAST_RECORD)?;
     let record = &content[last..];

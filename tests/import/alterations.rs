@@ -32,7 +32,8 @@ fn computed(imported: Imported) -> (ModelConfig, BTreeMap<String, NamedTensor>) 
     (imported.card.model, tensors)
 }
 
-/// The tensor with its first two dimensions swapped; `None` if they are equal, because then no shape tells, and no library notices.
+/// The tensor with its first two dimensions swapped; `None` if they are equal, because then no shape tells, and no
+/// library notices.
 fn transposed(tensor: &Stored) -> Option<Stored> {
     let [rows, columns, ref rest @ ..] = tensor.shape[..] else { return None };
     let item = tensor.bytes.len() / (rows * columns).max(1);

@@ -1,5 +1,5 @@
-//! Tests of `vitrine::import` with weights and configurations that were altered: each is imported as the same model, or refused, and never
-//! imported as another model.
+//! Tests of `vitrine::import` with weights and configurations that were altered: each is imported as the same model, or
+//! refused, and never imported as another model.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Architecture families that other libraries implement, and the check that a library computes a model as this program does.
+//! Architecture families that other libraries implement, and the check that a library computes a model as this program
+//! does.
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +24,8 @@ pub(super) enum Family {
     SwinV2,
 }
 
-/// A key of a configuration, and whether its value is one that the other library implements. Choices are matched without a wildcard
-/// (scores excepted), so that adding one is a decision to make here.
+/// A key of a configuration, and whether its value is one that the other library implements. Choices are matched
+/// without a wildcard (scores excepted), so that adding one is a decision to make here.
 type Requirement = (&'static str, bool);
 
 impl Family {

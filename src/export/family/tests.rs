@@ -1,4 +1,5 @@
-//! Tests that each choice of an architecture is accepted by the libraries that have it and named in the errors of the others.
+//! Tests that each choice of an architecture is accepted by the libraries that have it and named in the errors of the
+//! others.
 
 #![allow(clippy::unwrap_used)]
 

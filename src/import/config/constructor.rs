@@ -94,8 +94,8 @@ fn is_equal(value: &Value, text: &str) -> bool {
     }
 }
 
-/// Arguments that do not change the logits of a trained model at its own image size. `fc_norm`, `head_dim`, and `model` are checked
-/// elsewhere in this module.
+/// Arguments that do not change the logits of a trained model at its own image size. `fc_norm`, `head_dim`, and `model`
+/// are checked elsewhere in this module.
 const IGNORED: [&str; 17] = [
     "drop_rate",
     "pos_drop_rate",
@@ -203,8 +203,8 @@ fn window(value: &Value) -> Result<usize> {
     }
 }
 
-/// Checks that `fc_norm`, which places the last norm after the pooling, is true for mean pooling and false otherwise. That is timm's
-/// default if the argument is missing.
+/// Checks that `fc_norm`, which places the last norm after the pooling, is true for mean pooling and false otherwise.
+/// That is timm's default if the argument is missing.
 fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     let after_pooling = match arguments.get("fc_norm") {
         None | Some(Value::Null) => return Ok(()),

@@ -7,7 +7,8 @@ use vitrine_models::{PerStage, Pool};
 
 use super::values::{activation, image_size, number, numbers, real, side, truth};
 
-/// The supported values of `model_type`, each with the classes that have such a configuration and the defaults of its keys.
+/// The supported values of `model_type`, each with the classes that have such a configuration and the defaults of its
+/// keys.
 const KINDS: [(&str, &[&str], &str); 8] = [
     ("vit", &["ViTModel", "ViTForImageClassification"], VIT),
     ("vit_msn", &["ViTMSNModel", "ViTMSNForImageClassification"], MSN),
@@ -43,7 +44,8 @@ const SWIN: &str = r#"{"embed_dim":96,"depths":[2,2,6,2],"num_heads":[3,6,12,24]
 /// The facts about the architecture in a configuration. For SigLIP, only the vision tower's.
 ///
 /// # Errors
-/// If the kind of model is not supported, or a key is unknown or has a value that is not supported. The message names it.
+/// If the kind of model is not supported, or a key is unknown or has a value that is not supported. The message names
+/// it.
 pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     if let Some(kind @ ("siglip" | "siglip2")) = file.get("model_type").and_then(Value::as_str) {
         if kind == "siglip2" {
@@ -145,8 +147,8 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     Ok(facts)
 }
 
-/// Distinguishes DeiT with a teacher, which has a second head for the distillation token, from DeiT without. There no head reads that
-/// token, which makes it a register.
+/// Distinguishes DeiT with a teacher, which has a second head for the distillation token, from DeiT without. There no
+/// head reads that token, which makes it a register.
 fn add_teacher<'a>(classes: impl Iterator<Item = &'a str>, facts: &mut Facts) {
     for class in classes.filter(|class| class.starts_with("DeiTFor")) {
         let has_teacher = class.ends_with("WithTeacher");

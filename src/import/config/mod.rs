@@ -1,5 +1,5 @@
-//! Configuration files of other libraries: `config.json` of Hugging Face and timm, the arguments of a constructor as JSON, and Hugging
-//! Face's `preprocessor_config.json`.
+//! Configuration files of other libraries: `config.json` of Hugging Face and timm, the arguments of a constructor as
+//! JSON, and Hugging Face's `preprocessor_config.json`.
 
 mod constructor;
 mod hugging_face;
@@ -24,7 +24,8 @@ pub(super) use timm_names::{TimmArchitecture, has_enlarged_windows, unsupported_
 /// Reads a model's configuration file.
 ///
 /// # Errors
-/// If the file holds no JSON object, or a key has a value that is not supported. The message names the file and the key.
+/// If the file holds no JSON object, or a key has a value that is not supported. The message names the file and the
+/// key.
 pub(super) fn read(path: &Path) -> Result<ModelMetadata> {
     let value = parse(path)?;
     let Some(file) = value.as_object() else {
@@ -72,8 +73,8 @@ fn architecture(file: &Map<String, Value>) -> Result<ModelMetadata> {
     Ok(ModelMetadata { facts, ..ModelMetadata::default() })
 }
 
-/// Class names from timm's `label_names` or Hugging Face's `id2label`. The placeholders `LABEL_0`, `LABEL_1`, ... that Hugging Face
-/// writes for unnamed classes are no names.
+/// Class names from timm's `label_names` or Hugging Face's `id2label`. The placeholders `LABEL_0`, `LABEL_1`, ... that
+/// Hugging Face writes for unnamed classes are no names.
 fn class_names(value: &Value) -> Option<Vec<String>> {
     let listed = value.get("label_names").or_else(|| value.get("pretrained_cfg")?.get("label_names"));
     if let Some(names) = listed.and_then(Value::as_array) {

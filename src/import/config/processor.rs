@@ -1,4 +1,5 @@
-//! Hugging Face's `preprocessor_config.json`: scaling, cropping, and normalization, with the defaults of each image processor class.
+//! Hugging Face's `preprocessor_config.json`: scaling, cropping, and normalization, with the defaults of each image
+//! processor class.
 
 use std::path::Path;
 
@@ -86,8 +87,8 @@ pub(super) fn read(path: &Path, value: &Value, metadata: &mut ModelMetadata) -> 
     add(file, model_type, metadata).with_context(|| path.display().to_string())
 }
 
-/// Adds the keys of a file. `model_type` reads the model's kind from its configuration, and is called only if the file does not name its
-/// class.
+/// Adds the keys of a file. `model_type` reads the model's kind from its configuration, and is called only if the file
+/// does not name its class.
 fn add(
     file: &Map<String, Value>,
     model_type: impl Fn() -> Option<String>,
@@ -278,7 +279,8 @@ fn crop_size(file: &Map<String, Value>, class: &ProcessorClass) -> Result<[f64; 
     }
 }
 
-/// The rule of the ConvNext processor: below 384 pixels it crops a share of the scaled image; from 384 on it scales to a square.
+/// The rule of the ConvNext processor: below 384 pixels it crops a share of the scaled image; from 384 on it scales to
+/// a square.
 fn convnext(file: &Map<String, Value>, side: f64, crop: Option<[f64; 2]>) -> Result<(ResizeRule, [f64; 2])> {
     if crop.is_some_and(|crop| crop != [side; 2]) {
         bail!("`do_center_crop` after the crop by `crop_pct` is not supported");

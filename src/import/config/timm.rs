@@ -10,7 +10,8 @@ use super::{constructor, values};
 /// The facts about the architecture in a configuration.
 ///
 /// # Errors
-/// If the architecture is not supported, or a key is unknown or has a value that is not supported. The message names the key.
+/// If the architecture is not supported, or a key is unknown or has a value that is not supported. The message names
+/// the key.
 pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     check_keys(file, &TOP_LEVEL_KEYS)?;
     let Some(name) = file.get("architecture").and_then(Value::as_str) else {
@@ -46,8 +47,8 @@ pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     facts(architecture.class, &arguments).context("`model_args`, and what the architecture stands for")
 }
 
-/// The facts that timm's name of an architecture stands for, without the numbers of classes and channels. The image size is among them
-/// only for Swin, whose tensors have no positions that tell it.
+/// The facts that timm's name of an architecture stands for, without the numbers of classes and channels. The image
+/// size is among them only for Swin, whose tensors have no positions that tell it.
 ///
 /// # Errors
 /// If timm has no such name, or the architecture is not supported.
@@ -110,8 +111,8 @@ fn add_pipeline(
     Ok(())
 }
 
-/// Refuses a model whose positions are for another size than its images: it resamples them in every forward pass. A model with a fixed
-/// size may state that size in either place.
+/// Refuses a model whose positions are for another size than its images: it resamples them in every forward pass. A
+/// model with a fixed size may state that size in either place.
 fn check_size(file: &Map<String, Value>, pipeline: &Map<String, Value>) -> Result<()> {
     let stated = |part: Option<&Value>, key: &str| part?.get(key).filter(|value| !value.is_null()).cloned();
     let is_fixed = pipeline.get("fixed_input_size") == Some(&Value::Bool(true));
@@ -192,7 +193,8 @@ const PIPELINE_KEYS: [&str; 36] = [
     "test_interpolation",
 ];
 
-/// Refuses a key that is not in `known`. A file of the early form, whose keys are all at the top level, may have those of both lists.
+/// Refuses a key that is not in `known`. A file of the early form, whose keys are all at the top level, may have those
+/// of both lists.
 fn check_keys(part: &Map<String, Value>, known: &[&str]) -> Result<()> {
     let is_early = !part.contains_key("pretrained_cfg") && part.contains_key("architecture");
     let knows = |key: &str| {
@@ -229,7 +231,8 @@ mod tests {
         );
         assert_eq!((facts.image_size, facts.patch_size), (Some(ImageSize::square(224)), Some(16)));
         assert_eq!((facts.pool, facts.layer_scale), (Some(Pool::ClassToken), Some(false)));
-        // `model_args` overrides the name, the top level's `num_classes` overrides that of `pretrained_cfg`, and null overrides nothing.
+        // `model_args` overrides the name, the top level's `num_classes` overrides that of `pretrained_cfg`, and null
+        // overrides nothing.
         let facts = stated(json!({
             "architecture": TINY,
             "num_classes": 5,

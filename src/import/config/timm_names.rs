@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// One line per name: name, class, height, width, and the constructor's arguments as JSON. `tests/reference/list_timm.py` writes it.
+/// One line per name: name, class, height, width, and the constructor's arguments as JSON.
+/// `tests/reference/list_timm.py` writes it.
 const TABLE: &str = include_str!("timm_architectures.tsv");
 
 /// An architecture that timm has a name for.

@@ -1,4 +1,5 @@
-//! The preprocessing in a timm configuration's `pretrained_cfg`: image size, interpolation, crop, mean, and standard deviation.
+//! The preprocessing in a timm configuration's `pretrained_cfg`: image size, interpolation, crop, mean, and standard
+//! deviation.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
