@@ -1,15 +1,7 @@
 //! Parity of single layers with PyTorch, timm, and the formulas of the attention literature.
-//!
-//! `VITRINE_DEVICE` selects the device, as in `tests/parity.rs`.
-
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/reference.rs"]
-mod reference;
 
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
-use reference::{Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values};
 use vitrine_models::attention::{
     AttentionSpec, Cbam, ChannelAttention, Context, CrossAttention, CrossCovarianceAttention, Efficient,
     MultiHeadAttention, OffsetBias, ScoreFunction, SqueezeExcitation, TableBias, TokenMixer, WindowAttention,
@@ -21,6 +13,11 @@ use vitrine_models::{
     AttentionOptions, BlockStyle, MlpKind, ModelConfig, Normalizer, Score, position, preset,
 };
 
+use super::reference::{
+    Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values,
+};
+
+/// The reference arrays, the device, and its tolerance.
 fn layers() -> (Arrays, Device, f32) {
     let (device, tolerance) = tested_device();
     (arrays("layers", "io.safetensors"), device, tolerance)
