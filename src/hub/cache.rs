@@ -41,7 +41,7 @@ impl RepositoryCache {
         self.root.join("blobs").join(etag)
     }
 
-    /// The path of a content while it is being downloaded.
+    /// The path of a content during its download.
     pub(super) fn partial_blob(&self, etag: &str) -> PathBuf {
         self.blob(&format!("{etag}.incomplete"))
     }

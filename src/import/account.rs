@@ -19,9 +19,9 @@ pub struct Account {
     pub used: usize,
     /// Keys that no forward pass uses, each with the reason.
     pub unused: Vec<(String, &'static str)>,
-    /// Sources of everything that is not in the weights, one per line.
+    /// Sources of the facts that are not in the weights, such as a configuration file, one per line.
     pub notes: Vec<String>,
-    /// Assumptions that may change the logits, one per line, each with the option that states the truth.
+    /// Assumptions that may change the logits, one per line, each with the option that replaces the assumption.
     pub warnings: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The metadata of an import source, from its configuration files, its file name, and the user's options.
 //!
-//! An option completes what a file leaves open. Where it contradicts a file, the import is refused.
+//! An option may state what no file states. An option that contradicts a file is an error.
 
 use std::path::Path;
 

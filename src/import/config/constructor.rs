@@ -218,7 +218,8 @@ fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     Ok(())
 }
 
-/// Checks that all heads of Swin's `head_dim` together are as wide as a token: widths double from stage to stage.
+/// Checks that in each stage of a Swin, the number of heads times `head_dim` is the width of a token, which doubles
+/// from stage to stage.
 fn check_head_width(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     let Some(width) = arguments.get("head_dim").filter(|value| !value.is_null()) else { return Ok(()) };
     let width = number(width).context("`head_dim`")?;

@@ -112,7 +112,7 @@ fn add_pipeline(
 }
 
 /// Refuses a model whose positions are for another size than its images: it resamples them in every forward pass. A
-/// model with a fixed size may state that size in either place.
+/// model with `fixed_input_size` is exempt, because it never resamples.
 fn check_size(file: &Map<String, Value>, pipeline: &Map<String, Value>) -> Result<()> {
     let stated = |part: Option<&Value>, key: &str| part?.get(key).filter(|value| !value.is_null()).cloned();
     let is_fixed = pipeline.get("fixed_input_size") == Some(&Value::Bool(true));
