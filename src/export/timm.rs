@@ -218,7 +218,7 @@ mod tests {
                 vit_name,
                 json!({ "class_token": true, "no_embed_class": false, "global_pool": "token" }),
             ),
-            // Sinusoidal positions are stored as learned ones, which the class token has none of.
+            // Sinusoidal positions are exported as learned positions of the patches only.
             (pico, vit_name, json!({ "class_token": false, "no_embed_class": true, "global_pool": "avg" })),
             (map, vit_name, json!({ "global_pool": "map", "reg_tokens": 0, "init_values": null })),
             (bare, vit_name, json!({ "no_embed_class": true, "reg_tokens": 2, "init_values": 0.5 })),

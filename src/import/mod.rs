@@ -1,7 +1,7 @@
 //! Import of weights from timm, torchvision, Hugging Face, and Microsoft's Swin repository as a model of this program.
 //!
-//! Every key of the files is either used or listed as unused with a reason. A model that this program would compute
-//! differently from its own library is refused.
+//! Every key of the files is either used or listed as unused with a reason. A model whose logits would differ from
+//! those of its own library is refused.
 
 mod account;
 mod classes;
