@@ -1,4 +1,4 @@
-//! Time of each token mixer by number of tokens, forward in inference and with its backward pass:
+//! Benchmark of the token mixers by number of tokens, for inference and for a forward and backward pass:
 //! `cargo bench --bench attention`. The plot over all mixers is `target/criterion/mixer_forward/report/lines.svg`.
 
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use vitrine_models::attention::{Context, TokenMixer};
 use vitrine_models::{ImageSize, Mixer, ModelConfig, preset};
 
 const DIM: usize = 96;
-/// Rows and columns of tokens: 64 to 3136 of them.
+/// Sides of the square grids of tokens, which have 64 to 3136 tokens.
 const SIDES: [usize; 4] = [8, 16, 28, 56];
 const MIXERS: [(&str, Mixer); 5] = [
     ("global", Mixer::Global),

@@ -1,4 +1,5 @@
-//! Images to batches, with the augmentation of training: `cargo bench --bench input`.
+//! Benchmark of data loading: images to augmented batches, by strength of augmentation and number of threads:
+//! `cargo bench --bench input`.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use vitrine_datasets::{
@@ -8,7 +9,9 @@ use vitrine_datasets::{
 const IMAGES: usize = 2048;
 
 fn by_threads(c: &mut Criterion) {
-    let Ok(dataset) = open("shapes", &OpenOptions::default()) else { panic!("`shapes` needs nothing") };
+    let Ok(dataset) = open("shapes", &OpenOptions::default()) else {
+        panic!("`shapes` is drawn, so it always opens")
+    };
     let preprocessing = Preprocessing {
         image_size: [32, 32],
         channels: 3,

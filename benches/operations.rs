@@ -1,7 +1,8 @@
-//! Each fused operation against its definition in burn's operations, at the sizes of a ViT of dim 192 on 64 images of 32 pixels:
-//! `cargo bench --bench operations`. `forward` is inference, `training` the forward and the backward pass.
+//! Benchmark of each fused operation against its definition in burn's operations, at the sizes of a ViT of width 192
+//! and a batch of 64 images of 32 pixels: `cargo bench --bench operations`. `forward` is inference, `training` is the
+//! forward and backward pass.
 //!
-//! `VITRINE_AMX=off` takes AMX away.
+//! With `VITRINE_AMX=off`, the operations do not use AMX.
 
 use std::hint::black_box;
 
@@ -10,14 +11,14 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use vitrine_kernels::{self as kernels, DotProduct};
 
 const BATCH: usize = 64;
-/// Of the grid of patches.
+/// Side of the grid of patches.
 const SIDE: usize = 8;
 const TOKENS: usize = SIDE * SIDE + 1;
 const DIM: usize = 192;
 const HEADS: usize = 3;
 const CLASSES: usize = 1000;
 
-/// An operation on flat leaves, which shapes them itself.
+/// An operation on flat inputs, which reshapes them itself.
 type Operation = fn(&[Tensor<1>]) -> Tensor<1>;
 
 struct Case {
@@ -27,7 +28,8 @@ struct Case {
     composed: Operation,
 }
 
-/// An operation written once for its fused and its composed function.
+/// Writes a case once for the fused and the composed function: name, lengths of the inputs, both functions, and the
+/// call.
 macro_rules! case {
     ($name:literal, [$($length:expr),*], $operation:ident / $composed:ident, |$leaves:ident, $run:ident| $body:expr) => {
         Case {
@@ -57,8 +59,14 @@ fn rows(leaf: &Tensor<1>, rows: usize) -> Tensor<2> {
     leaf.clone().reshape([rows as i64, -1])
 }
 
+/// Numbers in the tokens of a batch.
+const ALL: usize = BATCH * TOKENS * DIM;
+
 fn cases() -> Vec<Case> {
-    const ALL: usize = BATCH * TOKENS * DIM;
+    [linear(), attention(), norms_and_activations(), images(), loss()].into_iter().flatten().collect()
+}
+
+fn linear() -> Vec<Case> {
     vec![
         case!("linear", [ALL, DIM * 3 * DIM, 3 * DIM], linear / linear_composed, |leaves, run| run(
             tokens(&leaves[0], DIM),
@@ -71,6 +79,11 @@ fn cases() -> Vec<Case> {
             linear_gelu / linear_gelu_composed,
             |leaves, run| run(tokens(&leaves[0], DIM), rows(&leaves[1], DIM), Some(leaves[2].clone()))
         ),
+    ]
+}
+
+fn attention() -> Vec<Case> {
+    vec![
         case!("self_attention", [3 * ALL], self_attention / self_attention_composed, |leaves, run| run(
             tokens(&leaves[0], 3 * DIM),
             HEADS,
@@ -107,6 +120,11 @@ fn cases() -> Vec<Case> {
             rows(&leaves[1], DIM),
             Some(leaves[2].clone())
         )),
+    ]
+}
+
+fn norms_and_activations() -> Vec<Case> {
+    vec![
         case!("layer_norm", [ALL, DIM, DIM], layer_norm / layer_norm_composed, |leaves, run| run(
             tokens(&leaves[0], DIM),
             leaves[1].clone(),
@@ -120,6 +138,11 @@ fn cases() -> Vec<Case> {
             Some(leaves[2].clone()),
             None
         )),
+    ]
+}
+
+fn images() -> Vec<Case> {
+    vec![
         case!(
             "depthwise_convolution",
             [BATCH * SIDE * SIDE * 4 * DIM, 9 * 4 * DIM, 4 * DIM],
@@ -130,7 +153,7 @@ fn cases() -> Vec<Case> {
                 Some(leaves[2].clone())
             )
         ),
-        // In the second stage of the default model.
+        // The sizes are those of the second stage of the default model.
         case!(
             "convolution",
             [BATCH * 16 * 16 * 64, 9 * 64 * 128],
@@ -141,18 +164,21 @@ fn cases() -> Vec<Case> {
                 kernels::Convolution::same(3)
             )
         ),
-        // After the first layer of a convolutional tokenizer.
+        // The sizes are those after the first layer of a convolutional tokenizer.
         case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),
             kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 }
         )),
-        case!(
-            "cross_entropy",
-            [BATCH * CLASSES, BATCH * CLASSES],
-            cross_entropy / cross_entropy_composed,
-            |leaves, run| run(rows(&leaves[0], BATCH), rows(&leaves[1], BATCH))
-        ),
     ]
+}
+
+fn loss() -> Vec<Case> {
+    vec![case!(
+        "cross_entropy",
+        [BATCH * CLASSES, BATCH * CLASSES],
+        cross_entropy / cross_entropy_composed,
+        |leaves, run| run(rows(&leaves[0], BATCH), rows(&leaves[1], BATCH))
+    )]
 }
 
 fn by_operation(c: &mut Criterion) {

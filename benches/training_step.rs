@@ -1,5 +1,5 @@
-//! A whole training step (forward, loss, backward, clipping, AdamW), by preset and against its matrix products alone:
-//! `cargo bench --bench training_step`.
+//! Benchmark of a whole training step (forward, loss, backward, clipping, AdamW) by preset, and of its matrix products
+//! alone: `cargo bench --bench training_step`.
 
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -8,7 +8,7 @@ use vitrine::learner::Learner;
 use vitrine::recipe::Recipe;
 use vitrine_models::{ModelConfig, preset};
 
-/// A training step of a new model on random images.
+/// A closure that runs one training step of a new model on random images.
 fn training_step(config: &ModelConfig, batch: usize) -> impl FnMut() {
     vitrine::allocator::keep_pages();
     let device = Device::default().autodiff();
@@ -38,15 +38,18 @@ fn by_preset(c: &mut Criterion) {
     group.finish();
 }
 
-/// `count` products `[rows, inner] * [inner, columns]` of factors that lie in memory as they are or as their transposes.
+/// `count` matrix products `[rows, inner] * [inner, columns]`.
 struct Products {
     count: usize,
+    /// `rows`, `inner`, and `columns`.
     sizes: [usize; 3],
+    /// Whether the left and the right factor are stored transposed.
     transposed: [bool; 2],
 }
 
 impl Products {
-    /// Computes them with the gemm crate on the thread pool: large ones one after another, small ones each on one thread.
+    /// Computes the products with the gemm crate: a single product on all threads, several products in parallel with
+    /// one thread each.
     fn run(&self, left: &[f32], right: &[f32], out: &mut [f32]) {
         let [rows, inner, columns] = self.sizes;
         let strides = |transposed, rows, columns| if transposed { (rows, 1) } else { (1, columns) };
@@ -55,7 +58,8 @@ impl Products {
         let all = |size: usize| size * self.count;
         let (left, right) = (&left[..all(rows * inner)], &right[..all(inner * columns)]);
         let one = |((out, left), right): ((&mut [f32], &[f32]), &[f32]), parallelism| {
-            // SAFETY: the slices are as long as the sizes and strides ask for.
+            // SAFETY: each slice holds at least one matrix of its size, because `run` cuts them from buffers of at
+            // least `count` matrices, and the strides stay within a matrix.
             unsafe {
                 gemm::gemm(
                     rows,
@@ -92,15 +96,13 @@ impl Products {
     }
 }
 
-/// How much of a training step the gemm crate would need for its matrix products alone, at the sizes of the model that the peers train.
-fn matrix_product_bound(c: &mut Criterion) {
-    const BATCH: usize = 64;
-    let text = include_str!("peers/vit_192_6_3.toml");
-    let Ok(config) = toml::from_str::<ModelConfig>(text) else { panic!("the peers' model is not valid") };
+/// The matrix products of a training step: those of the patch embedding and, for each block, of its linear layers and
+/// its attention.
+fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
     let (dim, mlp_dim, heads, tokens) =
         (config.embed_dim, config.mlp_dim(0), config.num_heads[0], config.num_tokens());
     let head_dim = dim / heads;
-    let patches = BATCH * (tokens - config.num_prefix_tokens());
+    let patches = batch * (tokens - config.num_prefix_tokens());
     let patch = config.channels * config.patch_size * config.patch_size;
     let as_they_are = [false, false];
     let mut products = vec![
@@ -109,23 +111,34 @@ fn matrix_product_bound(c: &mut Criterion) {
     ];
     for _ in 0..config.depth[0] {
         for [inputs, outputs] in [[dim, 3 * dim], [dim, dim], [dim, mlp_dim], [mlp_dim, dim]] {
-            let rows = BATCH * tokens;
+            let rows = batch * tokens;
             products.extend([
                 Products { count: 1, sizes: [rows, inputs, outputs], transposed: as_they_are },
                 Products { count: 1, sizes: [rows, outputs, inputs], transposed: [false, true] },
                 Products { count: 1, sizes: [inputs, rows, outputs], transposed: [true, false] },
             ]);
         }
-        // scores and the gradient of probabilities; means of values, and the gradients of queries; of keys and of values
+        // In pairs: scores and the gradient of the probabilities; the attention's output and the gradient of queries;
+        // the gradients of keys and of values.
         for (sizes, transposed) in [
             ([tokens, head_dim, tokens], [false, true]),
             ([tokens, tokens, head_dim], as_they_are),
             ([tokens, tokens, head_dim], [true, false]),
         ] {
-            products.extend([sizes; 2].map(|sizes| Products { count: BATCH * heads, sizes, transposed }));
+            products.extend([sizes; 2].map(|sizes| Products { count: batch * heads, sizes, transposed }));
         }
     }
-    let largest = BATCH * tokens * mlp_dim;
+    products
+}
+
+/// Compares a training step with the time that the gemm crate needs for its matrix products alone, which bounds any
+/// implementation. The model is the one with which `benches/peers` compares libraries.
+fn matrix_product_bound(c: &mut Criterion) {
+    const BATCH: usize = 64;
+    let text = include_str!("peers/vit_192_6_3.toml");
+    let Ok(config) = toml::from_str::<ModelConfig>(text) else { panic!("the peers' model is not valid") };
+    let products = products_of_a_step(&config, BATCH);
+    let largest = BATCH * config.num_tokens() * config.mlp_dim(0);
     let (factor, mut out) = (vec![0.5f32; largest], vec![0.0f32; largest]);
     let mut group = c.benchmark_group("matrix_product_bound");
     group.sample_size(20);

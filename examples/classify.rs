@@ -26,7 +26,8 @@ fn main() -> Result<()> {
     let best = &classifier.predict(first)?[0];
     println!("{}: {} with {:.1}%", first.display(), best.label, 100.0 * best.probability);
 
-    // Many at once: decoded in parallel, one forward pass, and a bad file stops no other.
+    // Several images at once are decoded in parallel and share a forward pass. A file that cannot be read is an error
+    // for itself alone.
     let sources: Vec<ImageSource> = images.iter().cloned().map(ImageSource::File).collect();
     for (path, logits) in images.iter().zip(classifier.classify(&sources)) {
         print(path, logits);

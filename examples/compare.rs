@@ -1,7 +1,7 @@
-//! Trains variants of one small model on the same images with the same budget and prints a table:
+//! Trains variants of a small model and prints a table of their sizes, accuracies, and speeds:
 //! `cargo run --release --example compare -- --epochs 3`.
 //!
-//! Every variant has the recipe, the seed and the number of epochs of the others; it is measured on the test images.
+//! All variants have the same data, recipe, seed, and number of epochs, and are measured on the test images.
 
 #![allow(clippy::print_stdout)]
 
@@ -19,7 +19,7 @@ use vitrine::recipe::AskedLength;
 use vitrine::run_folder::{HoldOut, Origin, RunConfig, RunData, RunFolder};
 use vitrine::runtime::Runtime;
 use vitrine::train::{Beginning, Start, Trainer};
-use vitrine_datasets::{ClassSizes, DecodeLimits, OpenOptions};
+use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, OpenOptions};
 use vitrine_models::{
     ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
 };
@@ -36,7 +36,7 @@ struct Arguments {
     variants: Vec<String>,
 }
 
-/// The variants by name: what each changes of `vit_pico_patch4_32`.
+/// The variants by name. Most change one choice of `vit_pico_patch4_32`.
 fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
     let find = |name| preset::find(name).with_context(|| format!("{name} is not listed"));
     let base = find("vit_pico_patch4_32")?;
@@ -85,34 +85,55 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Trains one variant in a temporary folder and measures it.
+const SEED: u64 = 0;
+const VAL_FRACTION: f64 = 0.2;
+
+/// Trains one variant in a temporary folder, and returns its row of the table.
 fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> {
-    const SEED: u64 = 0;
-    const VAL_FRACTION: f64 = 0.2;
     let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
-    let data = RunData::choose(
-        dataset,
-        &arguments.data,
-        HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None },
-        None,
-        &DecodeLimits::default(),
-    )?;
+    let hold_out = HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None };
+    let data = RunData::choose(dataset, &arguments.data, hold_out, None, &DecodeLimits::default())?;
     let dataset = data.dataset();
+    let config = run_config(name, model, arguments, &dataset)?;
+    let complexity = Complexity::of(&config.model).total();
+    let folder = tempfile::tempdir()?;
+    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name, &Quiet)?;
+    let (found, _) = device::select(None)?;
+    let threads = std::thread::available_parallelism()?.get();
+    let start = Instant::now();
+    let runtime = Runtime { device: &found, threads, events: &Quiet };
+    let beginning = Beginning { start: Start::Fresh, begun: start };
+    let mut trainer = Trainer::new(config, run.clone(), &data, beginning, runtime)?;
+    trainer.run(&|| Ok(Start::Fresh))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let seen = (arguments.epochs * dataset.train.len()) as f64;
+    let (accuracy, parameters) = measure(&run, dataset, runtime)?;
+    Ok(format!(
+        "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
+        parameters as f64 / 1e6,
+        complexity as f64 / 1e6,
+        100.0 * accuracy,
+        seen / seconds,
+    ))
+}
+
+/// The configuration of a variant's run. Everything but the architecture is chosen from the data, as `vitrine train`
+/// chooses it.
+fn run_config(name: &str, model: ModelConfig, arguments: &Arguments, dataset: &Dataset) -> Result<RunConfig> {
     let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
     let length = AskedLength { epochs: Some(arguments.epochs), seconds: None };
+    let classes = dataset.info.classes.clone();
     let evidence = Evidence {
         info: &dataset.info,
         survey: &survey,
         train: dataset.train.len(),
-        class_sizes: &ClassSizes::of(&dataset.train, dataset.info.classes.len()),
+        class_sizes: &ClassSizes::of(&dataset.train, classes.len()),
         pretrained: None,
         budget: None,
     };
     let plan = Plan::new(&Overrides { length, ..Overrides::default() }, &evidence)?;
-    let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model }
-        .with_num_classes(dataset.info.classes.len());
-    let folder = tempfile::tempdir()?;
-    let config = RunConfig {
+    let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model };
+    Ok(RunConfig {
         program: "compare".to_owned(),
         data: arguments.data.clone(),
         data_path: None,
@@ -126,33 +147,21 @@ fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> 
         pretrained_path: None,
         lengthened: false,
         max_file_size: None,
-        classes: dataset.info.classes.clone(),
-        model: model.clone(),
+        model: model.with_num_classes(classes.len()),
+        classes,
         preprocessing: plan.preprocessing,
         recipe: plan.recipe,
         origin: Origin::default(),
-    };
-    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name, &Quiet)?;
-    let (found, _) = device::select(None)?;
-    let threads = std::thread::available_parallelism()?.get();
-    let start = Instant::now();
-    let runtime = Runtime { device: &found, threads, events: &Quiet };
-    let beginning = Beginning { start: Start::Fresh, begun: start };
-    let mut trainer = Trainer::new(config, run.clone(), &data, beginning, runtime)?;
-    trainer.run(&|| Ok(Start::Fresh))?;
-    let seconds = start.elapsed().as_secs_f64();
-    let seen = (arguments.epochs * dataset.train.len()) as f64;
-    let tested = if dataset.test.is_empty() { dataset.val } else { dataset.test };
-    let classifier = Classifier::load_on(&run.model(), &found)?;
+    })
+}
+
+/// The accuracy of a run's best model on the test images, or on the validation images if there are none, and its number
+/// of parameters.
+fn measure(run: &RunFolder, dataset: Dataset, runtime: Runtime<'_>) -> Result<(f64, usize)> {
+    let images = if dataset.test.is_empty() { dataset.val } else { dataset.test };
+    let classifier = Classifier::load_on(&run.model(), runtime.device)?;
     let predictor = classifier.predictor();
-    let predicted = predict(predictor, &predictor.loader(tested.into(), 64, threads)?)?;
+    let predicted = predict(predictor, &predictor.loader(images.into(), 64, runtime.threads)?)?;
     let accuracy = Metrics::compute(&predicted.predictions, &classifier.card().classes).top1;
-    let parameters = predictor.model().num_params();
-    Ok(format!(
-        "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
-        parameters as f64 / 1e6,
-        Complexity::of(&model).total() as f64 / 1e6,
-        100.0 * accuracy,
-        seen / seconds,
-    ))
+    Ok((accuracy, predictor.model().num_params()))
 }

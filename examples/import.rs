@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         arguments.next().context("name a file or folder of weights, then the model file to write")?;
     let output = arguments.next().context("name the model file to write")?;
 
-    // Every tensor is accounted for: what is missing, unexpected or of another shape is an error that names it.
+    // Every tensor is accounted for. One that is missing, unexpected, or of another shape is an error that names it.
     let imported = import::load(&source, &Options::default())?;
     for line in imported.account.lines() {
         println!("{line}");

@@ -1,4 +1,4 @@
-//! Trains a classifier on a folder of images, one folder per class, and says how good it is:
+//! Trains a classifier on a folder of images, one folder per class, and prints its metrics:
 //! `cargo run --release --example train -- photos/`.
 
 #![allow(clippy::print_stdout)]
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     vitrine::allocator::keep_pages();
     let data = std::env::args().nth(1).unwrap_or_else(|| "shapes".to_owned());
 
-    // Everything that is not stated here is chosen from the images. The events tell what was chosen, and why.
+    // All other options are chosen from the images. The events tell what was chosen, and why.
     let options = TrainOptions {
         overrides: Overrides {
             length: AskedLength { epochs: Some(3), seconds: None },

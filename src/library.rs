@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 
 use crate::device::{self, FoundDevice};
@@ -113,18 +113,17 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     threads::check()?;
     let device = chosen(options.device.as_deref(), events)?;
     let runtime = Runtime { device: &device, threads, events };
-    let weights = |source: &String| -> Result<_> {
-        let weights =
-            pretrained::open(source, false, events).with_context(|| format!("pretrained {source}"))?;
-        Ok((source.clone(), weights))
-    };
     let new = NewRun {
         data,
         dataset: opened(data, events)?,
         data_dir: OpenOptions::default().data_dir,
         max_file_size: None,
         overrides: &options.overrides,
-        pretrained: options.pretrained.as_ref().map(weights).transpose()?,
+        pretrained: options
+            .pretrained
+            .as_ref()
+            .map(|source| pretrained::open(source, false, events))
+            .transpose()?,
         val_fraction: options.val_fraction,
         seed: options.seed,
         fold: None,

@@ -1,4 +1,7 @@
-//! Weights that training begins with: a model of ours, another library's files, or a repository of Hugging Face.
+//! Pretrained weights: a model of this program, another library's files, or a repository on Hugging Face, adapted to
+//! the model that training begins with.
+
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use vitrine_models::ModelConfig;
@@ -10,44 +13,51 @@ use crate::import::{self, Account, Options};
 use crate::model_file::{self, ModelCard};
 use crate::weights_file;
 
-/// Weights with everything that is known of them.
+/// Pretrained weights with the description of their model.
 pub struct Pretrained {
-    /// What it is called in folder names and titles.
+    /// The source as the user named it.
+    pub source: String,
+    /// A short name for run folders and titles.
     pub name: String,
-    /// Architecture, classes and preprocessing.
+    /// Architecture, class names, and preprocessing.
     pub card: ModelCard,
     tensors: Vec<NamedTensor>,
     has_head: bool,
-    /// What became of every key, where the weights are another library's.
+    /// The account of the import; `None` for a model of this program.
     pub account: Option<Account>,
 }
 
-/// Opens what `--pretrained` names.
+/// Opens the weights that `--pretrained` names: a path, or `hf:OWNER/NAME[@REVISION]`, which is downloaded unless it is
+/// in the cache. With `offline`, the network is not used.
 ///
 /// # Errors
-/// When there is no such thing, it cannot be fetched, or holds no Vision Transformer.
+/// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer. The
+/// message begins with `--pretrained` and the source.
 pub fn open(source: &str, offline: bool, events: &dyn EventSink) -> Result<Pretrained> {
-    let (path, name) = hub::locate(source, offline, events)?;
-    let own = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.clone() };
-    if own.is_file() && ModelCard::is_in(&weights_file::open(&own)?.metadata) {
-        let (card, tensors) = model_file::read(&own)?;
-        return Ok(Pretrained { name, card, tensors, has_head: true, account: None });
+    let opened = || -> Result<Pretrained> {
+        let (path, name) = hub::locate(source, offline, events)?;
+        read(&path, source.to_owned(), name)
+    };
+    opened().with_context(|| format!("--pretrained {source}"))
+}
+
+/// Reads the weights at `path`. A folder may be a run folder of this program or a folder of another library.
+fn read(path: &Path, source: String, name: String) -> Result<Pretrained> {
+    let model = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.to_owned() };
+    if model.is_file() && ModelCard::is_in(&weights_file::open(&model)?.metadata) {
+        let (card, tensors) = model_file::read(&model)?;
+        return Ok(Pretrained { source, name, card, tensors, has_head: true, account: None });
     }
-    let imported = import::load(&path, &Options::default())?;
-    Ok(Pretrained {
-        name,
-        card: imported.card,
-        tensors: imported.tensors,
-        has_head: imported.has_head,
-        account: Some(imported.account),
-    })
+    let import::Imported { card, tensors, has_head, account } = import::load(path, &Options::default())?;
+    Ok(Pretrained { source, name, card, tensors, has_head, account: Some(account) })
 }
 
 impl Pretrained {
-    /// The weights for an architecture of the same blocks. The head stays where it tells the same classes apart.
+    /// Adapts the weights to an architecture with the same blocks. The head is kept only if `classes` are the classes
+    /// of the weights, in the same order.
     ///
     /// # Errors
-    /// When the weights do not fit after all.
+    /// If the weights do not fit the architecture.
     pub fn adapted(self, to: &ModelConfig, classes: &[String]) -> Result<Adaptation> {
         let keep_head = self.has_head && self.card.classes == classes;
         let adaptation = weights::adapt(self.tensors, &self.card.model, to, keep_head);

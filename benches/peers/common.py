@@ -1,11 +1,11 @@
-"""What the peers share: the options of `vitrine bench`, and its way of timing."""
+"""Code shared by the peers: the options of `vitrine bench`, and its way of timing."""
 import argparse
 import json
 import resource
 import time
 
 MODELS = ["vit_192_6_3", "swin_32", "vit_tiny_patch16_224"]
-WARM_UP = 2  # steps before the clock counts
+WARM_UP = 2  # steps that are not timed
 
 
 def parser(description):
@@ -30,7 +30,8 @@ def times(steps, step):
 
 
 def report(args, **step_ms):
-    """Prints what `compare.py` reads of `vitrine bench --json`. Linux counts the peak of memory in kilobytes."""
+    """Prints the fields of `vitrine bench --json` that `compare.py` reads. Linux reports the peak of memory in
+    kilobytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     what = {"model": args.model, "device": "cpu", "batch_size": args.batch_size}
     print(json.dumps({**what, "step_ms": step_ms, "peak_rss_mb": peak}))

@@ -1,8 +1,8 @@
 """Runs vitrine and its Python peers alternately on the CPU and prints a Markdown table.
 
-Every measurement is a fresh process. Ratios above 1: ours is faster (of times, theirs / ours); of memory, below 1: ours
-needs less. A median is over all steps of all rounds; next to it stand the medians of each round and the fastest steps,
-which neighbors on the same machine disturb least.
+Every measurement is a fresh process. A ratio of times (theirs / ours) above 1 means that vitrine is faster, a ratio of
+memory below 1 that it needs less. Medians are over all steps of all rounds. The table also has the medians of each
+round and the fastest steps, which other programs on the machine disturb least.
 
 Run:  python compare.py --vitrine target/release/vitrine [--compile]
 """
@@ -20,15 +20,15 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, median
 
-# This process imports no torch: a child's peak of memory would begin with ours.
+# This process does not import torch: a child process inherits the peak of its parent's memory.
 
 HERE = Path(__file__).resolve().parent
 MAKE_MODEL = HERE.parents[1] / "tests" / "reference" / "make_full_size.py"
 SCRIPTS = {"torch": ["torch_peer.py"], "torch.compile": ["torch_peer.py", "--compile", "--training-only"],
            "ONNX Runtime": ["onnx_peer.py"]}
 
-# runs: what is run on each side, (model, batch, threads), CLASSIFY or EPOCH. Each gives lists of samples by name; value
-# makes a figure of them with `pick`, which takes a list to a number: the median, or the least.
+# runs: the runs of each side, (model, batch, threads), CLASSIFY, or EPOCH. Each run gives lists of samples by name.
+# `value` computes a figure from them with `pick`, which reduces a list to a number: its median or its minimum.
 Case = namedtuple("Case", "title unit peer runs value")
 CLASSIFY, EPOCH = "classify", "epoch"
 PICO, PICO_BATCH, IMAGES_A_CLASS, EPOCHS = "vit_pico_patch4_32", 64, 400, 3
@@ -74,7 +74,7 @@ def output(*command):
 
 
 def make_classifier(args, folder):
-    """A ViT of timm with random weights as timm saves it, the same as a model file of ours, and a photo."""
+    """Writes a ViT with random weights as timm saves it and as a model file of vitrine, and a photo."""
     output(sys.executable, MAKE_MODEL, folder, "--only", "timm_vit_tiny")
     theirs, ours = Path(folder, "timm_vit_tiny"), Path(folder, "ours.safetensors")
     output(args.vitrine, "import", theirs, "--output", ours)
@@ -100,7 +100,7 @@ def extract_images(archive, folder):
 
 
 def epochs(args, images):
-    """Milliseconds an image of each epoch of the training loop but the first."""
+    """Milliseconds per image of each epoch of the training loop except the first."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         output(args.vitrine, "train", images, "--model", PICO, "--batch-size", PICO_BATCH, "--epochs", EPOCHS,
@@ -110,7 +110,7 @@ def epochs(args, images):
 
 
 def bare_epoch(args):
-    """Milliseconds an image of about as many steps as an epoch has, without the loop around them."""
+    """Milliseconds per image of about as many steps as an epoch has, without the training loop."""
     steps = IMAGES_A_CLASS * 10 // PICO_BATCH
     bench = json.loads(output(args.vitrine, "bench", "--model", PICO, "--batch-size", PICO_BATCH, "--steps", steps,
                               "--threads", args.threads, "--device", "cpu", "--json"))
@@ -139,8 +139,8 @@ def measure(args, who, run, prepared):
 
 
 def one_round(args, cases, number, prepared):
-    """The samples of everything that the cases need, by who and run. What serves several cases runs once; every second
-    round goes backwards."""
+    """The samples of all runs that the cases need, by side and run. A run that several cases need runs once. Every
+    second round is in reverse order."""
     wanted = [(who, run) for case in cases.values() for run in case.runs for who in ("vitrine", case.peer)]
     wanted = list(dict.fromkeys(wanted))
     figures = {}

@@ -1,7 +1,8 @@
-"""Simple shapes with the troubles of photographs: other backgrounds, clutter, shadows, blur, noise, JPEG artifacts.
+"""Draws simple shapes with the imperfections of photographs: backgrounds, clutter, shadows, blur, noise, and JPEG
+artifacts.
 
-A shape takes four to seven tenths of the image's width, tilted by up to a twelfth of a turn and anywhere, in a color that differs from the
-background's; small scraps lie around and over it. Everything follows from the seed.
+A shape takes four to seven tenths of the image's width, at a random place, rotated by up to 30 degrees, in a color that
+differs from the background's. Small fragments lie around and over it. The seed determines everything.
 """
 import io
 import math
@@ -33,7 +34,7 @@ def heart():
 
 CROSS = [(-.3, -1), (.3, -1), (.3, -.3), (1, -.3), (1, .3), (.3, .3), (.3, 1), (-.3, 1), (-.3, .3), (-1, .3), (-1, -.3),
          (-.3, -.3)]
-# Outlines within the unit circle, or about so. The ring and the crescent leave out their second outline.
+# Outlines within about the unit circle. The second outline of the ring and the crescent is cut out of the first.
 SHAPES = {
     "circle": [arc(0, 1, 0.9)],
     "crescent": [arc(0, 1, 1), arc(0, 1, 0.85, (0.5, 0))],
@@ -59,14 +60,14 @@ def far_from(rng, background, distance):
 
 
 def smooth_noise(noise, cells):
-    """Clouds of three channels: random values on a coarse grid, enlarged."""
+    """Smooth noise of three channels: random values on a coarse grid, enlarged."""
     grid = noise.integers(0, 256, (cells, cells, 3), np.uint8)
     side = SIDE * SCALE
     return np.asarray(Image.fromarray(grid).resize((side, side), Image.Resampling.BICUBIC), np.float32)
 
 
 def background(rng, noise):
-    """One or two colors in clouds, stripes, a gradient or tiles; and the mean color."""
+    """A background of one or two colors with noise, stripes, a gradient, or tiles; and its mean color."""
     base = color(rng)
     other = [min(255, max(0, value + rng.randint(-90, 90))) for value in base]
     y, x = np.mgrid[: SIDE * SCALE, : SIDE * SCALE] / (SIDE * SCALE)
@@ -85,7 +86,7 @@ def background(rng, noise):
 
 
 def mask(label, rng):
-    """Where the shape is: turned, stretched, sheared, somewhere."""
+    """A random affine map of the shape: rotation, stretch, shear, and translation."""
     side = SIDE * SCALE
     radius = side * rng.uniform(0.2, 0.35)
     center = [rng.uniform(1.05 * radius, side - 1.05 * radius) for _ in range(2)]
@@ -103,7 +104,7 @@ def mask(label, rng):
 
 
 def scraps(image, rng, count, largest):
-    """Lines, blots and splinters, each smaller than a shape."""
+    """Draws clutter: lines, blots, and splinters, each smaller than a shape."""
     draw, side = ImageDraw.Draw(image), SIDE * SCALE
     for _ in range(count):
         x, y, size = rng.uniform(0, side), rng.uniform(0, side), side * rng.uniform(0.02, largest)
@@ -116,7 +117,7 @@ def scraps(image, rng, count, largest):
 
 
 def shaded(image, rng, noise):
-    """Under uneven light."""
+    """Applies uneven light."""
     light = 1 + rng.uniform(0, 0.45) * (smooth_noise(noise, rng.randint(2, 4))[..., :1] / 127.5 - 1)
     pixels = np.asarray(image, np.float32) * light
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))

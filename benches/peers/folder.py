@@ -1,9 +1,9 @@
 """Trains a ResNet on a folder of classes for a given time, as a user would instead of vitrine, and measures it.
 
-What is timed begins with the first step and ends with the last, augmentation included. Before it, outside of the
-time, all images are decoded into memory, and a copy of the model takes two steps, so that torch has loaded what it
-needs. After it, the model is measured on the test split (else the validation split), once and as it is then: no image
-of it is used for any choice, and all of train/ is trained on. Prints one line of JSON.
+The time counts from the first step to the last, including augmentation. Before that, all images are decoded into
+memory, and a copy of the model takes two steps, so that torch has loaded its kernels. Afterwards, the last state of the
+model is measured once on the test split, or on the validation split if there is no test split: no image of it serves
+for any choice. Training uses all of train/. The script prints one line of JSON.
 
 Run:  python folder.py FOLDER --model resnet-18 --time 2m --threads 2
 """
@@ -24,8 +24,8 @@ from resnets import MODELS
 
 WARM_UP = 0.2  # share of the time in which the learning rate rises
 LABEL_SMOOTHING = 0.1
-# The highest learning rates and the decay. Of resnet-1m, the best of three with adamw and of two with sgd, which was
-# worse, on 165 images per class of CIFAR-10 in batches of 32; resnet-18 takes half of it, as a deeper network.
+# The highest learning rates and the weight decay. For resnet-1m, the rate is the best of three with adamw, and of two
+# with sgd, which was worse, on 165 images per class of CIFAR-10 in batches of 32. The deeper resnet-18 has half of it.
 OPTIMIZERS = {"adamw": ({"resnet-18": 2e-3, "resnet-1m": 4e-3}, 0.05),
               "sgd": ({"resnet-18": 0.05, "resnet-1m": 0.1}, 5e-4)}
 
@@ -53,7 +53,7 @@ class Images:
 
 
 def shuffled(count, batch):
-    """Batches of indices without end: each image once before any a second time."""
+    """Endless batches of indices. Each image occurs once before any occurs again."""
     left = torch.empty(0, dtype=torch.long)
     while True:
         while len(left) < batch:
@@ -63,7 +63,8 @@ def shuffled(count, batch):
 
 
 def augment(batch, flip):
-    """Each image moved by up to an eighth of its side, its border mirrored, and half of them mirrored left to right."""
+    """Translates each image by up to an eighth of its side with a reflected border, and flips half of them
+    horizontally."""
     count, _, side, _ = batch.shape
     pad = max(1, side // 8)
     windows = functional.pad(batch, [pad] * 4, mode="reflect").unfold(2, side, 1).unfold(3, side, 1)
@@ -75,7 +76,7 @@ def augment(batch, flip):
 
 
 def make_optimizer(model, args):
-    """The optimizer, with decay for matrices and kernels alone."""
+    """The optimizer, with weight decay for matrices and kernels only."""
     rates, decay = OPTIMIZERS[args.optimizer]
     rate = args.learning_rate or rates[args.model]
     parameters = list(model.parameters())
@@ -87,12 +88,13 @@ def make_optimizer(model, args):
 
 
 def one_cycle(done):
-    """The share of the highest learning rate when so much of the time is over: a linear rise, then half a cosine."""
+    """The learning rate as a share of the highest one, by the share of the time that is over: linear warm-up, then half
+    a cosine."""
     return done / WARM_UP if done < WARM_UP else 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))
 
 
 def take_step(model, optimizer, data, indices, args):
-    """The loss before the step."""
+    """Takes a training step, and returns the loss before it."""
     pixels, labels = data.batch(indices)
     pixels = augment(pixels, not args.no_flip)
     with autocast(args):
@@ -105,7 +107,7 @@ def take_step(model, optimizer, data, indices, args):
 
 
 def train(model, data, args):
-    """Trains until the time is up; the seconds that it took, the number of steps, and the highest learning rate."""
+    """Trains until the time is up. Returns the seconds, the number of steps, and the highest learning rate."""
     optimizer, rate = make_optimizer(model, args)
     batches = shuffled(len(data.labels), args.batch_size)
     model.train()
@@ -121,7 +123,7 @@ def train(model, data, args):
 
 
 def load_torch(model, data, args):
-    """Two steps that nothing remains of."""
+    """Takes two steps on a copy of the model, so that torch loads its kernels."""
     copied = copy.deepcopy(model).train()
     optimizer, _ = make_optimizer(copied, args)
     for indices in torch.arange(2 * args.batch_size).remainder(len(data.labels)).split(args.batch_size):
@@ -134,7 +136,7 @@ def autocast(args):
 
 @torch.inference_mode()
 def measure(model, data, args):
-    """Accuracy and the mean of the classes' F1 on a split."""
+    """Accuracy and macro F1 on a split."""
     model.eval()
     predicted = []
     for indices in torch.arange(len(data.labels)).split(256):
@@ -150,7 +152,7 @@ def measure(model, data, args):
 
 
 def default_precision():
-    """bfloat16 where AMX multiplies it, which is 2.5 times as fast."""
+    """bfloat16 on CPUs with AMX, where it is 2.5 times as fast as float32."""
     return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
 
 

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 # images: [count, height, width, channels] of bytes; labels: [count]
 Split = namedtuple("Split", "images labels")
-TEST_SPLITS = ["test", "val", "valid", "validation"]  # the first one that is there is measured
+TEST_SPLITS = ["test", "val", "valid", "validation"]  # the first one that exists is used
 LARGEST_SIDE = 96  # larger images are scaled down to it
 
 

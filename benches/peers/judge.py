@@ -1,9 +1,8 @@
 """Runs vitrine and two ResNets in turn on the data sets of subsets.py, for the same time, and prints a Markdown table.
 
-All that vitrine is told is the data, the time, the threads and a seed; --variants FILE adds columns of vitrine with
-more options, such as those of variants.toml: other architectures, recipes and sizes. Each run is a line in the results
-file; what is there already is not run again, so that an interrupted judge goes on where it was, and more seeds add to
-what there is.
+Vitrine's only options are data, time, threads, and a seed. --variants FILE adds columns for vitrine with more options,
+such as the architectures, recipes, and sizes of variants.toml. Each run is a line in the results file. Runs that are in
+the file are not repeated, so an interrupted comparison continues, and more seeds can be added.
 
 Run:  python judge.py FOLDER --vitrine target/release/vitrine --results results.jsonl --times 1m 5m --seeds 1 2 3
 """
@@ -19,18 +18,18 @@ from collections import namedtuple
 from pathlib import Path
 from statistics import mean, stdev
 
-# This process imports no torch, so that it takes no memory from what it measures.
+# This process does not import torch, so that it takes no memory away from the measured programs.
 
 HERE = Path(__file__).resolve().parent
 DATA = ["cifar10", "cifar10-50", "cifar10-165", "cifar10-imbalanced", "mnist", "mnist-100", "emoji", "shapes-128"]
-NO_FLIP = {"mnist", "mnist-100"}  # digits; vitrine knows MNIST, but not the folders of digits
+NO_FLIP = {"mnist", "mnist-100"}  # digits, which must not be mirrored
 COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-1M"}
 
 Run = namedtuple("Run", "data time seed who")
 
 
 def output(*command):
-    """What a command prints."""
+    """The standard output of a command."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"status {done.returncode} of: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -66,7 +65,7 @@ def stored(file):
 
 
 def wanted(args):
-    """What is to be run: the contestants one after the other on the same data, every second seed backwards."""
+    """The runs in order: all contestants on the same data in turn, in reverse order for every second seed."""
     runs = []
     for index, seed in enumerate(args.seeds):
         turn = args.only[::-1] if index % 2 else args.only

@@ -1,7 +1,7 @@
-"""Measures inference of a timm model with ONNX Runtime on the CPU, as `vitrine bench` measures ours.
+"""Measures inference of a timm model with ONNX Runtime on the CPU, as `vitrine bench` measures vitrine.
 
-torch.onnx exports each batch size once, with fixed shapes, which leave the optimizer the most room; the files are kept
-in the system's folder for temporary files. The run that makes them counts the export in its peak of memory.
+torch.onnx exports each batch size once, with fixed shapes, which allow the most optimizations. The files are kept in
+the system's folder for temporary files. The peak of memory of the run that makes them includes the export.
 """
 import os
 import tempfile
@@ -13,7 +13,7 @@ from common import parser, report, times
 
 
 def exported(name, batch):
-    """The model's file for a batch size, made where it is missing."""
+    """The path of the model for a batch size, which is exported if there is none."""
     folder = os.path.join(tempfile.gettempdir(), "vitrine-peers")
     path = os.path.join(folder, f"{name}-{batch}.onnx")
     if not os.path.exists(path):
@@ -28,7 +28,7 @@ def exported(name, batch):
 
 
 def infer(args, batch):
-    """Times of forward passes."""
+    """The times of forward passes."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = args.threads
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL

@@ -1,9 +1,9 @@
-"""The convolutional networks that a user would take instead: ResNet-18, and a small one of a million parameters."""
+"""The convolutional networks for comparison: ResNet-18, and a small ResNet of about a million parameters."""
 from torch import nn
 from torchvision.models import resnet18
 from torchvision.models.resnet import BasicBlock
 
-SMALL_SIDE = 40  # up to this side the first layer keeps the size of the images
+SMALL_SIDE = 40  # up to this side, the first layer does not reduce the resolution
 
 
 def small_stem(model, channels):
@@ -22,7 +22,7 @@ def resnet_18(classes, channels, side):
 
 
 class ResNet1M(nn.Module):
-    """Three stages with basic blocks, wide and shallow, which learns most in little time: 0.94 M parameters."""
+    """Three stages of basic blocks, wide and shallow, with 0.94 M parameters, for short training times."""
 
     def __init__(self, classes, channels, side, widths=(56, 112, 224), depths=(1, 1, 1)):
         super().__init__()

@@ -2,7 +2,7 @@
 
 From a folder with cifar10.tar.gz and emoji.tar.gz (archives of train/CLASS/* and test/CLASS/*) and mnist/ (the IDX
 files): CIFAR-10 whole, with few images per class and imbalanced; MNIST whole and with 100 images per class; emoji; and
-shapes drawn with the troubles of photographs (drawing.py). A data set that is there already is left as it is.
+drawn shapes with the imperfections of photographs (drawing.py). A data set that exists already is left unchanged.
 
 Run:  python subsets.py OUTPUT --sources FOLDER
 """
@@ -57,7 +57,7 @@ def mnist(folder):
 
 
 def some(files, count, *seed):
-    """`count` of the files; of the same seed, fewer are always among the more."""
+    """Draws `count` of the files. With the same seed, a smaller draw is a subset of a larger one."""
     if count > len(files):
         sys.exit(f"{seed[-1]}: {count} images asked for, {len(files)} there")
     shuffled = sorted(files)
@@ -78,7 +78,7 @@ def balanced(splits, count, args):
 
 
 def imbalanced(splits, args):
-    """A geometric series of counts; which class is rare is up to the seed."""
+    """Counts in a geometric series, in an order that depends on the seed."""
     labels = sorted(splits["train"])
     random.Random(f"{args.seed}/imbalanced").shuffle(labels)
     ratio = (MOST_FREQUENT / RAREST) ** (1 / (len(labels) - 1))
@@ -109,7 +109,7 @@ def copy_idx(source, folder):
 
 
 def makers(sources, args):
-    """How to make each data set. What several are made of is read once."""
+    """The functions that make the data sets. Sources that several of them need are read once."""
     read = {}
 
     def once(reader, name):
@@ -155,7 +155,7 @@ def main():
         folder = args.output / name
         if folder.exists() or args.only and name not in args.only:
             continue
-        part = folder.with_name(f"{name}.part")  # a folder with the right name is whole
+        part = folder.with_name(f"{name}.part")  # renamed when it is complete
         shutil.rmtree(part, ignore_errors=True)
         make(part)
         part.rename(folder)

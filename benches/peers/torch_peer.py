@@ -1,4 +1,4 @@
-"""Measures a timm model on the CPU as `vitrine bench` measures ours, and prints the same JSON object.
+"""Measures a timm model on the CPU as `vitrine bench` measures vitrine, and prints the same JSON object.
 
 Everything is f32 and computed with torch's fast kernels: scaled_dot_product_attention where timm uses it, AdamW with
 fused=True (a quarter of the time of the default, which loops over parameters, and of foreach=True).
@@ -16,7 +16,7 @@ from common import parser, report, times
 def build(name):
     if name == "vit_192_6_3":
         return VisionTransformer(img_size=32, patch_size=4, embed_dim=192, depth=6, num_heads=3, num_classes=10)
-    if name == "swin_32":  # without its default of stochastic depth, which ours has not either
+    if name == "swin_32":  # without timm's default of stochastic depth, which vitrine's model does not have
         return SwinTransformer(img_size=32, patch_size=2, embed_dim=48, depths=(2, 4), num_heads=(3, 6), window_size=4,
                                num_classes=10, drop_path_rate=0.0)
     return timm.create_model(name, num_classes=1000)
@@ -27,7 +27,7 @@ def images(model, batch):
 
 
 def train(model, run, args):
-    """Times of training steps: forward, loss, backward, clipping, AdamW."""
+    """The times of training steps: forward, loss, backward, clipping, AdamW."""
     model.train()
     groups = param_groups_weight_decay(model, 0.05, model.no_weight_decay())
     optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
@@ -44,7 +44,7 @@ def train(model, run, args):
 
 
 def infer(model, run, args, batch):
-    """Times of forward passes."""
+    """The times of forward passes."""
     model.eval()
     x = images(model, batch)
     with torch.inference_mode():
@@ -62,7 +62,7 @@ def main():
     run = torch.compile(model, dynamic=False) if args.compile else model
     step_ms = {"train": train(model, run, args)}
     if not args.training_only:
-        # Ours builds another model for inference too: what training held is free by then.
+        # vitrine also builds a new model for inference, after the memory of training is freed.
         model.zero_grad()
         step_ms["infer"] = infer(model, run, args, args.batch_size)
         step_ms["infer_batch1"] = infer(model, run, args, 1)

@@ -1,9 +1,9 @@
-"""Trains presets of vitrine with vitrine and with PyTorch, everything being equal, and compares their accuracy.
+"""Trains presets of vitrine with vitrine and with PyTorch, with everything else equal, and compares the accuracies.
 
-Vitrine runs first. Its twin takes from the run folder which images are for training and for validation, and every
-number of the recipe; as vitrine does, it keeps the epoch that is best on the validation images. Before that, vitrine's
-weights in the twin's architecture must give vitrine's test accuracy. Only random numbers differ, so the means over
-seeds must agree within their errors.
+Vitrine runs first. The twin, a PyTorch model, takes the training and validation images and all numbers of the recipe
+from vitrine's run folder, and keeps the best epoch by the validation images, as vitrine does. First, vitrine's weights
+in the twin's architecture must give vitrine's test accuracy. Only random numbers differ between the two, so their means
+over seeds must agree within the standard error.
 
 Run:  python twin.py FOLDER --vitrine target/release/vitrine     (FOLDER: 32-pixel images, such as cifar10-165)
 """
@@ -31,7 +31,7 @@ from twin_models import MODELS
 
 SIDE = 32
 # Keys of the recipe and its augmentation: those that the twin reads, those without effect on these runs, and the values
-# of others that change nothing. Any other key must be off, so that a part that the twin lacks is not overlooked.
+# of others that change nothing. Any other key must be off, so that no part is missing in the twin unnoticed.
 READ = {"epochs", "batch_size", "learning_rate", "final_learning_rate", "warmup", "weight_decay", "betas", "epsilon",
         "clip_norm", "label_smoothing", "augmentation", "crop", "horizontal_flip", "brightness", "contrast",
         "saturation", "hue"}
@@ -74,7 +74,7 @@ def check(given):
 
 
 def augmentation(given):
-    """What vitrine does to an image, from torchvision."""
+    """Vitrine's augmentation, made of torchvision's transforms."""
     crop, flip = given["crop"], given["horizontal_flip"]
     jitter = [given[key] for key in ("brightness", "contrast", "saturation", "hue")]
     if crop != "none" and list(crop) != ["pad"]:
@@ -100,7 +100,7 @@ def make_optimizer(model, recipe):
 
 @torch.inference_mode()
 def measure(model, split, config):
-    """Accuracy and the negative loss: the greater, the better."""
+    """Accuracy and negative loss, for comparing epochs: greater is better."""
     pixels, labels = split
     model.eval()
     logits = torch.cat([model(normalized(part, config)) for part in pixels.split(256)])
@@ -108,7 +108,7 @@ def measure(model, split, config):
 
 
 def train(model, splits, config):
-    """The weights of the epoch that is best on the validation images."""
+    """Trains the twin, and returns the weights of the best epoch by the validation images."""
     recipe, (pixels, labels) = config["recipe"], splits["train"]
     optimizer, augment = make_optimizer(model, recipe), augmentation(recipe["augmentation"])
     steps = recipe["epochs"] * math.ceil(len(labels) / recipe["batch_size"])
@@ -143,7 +143,7 @@ def pair(args, name, recipe, seed):
     fresh = copy.deepcopy(model.state_dict())
     model.load_state_dict(weights)
     again, _ = measure(model, splits["test"], config)
-    if abs(again - ours) * len(splits["test"][1]) > 2.5:  # images near a boundary between classes
+    if abs(again - ours) * len(splits["test"][1]) > 2.5:  # allows for images whose two best classes are almost equal
         sys.exit(f"{name}: vitrine's weights give {again:.4f} in PyTorch, and {ours:.4f} in vitrine")
     model.load_state_dict(fresh)
     model.load_state_dict(train(model, splits, config))
@@ -154,7 +154,7 @@ def pair(args, name, recipe, seed):
 
 
 def row(name, recipe, pairs):
-    """Means with deviations; their difference with its standard error, in percentage points."""
+    """Prints means with deviations, and their difference with its standard error, in percentage points."""
     ours, theirs = zip(*pairs)
     cells = [f"{100 * mean(side):.1f} ± {100 * stdev(side):.1f}" for side in (ours, theirs)]
     error = math.sqrt((stdev(ours) ** 2 + stdev(theirs) ** 2) / len(pairs))

@@ -1,7 +1,7 @@
 """Two of vitrine's presets in PyTorch, with its initialization and with the names of its model files.
 
-Weights of `Linear` are drawn from a normal distribution of deviation 0.02, biases are zero; the patch embedding is
-drawn as PyTorch draws a convolution, the kernels of the convolutional tokenizer as He et al. 2015 propose.
+Weights of `Linear` have a normal distribution of deviation 0.02, and biases are zero. The patch embedding has PyTorch's
+initialization of convolutions, the kernels of the convolutional tokenizer that of He et al. 2015.
 """
 import torch
 from timm.layers import DropPath
@@ -11,13 +11,13 @@ from torch.nn import functional
 
 
 def waves(places, dim):
-    """Sines and cosines of each place: [places, dim]."""
+    """Sinusoidal encodings of places: [places, dim]."""
     angles = places[:, None] / 10_000 ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
 
 
 def vit_pico(classes):
-    """vit_pico_patch4_32: timm's ViT with mean pooling, and with sines and cosines over rows and columns."""
+    """vit_pico_patch4_32: timm's ViT with mean pooling and 2-D sinusoidal positions."""
     model = VisionTransformer(img_size=32, patch_size=4, embed_dim=96, depth=4, num_heads=3, num_classes=classes,
                               class_token=False, global_pool="avg")
     place = torch.arange(64, dtype=torch.float64)
@@ -57,7 +57,7 @@ class Attention(nn.Module):
 
 
 class CompactBlock(nn.Module):
-    """As in the code of Hassani et al. 2021: the MLP's input is normalized, and is what it is added to."""
+    """The block of Hassani et al. 2021 in their code: the MLP's residual is its normalized input."""
 
     def __init__(self, dim, heads, hidden, dropout, drop_path):
         super().__init__()

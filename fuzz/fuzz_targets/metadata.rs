@@ -1,9 +1,10 @@
-//! Descriptions made of anything, each where the program reads it: a model file's header, `--model` and `--recipe` files, a run's
-//! `config.toml`, `config.json` and `preprocessor_config.json` of other libraries. An error or a value, never a panic, and no more memory than
-//! the weights next to it are worth.
+//! Fuzz target for the text files that the program reads: a model file's header, `--model` and `--recipe` files, a
+//! run's `config.toml`, and the `config.json` and `preprocessor_config.json` of other libraries. Arbitrary text gives
+//! an error or a value, never a panic, and takes no more memory than the weights next to it.
 //!
-//! The first byte says which; begin with what `tests/fixtures` and `vitrine inspect MODEL --json` have, a digit from 0 to 5 before it.
-//! Run it as `weights` is run.
+//! The first byte, a digit from 0 to 5, selects the kind of file. Make the initial corpus from the configurations in
+//! `tests/fixtures` and the output of `vitrine inspect MODEL --json`, each with its digit in front. `weights.rs` says
+//! how to run a target.
 
 #![no_main]
 
@@ -20,19 +21,21 @@ use vitrine::plan;
 use vitrine::run_folder::RunFolder;
 use vitrine::model_file;
 
-/// A small model of timm, and one of Hugging Face.
+/// Weights of a small model with timm's tensor names.
 const TIMM: &[u8] = include_bytes!("../../tests/fixtures/timm_vit/weights.safetensors");
+/// Weights of a small model with Hugging Face's tensor names.
 const HUGGING_FACE: &[u8] = include_bytes!("../../tests/fixtures/hf_vit/weights.safetensors");
 
-/// What is read lies in one folder, made once.
-struct Place {
+/// A temporary folder with weights for the text files to lie next to.
+struct Workspace {
     _folder: TempDir,
     path: PathBuf,
 }
 
-fn place() -> &'static Path {
-    static PLACE: OnceLock<Place> = OnceLock::new();
-    &PLACE
+/// The folder of this process, which the first call makes.
+fn workspace() -> &'static Path {
+    static WORKSPACE: OnceLock<Workspace> = OnceLock::new();
+    &WORKSPACE
         .get_or_init(|| {
             let folder = tempfile::tempdir().expect("a folder for temporary files");
             let path = folder.path().to_owned();
@@ -48,12 +51,12 @@ fn place() -> &'static Path {
             ] {
                 fs::write(path.join(name), content).expect("files in them");
             }
-            Place { _folder: folder, path }
+            Workspace { _folder: folder, path }
         })
         .path
 }
 
-/// The weights of timm with `text` as our entry in the header.
+/// A model file with `text` as the model card in its header.
 fn with_card(text: &str) -> Vec<u8> {
     let (length, rest) = TIMM.split_at(8);
     let length = u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize;
@@ -63,8 +66,9 @@ fn with_card(text: &str) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], &header, &rest[length..]].concat()
 }
 
+/// Writes a file in the folder and returns its path.
 fn write(name: &str, content: &[u8]) -> PathBuf {
-    let path = place().join(name);
+    let path = workspace().join(name);
     fs::write(&path, content).expect("a file in the folder");
     path
 }
@@ -89,12 +93,12 @@ fuzz_target!(|content: &[u8]| {
         }
         b'3' => {
             write("run/config.toml", rest);
-            let _ = RunFolder::open(&place().join("run"));
+            let _ = RunFolder::open(&workspace().join("run"));
         }
         b'4' => {
             for folder in ["timm", "hugging_face"] {
                 write(&format!("{folder}/config.json"), rest);
-                let imported = import::load(&place().join(folder), &Options::default());
+                let imported = import::load(&workspace().join(folder), &Options::default());
                 if let Ok(imported) = imported {
                     let _ = imported.model(&Device::flex());
                 }
@@ -102,7 +106,7 @@ fuzz_target!(|content: &[u8]| {
         }
         b'5' => {
             write("preprocessor/preprocessor_config.json", rest);
-            let _ = import::load(&place().join("preprocessor"), &Options::default());
+            let _ = import::load(&workspace().join("preprocessor"), &Options::default());
         }
         _ => {}
     }

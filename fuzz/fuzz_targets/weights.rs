@@ -1,7 +1,8 @@
-//! Files of weights made of anything: an error or a model, never a panic, and no more memory than the file is worth.
+//! Fuzz target for files of weights: arbitrary bytes give an error or a model, never a panic, and take no more memory
+//! than four times the file's size.
 //!
-//! `cargo +nightly fuzz run weights`, or on a stable toolchain
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none weights`; begin with the files of `tests/fixtures` as the corpus.
+//! Run it with `cargo +nightly fuzz run weights`, or on a stable toolchain `RUSTC_BOOTSTRAP=1 cargo fuzz run
+//! --sanitizer none weights`. The files of `tests/fixtures` make a good initial corpus.
 
 #![no_main]
 
@@ -15,15 +16,15 @@ fuzz_target!(|content: &[u8]| {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| tempfile::tempdir().expect("a folder for temporary files"));
     let path = folder.path().join("weights");
-    std::fs::write(&path, content).expect("a file in it");
+    std::fs::write(&path, content).expect("the folder takes a file");
     if let Ok(file) = weights_file::open(&path) {
-        for entry in &file.entries {
-            if let Ok(tensor) = entry.read() {
-                assert_eq!(tensor.values.len(), tensor.shape.iter().product::<usize>());
-                assert!(tensor.values.len() <= 4 * content.len());
+        for tensor in &file.tensors {
+            if let Ok(read) = tensor.read() {
+                assert_eq!(read.values.len(), read.shape.iter().product::<usize>());
+                assert!(read.values.len() <= 4 * content.len());
             }
         }
     }
-    // A configuration next to it would be found: there is none.
+    // The import would also read a `config.json` in the folder, but there is none.
     let _ = import::load(&path, &Options::default());
 });

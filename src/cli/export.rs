@@ -1,4 +1,4 @@
-//! `vitrine export`: a model for another library.
+//! `vitrine export`: writes a model in another library's format.
 
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ use crate::{model_file, weights_file::Precision};
 
 /// Write a model for timm, Hugging Face, or torchvision, which load it with strict keys.
 ///
-/// For Hugging Face, PATH is a folder with config.json, preprocessor_config.json, and model.safetensors; for torchvision, a
-/// .safetensors file; for timm, either one.
+/// For Hugging Face, PATH is a folder with config.json, preprocessor_config.json, and model.safetensors; for
+/// torchvision, a .safetensors file; for timm, either one.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine export runs/photos-hybrid_patch8_64-1 --layout timm --output photos.safetensors\n  \

@@ -1,4 +1,4 @@
-//! `vitrine import`: a model file from another library's weights.
+//! `vitrine import`: makes a model file from another library's weights.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::device;
 use crate::hub;
-use crate::import::{self, Options, verify};
+use crate::import::{self, Imported, Options, verify};
 use crate::model_file;
 use crate::usage::usage;
 use crate::weights_file::Precision;
 
 /// Make a model file from another library's weights; `--layout` names the libraries.
 ///
-/// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json as Hugging
-/// Face and timm write it. The architecture is inferred from the shapes, the layout from the names, and the rest from config.json
-/// and preprocessor_config.json if they are next to the weights. Every tensor is accounted for.
+/// WEIGHTS is a .safetensors file, a PyTorch file (.pth, .pt, .bin; nothing in it is run), or a folder with config.json
+/// as Hugging Face and timm write it. The architecture is inferred from the shapes, the layout from the names, and the
+/// rest from config.json and preprocessor_config.json if they are next to the weights. Every tensor is accounted for.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine import vit_b_16-c867db91.pth --output vit_b_16.safetensors\n  \
     vitrine import vit-base-patch16-224/ --output vit.safetensors\n  \
@@ -43,8 +43,8 @@ pub(super) struct Import {
     /// Naming scheme of the tensors; by default inferred from the names.
     #[arg(long, value_name = "LAYOUT", value_parser = layout())]
     layout: Option<Layout>,
-    /// The model's configuration as its library writes it, a preset, or timm's name for the architecture; by default config.json next
-    /// to the weights.
+    /// The model's configuration as its library writes it, a preset, or timm's name for the architecture; by default
+    /// config.json next to the weights.
     #[arg(long, value_name = "FILE|PRESET")]
     config: Option<String>,
     /// File with one class name per line, in the order of the logits.
@@ -53,8 +53,8 @@ pub(super) struct Import {
     /// Attention heads, if no file says how many: one number, or one per stage (3,6,12,24).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive)]
     heads: Option<Vec<usize>>,
-    /// Image size in pixels: N or HEIGHTxWIDTH. Positions that are stored for another size are resampled; by default, what the files
-    /// state or the shapes tell.
+    /// Image size in pixels: N or HEIGHTxWIDTH. Positions that are stored for another size are resampled; by default,
+    /// what the files state or the shapes tell.
     #[arg(long, value_name = "N", value_parser = image_size)]
     image_size: Option<[usize; 2]>,
     /// Mean of each channel, from 0 to 1, if no file states it.
@@ -66,8 +66,8 @@ pub(super) struct Import {
     /// Share of the scaled image that is kept, above 0 and at most 1, if no file states it.
     #[arg(long, value_name = "X", value_parser = share)]
     crop: Option<f64>,
-    /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with paths relative to
-    /// the list. No model is written if they differ.
+    /// Compare with logits computed by the original library: a JSON list of {"image": "a.png", "logits": [...]}, with
+    /// paths relative to the list. No model is written if they differ.
     #[arg(long, value_name = "FILE")]
     verify: Option<PathBuf>,
     /// How far a logit may be off with --verify, relative to the image's largest logit.
@@ -82,7 +82,8 @@ pub(super) struct Import {
 }
 
 impl Import {
-    /// Whether the model gives the expected logits; each image's difference is printed.
+    /// Compares the model's logits with the expected ones and prints the difference for each image. True if all are
+    /// within the tolerance.
     fn agrees(&self, classifier: &Classifier, expected: Vec<verify::Expected>) -> Result<bool> {
         let differences = verify::compare(classifier, expected)?;
         for one in &differences {
@@ -105,30 +106,11 @@ impl Import {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
         let (weights, _) = hub::locate(&self.weights, self.offline, &Log::text())?;
-        let options = Options {
-            layout: self.layout,
-            config: self.config.clone(),
-            classes: self.classes.clone(),
-            heads: self.heads.clone(),
-            image_size: self.image_size,
-            mean: self.mean.clone(),
-            std: self.std.clone(),
-            crop: self.crop,
-        };
-        let imported = import::load(&weights, &options)?;
+        let imported = import::load(&weights, &self.options())?;
         for line in imported.account.lines() {
             note!("{line}");
         }
-        if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
-            bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
-        }
-        if !imported.has_head {
-            bail!(
-                "{}: these weights have no classifier; train one: vitrine train DATA --pretrained {}",
-                self.weights,
-                self.weights
-            );
-        }
+        self.check_imported(&imported)?;
         let card = imported.card.clone();
         note!("{}, {} classes", import::summary(&card.model), card.classes.len());
         let model = imported.model(&Device::default())?;
@@ -145,9 +127,37 @@ impl Import {
         outln!("model: {}", self.output.display())?;
         Ok(Status::Done)
     }
+
+    fn options(&self) -> Options {
+        Options {
+            layout: self.layout,
+            config: self.config.clone(),
+            classes: self.classes.clone(),
+            heads: self.heads.clone(),
+            image_size: self.image_size,
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            crop: self.crop,
+        }
+    }
+
+    /// Refuses to overwrite the weights, and weights without a classifier.
+    fn check_imported(&self, imported: &Imported) -> Result<()> {
+        if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
+            bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
+        }
+        if !imported.has_head {
+            bail!(
+                "{}: these weights have no classifier; train one: vitrine train DATA --pretrained {}",
+                self.weights,
+                self.weights
+            );
+        }
+        Ok(())
+    }
 }
 
-/// A layout by its name.
+/// Parses the name of a layout, and lists all names with their explanations in the help.
 fn layout() -> impl TypedValueParser<Value = Layout> {
     let values = Layout::ALL.iter().map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
     PossibleValuesParser::new(values).try_map(|name| {
@@ -155,7 +165,7 @@ fn layout() -> impl TypedValueParser<Value = Layout> {
     })
 }
 
-/// Numbers of an option, in the range that each can be meant in.
+/// A whole number above 0.
 fn positive(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
@@ -163,11 +173,13 @@ fn positive(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "it must be a whole number above 0".to_owned())
 }
 
+/// Height and width in pixels, from `N` or `HEIGHTxWIDTH`.
 fn image_size(text: &str) -> Result<[usize; 2], String> {
     let (height, width) = text.split_once('x').unwrap_or((text, text));
     Ok([positive(height)?, positive(width)?])
 }
 
+/// A finite number above 0.
 fn above_zero_f64(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -175,6 +187,7 @@ fn above_zero_f64(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "it must be a number that is above 0".to_owned())
 }
 
+/// A number above 0 and at most 1.
 fn share(text: &str) -> Result<f64, String> {
     above_zero_f64(text)
         .ok()
@@ -182,7 +195,7 @@ fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "it must be a number that is above 0 and at most 1".to_owned())
 }
 
-/// Whether two paths lead to one file that is there.
+/// Whether two paths lead to the same existing file.
 pub(super) fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -1,4 +1,5 @@
-//! What vitrine's own importer finds in a file for another library: class names, preprocessing and architecture, in the header.
+//! The header of an exported file: the model card, from which `vitrine import` restores class names, preprocessing, and
+//! architecture.
 
 use std::collections::HashMap;
 
@@ -8,14 +9,14 @@ use vitrine_models::Position;
 use super::{Family, Job, Library};
 use crate::model_file::{EXPORTED_KEY, ModelCard};
 
-/// The header's entry, for the model as the file holds it.
+/// The header's entries. The card describes the model as the file stores it, which may differ in positions and biases.
 pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
     let mut model = job.card.model.clone();
     if matches!(model.position, Position::Sinusoidal | Position::Sinusoidal2d) {
         model.position = Position::Learned;
         model.prefix_position = model.num_prefix_tokens() == 0;
     }
-    // torchvision has a bias everywhere, which is zero then.
+    // torchvision always has a bias, which is zero for a model without one.
     if job.library == Library::Torchvision
         && matches!(job.family, Family::Vit | Family::Swin | Family::SwinV2)
     {
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_positions_are_learned_ones_of_the_patches() {
+    fn fixed_positions_are_stored_as_learned_positions_of_the_patches() {
         let pico = preset::find("vit_pico_patch4_32").unwrap();
         let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..pico.clone() };
         let cases = [
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn torchvision_has_a_bias_everywhere() {
+    fn the_card_of_a_torchvision_file_states_a_bias() {
         for model in [vit(), swin(), swin_v2()] {
             let model = ModelConfig { qkv_bias: false, ..model };
             for (library, qkv_bias) in
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_model_was_trained_is_left_out() {
+    fn the_card_says_nothing_about_training() {
         let plain = ModelCard { program: "vitrine 0.0.1".to_owned(), ..card(vit()) };
         let trained = ModelCard {
             pretrained: Some("weights.pth".to_owned()),

@@ -1,22 +1,24 @@
-//! Hugging Face: a folder with weights and both configurations.
+//! Export to Hugging Face: a folder with weights, `config.json`, and `preprocessor_config.json`.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
+use vitrine_models::ModelConfig;
 use vitrine_models::weights::{NamedTensor, hugging_face};
 
-use super::{Exported, Family, Folder, Job, window};
+use super::folder::ExportFolder;
+use super::{Exported, Family, Job, window_side};
 use crate::model_file::ModelCard;
 
 /// Writes a folder that `from_pretrained` opens.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, .. } = *job;
-    if job.names_a_file() {
+    if job.output_is_file() {
         bail!("--output {}: --layout hugging-face needs a folder", output.display());
     }
     let processor = hugging_face_preprocessor(card)?;
     let (family, class, kind) = match family {
-        // The distillation token without a head is a register that no head sees.
+        // In DeiT without a teacher, no head reads the distillation token, which makes it a register.
         Family::Vit if card.model.registers == 1 => {
             (hugging_face::Family::Deit, "DeiTForImageClassification", "deit")
         }
@@ -28,7 +30,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
         Family::SwinV2 => (hugging_face::Family::SwinV2, "Swinv2ForImageClassification", "swinv2"),
         Family::Cait => bail!("--layout hugging-face: it has no CaiT"),
     };
-    let folder = Folder::new(output)?;
+    let folder = ExportFolder::create(output)?;
     let tensors = hugging_face::from_timm_names(tensors, family);
     let files = vec![
         folder.weights(job, &tensors)?,
@@ -39,7 +41,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     Ok(Exported { files, usage, notes: crop_note(card).into_iter().collect() })
 }
 
-/// Where their processors cut out another center.
+/// A note for models whose center crop Hugging Face's processors may place elsewhere.
 fn crop_note(card: &ModelCard) -> Option<String> {
     let preprocessing = &card.preprocessing;
     (preprocessing.resize.crops() && preprocessing.crop_rounding == CropRounding::HalfToEven).then(|| {
@@ -49,6 +51,7 @@ fn crop_note(card: &ModelCard) -> Option<String> {
     })
 }
 
+/// The content of `config.json`. `class` is the Python class, `kind` the `model_type`.
 fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {
     let config = &card.model;
     let by_number: serde_json::Map<String, Value> =
@@ -70,12 +73,20 @@ fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {
         "id2label": by_number,
         "label2id": by_name,
     });
-    let own = if config.num_stages() > 1 {
+    if let (Value::Object(value), Value::Object(own)) = (&mut value, own_keys(config)) {
+        value.extend(own);
+    }
+    value
+}
+
+/// The keys that only plain models have, or only models with stages.
+fn own_keys(config: &ModelConfig) -> Value {
+    if config.num_stages() > 1 {
         json!({
             "embed_dim": config.embed_dim,
             "depths": config.depth.0,
             "num_heads": config.num_heads.0,
-            "window_size": window(config),
+            "window_size": window_side(config),
             "mlp_ratio": config.mlp_ratio,
             "drop_path_rate": config.drop_path,
             "hidden_size": config.last_dim(),
@@ -87,27 +98,25 @@ fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {
             "num_attention_heads": config.num_heads[0],
             "intermediate_size": config.mlp_dim(0),
         })
-    };
-    if let (Value::Object(value), Value::Object(own)) = (&mut value, own) {
-        value.extend(own);
     }
-    value
 }
 
+/// The content of `preprocessor_config.json`.
 fn hugging_face_preprocessor(card: &ModelCard) -> Result<Value> {
     let preprocessing = &card.preprocessing;
     let [height, width] = preprocessing.image_size;
-    let larger = |side: usize, crop: f64| (side as f64 / crop + 1e-6).floor() as usize;
-    let square = |crop: f64| json!({ "height": larger(height, crop), "width": larger(width, crop) });
+    let before_crop = |side: usize, crop: f64| (side as f64 / crop + 1e-6).floor() as usize;
+    let both_sides =
+        |crop: f64| json!({ "height": before_crop(height, crop), "width": before_crop(width, crop) });
     let (size, crops) = match preprocessing.resize {
-        ResizeRule::Squash => (square(1.0), false),
-        ResizeRule::SquashCrop { crop } => (square(crop), true),
+        ResizeRule::Squash => (both_sides(1.0), false),
+        ResizeRule::SquashCrop { crop } => (both_sides(crop), true),
         ResizeRule::ShorterSide { .. } if height != width => bail!(
             "--layout hugging-face: its processors cannot scale and crop images to {height}x{width} as this model's preprocessing does; \
              --layout timm can"
         ),
         ResizeRule::ShorterSide { crop } => {
-            (json!({ "shortest_edge": larger(height.min(width), crop) }), true)
+            (json!({ "shortest_edge": before_crop(height.min(width), crop) }), true)
         }
         ResizeRule::Letterbox => bail!(
             "--layout hugging-face: its processors cannot pad images with the mean color as this model's preprocessing does \
@@ -139,15 +148,15 @@ mod tests {
     use std::path::Path;
 
     use burn::tensor::Device;
+    use vitrine_models::ImageSize;
     use vitrine_models::weights::to_timm;
-    use vitrine_models::{ImageSize, ModelConfig};
 
     use super::*;
     use crate::export::Library;
     use crate::export::testing::{card, job, swin, swin_v2, vit};
 
     #[test]
-    fn a_configuration_states_the_architecture_by_its_own_keys() {
+    fn the_configuration_has_the_keys_of_plain_and_staged_models() {
         let plain = hugging_face_config(&card(vit()), "ViTForImageClassification", "vit");
         for (key, value) in [
             ("architectures", json!(["ViTForImageClassification"])),
@@ -181,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_does_what_we_do_to_an_image() {
+    fn the_processor_has_the_models_size_crop_and_filter() {
         for (resize, interpolation, size, crops, kind, filter) in [
             (
                 ResizeRule::Squash,
@@ -225,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_written_for_the_class_that_opens_it() {
+    fn the_folder_names_the_class_that_opens_it() {
         for (model, class) in [
             (vit(), "ViTForImageClassification"),
             (ModelConfig { registers: 1, ..vit() }, "DeiTForImageClassification"),
@@ -246,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_and_a_crop_that_no_processor_makes_are_refused() {
+    fn a_file_as_output_and_unsupported_preprocessing_are_refused() {
         let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..vit() };
         for (model, output, part) in [(vit(), "model.safetensors", "--output"), (wide, "model", "32x48")] {
             let card = card(model);
@@ -261,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crop_that_is_rounded_otherwise_is_noted() {
+    fn a_crop_with_other_rounding_is_noted() {
         let half_to_even = CropRounding::HalfToEven;
         for (resize, rounding, is_noted) in [
             (ResizeRule::ShorterSide { crop: 0.8 }, half_to_even, true),

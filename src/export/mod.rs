@@ -1,7 +1,8 @@
-//! Models in the files of other libraries, which load them with strict keys.
+//! Export of models to files that timm, Hugging Face, and torchvision load with strict keys.
 
 mod card;
 mod family;
+mod folder;
 mod hugging_face;
 #[cfg(test)]
 mod testing;
@@ -10,17 +11,15 @@ mod torchvision;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
-use serde_json::Value;
+use anyhow::Result;
 use vitrine_models::weights::{self, Layout, NamedTensor};
 use vitrine_models::{Mixer, ModelConfig, Position, VisionTransformer, position};
 
-use crate::files::write_atomically;
 use crate::model_file::ModelCard;
-use crate::weights_file::{self, Precision};
+use crate::weights_file::Precision;
 use family::Family;
 
-/// The libraries that models are written for.
+/// The libraries that models are exported to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Library {
     /// timm.
@@ -41,21 +40,22 @@ impl From<Library> for Layout {
     }
 }
 
-/// What was written, and how the library opens it.
+/// The result of an export.
 pub struct Exported {
-    /// Every file.
+    /// The files that were written.
     pub files: Vec<PathBuf>,
-    /// Python that opens it.
+    /// A line of Python that opens the model.
     pub usage: String,
-    /// Where the library's preprocessing differs from ours, one per line.
+    /// Differences between the library's preprocessing and this program's, one per line.
     pub notes: Vec<String>,
 }
 
-/// Writes a model under another library's names: for timm and torchvision one `.safetensors` file (for timm a folder too), for
-/// Hugging Face a folder with its configurations.
+/// Writes a model for another library: for torchvision a `.safetensors` file, for Hugging Face a folder with weights
+/// and configurations, for timm either of the two.
 ///
 /// # Errors
-/// When the library has no such architecture (the message names the parts), the output does not suit, or cannot be written.
+/// If the library has no such architecture (the message names the keys that differ), the library needs a file and
+/// `output` names a folder or the reverse, or the output cannot be written.
 pub fn export(
     card: &ModelCard,
     model: &VisionTransformer,
@@ -74,7 +74,7 @@ pub fn export(
     }
 }
 
-/// What is to be written where.
+/// The arguments of an export.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     card: &'a ModelCard,
@@ -85,25 +85,26 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Whether the output is a file of weights rather than a folder.
-    fn names_a_file(&self) -> bool {
+    /// Whether the output is a single file of weights rather than a folder.
+    fn output_is_file(&self) -> bool {
         self.output.extension().is_some_and(|extension| extension == "safetensors")
     }
 }
 
-/// Whether the norm's epsilon is a library's own.
-fn is_epsilon(config: &ModelConfig, usual: f64) -> bool {
-    (config.norm_epsilon / usual - 1.0).abs() < 1e-6
+/// Whether the epsilon of a model's norms is `epsilon`, up to rounding.
+fn is_epsilon(config: &ModelConfig, epsilon: f64) -> bool {
+    (config.norm_epsilon / epsilon - 1.0).abs() < 1e-6
 }
 
-fn window(config: &ModelConfig) -> usize {
+/// The side of a Swin's windows, in tokens.
+fn window_side(config: &ModelConfig) -> usize {
     match config.mixers[0] {
         Mixer::Window(side) => side,
         _ => 0,
     }
 }
 
-/// Sines and cosines as the learned positions that they are for another library.
+/// Sinusoidal positions as a tensor, because another library stores them as learned positions; `None` for other kinds.
 fn fixed_positions(config: &ModelConfig) -> Option<NamedTensor> {
     let [rows, columns] = config.grid();
     let values = match config.position {
@@ -118,42 +119,13 @@ fn fixed_positions(config: &ModelConfig) -> Option<NamedTensor> {
     })
 }
 
-/// A folder that is made for an export.
-struct Folder<'a>(&'a Path);
-
-impl<'a> Folder<'a> {
-    fn new(path: &'a Path) -> Result<Self> {
-        if path.is_file() {
-            bail!("--output {}: a file is in the way of the folder", path.display());
-        }
-        if path.is_dir() && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-            bail!("--output {}: the folder is not empty", path.display());
-        }
-        std::fs::create_dir_all(path)
-            .map_err(|error| anyhow::anyhow!("--output {}: cannot be created: {error}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    fn weights(&self, job: &Job<'_>, tensors: &[NamedTensor]) -> Result<PathBuf> {
-        let path = self.0.join("model.safetensors");
-        weights_file::save(&path, tensors, &[], job.precision, card::metadata(job)?)?;
-        Ok(path)
-    }
-
-    fn json(&self, name: &str, value: &Value) -> Result<PathBuf> {
-        let path = self.0.join(name);
-        write_atomically(&path, serde_json::to_string_pretty(value)?.as_bytes())?;
-        Ok(path)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn sines_and_cosines_are_written_as_the_positions_that_they_are() {
+    fn sinusoidal_positions_are_exported_as_a_tensor() {
         for &position in Position::ALL {
             let config = ModelConfig { position, ..testing::vit() };
             let values = match position {
@@ -170,33 +142,17 @@ mod tests {
     }
 
     #[test]
-    fn epsilons_are_compared_as_they_are_printed() {
-        for (epsilon, usual, is_usual) in
+    fn epsilons_are_compared_up_to_rounding() {
+        for (epsilon, expected, is_equal) in
             [(1e-5, 1e-5, true), (f64::from(1e-5f32), 1e-5, true), (1e-6, 1e-5, false), (2e-6, 1e-6, false)]
         {
             let config = ModelConfig { norm_epsilon: epsilon, ..testing::vit() };
-            assert_eq!(is_epsilon(&config, usual), is_usual, "{epsilon} {usual}");
+            assert_eq!(is_epsilon(&config, expected), is_equal, "{epsilon} {expected}");
         }
     }
 
     #[test]
-    fn a_folder_is_made_where_nothing_is_in_the_way() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        std::fs::write(path("file"), "in the way").unwrap();
-        for (name, fits) in [("new/model", true), ("new/model", true), ("file", false), ("", false)] {
-            let output = path(name);
-            let made = Folder::new(&output);
-            assert_eq!(made.is_ok(), fits, "{name}");
-            if let Err(error) = made {
-                assert!(error.to_string().contains("--output"), "{error}");
-            }
-        }
-        assert!(path("new/model").is_dir());
-    }
-
-    #[test]
-    fn a_library_is_called_as_its_layout() {
+    fn a_library_has_the_name_of_its_layout() {
         use clap::ValueEnum;
         for library in Library::value_variants() {
             let value = library.to_possible_value().unwrap();

@@ -1,4 +1,4 @@
-//! In tests: models that other libraries have, and what an export begins with.
+//! Test models that other libraries implement, and export jobs for them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{Family, Job, Library};
 use crate::model_file::ModelCard;
 use crate::weights_file::Precision;
 
-/// The first paper's, which every library has.
+/// A ViT as in the original paper, which every library implements.
 pub(super) fn vit() -> ModelConfig {
     ModelConfig {
         class_token: true,
@@ -42,7 +42,7 @@ pub(super) fn swin_v2() -> ModelConfig {
     }
 }
 
-/// A card for a model.
+/// A model card with preprocessing and class names.
 pub(super) fn card(model: ModelConfig) -> ModelCard {
     let preprocessing = Preprocessing {
         image_size: [model.image_size.height, model.image_size.width],
@@ -57,7 +57,7 @@ pub(super) fn card(model: ModelConfig) -> ModelCard {
     ModelCard::new(model, classes, preprocessing)
 }
 
-/// The export of a card.
+/// An export job for a card.
 pub(super) fn job<'a>(card: &'a ModelCard, library: Library, output: &'a Path) -> Job<'a> {
     let family = Family::of(&card.model, library).expect("the library has it");
     Job { card, family, library, output, precision: Precision::F32 }

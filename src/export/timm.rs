@@ -1,42 +1,68 @@
-//! timm: a file of weights or a folder as its hub has them.
+//! Export to timm: a file of weights, or a folder as timm's hub has them.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
 use vitrine_models::weights::NamedTensor;
-use vitrine_models::{Pool, Position};
+use vitrine_models::{ModelConfig, Pool, Position};
 
-use super::{Exported, Family, Folder, Job, card, is_epsilon, window};
+use super::folder::ExportFolder;
+use super::{Exported, Family, Job, card, is_epsilon, window_side};
 use crate::model_file::ModelCard;
 use crate::weights_file;
 
 /// Writes a file of weights, or a folder that `timm.create_model("local-dir:...")` opens.
 pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
-    let Job { card, family, output, precision, .. } = *job;
-    let (architecture, arguments) = timm_architecture(card, family);
-    let epsilon = card.model.norm_epsilon;
-    let usual = if matches!(family, Family::Swin | Family::SwinV2) { 1e-5 } else { 1e-6 };
-    if job.names_a_file() {
-        weights_file::save(output, tensors, &[], precision, card::metadata(job)?)?;
-        let mut arguments = python_arguments(&arguments);
-        let mut import = "";
-        if !is_epsilon(&card.model, usual) {
-            import = "import functools, torch; ";
-            arguments += &format!(", norm_layer=functools.partial(torch.nn.LayerNorm, eps={epsilon:e})");
-        }
-        let usage = format!(
-            "{import}timm.create_model(\"{architecture}\", {arguments}, checkpoint_path=\"{}\")",
-            output.display()
-        );
-        return Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() });
+    if job.output_is_file() { write_file(job, tensors) } else { write_folder(job, tensors) }
+}
+
+/// The epsilon that timm's norms have by default.
+fn default_epsilon(family: Family) -> f64 {
+    match family {
+        Family::Swin | Family::SwinV2 => 1e-5,
+        Family::Vit | Family::Distilled | Family::Cait => 1e-6,
     }
-    if !is_epsilon(&card.model, usual) {
+}
+
+fn write_file(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
+    let Job { card, family, output, precision, .. } = *job;
+    weights_file::save(output, tensors, &[], precision, card::metadata(job)?)?;
+    let (architecture, arguments) = timm_architecture(card, family);
+    let mut arguments = python_arguments(&arguments);
+    let mut import = "";
+    if !is_epsilon(&card.model, default_epsilon(family)) {
+        import = "import functools, torch; ";
+        let epsilon = card.model.norm_epsilon;
+        arguments += &format!(", norm_layer=functools.partial(torch.nn.LayerNorm, eps={epsilon:e})");
+    }
+    let usage = format!(
+        "{import}timm.create_model(\"{architecture}\", {arguments}, checkpoint_path=\"{}\")",
+        output.display()
+    );
+    Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() })
+}
+
+fn write_folder(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
+    let Job { card, family, output, .. } = *job;
+    let (epsilon, default) = (card.model.norm_epsilon, default_epsilon(family));
+    if !is_epsilon(&card.model, default) {
         bail!(
-            "--layout timm: `norm_epsilon` is {epsilon:e}, but timm's is {usual:e}, and its config.json cannot state another: name \
+            "--layout timm: `norm_epsilon` is {epsilon:e}, but timm's is {default:e}, and its config.json cannot state another: name \
              a .safetensors file with --output, and the line of Python that opens it will state it"
         );
     }
-    let folder = Folder::new(output)?;
+    let folder = ExportFolder::create(output)?;
+    let files = vec![folder.weights(job, tensors)?, folder.json("config.json", &timm_config(card, family))?];
+    Ok(Exported {
+        files,
+        usage: format!("timm.create_model(\"local-dir:{}\", pretrained=True)", output.display()),
+        notes: crop_note(job).into_iter().collect(),
+    })
+}
+
+/// The content of `config.json`.
+fn timm_config(card: &ModelCard, family: Family) -> Value {
+    let (architecture, arguments) = timm_architecture(card, family);
     let preprocessing = &card.preprocessing;
     let (crop, mode) = match preprocessing.resize {
         ResizeRule::Squash => (1.0, "squash"),
@@ -44,7 +70,7 @@ pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> 
         ResizeRule::ShorterSide { crop } => (crop, "center"),
         ResizeRule::Letterbox => (1.0, "border"),
     };
-    let config = json!({
+    json!({
         "architecture": architecture,
         "num_classes": card.classes.len(),
         "num_features": card.model.last_dim(),
@@ -58,20 +84,17 @@ pub(super) fn write(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> 
             "std": preprocessing.std,
             "num_classes": card.classes.len(),
             "first_conv": "patch_embed.proj",
-            "classifier": if matches!(family, Family::Swin | Family::SwinV2) { json!("head.fc") }
-                else if family == Family::Distilled { json!(["head", "head_dist"]) } else { json!("head") },
+            "classifier": match family {
+                Family::Swin | Family::SwinV2 => json!("head.fc"),
+                Family::Distilled => json!(["head", "head_dist"]),
+                Family::Vit | Family::Cait => json!("head"),
+            },
         },
         "label_names": card.classes,
-    });
-    let files = vec![folder.weights(job, tensors)?, folder.json("config.json", &config)?];
-    Ok(Exported {
-        files,
-        usage: format!("timm.create_model(\"local-dir:{}\", pretrained=True)", output.display()),
-        notes: crop_note(job).into_iter().collect(),
     })
 }
 
-/// Where timm's transform cuts out another center.
+/// A note for models whose center crop timm's transform may place elsewhere.
 fn crop_note(job: &Job<'_>) -> Option<String> {
     let preprocessing = &job.card.preprocessing;
     (preprocessing.resize.crops() && preprocessing.crop_rounding == CropRounding::Down).then(|| {
@@ -80,7 +103,7 @@ fn crop_note(job: &Job<'_>) -> Option<String> {
     })
 }
 
-/// timm's function and its arguments.
+/// timm's name for an architecture of the family, and the constructor arguments that turn it into this model.
 fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) {
     let config = &card.model;
     let mut arguments = json!({
@@ -90,47 +113,52 @@ fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) 
         "num_classes": config.num_classes,
         "embed_dim": config.embed_dim,
         "mlp_ratio": config.mlp_ratio,
+        "qkv_bias": config.qkv_bias,
     });
-    let mut add = |key: &str, value: Value| arguments[key] = value;
-    if matches!(family, Family::Swin | Family::SwinV2) {
-        add("depths", json!(config.depth.0));
-        add("num_heads", json!(config.num_heads.0));
-        add("window_size", json!(window(config)));
-        add("qkv_bias", json!(config.qkv_bias));
-    } else {
-        add("depth", json!(config.depth[0]));
-        add("num_heads", json!(config.num_heads[0]));
-        add("qkv_bias", json!(config.qkv_bias));
-    }
-    if matches!(family, Family::Vit) {
-        add("class_token", json!(config.class_token));
-        add("reg_tokens", json!(config.registers));
-        add("no_embed_class", json!(!config.prefix_position || config.position != Position::Learned));
-        add("init_values", json!(config.layer_scale.map(init_value)));
-        add("qk_norm", json!(config.attention.qk_norm));
-        add(
-            "global_pool",
-            json!(match config.pool {
-                Pool::ClassToken => "token",
-                Pool::Mean => "avg",
-                Pool::Attention | Pool::Sequence => "map",
-            }),
-        );
-    }
-    let architecture = match family {
-        Family::Vit => "vit_base_patch16_224",
-        Family::Distilled => "deit_base_distilled_patch16_224",
-        Family::Cait => "cait_xxs24_224",
-        Family::Swin => "swin_tiny_patch4_window7_224",
-        Family::SwinV2 => "swinv2_tiny_window8_256",
+    let (architecture, own) = match family {
+        Family::Vit => ("vit_base_patch16_224", vit_arguments(config)),
+        Family::Distilled => ("deit_base_distilled_patch16_224", plain_arguments(config)),
+        Family::Cait => {
+            let mut own = plain_arguments(config);
+            own["depth_token_only"] = json!(config.class_depth);
+            own["init_values"] = json!(config.layer_scale.map(init_value));
+            ("cait_xxs24_224", own)
+        }
+        Family::Swin => ("swin_tiny_patch4_window7_224", swin_arguments(config)),
+        Family::SwinV2 => ("swinv2_tiny_window8_256", swin_arguments(config)),
     };
-    if family == Family::Cait {
-        add("depth_token_only", json!(config.class_depth));
-        add("init_values", json!(config.layer_scale.map(init_value)));
+    for (key, value) in own.as_object().into_iter().flatten() {
+        arguments[key] = value.clone();
     }
     (architecture, arguments)
 }
 
+fn plain_arguments(config: &ModelConfig) -> Value {
+    json!({ "depth": config.depth[0], "num_heads": config.num_heads[0] })
+}
+
+fn swin_arguments(config: &ModelConfig) -> Value {
+    json!({ "depths": config.depth.0, "num_heads": config.num_heads.0, "window_size": window_side(config) })
+}
+
+fn vit_arguments(config: &ModelConfig) -> Value {
+    json!({
+        "depth": config.depth[0],
+        "num_heads": config.num_heads[0],
+        "class_token": config.class_token,
+        "reg_tokens": config.registers,
+        "no_embed_class": !config.prefix_position || config.position != Position::Learned,
+        "init_values": config.layer_scale.map(init_value),
+        "qk_norm": config.attention.qk_norm,
+        "global_pool": match config.pool {
+            Pool::ClassToken => "token",
+            Pool::Mean => "avg",
+            Pool::Attention | Pool::Sequence => "map",
+        },
+    })
+}
+
+/// Keyword arguments in Python's syntax.
 fn python_arguments(arguments: &Value) -> String {
     let arguments = arguments.as_object().into_iter().flatten();
     let texts = arguments.map(|(key, value)| {
@@ -153,7 +181,8 @@ fn interpolation(kind: Interpolation) -> &'static str {
     }
 }
 
-/// LayerScale's start value, which weights replace; timm takes 0 for none of it.
+/// timm's argument for LayerScale. Any number but 0, which timm takes for no LayerScale, will do: the weights replace
+/// it.
 fn init_value(layer_scale: f64) -> f64 {
     if layer_scale == 0.0 { 1e-5 } else { layer_scale }
 }
@@ -163,20 +192,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use vitrine_models::{ModelConfig, preset};
+    use vitrine_models::preset;
 
     use super::*;
     use crate::export::Library;
     use crate::export::testing::{cait, card, job, swin, swin_v2, vit};
 
-    /// timm's function for a model, and its arguments.
-    fn named(model: ModelConfig) -> (&'static str, Value) {
+    /// timm's name for a model, and its arguments.
+    fn architecture_of(model: ModelConfig) -> (&'static str, Value) {
         let card = card(model);
         timm_architecture(&card, Family::of(&card.model, Library::Timm).unwrap())
     }
 
     #[test]
-    fn every_family_has_its_function_and_arguments() {
+    fn every_family_has_a_name_of_timms_and_its_arguments() {
         let pico = preset::find("vit_pico_patch4_32").unwrap();
         let (vit_name, deit, swin_name) =
             ("vit_base_patch16_224", "deit_base_distilled_patch16_224", "swin_tiny_patch4_window7_224");
@@ -189,7 +218,7 @@ mod tests {
                 vit_name,
                 json!({ "class_token": true, "no_embed_class": false, "global_pool": "token" }),
             ),
-            // Sines and cosines are learned positions of the patches.
+            // Sinusoidal positions are exported as learned positions of the patches only.
             (pico, vit_name, json!({ "class_token": false, "no_embed_class": true, "global_pool": "avg" })),
             (map, vit_name, json!({ "global_pool": "map", "reg_tokens": 0, "init_values": null })),
             (bare, vit_name, json!({ "no_embed_class": true, "reg_tokens": 2, "init_values": 0.5 })),
@@ -202,26 +231,26 @@ mod tests {
                 json!({ "img_size": [32, 32], "patch_size": 2, "in_chans": 3 }),
             ),
         ] {
-            let (found, all) = named(model);
+            let (found, all) = architecture_of(model);
             assert_eq!(found, name);
             for (key, value) in arguments.as_object().unwrap() {
                 assert_eq!(all.get(key), Some(value), "{name}: {key}");
             }
         }
-        // What a function does not take is not given to it.
+        // Arguments that the constructor does not have.
         for (model, key) in [(cait(), "class_token"), (swin(), "depth"), (vit(), "depth_token_only")] {
-            assert_eq!(named(model).1.get(key), None, "{key}");
+            assert_eq!(architecture_of(model).1.get(key), None, "{key}");
         }
     }
 
     #[test]
-    fn arguments_are_written_as_python_writes_them() {
+    fn arguments_are_written_in_pythons_syntax() {
         let arguments = json!({ "a": true, "b": false, "c": null, "d": [2, 2], "e": "token", "f": 0.5 });
         assert_eq!(python_arguments(&arguments), r#"a=True, b=False, c=None, d=[2,2], e="token", f=0.5"#);
     }
 
     #[test]
-    fn a_folder_states_how_images_are_prepared_and_where_the_head_is() {
+    fn the_configuration_states_the_preprocessing_and_the_heads_key() {
         let distilled = ModelConfig { distillation_token: true, ..vit() };
         for (model, resize, mode, crop, classifier) in [
             (vit(), ResizeRule::Letterbox, "border", 1.0, json!("head")),
@@ -247,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crop_that_is_rounded_otherwise_is_noted() {
+    fn a_crop_with_other_rounding_is_noted() {
         for (resize, rounding, is_noted) in [
             (ResizeRule::ShorterSide { crop: 0.8 }, CropRounding::Down, true),
             (ResizeRule::Squash, CropRounding::Down, false),

@@ -1,61 +1,33 @@
-//! torchvision: a file of weights.
+//! Export to torchvision: a file of weights, and the line of Python that builds the model for them.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
+use vitrine_models::ModelConfig;
 use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
 
-use super::{Exported, Family, Job, card, window};
+use super::{Exported, Family, Job, card, window_side};
 use crate::weights_file;
 
-/// Writes a file of weights with the tables that torchvision wants next to them.
+/// Writes a file of weights, with the tables of relative positions that torchvision's Swin expects in it.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, precision, .. } = *job;
-    if !job.names_a_file() {
+    if !job.output_is_file() {
         bail!("--output {}: --layout torchvision needs a .safetensors file", output.display());
     }
     let config = &card.model;
     let tensors = with_biases(tensors);
-    let norm = format!("norm_layer=functools.partial(torch.nn.LayerNorm, eps={:e})", config.norm_epsilon);
-    let (tensors, tables, model): (_, Vec<IndexTable>, String) = match family {
-        Family::Swin | Family::SwinV2 => {
-            let side = window(config);
-            let (tensors, tables) = torchvision::swin_from_timm_names(tensors, side);
-            let v2 = if family == Family::SwinV2 {
-                ", block=s.SwinTransformerBlockV2, downsample_layer=s.PatchMergingV2"
-            } else {
-                ""
-            };
-            let model = format!(
-                "s.SwinTransformer([{0}, {0}], {1}, [{2}], [{3}], [{side}, {side}], mlp_ratio={4}, num_classes={5}, {norm}{v2})",
-                config.patch_size,
-                config.embed_dim,
-                config.depth,
-                config.num_heads,
-                config.mlp_ratio,
-                config.num_classes
-            );
-            (tensors, tables, model)
-        }
+    let (tensors, tables): (_, Vec<IndexTable>) = match family {
+        Family::Swin | Family::SwinV2 => torchvision::swin_from_timm_names(tensors, window_side(config)),
         Family::Vit | Family::Distilled | Family::Cait => {
-            let model = format!(
-                "torchvision.models.VisionTransformer({}, {}, {}, {}, {}, {}, num_classes={}, {norm})",
-                config.image_size.height,
-                config.patch_size,
-                config.depth,
-                config.num_heads,
-                config.embed_dim,
-                config.mlp_dim(0),
-                config.num_classes
-            );
-            (torchvision::vit_from_timm_names(tensors), Vec::new(), model)
+            (torchvision::vit_from_timm_names(tensors), Vec::new())
         }
     };
     weights_file::save(output, &tensors, &tables, precision, card::metadata(job)?)?;
-    let import = if matches!(family, Family::Swin | Family::SwinV2) {
-        "import functools, torch, torchvision.models.swin_transformer as s; "
-    } else {
-        "import functools, torch, torchvision; "
+    let (import, model) = match family {
+        Family::Swin => (SWIN_IMPORT, swin_constructor(config, "")),
+        Family::SwinV2 => (SWIN_IMPORT, swin_constructor(config, V2_ARGUMENTS)),
+        Family::Vit | Family::Distilled | Family::Cait => (VIT_IMPORT, vit_constructor(config)),
     };
     let usage = format!(
         "{import}model = {model}; model.load_state_dict(safetensors.torch.load_file(\"{}\"))",
@@ -64,7 +36,47 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() })
 }
 
-/// torchvision's queries, keys and values have a bias: zeros, where ours have none.
+const VIT_IMPORT: &str = "import functools, torch, torchvision; ";
+const SWIN_IMPORT: &str = "import functools, torch, torchvision.models.swin_transformer as s; ";
+/// The arguments that make a Swin v2 of torchvision's class for Swin.
+const V2_ARGUMENTS: &str = ", block=s.SwinTransformerBlockV2, downsample_layer=s.PatchMergingV2";
+
+fn norm_argument(config: &ModelConfig) -> String {
+    format!("norm_layer=functools.partial(torch.nn.LayerNorm, eps={:e})", config.norm_epsilon)
+}
+
+/// Python that builds a ViT.
+fn vit_constructor(config: &ModelConfig) -> String {
+    format!(
+        "torchvision.models.VisionTransformer({}, {}, {}, {}, {}, {}, num_classes={}, {})",
+        config.image_size.height,
+        config.patch_size,
+        config.depth,
+        config.num_heads,
+        config.embed_dim,
+        config.mlp_dim(0),
+        config.num_classes,
+        norm_argument(config)
+    )
+}
+
+/// Python that builds a Swin; `more` is appended to its arguments.
+fn swin_constructor(config: &ModelConfig, more: &str) -> String {
+    format!(
+        "s.SwinTransformer([{0}, {0}], {1}, [{2}], [{3}], [{4}, {4}], mlp_ratio={5}, num_classes={6}, {7}{more})",
+        config.patch_size,
+        config.embed_dim,
+        config.depth,
+        config.num_heads,
+        window_side(config),
+        config.mlp_ratio,
+        config.num_classes,
+        norm_argument(config)
+    )
+}
+
+/// Adds biases of zeros to the projections of queries, keys, and values that have none, because torchvision's always
+/// have one.
 fn with_biases(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let names: BTreeSet<String> = tensors.iter().map(|tensor| tensor.name.clone()).collect();
     let zeros =
@@ -107,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_keys_and_values_without_a_bias_get_zeros() {
+    fn projections_without_a_bias_get_zeros() {
         let weight = || tensor("blocks.0.attn.qkv.weight", &[6, 2]);
         let bias = || tensor("blocks.0.attn.qkv.bias", &[6]);
         let scale = || tensor("blocks.0.attn.logit_scale", &[1, 1, 1]);
@@ -116,7 +128,7 @@ mod tests {
         for (given, expected) in [
             (vec![weight()], vec![weight(), zero(bias())]),
             (vec![weight(), bias()], vec![weight(), bias()]),
-            // Swin v2 has one of queries and one of values.
+            // Swin v2 has separate biases of queries and values, and none of keys.
             (vec![scale(), weight()], vec![scale(), weight(), zero(q.clone()), zero(v.clone())]),
             (vec![scale(), weight(), q.clone(), v.clone()], vec![scale(), weight(), q, v]),
             (
@@ -129,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_python_builds_the_family() {
+    fn the_line_of_python_builds_the_models_class() {
         for (model, parts, other) in [
             (
                 vit(),

@@ -1,5 +1,7 @@
-//! The cache that is shared with Python's `huggingface_hub`. For each repository it holds
-//! `blobs/ETAG` (contents), `snapshots/COMMIT/FILE` (links to them) and `refs/REVISION` (a commit).
+//! The download cache, shared with Python's `huggingface_hub`.
+//!
+//! Each repository has a folder with `blobs/ETAG` (contents of files, named by their ETag), `snapshots/COMMIT/FILE`
+//! (links to the contents), and `refs/REVISION` (the commit that a branch or tag pointed to).
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -12,7 +14,7 @@ use super::weights;
 use crate::events::{Event, EventSink};
 use crate::files::write_atomically;
 
-/// The part of the cache that is one repository's.
+/// The cache of one repository.
 pub(super) struct RepositoryCache {
     root: PathBuf,
     locks: PathBuf,
@@ -29,39 +31,39 @@ impl RepositoryCache {
         &self.root
     }
 
-    /// Where the files of a commit are.
+    /// The folder with the files of a commit.
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
         self.root.join("snapshots").join(commit)
     }
 
-    /// Where the content with that tag is.
+    /// The path of the content with an ETag.
     pub(super) fn blob(&self, etag: &str) -> PathBuf {
         self.root.join("blobs").join(etag)
     }
 
-    /// Where that content grows until it is whole.
+    /// The path of a content during its download.
     pub(super) fn partial_blob(&self, etag: &str) -> PathBuf {
         self.blob(&format!("{etag}.incomplete"))
     }
 
-    /// Makes a content that has arrived a whole one.
+    /// Renames a partial content to the final path after its download is complete.
     pub(super) fn keep(&self, etag: &str) -> Result<()> {
         let blob = self.blob(etag);
         fs::rename(self.partial_blob(etag), &blob).with_context(|| cannot_write(&blob))
     }
 
-    /// The snapshot that a revision meant when it was last fetched, if all its weights are there.
+    /// The folder of the commit that a revision pointed to at the last download, if it has all of its weights.
     pub(super) fn complete_snapshot(&self, revision: &str) -> Option<PathBuf> {
         let is_commit = |text: &String| is_hexadecimal(text, 40);
-        let noted = fs::read_to_string(self.reference(revision)).ok().map(|text| text.trim().to_owned());
-        let commit = noted.or_else(|| Some(revision.to_owned())).filter(is_commit)?;
+        let recorded = fs::read_to_string(self.reference(revision)).ok().map(|text| text.trim().to_owned());
+        let commit = recorded.or_else(|| Some(revision.to_owned())).filter(is_commit)?;
         Some(self.snapshot(&commit)).filter(|folder| weights::are_complete(folder))
     }
 
-    /// Notes the commit that a revision means.
+    /// Records the commit that a revision points to.
     pub(super) fn set_commit(&self, revision: &str, commit: &str) -> Result<()> {
         let path = self.reference(revision);
-        if revision == commit || fs::read_to_string(&path).is_ok_and(|noted| noted == commit) {
+        if revision == commit || fs::read_to_string(&path).is_ok_and(|recorded| recorded == commit) {
             return Ok(());
         }
         make_parent(&path)?;
@@ -72,7 +74,7 @@ impl RepositoryCache {
         self.root.join("refs").join(revision)
     }
 
-    /// Waits until no other process writes that content. The lock ends with the value.
+    /// Locks a content, waiting until no other process downloads it. Dropping the returned file releases the lock.
     pub(super) fn lock(&self, etag: &str, label: &str, events: &dyn EventSink) -> Result<File> {
         make_parent(&self.blob(etag))?;
         let path = self.locks.join(format!("{etag}.lock"));
@@ -83,7 +85,7 @@ impl RepositoryCache {
             .write(true)
             .open(&path)
             .with_context(|| cannot_write(&path))?;
-        // Where a drive has no locks, the check of the whole file must do.
+        // Some network drives have no locks. There, the hash check after the download is the only protection.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             events.emit(Event::notice(format!("waiting for another process that is downloading {label}")));
             file.lock().with_context(|| format!("{}: cannot be locked", path.display()))?;
@@ -91,7 +93,7 @@ impl RepositoryCache {
         Ok(file)
     }
 
-    /// Gives a content its name in a snapshot.
+    /// Links a content into a snapshot under the file's name: as a symbolic link, else a hard link, else a copy.
     pub(super) fn link(&self, etag: &str, commit: &str, file: &str) -> Result<()> {
         let path = self.snapshot(commit).join(file);
         if path.is_file() {
@@ -99,7 +101,7 @@ impl RepositoryCache {
         }
         make_parent(&path)?;
         if path.is_symlink() {
-            // Its content is gone.
+            // A symbolic link whose target was deleted.
             fs::remove_file(&path).with_context(|| cannot_write(&path))?;
         }
         let target: PathBuf = ["..", "..", "blobs", etag].iter().collect();
@@ -126,7 +128,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Copies a file so that `path` is whole or not there.
+/// Copies a file by way of a temporary one, so that `path` never holds a part of it.
 pub(super) fn copy(from: &Path, path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let temporary = tempfile::NamedTempFile::new_in(folder)?;

@@ -1,4 +1,4 @@
-//! What is asked of the site: which files a repository holds, and what each of them is.
+//! Requests to the site: the list of a repository's files, and the size, ETag, and address of each file.
 
 use std::time::Duration;
 
@@ -11,44 +11,49 @@ use ureq::http::{Method, Request, Response, StatusCode, Uri};
 use super::repository::{Repository, is_hexadecimal, is_plain};
 use crate::events::EventSink;
 
-/// Most bytes of an answer that is read into memory.
+/// The largest response body, in bytes, that is read into memory.
 pub(super) const TEXT_LIMIT: u64 = 32 << 20;
 const MAX_REDIRECTS: usize = 10;
 const REPO_COMMIT: &str = "x-repo-commit";
 const LINKED_ETAG: &str = "x-linked-etag";
 const LINKED_SIZE: &str = "x-linked-size";
 
-/// Speaks with one site.
+/// An HTTP client for one site.
 pub(super) struct Client<'a> {
     agent: ureq::Agent,
     endpoint: String,
-    origin: Origin,
+    origin: WebOrigin,
     token: Option<String>,
+    /// The time before the first retry of a download; later retries wait longer.
     pub(super) pause: Duration,
+    /// Receives the events of downloads.
     pub(super) events: &'a dyn EventSink,
 }
 
-/// A repository at one commit.
+/// The files of a repository at one commit.
 pub(super) struct Listing {
+    /// The commit's SHA-1, in hexadecimal digits.
     pub(super) commit: String,
+    /// Paths of all files, relative to the repository.
     pub(super) files: Vec<String>,
 }
 
-/// A file of a repository at one commit.
+/// A file of a repository at one commit, as the site describes it before the download.
 pub(super) struct RemoteFile {
     pub(super) url: String,
-    /// How messages call it.
+    /// The name for messages.
     pub(super) label: String,
-    /// What names its content; a hash of it as a rule.
+    /// The identifier of the content: usually its SHA-256 or git's SHA-1 of it.
     pub(super) etag: String,
+    /// Size in bytes, if the site states it.
     pub(super) size: Option<u64>,
 }
 
-/// Why there is no listing.
-pub(super) enum Trouble {
-    /// The site does not answer, or not now.
+/// The reason why a repository could not be listed.
+pub(super) enum ListingError {
+    /// The site does not respond, or responds that it is overloaded or failing: the cache may help.
     Unreachable(String),
-    /// It answers, and the answer is of no use.
+    /// The site denies the request, or its response is no listing: the cache must not be used instead.
     Refused(anyhow::Error),
 }
 
@@ -60,7 +65,7 @@ impl<'a> Client<'a> {
         agent: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>,
         events: &'a dyn EventSink,
     ) -> Result<Self> {
-        let origin = endpoint.parse().ok().and_then(|uri| Origin::of(&uri)).ok_or_else(|| {
+        let origin = endpoint.parse().ok().and_then(|uri| WebOrigin::of(&uri)).ok_or_else(|| {
             anyhow!("HF_ENDPOINT: '{endpoint}' is not the address of a site, such as https://huggingface.co")
         })?;
         let config = agent
@@ -74,45 +79,47 @@ impl<'a> Client<'a> {
         Ok(Self { agent: config.build().into(), endpoint, origin, token, pause, events })
     }
 
-    /// The address of the site.
+    /// The URL of the site.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Asks what a repository holds.
-    pub(super) fn listing(&self, repository: &Repository) -> Result<Listing, Trouble> {
+    /// Requests the list of a repository's files.
+    pub(super) fn listing(&self, repository: &Repository) -> Result<Listing, ListingError> {
         let Repository { owner, name, revision } = repository;
         let revision = revision.replace('/', "%2F");
         let url = format!("{}/api/models/{owner}/{name}/revision/{revision}", self.endpoint);
-        let unreachable = |error: ureq::Error| Trouble::Unreachable(error.to_string());
+        let unreachable = |error: ureq::Error| ListingError::Unreachable(error.to_string());
         let response = self.get(&url, 0).map_err(unreachable)?;
         let status = response.status();
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            return Err(Trouble::Unreachable(status.to_string()));
+            return Err(ListingError::Unreachable(status.to_string()));
         }
         if status != StatusCode::OK {
-            return Err(Trouble::Refused(self.refusal(repository, &url, &response)));
+            return Err(ListingError::Refused(self.refusal(repository, &url, &response)));
         }
         let body = match response.into_body().into_with_config().limit(TEXT_LIMIT).read_to_vec() {
             Ok(body) => body,
             Err(error @ ureq::Error::BodyExceedsLimit(_)) => {
-                return Err(Trouble::Refused(anyhow!("{repository}: {url}: {error}")));
+                return Err(ListingError::Refused(anyhow!("{repository}: {url}: {error}")));
             }
             Err(error) => return Err(unreachable(error)),
         };
-        parse_listing(&body).map_err(|error| {
+        Listing::parse(&body).map_err(|error| {
             let hint = "is HF_ENDPOINT the address of Hugging Face or a mirror of it?";
-            Trouble::Refused(anyhow!("{repository}: {url} does not describe a repository ({error}); {hint}"))
+            ListingError::Refused(anyhow!(
+                "{repository}: {url} does not describe a repository ({error}); {hint}"
+            ))
         })
     }
 
-    /// Asks what a file of a repository is.
+    /// Requests the size, ETag, and URL of a file.
     pub(super) fn describe(&self, repository: &Repository, commit: &str, file: &str) -> Result<RemoteFile> {
         let url =
             format!("{}/{}/{}/resolve/{commit}/{file}", self.endpoint, repository.owner, repository.name);
         let label = format!("{file} of {repository}");
-        // The answer that points to the storage of large files describes them. The storage itself does not, and a
-        // redirect on the way, from a repository's former name or a mirror, does not either.
+        // Large files are described by the response that redirects to their storage. Neither the storage nor a redirect
+        // before it, from a repository's former name or a mirror, describes them.
         let response = self
             .send(&Method::HEAD, &url, 0, |response| response.headers().contains_key(LINKED_ETAG))
             .map_err(|error| {
@@ -145,13 +152,13 @@ impl<'a> Client<'a> {
         Ok(RemoteFile { etag: etag.to_owned(), size, url, label })
     }
 
-    /// Fetches from that byte on, wherever the site sends us.
+    /// Downloads a file from byte `from` on, following redirects.
     pub(super) fn get(&self, url: &str, from: u64) -> Result<Response<Body>, ureq::Error> {
         self.send(&Method::GET, url, from, |_| false)
     }
 
-    /// Sends a request, and again where a redirect points to, up to an answer that is `enough`. Only the site
-    /// itself gets to see the token.
+    /// Sends a request and follows redirects until a response is `enough` or no redirect. The token is sent only to the
+    /// site itself, not to servers that it redirects to.
     fn send(
         &self,
         method: &Method,
@@ -161,13 +168,13 @@ impl<'a> Client<'a> {
     ) -> Result<Response<Body>, ureq::Error> {
         let mut uri: Uri = url.parse().map_err(ureq::http::Error::from)?;
         for _ in 0..=MAX_REDIRECTS {
-            // Packed contents would have other lengths and parts.
+            // Compression would change lengths and byte ranges.
             let mut request = Request::builder().method(method).uri(&uri).header(ACCEPT_ENCODING, "identity");
             if from > 0 {
                 request = request.header(RANGE, format!("bytes={from}-"));
             }
             if let Some(token) =
-                self.token.as_ref().filter(|_| Origin::of(&uri).as_ref() == Some(&self.origin))
+                self.token.as_ref().filter(|_| WebOrigin::of(&uri).as_ref() == Some(&self.origin))
             {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
@@ -180,7 +187,7 @@ impl<'a> Client<'a> {
         Err(ureq::Error::TooManyRedirects)
     }
 
-    /// What an answer that is no success means.
+    /// The error message for a response without success.
     fn refusal(&self, repository: &Repository, url: &str, response: &Response<Body>) -> anyhow::Error {
         let Repository { owner, name, revision } = repository;
         let token = match self.token {
@@ -209,36 +216,39 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Reads what the site says about a repository.
-fn parse_listing(body: &[u8]) -> Result<Listing> {
-    #[derive(Deserialize)]
-    struct Answer {
-        sha: String,
-        siblings: Vec<Sibling>,
+impl Listing {
+    /// Parses the site's description of a repository.
+    fn parse(body: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct ModelInfo {
+            sha: String,
+            siblings: Vec<Sibling>,
+        }
+        #[derive(Deserialize)]
+        struct Sibling {
+            rfilename: String,
+        }
+        let info: ModelInfo = serde_json::from_slice(body)?;
+        ensure!(is_hexadecimal(&info.sha, 40), "its sha is not a commit");
+        let files: Vec<String> = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+        if let Some(file) = files.iter().find(|file| escapes_folder(file)) {
+            bail!("the file name '{}' is refused", file.escape_debug());
+        }
+        Ok(Self { commit: info.sha, files })
     }
-    #[derive(Deserialize)]
-    struct Sibling {
-        rfilename: String,
-    }
-    let answer: Answer = serde_json::from_slice(body)?;
-    ensure!(is_hexadecimal(&answer.sha, 40), "its sha is not a commit");
-    let files: Vec<String> = answer.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
-    if let Some(file) = files.iter().find(|file| leads_elsewhere(file)) {
-        bail!("the file name '{}' is refused", file.escape_debug());
-    }
-    Ok(Listing { commit: answer.sha, files })
 }
 
-/// Whether a file name would lead out of a folder on some system.
-fn leads_elsewhere(file: &str) -> bool {
+/// Whether a file name could lead out of a folder on some operating system.
+fn escapes_folder(file: &str) -> bool {
     file.contains('\\') || file.starts_with('/') || file.split('/').any(|part| part == "..")
 }
 
+/// The value of a header, if it is text.
 pub(super) fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Where a redirect points to.
+/// The target of a redirect; `None` for any other response.
 fn redirect(from: &Uri, response: &Response<Body>) -> Option<Uri> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
@@ -252,15 +262,15 @@ fn redirect(from: &Uri, response: &Response<Body>) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Who answers at an address.
+/// The origin of a URL: scheme, host, and port (RFC 6454).
 #[derive(PartialEq)]
-struct Origin {
+struct WebOrigin {
     is_https: bool,
     host: String,
     port: u16,
 }
 
-impl Origin {
+impl WebOrigin {
     fn of(uri: &Uri) -> Option<Self> {
         let is_https = match uri.scheme_str()? {
             "https" => true,

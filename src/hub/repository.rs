@@ -1,4 +1,4 @@
-//! The name of a repository, and which names are safe to use in addresses and paths.
+//! Names of repositories, and checks that names from outside are safe in URLs and paths.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +8,16 @@ use anyhow::{Result, anyhow};
 /// A repository at a revision, written `hf:OWNER/NAME[@revision]` by users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// The user or organization that it belongs to.
+    /// The user or organization that owns the repository.
     pub(super) owner: String,
-    /// Its name there.
+    /// The name of the repository, without its owner.
     pub(super) name: String,
-    /// A branch, tag, commit, or a reference such as `refs/pr/1`.
+    /// A branch, tag, or commit, or a reference such as `refs/pr/1`.
     pub(super) revision: String,
 }
 
 impl Repository {
-    /// Its name, without the owner.
+    /// The name of the repository, without its owner.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -26,7 +26,7 @@ impl Repository {
 impl FromStr for Repository {
     type Err = anyhow::Error;
 
-    /// Reads `hf:OWNER/NAME[@revision]`; the `hf:` may be missing.
+    /// Parses `hf:OWNER/NAME[@revision]`; the `hf:` may be missing.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |problem: &str| {
             anyhow!(
@@ -37,7 +37,7 @@ impl FromStr for Repository {
         let path = text.strip_prefix("hf:").unwrap_or(text);
         let (path, revision) = path.split_once('@').unwrap_or((path, "main"));
         let (owner, name) = path.split_once('/').ok_or_else(|| wrong("the owner is missing"))?;
-        // Two hyphens stand between owner and name in the cache.
+        // The cache's folder names have `--` between owner and name.
         if [owner, name].into_iter().any(|part| !is_plain(part) || part.contains("--")) {
             return Err(wrong(
                 "an owner or a name has only letters, digits, '.', '_' and '-', and no '..' or '--'",
@@ -60,7 +60,8 @@ impl fmt::Display for Repository {
     }
 }
 
-/// Whether a foreign name can be a file of ours: one part, visible, that leads nowhere else.
+/// Whether a name from outside is safe as a file name: a single path component, not hidden, of letters, digits, `.`,
+/// `_`, and `-`.
 pub(super) fn is_plain(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=200).contains(&name.len())
@@ -70,7 +71,7 @@ pub(super) fn is_plain(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Whether it has that many hexadecimal digits, and nothing else.
+/// Whether a text consists of exactly `digits` hexadecimal digits.
 pub(super) fn is_hexadecimal(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! What the environment says about Hugging Face, read as Python's `huggingface_hub` reads it.
+//! Settings of the hub from environment variables, read as Python's `huggingface_hub` reads them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,22 +8,25 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-/// All that a hub goes by.
+/// The settings of a hub.
 pub(super) struct Settings {
-    /// Address of the site, without a `/` at the end.
+    /// URL of the site, without a `/` at the end.
     pub(super) endpoint: String,
-    /// Who asks; public repositories need none.
+    /// The user's access token; public repositories need none.
     pub(super) token: Option<String>,
-    /// The folder of all repositories' folders.
+    /// The folder that holds a folder per repository.
     pub(super) cache: PathBuf,
-    /// Whether to leave the network alone.
+    /// Whether the network must not be used.
     pub(super) offline: bool,
-    /// How long to wait before the first retry; the others wait longer.
+    /// The time before the first retry of a download; later retries wait longer.
     pub(super) pause: Duration,
 }
 
 impl Settings {
-    /// Settings from an environment; a variable with nothing in it counts as not set.
+    /// Reads the settings from the variables of an environment. An empty variable counts as unset.
+    ///
+    /// # Errors
+    /// If a token is invalid or cannot be read, or there is no home folder for the cache.
     pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Self> {
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
         let text = |name: &str| value(name).map(|value| value.to_string_lossy().trim().to_owned());
@@ -61,7 +64,7 @@ fn is_true(text: &str) -> bool {
     ["1", "true", "yes", "on"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// A path whose leading `~` stands for the home folder.
+/// Replaces a leading `~` of a path by the home folder.
 fn expand(path: OsString, home: Option<&Path>) -> PathBuf {
     let path = PathBuf::from(path);
     match (path.strip_prefix("~"), home) {
@@ -70,7 +73,7 @@ fn expand(path: OsString, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The token that `hf auth login` has left in that file, if it did.
+/// The token that `hf auth login` has stored in a file, if there is one.
 fn stored_token(file: &Path) -> Result<Option<String>> {
     match fs::read_to_string(file) {
         Ok(text) => checked_token(&text).with_context(|| file.display().to_string()),
@@ -81,6 +84,7 @@ fn stored_token(file: &Path) -> Result<Option<String>> {
     }
 }
 
+/// A token without surrounding white space; `None` if nothing remains.
 fn checked_token(text: &str) -> Result<Option<String>> {
     let token = text.trim();
     ensure!(

@@ -1,4 +1,5 @@
-//! Downloads that go on where they were interrupted, and are checked when they are whole.
+//! Downloads of files: an interrupted one continues where it stopped, and the complete file is checked against its size
+//! and hash.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,47 +14,53 @@ use ureq::http::Response;
 
 use super::client::{Client, RemoteFile, header};
 use super::repository::is_hexadecimal;
-use crate::events::Event;
+use crate::events::{Event, EventSink};
 
-/// How often a broken connection is made anew.
+/// How often an interrupted download is retried.
 const RETRIES: u32 = 4;
+/// Bytes that are read at once.
 const BUFFER: usize = 1 << 18;
 
+/// The end of one connection.
 enum Transfer {
-    Whole,
-    /// What has come so far is kept; the reason why no more did.
-    BrokenOff(String),
+    /// The file has all of its bytes, which are not checked yet.
+    Complete,
+    /// The connection failed for the given reason. The bytes that arrived are kept.
+    Interrupted(String),
 }
 
 impl Client<'_> {
-    /// Brings a file to `part`, where some of it may be already. Afterwards it is whole and the one announced.
+    /// Downloads a file to `part`, which may hold its first bytes already, and checks its size and hash.
+    ///
+    /// # Errors
+    /// If the connection fails too often, the content is not the announced one, or the file cannot be written.
     pub(super) fn download(&self, remote: &RemoteFile, part: &Path) -> Result<()> {
         self.events.emit(Event::DownloadStart { label: remote.label.clone(), bytes: remote.size });
-        let result = self.download_with(remote, part);
+        let result = self.download_with_retries(remote, part);
         self.events.emit(Event::DownloadEnd);
         result
     }
 
-    fn download_with(&self, remote: &RemoteFile, part: &Path) -> Result<()> {
+    fn download_with_retries(&self, remote: &RemoteFile, part: &Path) -> Result<()> {
         let mut is_continued = fs::metadata(part).is_ok_and(|part| part.len() > 0);
-        let mut broken_off = 0;
+        let mut interruptions = 0;
         loop {
             match self.transfer(remote, part)? {
-                Transfer::Whole => {
+                Transfer::Complete => {
                     let Err(error) = check(remote, part) else { return Ok(()) };
                     fs::remove_file(part)
                         .with_context(|| format!("{}: cannot be removed", part.display()))?;
-                    // The beginning may be of another program's making.
+                    // The first bytes may be from another file. Then a second attempt starts from nothing.
                     if !is_continued {
                         return Err(error);
                     }
                     is_continued = false;
                 }
-                Transfer::BrokenOff(_) if broken_off < RETRIES => {
-                    broken_off += 1;
-                    thread::sleep(self.pause * broken_off);
+                Transfer::Interrupted(_) if interruptions < RETRIES => {
+                    interruptions += 1;
+                    thread::sleep(self.pause * interruptions);
                 }
-                Transfer::BrokenOff(reason) => bail!(
+                Transfer::Interrupted(reason) => bail!(
                     "{}: the download was interrupted ({reason}); what has arrived is kept: run it again to \
                      continue from there",
                     remote.label
@@ -62,65 +69,95 @@ impl Client<'_> {
         }
     }
 
-    /// Asks for what `part` lacks and appends it.
+    /// Requests the bytes that `part` lacks and appends them.
     fn transfer(&self, remote: &RemoteFile, part: &Path) -> Result<Transfer> {
-        let context = || format!("{}: cannot be written", part.display());
-        let mut file = File::options().create(true).append(true).open(part).with_context(context)?;
-        let mut length = file.metadata().with_context(context)?.len();
-        if remote.size.is_some_and(|size| length > size) {
-            file.set_len(0).with_context(context)?;
-            length = 0;
+        let mut part = PartialFile::open(part)?;
+        if remote.size.is_some_and(|size| part.length > size) {
+            part.clear()?;
         }
-        if remote.size == Some(length) {
-            return Ok(Transfer::Whole);
+        if remote.size == Some(part.length) {
+            return Ok(Transfer::Complete);
         }
-        let response = match self.get(&remote.url, length) {
+        let response = match self.get(&remote.url, part.length) {
             Ok(response) => response,
-            Err(error) => return Ok(Transfer::BrokenOff(error.to_string())),
+            Err(error) => return Ok(Transfer::Interrupted(error.to_string())),
         };
         match response.status().as_u16() {
-            206 if starts_at(&response, length) => {}
-            200 => {
-                file.set_len(0).with_context(context)?;
-                length = 0;
-            }
+            206 if starts_at(&response, part.length) => {}
+            // The site sends the whole file.
+            200 => part.clear()?,
+            // The site sends another range, or has none there: its file may have changed.
             206 | 416 => {
-                file.set_len(0).with_context(context)?;
-                return Ok(Transfer::BrokenOff(response.status().to_string()));
+                part.clear()?;
+                return Ok(Transfer::Interrupted(response.status().to_string()));
             }
-            408 | 429 | 500.. => return Ok(Transfer::BrokenOff(response.status().to_string())),
+            408 | 429 | 500.. => return Ok(Transfer::Interrupted(response.status().to_string())),
             _ => bail!("{}: {} answers {}", remote.label, remote.url, response.status()),
         }
-        self.events.emit(Event::DownloadProgress { bytes: length });
-        // One byte more shows that there is too much.
-        let limit = remote.size.map_or(u64::MAX, |size| size - length + 1);
-        let mut body = response.into_body().into_reader().take(limit);
+        // One byte more than announced is enough to show that the file is too long.
+        let limit = remote.size.map_or(u64::MAX, |size| size - part.length + 1);
+        part.append(response.into_body().into_reader().take(limit), remote.size, self.events)
+    }
+}
+
+/// A file whose first `length` bytes have been downloaded.
+struct PartialFile<'a> {
+    path: &'a Path,
+    file: File,
+    length: u64,
+}
+
+impl<'a> PartialFile<'a> {
+    /// Opens the file, or creates an empty one.
+    fn open(path: &'a Path) -> Result<Self> {
+        let context = || cannot_write(path);
+        let file = File::options().create(true).append(true).open(path).with_context(context)?;
+        let length = file.metadata().with_context(context)?.len();
+        Ok(Self { path, file, length })
+    }
+
+    /// Deletes all bytes.
+    fn clear(&mut self) -> Result<()> {
+        self.file.set_len(0).with_context(|| cannot_write(self.path))?;
+        self.length = 0;
+        Ok(())
+    }
+
+    /// Appends a response's body. `size` is the announced size of the whole file.
+    fn append(&mut self, mut body: impl Read, size: Option<u64>, events: &dyn EventSink) -> Result<Transfer> {
+        let context = || cannot_write(self.path);
+        events.emit(Event::DownloadProgress { bytes: self.length });
         let mut buffer = vec![0; BUFFER];
         loop {
             match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => {
-                    file.write_all(&buffer[..count]).with_context(context)?;
-                    length += count as u64;
-                    self.events.emit(Event::DownloadProgress { bytes: length });
+                    self.file.write_all(&buffer[..count]).with_context(context)?;
+                    self.length += count as u64;
+                    events.emit(Event::DownloadProgress { bytes: self.length });
                 }
-                Err(error) => return Ok(Transfer::BrokenOff(error.to_string())),
+                Err(error) => return Ok(Transfer::Interrupted(error.to_string())),
             }
         }
-        file.sync_all().with_context(context)?;
-        Ok(match remote.size {
-            Some(size) if length < size => Transfer::BrokenOff(format!("{length} of {size} bytes arrived")),
-            _ => Transfer::Whole,
+        self.file.sync_all().with_context(context)?;
+        let length = self.length;
+        Ok(match size {
+            Some(size) if length < size => Transfer::Interrupted(format!("{length} of {size} bytes arrived")),
+            _ => Transfer::Complete,
         })
     }
 }
 
-/// Whether a part of a file is the one from that byte on.
+fn cannot_write(path: &Path) -> String {
+    format!("{}: cannot be written", path.display())
+}
+
+/// Whether a response with a part of a file begins at byte `start`.
 fn starts_at(response: &Response<Body>, start: u64) -> bool {
     header(response, "content-range").is_some_and(|range| range.starts_with(&format!("bytes {start}-")))
 }
 
-/// Compares a whole file with what was announced.
+/// Checks a complete file against the announced size, and against the hash in its ETag if the ETag is one.
 fn check(remote: &RemoteFile, part: &Path) -> Result<()> {
     let context = || format!("{}: cannot be read", part.display());
     let mut file = File::open(part).with_context(context)?;
@@ -133,7 +170,7 @@ fn check(remote: &RemoteFile, part: &Path) -> Result<()> {
     let (name, found) = if is_hexadecimal(&remote.etag, 64) {
         ("SHA-256", hash(Sha256::new(), &mut file).with_context(context)?)
     } else if is_hexadecimal(&remote.etag, 40) {
-        // As git names the contents of files.
+        // Git hashes a file together with this header.
         let start = Sha1::new().chain_update(format!("blob {length}\0"));
         ("git SHA-1", hash(start, &mut file).with_context(context)?)
     } else {

@@ -1,4 +1,4 @@
-//! Which files of a repository are its weights.
+//! The weights among a repository's files: a single file, or the shards that an index lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::client::TEXT_LIMIT;
 use super::repository::{Repository, is_plain};
 
-/// Where weights can be, best first.
+/// Names of files of weights and of indices, in order of preference.
 const WEIGHTS: [&str; 4] = [
     "model.safetensors",
     "model.safetensors.index.json",
@@ -19,29 +19,32 @@ const WEIGHTS: [&str; 4] = [
     "pytorch_model.bin.index.json",
 ];
 
-/// The file to read of those that there are.
+/// Chooses which file of weights to use when a repository or folder has several. `holds` tells whether it has a file.
 pub(crate) fn choose(holds: impl Fn(&str) -> bool) -> Option<&'static str> {
     WEIGHTS.into_iter().find(|file| holds(file))
 }
 
-/// Whether the weights are in other files, which this one names.
+/// Whether a file is an index, which lists the shards of the weights.
 pub(crate) fn is_index(file: &str) -> bool {
     file.ends_with(".index.json")
 }
 
-/// Says that a repository has none, and what it has.
+/// The error message for a repository without weights, with the names of the files that it has.
 pub(super) fn missing(repository: &Repository, files: &[String]) -> anyhow::Error {
-    const SHOWN: usize = 10;
+    const LISTED_FILES: usize = 10;
     let mut names: Vec<String> =
-        files.iter().take(SHOWN).map(|file| file.escape_debug().to_string()).collect();
-    if files.len() > SHOWN {
-        names.push(format!("and {} more", files.len() - SHOWN));
+        files.iter().take(LISTED_FILES).map(|file| file.escape_debug().to_string()).collect();
+    if files.len() > LISTED_FILES {
+        names.push(format!("and {} more", files.len() - LISTED_FILES));
     }
     let holds = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
     anyhow!("{repository}: it contains none of {}; it contains {holds}", WEIGHTS.join(", "))
 }
 
-/// The files that an index names.
+/// The shards that an index lists, without duplicates.
+///
+/// # Errors
+/// If the index cannot be read, lists no file, or lists one whose name is not a plain file name.
 pub(crate) fn shards(index: &Path) -> Result<BTreeSet<String>> {
     #[derive(Deserialize)]
     struct Index {
@@ -67,7 +70,7 @@ pub(crate) fn shards(index: &Path) -> Result<BTreeSet<String>> {
     Ok(shards)
 }
 
-/// Whether a folder holds weights, all of them.
+/// Whether a folder holds weights, and if they have an index, all of its shards.
 pub(super) fn are_complete(folder: &Path) -> bool {
     let holds = |file: &str| folder.join(file).is_file();
     choose(holds).is_some_and(|file| {

@@ -1,31 +1,67 @@
-//! What became of another library's weights.
+//! The account of an import: which keys of the weights were used, which were not and why, and what was assumed.
 
 use std::path::PathBuf;
 
-use vitrine_models::weights::Layout;
+use anyhow::Result;
+use vitrine_models::weights::{self, Layout, NamedTensor};
 
-/// What became of every key, and what was found where.
+use super::files::SourceFiles;
+use crate::weights_file::StoredTensor;
+
+/// What became of every key, and where the rest of the model's description comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// Whose names the keys are.
+    /// The library whose tensor names the file has.
     pub layout: Layout,
     /// The files of weights.
     pub files: Vec<PathBuf>,
-    /// Keys that the model is made of.
+    /// Number of keys that became parameters of the model.
     pub used: usize,
-    /// Keys that no model computes with, and why.
+    /// Keys that no forward pass uses, each with the reason.
     pub unused: Vec<(String, &'static str)>,
-    /// Where facts come from that are not in the weights, one per line.
+    /// Sources of the facts that are not in the weights, such as a configuration file, one per line.
     pub notes: Vec<String>,
-    /// Guesses that change the logits, one per line, with the way to state what was guessed.
+    /// Assumptions that may change the logits, one per line, each with the option that replaces the assumption.
     pub warnings: Vec<String>,
 }
 
-/// Keys that are shown for a reason.
-const SHOWN: usize = 3;
+/// Number of keys that are listed for each reason.
+const KEYS_PER_REASON: usize = 3;
 
 impl Account {
-    /// What a user is told, line by line.
+    /// Reads all tensors that a model computes with. Returns the account, these tensors under timm's names, and the
+    /// stored tensors that were not read because no model needs them.
+    ///
+    /// # Errors
+    /// If a tensor cannot be read.
+    pub(super) fn open(
+        layout: Layout,
+        files: SourceFiles,
+        stored: Vec<StoredTensor>,
+        notes: Vec<String>,
+    ) -> Result<(Self, Vec<NamedTensor>, Vec<StoredTensor>)> {
+        let (unneeded, needed): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|tensor| weights::unused(&tensor.name).is_some());
+        let tensors = needed.iter().map(StoredTensor::read).collect::<Result<Vec<_>>>()?;
+        let unused = unneeded
+            .iter()
+            .filter_map(|tensor| Some((tensor.name.clone(), weights::unused(&tensor.name)?)))
+            .collect();
+        let files = files.weights;
+        let account = Self { layout, files, used: tensors.len(), unused, notes, warnings: Vec::new() };
+        Ok((account, layout.to_timm(tensors), unneeded))
+    }
+
+    /// Removes the head's tensors unless `keep` is true, and counts them as unused.
+    pub(super) fn set_head_aside(&mut self, tensors: Vec<NamedTensor>, keep: bool) -> Vec<NamedTensor> {
+        let (head, rest): (Vec<_>, Vec<_>) =
+            tensors.into_iter().partition(|tensor| !keep && weights::is_head(&tensor.name));
+        self.used -= head.len().min(self.used);
+        self.unused.extend(head.into_iter().map(|tensor| (tensor.name, "a head that cannot be used here")));
+        rest
+    }
+
+    /// The account as lines of text for the user.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("layout: {}", self.layout.name())];
         lines.extend(self.notes.iter().cloned());
@@ -37,8 +73,8 @@ impl Account {
         for reason in reasons {
             let keys: Vec<&str> =
                 self.unused.iter().filter(|(_, why)| *why == reason).map(|(key, _)| key.as_str()).collect();
-            let shown = keys.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-            let more = match keys.len().saturating_sub(SHOWN) {
+            let shown = keys.iter().take(KEYS_PER_REASON).copied().collect::<Vec<_>>().join(", ");
+            let more = match keys.len().saturating_sub(KEYS_PER_REASON) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
@@ -53,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_not_needed_are_told_by_their_reason() {
+    fn unused_keys_are_grouped_by_reason() {
         let unused = ["a", "b", "c", "d"].map(|key| (key.to_owned(), "a table"));
         let account = Account {
             layout: Layout::Timm,

@@ -1,36 +1,38 @@
-//! Files that vitrine wrote for another library: their header holds what the model was, so that it comes back unchanged.
+//! Files that `vitrine export` wrote: their header holds the model card, so the model is restored unchanged.
 
 use anyhow::{Context, Result};
 use vitrine_models::weights::Reading;
 
-use super::description::Description;
-use super::{Account, Files, Imported, Options, check, class_names, recognize};
+use super::config::ModelMetadata;
+use super::files::SourceFiles;
+use super::{Account, Imported, Options, check_keys, class_names, recognize};
 use crate::model_file::ModelCard;
-use crate::weights_file::Entry;
+use crate::weights_file::StoredTensor;
 
-/// The model of a file whose header describes it; a file of class names counts more.
+/// Imports a file by the card in its header. Only the class names may be replaced, by a file of the user's.
 ///
 /// # Errors
-/// When the tensors are not those of the header's architecture; the message names them and the way out.
+/// If the tensors do not fit the card's architecture. The message names them, and the option that describes the
+/// architecture instead.
 pub(super) fn read(
     card: ModelCard,
-    files: Files,
-    entries: Vec<Entry>,
+    files: SourceFiles,
+    stored: Vec<StoredTensor>,
     mut notes: Vec<String>,
     options: &Options,
 ) -> Result<Imported> {
-    let layout = recognize(&entries, options.layout)?;
+    let layout = recognize(&stored, options.layout)?;
     notes.push(
         "written by vitrine: architecture, classes and preprocessing are those of the file's header"
             .to_owned(),
     );
-    let (mut account, tensors, _) = Account::of(layout, files, entries, notes)?;
+    let (mut account, tensors, _) = Account::open(layout, files, stored, notes)?;
     let reading = Reading { config: card.model, has_head: true, notes: Vec::new(), guesses: Vec::new() };
-    check(&tensors, &reading).context(
+    check_keys(&tensors, &reading).context(
         "the file's header does not describe its tensors, which were changed since; state the architecture with --config",
     )?;
-    let description = Description { classes: Some(card.classes), ..Description::default() };
-    let classes = class_names(&reading, &description, options, &mut account.notes)?;
+    let metadata = ModelMetadata { classes: Some(card.classes), ..ModelMetadata::default() };
+    let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
     let card = ModelCard::new(reading.config, classes, card.preprocessing);
     Ok(Imported { card, tensors, has_head: true, account })
 }
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
     use crate::weights_file::{self, Precision};
 
-    /// A model that a header describes.
+    /// The card of a header.
     fn card() -> ModelCard {
         let model = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(2);
         let preprocessing = Preprocessing {
@@ -65,7 +67,7 @@ mod tests {
         ModelCard::new(model, vec!["ash".to_owned(), "birch".to_owned()], preprocessing)
     }
 
-    /// What is read of a file with the card's tensors after a change.
+    /// Imports a file with the card's tensors after a change.
     fn read_changed(
         folder: &Path,
         options: &Options,
@@ -75,13 +77,13 @@ mod tests {
         change(&mut tensors);
         let path = folder.join("model.safetensors");
         weights_file::save(&path, &tensors, &[], Precision::F32, HashMap::new()).unwrap();
-        let entries = weights_file::open(&path).unwrap().entries;
-        let files = Files { weights: vec![path], config: None, preprocessor: None };
-        read(card(), files, entries, Vec::new(), options)
+        let stored = weights_file::open(&path).unwrap().tensors;
+        let files = SourceFiles { weights: vec![path], config: None, preprocessor: None };
+        read(card(), files, stored, Vec::new(), options)
     }
 
     #[test]
-    fn a_model_is_what_its_header_says_but_for_classes_that_the_user_names() {
+    fn the_header_describes_the_model_except_for_class_names_of_the_user() {
         let folder = tempfile::tempdir().unwrap();
         let imported = read_changed(folder.path(), &Options::default(), |_| {}).unwrap();
         assert_eq!(imported.card, card());
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_that_were_changed_since_are_named() {
+    fn errors_name_tensors_that_differ_from_the_header() {
         let folder = tempfile::tempdir().unwrap();
         let renamed = read_changed(folder.path(), &Options::default(), |tensors| {
             tensors.last_mut().unwrap().name = "head.offset".to_owned();

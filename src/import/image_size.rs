@@ -1,4 +1,5 @@
-//! The image size of a model that is imported: that of its stored positions, or another one, for which they are resampled.
+//! The image size of an imported model: that of its stored positions, or the user's, for which the positions are
+//! resampled.
 
 use anyhow::{Result, bail};
 use vitrine_models::weights::{
@@ -6,10 +7,11 @@ use vitrine_models::weights::{
 };
 use vitrine_models::{ImageSize, ModelConfig, Position};
 
-use super::description::Description;
+use super::config::ModelMetadata;
 use crate::usage::usage;
 
-/// The architecture of tensors at the size of their positions. Where no file states this size, `asked`, the user's, may be it or another.
+/// Reads the architecture at the image size of the stored positions. If no file states that size, the tensors are first
+/// tried as those of the size that the user asks for, then as those of a square.
 ///
 /// # Errors
 /// As [`read_architecture`].
@@ -19,21 +21,21 @@ pub(super) fn read(
     facts: &Facts,
     asked: Option<ImageSize>,
 ) -> Result<Reading, UnknownArchitecture> {
-    let is_open = facts.image_size.is_none();
+    let is_unstated = facts.image_size.is_none();
     let with = |image_size| read_architecture(tensors, layout, &Facts { image_size, ..facts.clone() });
     let reading = with(facts.image_size.or(asked));
     let has_positions = tensors.iter().any(|tensor| tensor.name == "pos_embed");
-    // Without a word on their size, positions are those of a square.
-    if reading.is_err() && is_open && asked.is_some() && has_positions {
+    // Positions of an unknown size are taken for those of a square, and resampled to the user's size later.
+    if reading.is_err() && is_unstated && asked.is_some() && has_positions {
         return with(None).or(reading);
     }
     reading
 }
 
-/// The architecture and its tensors for the image size `asked`; `notes` says what was resampled.
+/// Resamples positions for the image size `asked`, and notes it.
 ///
 /// # Errors
-/// When the architecture cannot have this size.
+/// If the architecture cannot have this size.
 pub(super) fn resampled(
     reading: Reading,
     tensors: Vec<NamedTensor>,
@@ -53,22 +55,23 @@ pub(super) fn resampled(
     Ok((Reading { config, ..reading }, adaptation.tensors))
 }
 
-/// The size in which images are prepared for a model; `asked` says whether the user chose the model's.
+/// The height and width in pixels to which preprocessing brings images. `asked` tells whether the user chose the
+/// model's size.
 ///
-/// A classifier is of one size. A backbone may be meant for images of another size than its stored positions: libraries resample
-/// DINOv2's, of 518 pixels, for the 224 pixels that its preprocessing makes.
+/// For a classifier, this is the model's size. The preprocessing of a backbone may be for another size than its stored
+/// positions: DINOv2 has positions for 518 pixels and preprocessing for 224, and libraries resample the positions.
 ///
 /// # Errors
-/// When the preprocessing of a classifier makes images of another size.
+/// If the preprocessing of a classifier is for another size, and the user has not chosen one.
 pub(super) fn of_images(
-    description: &Description,
+    metadata: &ModelMetadata,
     reading: &Reading,
     asked: bool,
     warnings: &mut Vec<String>,
 ) -> Result<[usize; 2]> {
     let own = reading.config.image_size;
     let own_sides = [own.height, own.width];
-    let Some(stated @ [height, width]) = description.image_size.filter(|stated| *stated != own_sides) else {
+    let Some(stated @ [height, width]) = metadata.image_size.filter(|stated| *stated != own_sides) else {
         return Ok(own_sides);
     };
     if asked {
@@ -111,33 +114,33 @@ mod tests {
     }
 
     #[test]
-    fn a_classifier_is_of_one_size_and_a_backbone_of_any_that_it_can_have() {
+    fn preprocessing_of_another_size_is_refused_for_classifiers_and_kept_for_backbones() {
         let (vit, swin) = ("vit_tiny_patch4_32", "swin_pico_patch2_window4_32");
         for (name, stated, has_head, asked, found, warns) in [
             (vit, None, true, false, Some(32), false),
             (vit, Some(32), true, false, Some(32), false),
             (vit, Some(64), true, false, None, false),
-            // The user's size counts, whatever the files prepare.
+            // The user's size overrides that of the files.
             (vit, Some(64), true, true, Some(32), false),
             (vit, Some(64), false, false, Some(64), false),
             (vit, Some(64), false, true, Some(32), false),
-            // No size that patches of 4 pixels divide, and no positions to resample.
+            // Patches of 4 pixels do not divide 66, and a Swin has no positions to resample.
             (vit, Some(66), false, false, Some(32), true),
             (swin, Some(64), false, false, Some(32), true),
         ] {
-            let description =
-                Description { image_size: stated.map(|side| [side; 2]), ..Description::default() };
+            let metadata =
+                ModelMetadata { image_size: stated.map(|side| [side; 2]), ..ModelMetadata::default() };
             let config = preset::find(name).unwrap();
             let reading = Reading { config, ..reading(vit, has_head) };
             let mut warnings = Vec::new();
-            let size = of_images(&description, &reading, asked, &mut warnings);
+            let size = of_images(&metadata, &reading, asked, &mut warnings);
             assert_eq!(size.ok(), found.map(|side| [side; 2]), "{name} {stated:?} {has_head} {asked}");
             assert_eq!(warnings.len(), usize::from(warns), "{warnings:?}");
         }
     }
 
     #[test]
-    fn positions_are_resampled_for_sizes_that_the_architecture_can_have() {
+    fn positions_are_resampled_for_valid_sizes_and_other_sizes_refused() {
         let from = reading("vit_tiny_patch4_32", true);
         let mut notes = Vec::new();
         let resample = |side, notes: &mut Vec<String>| {
@@ -152,7 +155,7 @@ mod tests {
             UsageError::is_cause_of(&error) && error.to_string().contains("--image-size 42x42"),
             "{error}"
         );
-        // Where a library pads what windows do not divide, the size is refused.
+        // Hugging Face pads grids that windows do not divide, which computes something else.
         let swin = Reading { config: preset::find("swin_tiny_patch4_window7_224").unwrap(), ..from.clone() };
         let asked = ImageSize::square(256);
         let error = resampled(swin, Vec::new(), asked, Layout::HuggingFace, &mut notes).unwrap_err();
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_no_file_states_is_that_of_the_positions_or_another() {
+    fn an_unstated_size_is_the_users_if_the_positions_fit_it_and_a_square_otherwise() {
         let config = reading("vit_tiny_patch4_32", true).config;
         let tensors = tensors(&config);
         let heads = Facts { num_heads: Some(config.num_heads.clone()), ..Facts::default() };
@@ -172,12 +175,12 @@ mod tests {
             (None, square(32)),
             (Some(square(32)), square(32)),
             (Some(ImageSize { height: 16, width: 64 }), ImageSize { height: 16, width: 64 }),
-            // To be resampled from the size of the positions.
+            // The positions do not fit, so they are read as those of a square and resampled later.
             (Some(square(48)), square(32)),
         ] {
             assert_eq!(size(&heads, asked).unwrap(), found, "{asked:?}");
         }
-        // What a file states must be true.
+        // A size that a file states is not corrected.
         let stated = Facts { image_size: Some(square(48)), ..heads };
         assert!(size(&stated, Some(square(32))).is_err());
     }

@@ -1,56 +1,58 @@
-//! What is done to an image where the files say nothing: what the library does for such a model.
+//! Preprocessing of an imported model: as its files state it, completed with the library's usual preprocessing for such
+//! a model.
 
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::Layout;
 use vitrine_models::{ModelConfig, Pool, Score};
 
-use super::description::Description;
+use super::config::ModelMetadata;
 
 /// Mean and standard deviation of ImageNet's pixels, as the models' authors rounded them.
 const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-/// Values from -1 to 1.
+/// Mean and standard deviation that map values from 0 to 1 to the range from -1 to 1.
 const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
 
-/// What a library does when nothing else is said.
-struct Usual {
+/// A library's usual preprocessing for a kind of model.
+struct DefaultPreprocessing {
     resize: ResizeRule,
     interpolation: Interpolation,
     normalization: ([f32; 3], [f32; 3]),
-    why: &'static str,
+    /// Whose preprocessing it is, for messages.
+    source: &'static str,
 }
 
-/// The stated preprocessing, filled up with the layout's usual one; `notes` says so.
+/// The stated preprocessing, completed with the library's usual one. A warning says which parts were assumed.
 pub(super) fn choose(
-    description: &Description,
+    metadata: &ModelMetadata,
     layout: Layout,
     config: &ModelConfig,
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Preprocessing {
-    let usual = usual(layout, config, description.name.as_deref());
+    let default = default_for(layout, config, metadata.name.as_deref());
     let missing: Vec<&str> = [
-        ("resizing", description.resize.is_none()),
-        ("interpolation", description.interpolation.is_none()),
-        ("mean and deviation", description.mean.is_none() || description.std.is_none()),
+        ("resizing", metadata.resize.is_none()),
+        ("interpolation", metadata.interpolation.is_none()),
+        ("mean and deviation", metadata.mean.is_none() || metadata.std.is_none()),
     ]
     .into_iter()
     .filter_map(|(what, missing)| missing.then_some(what))
     .collect();
     if !missing.is_empty() {
-        notes.push(format!(
+        warnings.push(format!(
             "{}: not stated, so {} is assumed: state it with `vitrine import --mean`, `--std` and `--crop`, or in preprocessor_config.json",
             missing.join(", "),
-            usual.why
+            default.source
         ));
     }
     let size = [config.image_size.height, config.image_size.width];
-    let (mean, std) = usual.normalization;
+    let (mean, std) = default.normalization;
     Preprocessing {
         image_size: size,
         channels: config.channels,
-        resize: description.resize.unwrap_or(usual.resize),
-        interpolation: description.interpolation.unwrap_or(usual.interpolation),
-        mean: of_channels(description.mean.as_deref().unwrap_or(&mean), config.channels),
-        std: of_channels(description.std.as_deref().unwrap_or(&std), config.channels),
+        resize: metadata.resize.unwrap_or(default.resize),
+        interpolation: metadata.interpolation.unwrap_or(default.interpolation),
+        mean: of_channels(metadata.mean.as_deref().unwrap_or(&mean), config.channels),
+        std: of_channels(metadata.std.as_deref().unwrap_or(&std), config.channels),
         crop_rounding: match layout {
             Layout::HuggingFace => CropRounding::Down,
             Layout::Timm | Layout::Torchvision | Layout::Microsoft => CropRounding::HalfToEven,
@@ -58,21 +60,33 @@ pub(super) fn choose(
     }
 }
 
-/// The same values for another number of channels: their mean.
-pub(crate) fn of_channels(values: &[f32], channels: usize) -> Vec<f32> {
+/// A model's preprocessing for a variant of it with another image size or number of channels.
+pub fn preprocessing_for(preprocessing: &Preprocessing, model: &ModelConfig) -> Preprocessing {
+    Preprocessing {
+        image_size: [model.image_size.height, model.image_size.width],
+        channels: model.channels,
+        mean: of_channels(&preprocessing.mean, model.channels),
+        std: of_channels(&preprocessing.std, model.channels),
+        ..preprocessing.clone()
+    }
+}
+
+/// A value per channel for another number of channels: the mean of the values.
+fn of_channels(values: &[f32], channels: usize) -> Vec<f32> {
     if values.len() == channels {
         return values.to_vec();
     }
     vec![values.iter().sum::<f32>() / values.len().max(1) as f32; channels]
 }
 
-fn usual(layout: Layout, config: &ModelConfig, preset: Option<&str>) -> Usual {
+/// The library's usual preprocessing. `name` is timm's name of the architecture.
+fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> DefaultPreprocessing {
     use Interpolation::{Bicubic, Bilinear};
     let shorter = |crop| ResizeRule::ShorterSide { crop };
     let is_swin = config.num_stages() > 1;
     let is_dino = config.patch_size == 14 && config.layer_scale.is_some();
     let is_siglip = config.pool == Pool::Attention;
-    let (resize, interpolation, normalization, why) = match layout {
+    let (resize, interpolation, normalization, source) = match layout {
         Layout::Torchvision => {
             let filter = if is_swin || config.image_size.height > 224 { Bicubic } else { Bilinear };
             (shorter(torchvision_crop(config)), filter, IMAGENET, "torchvision's for such a model")
@@ -90,21 +104,21 @@ fn usual(layout: Layout, config: &ModelConfig, preset: Option<&str>) -> Usual {
         Layout::Timm if is_swin => (shorter(0.9), Bicubic, IMAGENET, "timm's for Swin"),
         Layout::Timm if config.class_depth > 0 => (shorter(1.0), Bicubic, IMAGENET, "timm's for CaiT"),
         Layout::Timm if is_dino => (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv2"),
-        Layout::Timm if config.distillation_token || preset.is_some_and(|name| name.starts_with("deit")) => {
+        Layout::Timm if config.distillation_token || name.is_some_and(|name| name.starts_with("deit")) => {
             (shorter(0.9), Bicubic, IMAGENET, "timm's for DeiT")
         }
         Layout::Timm => (shorter(0.9), Bicubic, HALF, "timm's for ViT"),
     };
-    Usual { resize, interpolation, normalization, why }
+    DefaultPreprocessing { resize, interpolation, normalization, source }
 }
 
-/// The share of the scaled side that torchvision's `transforms` of a model's first weights keep.
+/// The share of the scaled side that is kept by the `transforms` of torchvision's oldest weights for an architecture.
 fn torchvision_crop(config: &ModelConfig) -> f64 {
     let side = config.image_size.height as f64;
     let is_v2 = config.attention.score == Score::Cosine;
     let scaled = match (config.num_stages(), config.embed_dim, config.depth.sum()) {
         (1, 1024, _) if config.patch_size == 16 => 242.0,
-        // Weights of SWAG, for larger images, are not cropped.
+        // SWAG's weights, for larger images, have no crop.
         (1, ..) if side > 224.0 => side,
         (1, ..) => 256.0,
         (_, 96, _) if is_v2 => 260.0,
@@ -132,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_states_is_what_the_library_does_for_such_a_model() {
+    fn unstated_preprocessing_is_the_librarys_for_such_a_model() {
         use Interpolation::{Bicubic, Bilinear};
         use Layout::{HuggingFace, Microsoft, Timm, Torchvision};
         let swin = || named("swin_tiny_patch4_window7_224");
@@ -161,20 +175,20 @@ mod tests {
             (Timm, dino(), None, shorter(1.0), Bicubic, IMAGENET),
             (Timm, named("cait_xxs24_224"), None, shorter(1.0), Bicubic, IMAGENET),
         ] {
-            let description = Description { name: name.map(str::to_owned), ..Description::default() };
-            let mut notes = Vec::new();
-            let chosen = choose(&description, layout, &config, &mut notes);
+            let metadata = ModelMetadata { name: name.map(str::to_owned), ..ModelMetadata::default() };
+            let mut warnings = Vec::new();
+            let chosen = choose(&metadata, layout, &config, &mut warnings);
             let case = format!("{layout:?} {name:?} {}", config.patch_size);
             assert_eq!((chosen.resize, chosen.interpolation), (resize, interpolation), "{case}");
             assert_eq!(chosen.mean, mean, "{case}");
             let rounding = if layout == HuggingFace { CropRounding::Down } else { CropRounding::HalfToEven };
             assert_eq!(chosen.crop_rounding, rounding, "{case}");
-            assert!(notes.len() == 1 && notes[0].contains("--mean"), "{case}: {notes:?}");
+            assert!(warnings.len() == 1 && warnings[0].contains("--mean"), "{case}: {warnings:?}");
         }
     }
 
     #[test]
-    fn torchvisions_crops_are_those_of_its_first_weights() {
+    fn torchvisions_crops_are_those_of_its_oldest_weights() {
         let v2 = || named("swinv2_tiny_window8_256");
         for (config, scaled) in [
             (named("vit_base_patch16_224"), 256.0),
@@ -191,25 +205,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_is_taken_as_it_is() {
-        let stated = Description {
+    fn stated_preprocessing_is_kept_except_for_size_and_channels() {
+        let stated = ModelMetadata {
             image_size: Some([224; 2]),
             resize: Some(ResizeRule::Squash),
             interpolation: Some(Interpolation::Lanczos),
             mean: Some(vec![0.25, 0.5, 0.75]),
             std: Some(vec![0.125; 3]),
-            ..Description::default()
+            ..ModelMetadata::default()
         };
-        let mut notes = Vec::new();
-        let chosen = choose(&stated, Layout::Timm, &vit(), &mut notes);
+        let mut warnings = Vec::new();
+        let chosen = choose(&stated, Layout::Timm, &vit(), &mut warnings);
         assert_eq!((chosen.resize, chosen.interpolation), (ResizeRule::Squash, Interpolation::Lanczos));
         assert_eq!((chosen.mean, chosen.std), (vec![0.25, 0.5, 0.75], vec![0.125; 3]));
         assert_eq!((chosen.image_size, chosen.channels), ([224; 2], 3));
-        assert_eq!(notes, Vec::<String>::new());
-        // A model takes its own size, and a gray one the mean of the channels.
+        assert_eq!(warnings, Vec::<String>::new());
+        // Size and channels are the model's; a single channel has the mean of three.
         let gray = ModelConfig { image_size: ImageSize::square(32), channels: 1, ..vit() };
-        let chosen = choose(&stated, Layout::Timm, &gray, &mut notes);
+        let chosen = choose(&stated, Layout::Timm, &gray, &mut warnings);
         assert_eq!((chosen.image_size, chosen.mean, chosen.std), ([32; 2], vec![0.5], vec![0.125]));
-        assert_eq!(notes, Vec::<String>::new());
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+    #[test]
+    fn preprocessing_is_adapted_to_another_size_and_number_of_channels() {
+        let preprocessing = Preprocessing {
+            image_size: [32; 2],
+            channels: 3,
+            resize: ResizeRule::Squash,
+            interpolation: Interpolation::Lanczos,
+            mean: vec![0.25, 0.5, 0.75],
+            std: vec![0.125; 3],
+            crop_rounding: CropRounding::Down,
+        };
+        let gray = ModelConfig {
+            image_size: ImageSize { height: 48, width: 64 },
+            channels: 1,
+            ..named("vit_pico_patch4_32")
+        };
+        let expected = Preprocessing {
+            image_size: [48, 64],
+            channels: 1,
+            mean: vec![0.5],
+            std: vec![0.125],
+            ..preprocessing.clone()
+        };
+        assert_eq!(preprocessing_for(&preprocessing, &gray), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! A model against logits that its own library gave for some images.
+//! Comparison of an imported model's logits with those that its own library computed for the same images.
 
 use std::path::{Path, PathBuf};
 
@@ -9,51 +9,51 @@ use vitrine_datasets::ImageSource;
 use crate::Classifier;
 use crate::files::read_text;
 
-/// An image and the logits that are expected for it.
+/// An image and its expected logits.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// Relative to the file that lists it.
+    /// Path of the image; in the file, relative to the file.
     pub image: PathBuf,
-    /// In the order of the classes.
+    /// One per class, in the order of the classes.
     pub logits: Vec<f64>,
 }
 
-/// One, or a list of them.
+/// The content of a file of expected logits.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Listed {
+enum ExpectedFile {
     One(Expected),
     Many(Vec<Expected>),
 }
 
-/// How far a model is from what was expected for an image.
+/// The difference between computed and expected logits of an image.
 #[derive(Debug)]
 pub struct Difference {
-    /// As it is listed.
+    /// Path of the image.
     pub image: PathBuf,
-    /// The largest difference of a logit, relative to the largest expected one.
+    /// The largest absolute difference, divided by the largest magnitude of an expected logit.
     pub relative: f64,
-    /// The same, as it is.
+    /// The largest absolute difference; infinite if a logit is NaN.
     pub absolute: f64,
 }
 
-/// Reads what is expected: `{"image": "a.png", "logits": [...]}`, or a list of such objects; paths come back relative to the working
-/// folder.
+/// Reads a file of expected logits: `{"image": "a.png", "logits": [...]}`, or a list of such objects. The paths in the
+/// result are joined to the file's folder.
 ///
 /// # Errors
-/// When the file cannot be read, is of another form, lists nothing, or not `classes` finite logits for each image.
+/// If the file cannot be read, has another form, lists no image, or has other than `classes` finite logits for one.
 pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
     let text = read_text(path).with_context(|| format!("--verify {}", path.display()))?;
-    let listed: Listed = serde_json::from_str(&text).with_context(|| {
+    let content: ExpectedFile = serde_json::from_str(&text).with_context(|| {
         format!(
             "--verify {}: it must be {{\"image\": \"a.png\", \"logits\": [...]}}, or a list of such objects",
             path.display()
         )
     })?;
-    let mut expected = match listed {
-        Listed::One(one) => vec![one],
-        Listed::Many(many) => many,
+    let mut expected = match content {
+        ExpectedFile::One(one) => vec![one],
+        ExpectedFile::Many(many) => many,
     };
     if expected.is_empty() {
         bail!("--verify {}: there are no images in it", path.display());
@@ -75,16 +75,16 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
     Ok(expected)
 }
 
-/// Classifies the images and compares.
+/// Classifies the images and compares their logits with the expected ones.
 ///
 /// # Errors
-/// When an image cannot be read.
+/// If an image cannot be read.
 pub fn compare(classifier: &Classifier, expected: Vec<Expected>) -> Result<Vec<Difference>> {
     let compared = expected.into_iter().map(|one| {
         let source = ImageSource::File(one.image.clone());
         let logits = classifier.classify(&[source]).into_iter().next().context("no logits")??;
         let gaps = logits.iter().zip(&one.logits).map(|(ours, theirs)| (f64::from(*ours) - theirs).abs());
-        // A logit that is no number is as far away as can be.
+        // `f64::max` would ignore NaN.
         let absolute =
             gaps.fold(0.0, |most: f64, gap| if gap.is_nan() { f64::INFINITY } else { most.max(gap) });
         let largest = one.logits.iter().fold(0.0f64, |most, logit| most.max(logit.abs()));
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logits_are_expected_of_one_image_or_of_several_next_to_the_file() {
+    fn a_file_lists_one_image_or_several_relative_to_its_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logits.json");
         let read_text = |text: &str| {

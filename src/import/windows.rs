@@ -1,28 +1,31 @@
-//! Tables of relative positions that some libraries store: they follow from the windows, and tell their sizes.
+//! Window sizes from tables of relative positions, which some libraries store next to the weights.
+//!
+//! The tables follow from the window sizes, so the model does not need them, but their shapes tell the sizes.
 
 use anyhow::{Result, bail};
 use vitrine_models::attention::log_offsets;
+use vitrine_models::weights::Facts;
 
-use crate::weights_file::Entry;
+use crate::weights_file::StoredTensor;
 
-/// What stored tables of relative positions tell of windows.
+/// The sides of the windows that stored tables are for, in tokens; `None` without tables.
 #[derive(Default)]
-pub(super) struct Windows {
-    /// Of any stage.
-    pub(super) largest: Option<usize>,
-    /// Of the last stage.
-    pub(super) last: Option<usize>,
+pub(super) struct StoredWindows {
+    /// The largest over all stages.
+    largest: Option<usize>,
+    /// The last stage's, which may be smaller because its grid is.
+    last: Option<usize>,
 }
 
-impl Windows {
-    /// Reads the tables of a file.
+impl StoredWindows {
+    /// Reads the window sizes off a file's tables; other tensors are ignored.
     ///
     /// # Errors
-    /// When windows were enlarged after pre-training.
-    pub(super) fn of_tables(tables: &[Entry]) -> Result<Self> {
+    /// If a table shows that windows were enlarged after pre-training, which is not supported.
+    pub(super) fn of_tables(tables: &[StoredTensor]) -> Result<Self> {
         let mut sides: Vec<(usize, usize)> = Vec::new();
         for table in tables {
-            let Some(side) = window_of_table(table) else { continue };
+            let Some(side) = window_side(table) else { continue };
             if table.name.ends_with("relative_coords_table") {
                 check_offsets(table, side)?;
             }
@@ -32,14 +35,31 @@ impl Windows {
         let last = sides.iter().max_by_key(|(stage, _)| *stage).map(|(_, side)| *side);
         Ok(Self { largest: sides.into_iter().map(|(_, side)| side).max(), last })
     }
+
+    /// Adds the window sizes to `stated` where it has none.
+    ///
+    /// # Errors
+    /// If the stated windows are smaller than a table's.
+    pub(super) fn complete(&self, stated: &Facts) -> Result<Facts> {
+        if let (Some(stated), Some(table)) = (stated.window, self.largest)
+            && stated < table
+        {
+            bail!(
+                "the configuration states windows of {stated}, but the stored tables are for windows of {table}"
+            );
+        }
+        Ok(Facts { window: stated.window.or(self.largest), last_window: self.last, ..stated.clone() })
+    }
 }
 
-/// Swin v2 whose windows were enlarged after pre-training scales its offsets by the windows of then.
-fn check_offsets(table: &Entry, side: usize) -> Result<()> {
+/// Refuses a Swin v2 whose windows were enlarged after pre-training: its offsets are scaled by the pre-training
+/// windows.
+fn check_offsets(table: &StoredTensor, side: usize) -> Result<()> {
     let stored = table.read()?.values;
-    let usual = log_offsets([side; 2]);
-    let same = stored.len() == usual.len() && stored.iter().zip(&usual).all(|(a, b)| (a - b).abs() < 1e-3);
-    if !same {
+    let expected = log_offsets([side; 2]);
+    let are_equal =
+        stored.len() == expected.len() && stored.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-3);
+    if !are_equal {
         bail!(
             "`{}` is not for windows of {side}: windows that were enlarged after pre-training are not supported",
             table.name
@@ -48,12 +68,12 @@ fn check_offsets(table: &Entry, side: usize) -> Result<()> {
     Ok(())
 }
 
-/// The side of the windows that a table of relative positions in the file is for.
-fn window_of_table(entry: &Entry) -> Option<usize> {
-    let side = match (entry.name.rsplit('.').next()?, entry.shape.as_slice()) {
+/// The side of the windows that a table of relative positions is for; `None` for other tensors.
+fn window_side(tensor: &StoredTensor) -> Option<usize> {
+    let side = match (tensor.name.rsplit('.').next()?, tensor.shape.as_slice()) {
         ("relative_coords_table", &[1, side, _, 2]) => side.div_ceil(2),
         ("relative_position_index", &[area, _]) => area.isqrt(),
-        ("relative_position_index", &[square]) => square.isqrt().isqrt(),
+        ("relative_position_index", &[area_squared]) => area_squared.isqrt().isqrt(),
         _ => return None,
     };
     (1..=1024).contains(&side).then_some(side)
@@ -69,8 +89,11 @@ mod tests {
     use super::*;
     use crate::weights_file::{self, Precision};
 
-    /// What is told of windows by a file with these tables.
-    fn told(indices: &[(&str, &[usize])], offsets: &[(&str, usize, Vec<f32>)]) -> Result<Windows> {
+    /// The windows of a file with tables of indices (name and shape) and of offsets (name, window side, values).
+    fn windows_of(
+        indices: &[(&str, &[usize])],
+        offsets: &[(&str, usize, Vec<f32>)],
+    ) -> Result<StoredWindows> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         let tables: Vec<IndexTable> = indices
@@ -90,18 +113,17 @@ mod tests {
             })
             .collect();
         weights_file::save(&path, &tensors, &tables, Precision::F32, HashMap::new()).unwrap();
-        Windows::of_tables(&weights_file::open(&path).unwrap().entries)
+        StoredWindows::of_tables(&weights_file::open(&path).unwrap().tensors)
     }
 
     #[test]
-    fn the_shape_of_a_table_tells_the_window() {
-        type Case<'a> = (&'a [(&'a str, &'a [usize])], Option<usize>, Option<usize>);
-        let cases: [Case; 4] = [
-            (&[("layers.0.blocks.0.attn.relative_position_index", &[16, 16])], Some(4), Some(4)),
-            // torchvision's are flat.
+    fn a_tables_shape_tells_the_window_size() {
+        for (indices, largest, last) in [
+            (&[("layers.0.blocks.0.attn.relative_position_index", &[16, 16][..])][..], Some(4), Some(4)),
+            // torchvision flattens its tables.
             (&[("features.1.0.attn.relative_position_index", &[256])], Some(4), Some(4)),
             (&[("layers.0.blocks.1.attn_mask", &[4, 16, 16])], None, None),
-            // A window is no larger than the last stage's grid.
+            // The last stage's windows are limited by its grid.
             (
                 &[
                     ("layers.0.blocks.0.attn.relative_position_index", &[49, 49]),
@@ -110,20 +132,40 @@ mod tests {
                 Some(7),
                 Some(4),
             ),
-        ];
-        for (indices, largest, last) in cases {
-            let windows = told(indices, &[]).unwrap();
+        ] {
+            let windows = windows_of(indices, &[]).unwrap();
             assert_eq!((windows.largest, windows.last), (largest, last), "{indices:?}");
         }
     }
 
     #[test]
-    fn offsets_of_windows_that_were_enlarged_are_refused_by_name() {
+    fn scaled_offsets_of_enlarged_windows_are_refused() {
         let name = "layers.0.blocks.0.attn.relative_coords_table";
-        let windows = told(&[], &[(name, 4, log_offsets([4; 2]))]).unwrap();
+        let windows = windows_of(&[], &[(name, 4, log_offsets([4; 2]))]).unwrap();
         assert_eq!((windows.largest, windows.last), (Some(4), Some(4)));
         let scaled = log_offsets([4; 2]).iter().map(|offset| offset * 1.2).collect();
-        let error = told(&[], &[(name, 4, scaled)]).err().unwrap().to_string();
+        let error = windows_of(&[], &[(name, 4, scaled)]).err().unwrap().to_string();
         assert!(error.contains(name), "{error}");
+    }
+
+    #[test]
+    fn tables_complete_the_stated_windows_and_refuse_smaller_ones() {
+        let tables = StoredWindows { largest: Some(7), last: Some(4) };
+        for (stated, window) in [(None, Some(7)), (Some(7), Some(7)), (Some(8), Some(8)), (Some(4), None)] {
+            let facts = tables.complete(&Facts { window: stated, ..Facts::default() });
+            match window {
+                Some(_) => {
+                    let facts = facts.unwrap();
+                    assert_eq!((facts.window, facts.last_window), (window, Some(4)));
+                }
+                None => {
+                    let error = facts.unwrap_err().to_string();
+                    assert!(error.contains('4') && error.contains('7'), "{error}");
+                }
+            }
+        }
+        let without_tables = StoredWindows::default();
+        let facts = without_tables.complete(&Facts { window: Some(7), ..Facts::default() }).unwrap();
+        assert_eq!((facts.window, facts.last_window), (Some(7), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Names that tell classes apart.
+//! Validation of class names: every class has a name, and no two classes share one.
 
 use anyhow::{Result, bail};
 use vitrine_datasets::duplicate_name;
@@ -6,7 +6,8 @@ use vitrine_datasets::duplicate_name;
 /// Checks that each class has a name of its own.
 ///
 /// # Errors
-/// Names the first that is there twice, or the number of one that has none.
+/// If a name is blank or two classes share one. The message has the number of the first nameless class, or the shared
+/// name.
 pub fn check_unique(names: &[String]) -> Result<()> {
     if let Some(number) = names.iter().position(|name| name.trim().is_empty()) {
         bail!("class number {number} has no name: results could not refer to it");
@@ -17,7 +18,8 @@ pub fn check_unique(names: &[String]) -> Result<()> {
     }
 }
 
-/// The names, with its number after each that several classes have, and whether there are such.
+/// Makes names unique by appending the class number, as in `crane (0)`, to each name that several classes share. The
+/// second value tells whether there were any.
 pub fn numbered(names: &[String]) -> (Vec<String>, bool) {
     let is_shared = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
     if duplicate_name(names).is_none() {

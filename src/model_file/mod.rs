@@ -1,4 +1,5 @@
-//! The file that a trained model is: weights under timm's names, and in the header all that using them takes.
+//! Model files: safetensors with the weights under timm's names, and in the header a card with everything that
+//! classification needs.
 
 pub(crate) mod class_names;
 mod trained_on;
@@ -17,86 +18,88 @@ use class_names::check_unique;
 pub use trained_on::TrainedOn;
 
 use crate::recipe::Recipe;
-use crate::weights_file::{self, Entry, Precision};
+use crate::weights_file::{self, Precision, StoredTensor};
 
-/// The header's layout; a file with a higher number comes from a newer program.
+/// The version of the card's format. A file with a higher one was written by a newer program.
 const FORMAT: u32 = 1;
-/// The key of our entry in the safetensors header.
+/// The key of the card in the safetensors header.
 const KEY: &str = "vitrine";
-/// The key of our entry in the header of a file for another library.
+/// The key of the card in the header of a file that was exported for another library.
 pub const EXPORTED_KEY: &str = "vitrine_export";
-/// The model inside a run folder.
+/// The name of the model file in a run folder.
 pub const FILE_NAME: &str = "model.safetensors";
 
-/// What a model file says about itself.
+/// The card of a model file, which describes the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelCard {
-    /// Layout of this header.
+    /// Version of the card's format.
     pub format: u32,
-    /// The program that wrote it, with its version.
+    /// The program that wrote the file, with its version.
     pub program: String,
     /// The architecture.
     pub model: ModelConfig,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
-    /// What is done to an image before the model sees it.
+    /// The preprocessing of images.
     pub preprocessing: Preprocessing,
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
-    /// The data set that it was trained on, as `vitrine train` took it.
+    /// The data set that the model was trained on, as `vitrine train` was given it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Which images these were; unknown in files of other programs and earlier versions.
+    /// The images that the model was trained on, by their content; `None` for imported models and those of earlier
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trained_on: Option<TrainedOn>,
-    /// How it was trained.
+    /// The training recipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
-    /// How good it was on the validation split.
+    /// The metrics on the validation split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
 }
 
-/// The figures of the epoch that a model was saved after.
+/// Validation metrics of the epoch after which a model was saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
-    /// Epochs done.
+    /// Number of epochs that were completed.
     pub epoch: usize,
-    /// Images that were measured.
+    /// Number of validation images.
     pub samples: usize,
     /// Mean cross entropy.
     pub loss: f64,
-    /// Share of images whose best class is right.
+    /// Share of images whose highest logit is that of their class, from 0 to 1.
     pub top1: f64,
-    /// Mean F1 of the classes that occur; not measured by earlier versions.
+    /// Mean F1 score of the classes that occur among labels or predictions; earlier versions did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macro_f1: Option<f64>,
-    /// Mean recall of the classes that have images; not measured by earlier versions.
+    /// Mean recall of the classes that have images; earlier versions did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balanced_accuracy: Option<f64>,
 }
 
 impl ModelCard {
-    /// Whether a safetensors header's text holds a card.
+    /// Whether the text entries of a safetensors header include a card.
     pub fn is_in(metadata: &HashMap<String, String>) -> bool {
         metadata.contains_key(KEY)
     }
 
-    /// For people to read: without the list of the images that it was trained on.
+    /// The card without the list of training images, for display.
     pub fn summary(&self) -> Self {
         Self { trained_on: self.trained_on.as_ref().map(TrainedOn::summary), ..self.clone() }
     }
 
-    /// The card in the header of a file that was written for another library.
+    /// The card in the header of a file that was exported for another library, if there is one. `path` is the file, for
+    /// messages.
     ///
     /// # Errors
-    /// When it is damaged or comes from a newer program.
+    /// If the card is damaged or was written by a newer program.
     pub fn exported_in(metadata: &HashMap<String, String>, path: &Path) -> Result<Option<Self>> {
         metadata.get(EXPORTED_KEY).map(|text| parse(text, path)).transpose()
     }
 
-    /// A card of this program's format.
+    /// A card in this program's format, without a history of training.
     pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
         Self {
             format: FORMAT,
@@ -113,19 +116,20 @@ impl ModelCard {
     }
 }
 
-/// Writes the model to a temporary file next to `path` and renames it: `path` always holds a whole model.
+/// Writes a model file. It is written under a temporary name first and then renamed, so that `path` never holds a part
+/// of a model.
 ///
 /// # Errors
-/// When the file cannot be written, or a weight is too large for the precision; the message names it.
+/// If the file cannot be written, or a weight is too large for the precision. The message names it.
 pub fn save(path: &Path, card: &ModelCard, model: &VisionTransformer, precision: Precision) -> Result<()> {
     let header = HashMap::from([(KEY.to_owned(), serde_json::to_string(card)?)]);
     weights_file::save(path, &weights::to_timm(model), &[], precision, header)
 }
 
-/// The model file that `path` means: the file itself, or the best model of a run folder.
+/// The path of the model file: `path` itself, or for a run folder the best model in it.
 ///
 /// # Errors
-/// When there is nothing, or a folder without a model.
+/// If `path` does not exist or is a folder without a model.
 pub fn locate(path: &Path) -> Result<PathBuf> {
     if !path.exists() {
         bail!("{}: there is no such model file or run folder", path.display());
@@ -143,30 +147,31 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Reads what the file at `path` (a model file or a run folder) says about itself.
+/// Reads the card of a model file, or of the best model in a run folder.
 ///
 /// # Errors
-/// When the file is none of ours, is cut short, or comes from a newer program.
+/// If the file is no model file of this program, is cut short, or was written by a newer program.
 pub fn read_card(path: &Path) -> Result<ModelCard> {
     let path = locate(path)?;
     card(&weights_file::open(&path)?.metadata, &path)
 }
 
-/// Reads a model file or the best model of a run folder, its parameters under timm's names.
+/// Reads the card and the parameters, under timm's names, of a model file or of the best model in a run folder.
 ///
 /// # Errors
-/// When the file is none of ours, is cut short, or comes from a newer program.
+/// If the file is no model file of this program, is cut short, or was written by a newer program.
 pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
     let path = locate(path)?;
     let file = weights_file::open(&path)?;
     let card = card(&file.metadata, &path)?;
-    Ok((card, file.entries.iter().map(Entry::read).collect::<Result<_>>()?))
+    Ok((card, file.tensors.iter().map(StoredTensor::read).collect::<Result<_>>()?))
 }
 
-/// Reads a model file or the best model of a run folder.
+/// Loads the model of a model file, or the best model in a run folder, on a device.
 ///
 /// # Errors
-/// When the file is none of ours, is cut short, comes from a newer program, or does not fit its own description.
+/// If the file is no model file of this program, is cut short, was written by a newer program, or its tensors do not
+/// fit its card.
 pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransformer)> {
     let (card, tensors) = read(path)?;
     let model = card.model.init(device).with_context(|| path.display().to_string())?;
@@ -191,7 +196,7 @@ fn card(metadata: &HashMap<String, String>, path: &Path) -> Result<ModelCard> {
     parse(text, path)
 }
 
-/// A header's entry, checked.
+/// Parses and validates a card.
 fn parse(text: &str, path: &Path) -> Result<ModelCard> {
     #[derive(Deserialize)]
     struct Version {
@@ -215,10 +220,11 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
     Ok(card)
 }
 
-/// Checks an architecture, its class names and its preprocessing, and that they belong together.
+/// Validates an architecture, class names, and preprocessing, and that they agree in the number of classes, the image
+/// size, and channels.
 ///
 /// # Errors
-/// Says what is wrong.
+/// If one of them is invalid or they disagree; the message says in what.
 pub fn check_together(model: &ModelConfig, classes: &[String], preprocessing: &Preprocessing) -> Result<()> {
     model.validate()?;
     preprocessing.validate()?;

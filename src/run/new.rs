@@ -35,8 +35,8 @@ pub struct NewRun<'a> {
     pub max_file_size: Option<u64>,
     /// What was asked for.
     pub overrides: &'a Overrides,
-    /// The weights that training begins with, and what the user called them.
-    pub pretrained: Option<(String, Pretrained)>,
+    /// The weights that training begins with.
+    pub pretrained: Option<Pretrained>,
     /// Share of the training images that becomes the validation split, where there is none; see [`default_val_fraction`].
     pub val_fraction: Option<f64>,
     /// From which everything random comes.
@@ -63,7 +63,8 @@ impl PlannedRun {
     /// # Errors
     /// When something asked for is not there or does not fit.
     pub fn new(new: NewRun<'_>, runtime: Runtime<'_>) -> Result<Self> {
-        let (source, pretrained) = new.pretrained.unzip();
+        let pretrained = new.pretrained;
+        let source = pretrained.as_ref().map(|weights| weights.source.clone());
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());
         let val_fraction = new.val_fraction.unwrap_or_else(|| default_val_fraction(&new.dataset));
         let hold_out = HoldOut { fraction: val_fraction, seed: new.seed, fold: new.fold };

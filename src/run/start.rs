@@ -1,6 +1,6 @@
 //! The parameters that a run begins with, or begins with once more.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use vitrine_models::weights::NamedTensor;
 
 use crate::events::{Event, EventSink, Quiet};
@@ -12,8 +12,7 @@ use crate::train::Start;
 pub(super) fn start_again(config: &RunConfig) -> Result<Start> {
     let Some(source) = config.pretrained_now() else { return Ok(Start::Fresh) };
     // The weights were downloaded when the run began, so the network is not needed.
-    let weights =
-        pretrained::open(&source, true, &Quiet).with_context(|| format!("--pretrained {source}"))?;
+    let weights = pretrained::open(&source, true, &Quiet)?;
     let adaptation = weights.adapted(&config.model, &config.classes)?;
     check_weights(config, &source, &adaptation.tensors)?;
     Ok(Start::Pretrained(adaptation.tensors))

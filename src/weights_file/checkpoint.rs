@@ -1,62 +1,68 @@
-//! Checkpoints of training programs, which hold weights under further names.
+//! Extraction of the model from a training checkpoint, where its tensors have prefixes and optimizer state lies next to
+//! them.
 
 use std::collections::BTreeSet;
 
-use super::Entry;
+use super::StoredTensor;
 
-/// Where training programs keep the weights in their checkpoints, averaged ones first.
-const WRAPPERS: [&str; 8] =
+/// The keys under which training programs store a whole model, preferred ones first: averaged weights before the last
+/// ones.
+const MODEL_KEYS: [&str; 8] =
     ["state_dict_ema", "model_ema", "ema", "state_dict", "model_state_dict", "model", "teacher", "student"];
 
-/// What stands before all names of a model that was wrapped for training.
-const COVERS: [&str; 5] = ["module.", "_orig_mod.", "backbone.", "model.", "net."];
+/// Prefixes of models that were wrapped for training. Nine tenths of the names with such a prefix are enough to strip
+/// it.
+const WRAPPER_PREFIXES: [&str; 5] = ["module.", "_orig_mod.", "backbone.", "model.", "net."];
 
-/// What stands before all names of a model that is a part of another, and before a few in models that are none.
-const WHOLE_COVERS: [&str; 6] = ["timm_model.", "encoder.", "vit.", "visual.", "trunk.", "vision_model."];
+/// Prefixes of models that are a part of another. Other models have a few names with such a prefix, so all names must
+/// have it.
+const PART_PREFIXES: [&str; 6] = ["timm_model.", "encoder.", "vit.", "visual.", "trunk.", "vision_model."];
 
-/// Leaves of a training program's checkpoint the weights, under their own names; says what was taken and left.
-pub(super) fn unwrap(entries: &mut Vec<Entry>) -> Option<String> {
-    // A model may have a part of that name: only a wrapper holds whole models.
-    let wrapper = WRAPPERS.into_iter().find(|name| inside(entries, &format!("{name}.")) > 4);
-    let part = wrapper.map(|wrapper| take(entries, wrapper));
-    while let Some(cover) = COVERS.into_iter().find(|cover| {
-        let count = inside(entries, cover);
-        count > 4 && count * 10 > entries.len() * 9
+/// Reduces a checkpoint's tensors to those of the model and strips their prefixes. Returns a note that names the part
+/// that was taken and those that were left out, if the checkpoint has parts.
+pub(super) fn unwrap(tensors: &mut Vec<StoredTensor>) -> Option<String> {
+    // A model may have a layer of such a name, which has only a few tensors.
+    let model_key = MODEL_KEYS.into_iter().find(|key| count(tensors, &format!("{key}.")) > 4);
+    let note = model_key.map(|key| keep_model(tensors, key));
+    while let Some(prefix) = WRAPPER_PREFIXES.into_iter().find(|prefix| {
+        let count = count(tensors, prefix);
+        count > 4 && count * 10 > tensors.len() * 9
     }) {
-        strip(entries, cover);
+        strip(tensors, prefix);
     }
-    while let Some(cover) =
-        WHOLE_COVERS.into_iter().find(|cover| entries.len() > 4 && inside(entries, cover) == entries.len())
+    while let Some(prefix) =
+        PART_PREFIXES.into_iter().find(|prefix| tensors.len() > 4 && count(tensors, prefix) == tensors.len())
     {
-        strip(entries, cover);
+        strip(tensors, prefix);
     }
-    part
+    note
 }
 
-/// Keeps the entries of one wrapper.
-fn take(entries: &mut Vec<Entry>, wrapper: &str) -> String {
-    let prefix = format!("{wrapper}.");
-    let (kept, others): (Vec<Entry>, Vec<Entry>) =
-        entries.drain(..).partition(|entry| entry.name.starts_with(&prefix));
-    *entries = kept;
-    strip(entries, &prefix);
+/// Keeps the tensors under one key of the checkpoint, and says so in a note.
+fn keep_model(tensors: &mut Vec<StoredTensor>, key: &str) -> String {
+    let prefix = format!("{key}.");
+    let (kept, others): (Vec<StoredTensor>, Vec<StoredTensor>) =
+        tensors.drain(..).partition(|tensor| tensor.name.starts_with(&prefix));
+    *tensors = kept;
+    strip(tensors, &prefix);
     let others: BTreeSet<&str> =
-        others.iter().map(|entry| entry.name.split('.').next().unwrap_or_default()).collect();
+        others.iter().map(|tensor| tensor.name.split('.').next().unwrap_or_default()).collect();
     let others: Vec<&str> = others.into_iter().collect();
     match others.is_empty() {
-        true => format!("a checkpoint: its `{wrapper}` is used"),
-        false => format!("a checkpoint: its `{wrapper}` is used, but not {}", others.join(", ")),
+        true => format!("a checkpoint: its `{key}` is used"),
+        false => format!("a checkpoint: its `{key}` is used, but not {}", others.join(", ")),
     }
 }
 
-fn inside(entries: &[Entry], prefix: &str) -> usize {
-    entries.iter().filter(|entry| entry.name.starts_with(prefix)).count()
+/// The number of names with a prefix.
+fn count(tensors: &[StoredTensor], prefix: &str) -> usize {
+    tensors.iter().filter(|tensor| tensor.name.starts_with(prefix)).count()
 }
 
-fn strip(entries: &mut [Entry], prefix: &str) {
-    for entry in entries {
-        if let Some(rest) = entry.name.strip_prefix(prefix) {
-            entry.name = rest.to_owned();
+fn strip(tensors: &mut [StoredTensor], prefix: &str) {
+    for tensor in tensors {
+        if let Some(rest) = tensor.name.strip_prefix(prefix) {
+            tensor.name = rest.to_owned();
         }
     }
 }
@@ -67,7 +73,7 @@ mod tests {
     use std::collections::HashMap;
     use vitrine_models::weights::NamedTensor;
 
-    /// The names that are left of a file with these, and what was said.
+    /// The names that remain of a file with these names, sorted, and the note.
     fn unwrapped(names: &[String]) -> (Vec<String>, Option<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
@@ -77,13 +83,13 @@ mod tests {
             .collect();
         save(&path, &tensors, &[], Precision::F32, HashMap::new()).unwrap();
         let file = open(&path).unwrap();
-        let mut names: Vec<String> = file.entries.into_iter().map(|entry| entry.name).collect();
+        let mut names: Vec<String> = file.tensors.into_iter().map(|tensor| tensor.name).collect();
         names.sort();
-        (names, file.part)
+        (names, file.checkpoint_note)
     }
 
     #[test]
-    fn models_are_taken_out_of_what_training_programs_put_around_them() {
+    fn prefixes_and_checkpoint_keys_are_stripped_and_noted() {
         let plain: Vec<String> = (0..6).map(|block| format!("blocks.{block}.norm1.bias")).collect();
         let under = |prefix: &str| plain.iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>();
         assert_eq!(unwrapped(&plain), (plain.clone(), None));
@@ -93,8 +99,8 @@ mod tests {
         let lightning = unwrapped(&under("state_dict.model."));
         assert_eq!(lightning, (plain.clone(), Some("a checkpoint: its `state_dict` is used".to_owned())));
         let both = [under("model."), under("model_ema."), vec!["optimizer.x".to_owned()]].concat();
-        let (names, part) = unwrapped(&both);
+        let (names, note) = unwrapped(&both);
         assert_eq!(names, plain);
-        assert_eq!(part.unwrap(), "a checkpoint: its `model_ema` is used, but not model, optimizer");
+        assert_eq!(note.unwrap(), "a checkpoint: its `model_ema` is used, but not model, optimizer");
     }
 }

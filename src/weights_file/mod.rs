@@ -1,131 +1,60 @@
-//! Files of weights: safetensors and what `torch.save` writes. No file's content is ever run, and none is trusted: a tensor takes no
-//! more memory than the file has bytes for it.
+//! Files of weights: safetensors, and the archives and pickles that `torch.save` writes.
+//!
+//! Files are not trusted: no code in them is run, and a tensor takes no more memory than the file has bytes for it.
 
 mod checkpoint;
 mod pytorch;
+mod tensor;
+mod writer;
 mod zip_end;
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use half::{bf16, f16};
+use anyhow::{Context, Result, anyhow, bail};
 use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
-use serde_json::Value;
-use tempfile::TempPath;
+use safetensors::SafeTensors;
 use vitrine_datasets::open_regular;
-use vitrine_models::weights::{IndexTable, NamedTensor};
 
-/// An open file: every tensor's key and shape, and the way to its values.
+use tensor::Storage;
+pub use tensor::StoredTensor;
+pub use writer::{Precision, save};
+
+/// An open file of weights.
 pub struct WeightsFile {
-    /// In the order of the file, where it has one.
-    pub entries: Vec<Entry>,
-    /// Text that a safetensors header holds next to the tensors.
+    /// The tensors: of a safetensors file in the order of their bytes, of a PyTorch file sorted by name.
+    pub tensors: Vec<StoredTensor>,
+    /// The text entries of a safetensors header; empty for a PyTorch file.
     pub metadata: HashMap<String, String>,
-    /// Of a training program's checkpoint: which part of it the tensors are, and what was left out.
-    pub part: Option<String>,
+    /// For a training checkpoint: which of its parts the tensors are, and which were left out.
+    pub checkpoint_note: Option<String>,
 }
 
-/// A tensor that was not read yet.
-pub struct Entry {
-    /// Its key.
-    pub name: String,
-    /// Lengths of the dimensions, outermost first.
-    pub shape: Vec<usize>,
-    path: PathBuf,
-    values: Values,
-}
-
-enum Values {
-    Mapped {
-        map: Arc<Mmap>,
-        range: Range<usize>,
-        dtype: Dtype,
-    },
-    /// The tensor reads its file when asked, which may be a copy that goes when the last tensor does.
-    Pickled {
-        tensor: pytorch_reader::Tensor,
-        _copy: Option<Arc<TempPath>>,
-    },
-}
-
-impl Entry {
-    /// The values, widened to 32 bits.
-    ///
-    /// # Errors
-    /// When they are no floating point numbers, not finite in 32 bits, or cannot be read.
-    pub fn read(&self) -> Result<NamedTensor> {
-        let named = || format!("{}: {}", self.path.display(), self.name);
-        let values = self.values().with_context(named)?;
-        if let Some(place) = values.iter().position(|value| !value.is_finite()) {
-            return Err(anyhow!("value {place} is {}: weights must be finite numbers", values[place]))
-                .with_context(named);
-        }
-        Ok(NamedTensor { name: self.name.clone(), shape: self.shape.clone(), values })
-    }
-
-    fn values(&self) -> Result<Vec<f32>> {
-        match &self.values {
-            Values::Mapped { map, range, dtype } => {
-                let bytes = map.get(range.clone()).context("the file has become shorter")?;
-                widen(bytes, *dtype).ok_or_else(|| no_float(dtype))
-            }
-            Values::Pickled { tensor, .. } => {
-                let dtype = match tensor.dtype() {
-                    pytorch_reader::DType::F64 => Dtype::F64,
-                    pytorch_reader::DType::F32 => Dtype::F32,
-                    pytorch_reader::DType::F16 => Dtype::F16,
-                    pytorch_reader::DType::BF16 => Dtype::BF16,
-                    other => return Err(no_float(&other)),
-                };
-                widen(&tensor.read()?, dtype).ok_or_else(|| no_float(&dtype))
-            }
-        }
-    }
-}
-
-fn no_float(dtype: &dyn std::fmt::Debug) -> anyhow::Error {
-    anyhow!("stored as {dtype:?}: weights must be F32, F16, BF16 or F64")
-}
-
-/// Little-endian bytes to numbers of 32 bits; none where they are no floating point numbers.
-fn widen(bytes: &[u8], dtype: Dtype) -> Option<Vec<f32>> {
-    Some(match dtype {
-        Dtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        Dtype::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
-        Dtype::BF16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
-        Dtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
-        _ => return None,
-    })
-}
-
-/// Opens a file of weights, whichever kind it is.
+/// Opens a file of weights. Its content tells whether it is a safetensors or a PyTorch file.
 ///
 /// # Errors
-/// When it cannot be read, is cut short, of another kind, or asks for more than weights.
+/// If the file cannot be read, is cut short, is of another kind, or holds objects other than weights and settings.
 pub fn open(path: &Path) -> Result<WeightsFile> {
     let (file, _) = open_regular(path, u64::MAX)
         .map_err(|problem| anyhow!("{}: cannot be opened: {problem}", path.display()))?;
-    // SAFETY: the map is read only, and model files are replaced by renaming, never written in place; a foreign
-    // program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
+    // SAFETY: the map is read only, and this program replaces model files by renaming, never by writing in place.
+    // Another program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
-    refuse_what_stands_for_weights(&map).with_context(|| path.display().to_string())?;
-    let (mut entries, metadata) = if is_pytorch(&map) {
-        pytorch::refuse_negated(&map).with_context(|| path.display().to_string())?;
+    refuse_placeholders(&map).with_context(|| path.display().to_string())?;
+    let (mut tensors, metadata) = if is_pytorch(&map) {
+        pytorch::refuse_negative_bits(&map).with_context(|| path.display().to_string())?;
         (pytorch::open(path, &map)?, HashMap::new())
     } else {
-        safetensors_entries(path, &Arc::new(map))
+        open_safetensors(path, &Arc::new(map))
             .map_err(|error| anyhow!("{}: not a safetensors file, or cut short ({error})", path.display()))?
     };
-    let part = checkpoint::unwrap(&mut entries);
-    Ok(WeightsFile { entries, metadata, part })
+    let checkpoint_note = checkpoint::unwrap(&mut tensors);
+    Ok(WeightsFile { tensors, metadata, checkpoint_note })
 }
 
-/// Names what is downloaded in place of weights now and then.
-fn refuse_what_stands_for_weights(bytes: &[u8]) -> Result<()> {
+/// Refuses files that downloads leave in place of weights: empty ones, git-lfs pointers, and HTML pages.
+fn refuse_placeholders(bytes: &[u8]) -> Result<()> {
     if bytes.is_empty() {
         bail!("the file is empty: copy or download it again");
     }
@@ -140,159 +69,86 @@ fn refuse_what_stands_for_weights(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the content begins as something `torch.save` has written: an archive, a pickle, or a tar file.
+/// Whether a content begins like a file of `torch.save`: a zip archive, a pickle, or a tar archive.
 fn is_pytorch(bytes: &[u8]) -> bool {
-    // The length of a safetensors header may look like the start of a pickle; the header's text follows.
+    // The length of a safetensors header can equal the first bytes of a pickle, but the text of the header follows it.
     let is_pickle = matches!(bytes, [0x80, 2..=5, ..]) && bytes.get(8) != Some(&b'{');
     bytes.starts_with(b"PK\x03\x04") || is_pickle || bytes.get(257..262) == Some(b"ustar")
 }
 
-type Parts = (Vec<Entry>, HashMap<String, String>);
-
-fn safetensors_entries(path: &Path, map: &Arc<Mmap>) -> Result<Parts, safetensors::SafeTensorError> {
+/// The tensors and the header's text of a safetensors file.
+fn open_safetensors(
+    path: &Path,
+    map: &Arc<Mmap>,
+) -> Result<(Vec<StoredTensor>, HashMap<String, String>), safetensors::SafeTensorError> {
     let (_, header) = SafeTensors::read_metadata(map)?;
     let file = SafeTensors::deserialize(map)?;
     let start = map.as_ptr().addr();
-    let mut entries: Vec<(usize, Entry)> = file
+    let mut tensors: Vec<(usize, StoredTensor)> = file
         .iter()
         .map(|(name, view)| {
-            let first = view.data().as_ptr().addr() - start;
-            let values = Values::Mapped {
-                map: Arc::clone(map),
-                range: first..first + view.data().len(),
-                dtype: view.dtype(),
-            };
+            let offset = view.data().as_ptr().addr() - start;
+            let range = offset..offset + view.data().len();
+            let storage = Storage::Mapped { map: Arc::clone(map), range, dtype: view.dtype() };
             let shape = view.shape().to_vec();
-            (first, Entry { name: name.to_owned(), shape, path: path.to_owned(), values })
+            (offset, StoredTensor { name: name.to_owned(), shape, path: path.to_owned(), storage })
         })
         .collect();
-    entries.sort_by_key(|(first, _)| *first);
+    tensors.sort_by_key(|(offset, _)| *offset);
     let metadata = header.metadata().clone().unwrap_or_default();
-    Ok((entries.into_iter().map(|(_, entry)| entry).collect(), metadata))
-}
-
-/// How numbers are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Precision {
-    /// 32 bits, unchanged.
-    #[default]
-    F32,
-    /// 16 bits, 11 of them significant; weights above 65,504 are refused.
-    F16,
-    /// 16 bits, 8 of them significant, with the range of f32.
-    Bf16,
-}
-
-/// Writes a safetensors file, whole or not at all.
-///
-/// # Errors
-/// When a value is too large for the precision, or the file cannot be written.
-pub fn save(
-    path: &Path,
-    tensors: &[NamedTensor],
-    tables: &[IndexTable],
-    precision: Precision,
-    mut metadata: HashMap<String, String>,
-) -> Result<()> {
-    metadata.insert("format".to_owned(), "pt".to_owned());
-    let dtype = match precision {
-        Precision::F32 => Dtype::F32,
-        Precision::F16 => Dtype::F16,
-        Precision::Bf16 => Dtype::BF16,
-    };
-    let narrowed = tensors.iter().map(|tensor| narrow(tensor, precision)).collect::<Result<Vec<_>>>()?;
-    let floats = tensors.iter().zip(&narrowed).map(|(tensor, bytes)| {
-        let bytes = if bytes.is_empty() { bytemuck::cast_slice(&tensor.values) } else { bytes };
-        Ok((tensor.name.as_str(), TensorView::new(dtype, tensor.shape.clone(), bytes)?))
-    });
-    let integers = tables.iter().map(|table| {
-        let bytes = bytemuck::cast_slice(&table.values);
-        Ok((table.name.as_str(), TensorView::new(Dtype::I64, table.shape.clone(), bytes)?))
-    });
-    let views = floats.chain(integers).collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
-    let mut bytes = safetensors::serialize(views, Some(metadata))?;
-    sort_header(&mut bytes)?;
-    crate::files::write_atomically(path, &bytes)
-}
-
-/// Puts the entries of a safetensors header in the order of their names: the same model gives the same bytes.
-fn sort_header(bytes: &mut [u8]) -> Result<()> {
-    let (length, rest) = bytes.split_first_chunk_mut::<8>().context("safetensors gave back no header")?;
-    let length = u64::from_le_bytes(*length) as usize;
-    let header = rest.get_mut(..length).context("safetensors gave back no whole header")?;
-    let sorted: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_slice(header)?;
-    let mut text = serde_json::to_vec(&sorted)?;
-    ensure!(text.len() <= length, "the header of a model grew when it was sorted");
-    text.resize(length, b' ');
-    header.copy_from_slice(&text);
-    Ok(())
-}
-
-/// The bytes of a tensor in 16 bits; empty for 32, which need no copy.
-fn narrow(tensor: &NamedTensor, precision: Precision) -> Result<Vec<u8>> {
-    match precision {
-        Precision::F32 => Ok(Vec::new()),
-        Precision::F16 => {
-            let largest = tensor.values.iter().filter(|v| v.is_finite()).fold(0.0f32, |m, v| m.max(v.abs()));
-            if largest > f16::MAX.to_f32() {
-                bail!("{}: {largest} is too large for f16; use bf16 or f32", tensor.name);
-            }
-            Ok(tensor.values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect())
-        }
-        Precision::Bf16 => {
-            Ok(tensor.values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect())
-        }
-    }
+    Ok((tensors.into_iter().map(|(_, tensor)| tensor).collect(), metadata))
 }
 
 #[cfg(test)]
 mod tests {
+    use vitrine_models::weights::{IndexTable, NamedTensor};
+
     use super::*;
 
-    fn tensor() -> NamedTensor {
+    fn example() -> NamedTensor {
         NamedTensor { name: "a".to_owned(), shape: vec![2, 2], values: vec![0.1, -2.0, 3.5, 65_000.0] }
     }
 
     #[test]
-    fn sixteen_bits_are_widened_when_read() {
+    fn sixteen_bit_values_are_widened_when_read_and_too_large_ones_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
         for (precision, tolerance) in [(Precision::F32, 0.0), (Precision::F16, 1e-3), (Precision::Bf16, 8e-3)]
         {
-            save(&path, &[tensor()], &[], precision, HashMap::new()).unwrap();
-            let read = open(&path).unwrap().entries[0].read().unwrap();
+            save(&path, &[example()], &[], precision, HashMap::new()).unwrap();
+            let read = open(&path).unwrap().tensors[0].read().unwrap();
             assert_eq!(read.shape, [2, 2]);
-            for (a, b) in read.values.iter().zip(tensor().values) {
+            for (a, b) in read.values.iter().zip(example().values) {
                 assert!((a - b).abs() <= tolerance * b.abs(), "{precision:?}: {a} for {b}");
             }
         }
-        let large = NamedTensor { values: vec![0.0, 0.0, 0.0, 1e6], ..tensor() };
+        let large = NamedTensor { values: vec![0.0, 0.0, 0.0, 1e6], ..example() };
         let error = save(&path, &[large], &[], Precision::F16, HashMap::new()).unwrap_err();
         assert!(error.to_string().contains("bf16"), "{error}");
     }
 
     #[test]
-    fn an_archive_whose_root_has_21_letters_is_read() {
+    fn a_torch_archive_whose_root_folder_has_21_letters_is_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch_archive");
         let file = open(&folder.join("vit_small_patch16_224.pth")).unwrap();
-        let tensors: Vec<NamedTensor> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+        let tensors: Vec<NamedTensor> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
         assert_eq!((tensors[0].name.as_str(), tensors[0].shape.as_slice()), ("a", &[2, 2][..]));
         assert_eq!(tensors[0].values, [0.5, -1.0, 2.0, 3.0]);
         assert_eq!(tensors[1].values, [0.0, 1.0, 2.0]);
     }
 
     #[test]
-    fn whole_numbers_are_no_weights() {
+    fn integers_are_refused_as_weights() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
         let table = IndexTable { name: "index".to_owned(), shape: vec![2], values: vec![1, 2] };
         save(&path, &[], &[table], Precision::F32, HashMap::new()).unwrap();
-        let error = format!("{:#}", open(&path).unwrap().entries[0].read().unwrap_err());
+        let error = format!("{:#}", open(&path).unwrap().tensors[0].read().unwrap_err());
         assert!(error.contains("index") && error.contains("I64"), "{error}");
     }
 
     #[test]
-    fn files_that_are_no_weights_are_named() {
+    fn errors_name_files_that_hold_no_weights() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.bin");
         let contents: [&[u8]; 6] = [
@@ -311,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_whose_length_looks_like_a_pickle_is_none() {
+    fn a_header_length_that_looks_like_a_pickle_is_read_as_safetensors() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
-        // 640 is 80 02 in bytes.
+        // The bytes of 640 are 80 02, which begin a pickle of protocol 2.
         let header = format!("{:640}", r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#);
         let content = [&640u64.to_le_bytes(), header.as_bytes(), &1.5f32.to_le_bytes()].concat();
         std::fs::write(&path, content).unwrap();
-        assert_eq!(open(&path).unwrap().entries[0].read().unwrap().values, [1.5]);
+        assert_eq!(open(&path).unwrap().tensors[0].read().unwrap().values, [1.5]);
     }
 
     #[test]

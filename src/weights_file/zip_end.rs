@@ -1,8 +1,9 @@
-//! Archives whose end misleads the reader of archives.
+//! Workaround for zip archives of `torch.save` that the zip reader misreads.
 //!
-//! `torch.save` ends every archive with the two records of ZIP64 (76 bytes), whether they are needed or not. A reader that takes the
-//! directory to end where the last record begins looks 76 bytes too far, and where the first entry's header is as long (a root of 21
-//! letters, as `vit_small_patch16_224` has) finds the second one there.
+//! `torch.save` always writes two ZIP64 records (76 bytes) between the central directory and the archive's last record,
+//! even if they are not needed. A reader that expects the directory to end where the last record begins starts 76 bytes
+//! too late. Where the first entry of the directory is 76 bytes long (a root folder of 21 letters, such as
+//! `vit_small_patch16_224`), it finds the second entry there, and misses the first.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -10,16 +11,20 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tempfile::TempPath;
 
+/// Bytes of the end of central directory record without a comment.
 const LAST_RECORD: usize = 22;
+/// Bytes of the ZIP64 end of central directory record and of its locator.
 const ZIP64_RECORDS: usize = 56 + 20;
+/// The signature of an entry of the central directory.
 const ENTRY: &[u8] = b"PK\x01\x02";
 
-/// A copy of the archive at `path` without the records that mislead, where it has them; it is removed when dropped.
+/// Copies the archive at `path` to a temporary file without ZIP64 records, if they would be misread. The file is
+/// removed when dropped.
 ///
 /// # Errors
-/// When there is no room for the copy.
-pub(super) fn plain_copy(path: &Path, content: &[u8]) -> Result<Option<TempPath>> {
-    let Some((directory_end, last_record)) = misleading_end(content) else { return Ok(None) };
+/// If the copy cannot be written.
+pub(super) fn copy_without_zip64(path: &Path, content: &[u8]) -> Result<Option<TempPath>> {
+    let Some((directory_end, last_record)) = misread_end(content) else { return Ok(None) };
     let write = || -> std::io::Result<TempPath> {
         let copy = tempfile::NamedTempFile::new()?;
         std::fs::copy(path, copy.path())?;
@@ -35,8 +40,9 @@ pub(super) fn plain_copy(path: &Path, content: &[u8]) -> Result<Option<TempPath>
     Ok(Some(copy))
 }
 
-/// The end of the directory and the archive's last record, where the bytes between them are needless and mislead.
-fn misleading_end(content: &[u8]) -> Option<(usize, &[u8])> {
+/// The end of the central directory and the bytes of the last record, if the ZIP64 records between them would be
+/// misread.
+fn misread_end(content: &[u8]) -> Option<(usize, &[u8])> {
     let last = content.len().checked_sub(LAST_RECORD)?;
     let record = &content[last..];
     if !record.starts_with(b"PK\x05\x06") {
@@ -46,9 +52,9 @@ fn misleading_end(content: &[u8]) -> Option<(usize, &[u8])> {
     let (size, offset): (usize, usize) = (number(12)?, number(16)?);
     let end = offset.checked_add(size)?;
     let starts_entry = |at: usize| content.get(at..).is_some_and(|rest| rest.starts_with(ENTRY));
-    let misleads = end.checked_add(ZIP64_RECORDS) == Some(last)
+    let is_misread = end.checked_add(ZIP64_RECORDS) == Some(last)
         && content[end..].starts_with(b"PK\x06\x06")
         && starts_entry(offset)
         && starts_entry(last - size);
-    misleads.then_some((end, record))
+    is_misread.then_some((end, record))
 }

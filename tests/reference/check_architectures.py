@@ -1,12 +1,14 @@
-"""Every Vision Transformer that timm, transformers and torchvision register, cut to two blocks: equal, or refused.
+"""Checks that every registered Vision Transformer of timm, transformers, and torchvision is imported exactly or
+refused.
 
-Each is made narrow (16 values per head; torchvision's and those that take no width as they are), with random weights of unit gain, written as its library writes it (a folder with config.json; torchvision: a
-file), and sent through `vitrine import --verify` with the library's own logits for one image. A line each: equal, refused
-(with the reason), or DIFFERENT, which is a defect. Exit status 1 if there is one.
+Each model is reduced to two blocks and, if its constructor takes a width, to 16 values per head. It gets random weights
+of unit gain and is written as its library writes it (a folder with config.json; for torchvision a file). Then
+`vitrine import --verify` compares it with the library's own logits for one image. The script prints a line per model:
+equal, refused (with the reason), or DIFFERENT, which is a defect. The exit status is 1 if there is a defect.
 
-With --mutate a few of them are changed one at a time: each tensor dropped, renamed and transposed, each key of
-config.json dropped and changed. What is imported must give the first logits, or those that the library gives for the
-changed files.
+With --mutate, the files of a few models are altered: each tensor is dropped, renamed, and transposed, and each key of
+config.json is dropped and changed, one at a time. An altered model that is imported must give the original logits, or
+those that the library gives for the altered files.
 
 Run:  pip install torch torchvision timm==1.0.31 transformers safetensors numpy pillow
       cargo build
@@ -40,7 +42,7 @@ OURS = {"vision_transformer", "deit", "cait", "swin_transformer", "swin_transfor
 
 
 def randomize(model, seed=0):
-    """Weights of unit gain: what one part computes reaches the logits."""
+    """Draws weights of unit gain, so that every part of the model affects the logits."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -58,7 +60,7 @@ def randomize(model, seed=0):
 
 
 def image(folder, height, width, channels=3):
-    """An image of the model's own size, and the same as the model's input (mean and deviation 0.5)."""
+    """An image of the model's size, as pixels and as normalized input (mean and deviation 0.5)."""
     pixels = np.random.default_rng(1).integers(0, 256, (height, width, channels), dtype=np.uint8)
     Image.fromarray(pixels).save(os.path.join(folder, "image.png"))
     return (torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255 - 0.5) / 0.5
@@ -85,7 +87,7 @@ def reason(done):
 
 
 def verify(binary, folder, weights, options=()):
-    """equal, refused or DIFFERENT, and why."""
+    """Runs the import: equal, refused, or DIFFERENT, and the reason."""
     out = os.path.join(folder, "out.safetensors")
     done = call(binary, "import", weights, "--output", out, "--verify", os.path.join(folder, "logits.json"), "--tolerance",
                 TOLERANCE, *options)
@@ -103,7 +105,7 @@ def verify(binary, folder, weights, options=()):
 # timm
 
 def timm_names():
-    """All whose module has a patch embedding, those of our own families first."""
+    """The names of all models whose module has a patch embedding, those of supported families first."""
     def has_patches(name):
         return "patch_embed" in inspect.getsource(importlib.import_module(f"timm.models.{_model_to_module[name]}"))
 
@@ -112,7 +114,7 @@ def timm_names():
 
 
 def make_timm(name, real):
-    """A model of two blocks (or stages of one), whole where its constructor takes no depth."""
+    """A model with two blocks, or with stages of one block; not reduced if its constructor takes no depth."""
     errors = []
     narrow = {"embed_dim": width(name)} if width(name) else {}
     cuts = [{"depth": 2, "img_size": 64, **narrow}, {"depth": 2, **narrow}, {"depth": 2}, {"depths": (2, 2), "img_size": 64},
@@ -135,14 +137,15 @@ def make_timm(name, real):
             with torch.device("meta"):
                 model = timm.create_model(name, num_classes=CLASSES, **kwargs)
             return model.to_empty(device="cpu")
-        except Exception as e:  # its constructor takes other arguments
+        except Exception as e:  # the constructor has other arguments
             errors.append(f"{type(e).__name__}: {e}"[:80])
     raise RuntimeError("; ".join(errors))
 
 
 def width(name):
-    """16 values for each of the heads that the table of timm's names has; none where it is not in there."""
-    with open(os.path.join(os.path.dirname(__file__), "..", "..", "src", "import", "timm_architectures.tsv")) as table:
+    """The width with 16 values per head, by the table of timm's names; None for names that it lacks."""
+    config = os.path.join(os.path.dirname(__file__), "..", "..", "src", "import", "config")
+    with open(os.path.join(config, "timm_architectures.tsv")) as table:
         rows = [line.rstrip("\n").split("\t") for line in table if line.startswith(name + "\t")]
     if not rows or rows[0][1].startswith("Swin"):
         return None
@@ -160,7 +163,7 @@ def check_timm(binary, folder, name):
         return "skipped", "more than 800 million parameters in two blocks"
     if real:
         write_timm(randomize(model), folder)
-    else:  # made without values; again and in full if it is not refused
+    else:  # the model was made without values: make it with values unless it is refused
         for tensor in [*model.parameters(), *model.buffers()]:
             tensor.data.zero_()
         write_timm(model.half(), folder, run=False)
@@ -173,7 +176,8 @@ def check_timm(binary, folder, name):
 
 
 def write_timm(model, folder, run=True):
-    tensors = {key: value.clone() for key, value in model.state_dict().items()}  # the format takes none that share memory
+    # safetensors does not store tensors that share memory.
+    tensors = {key: value.clone() for key, value in model.state_dict().items()}
     model.state_dict = lambda: tensors
     save_for_hf(model, folder, safe_serialization=True)
     path = os.path.join(folder, "config.json")
@@ -200,7 +204,7 @@ SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "i
 
 
 def transformers_names():
-    """Every class of an image classifier or of an image's features that takes such a configuration."""
+    """The classes of image classifiers and image feature extractors that take a configuration."""
     table = {}
     for mapping in (hf.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, hf.MODEL_MAPPING):
         for config, classes in registered(mapping):
@@ -216,7 +220,7 @@ def transformers_names():
 
 
 def registered(mapping):
-    """The pairs of a mapping, but for those whose classes this version lists and does not have."""
+    """The pairs of a mapping, without those whose classes are listed but missing in this version."""
     for config in mapping.keys():
         try:
             yield config, mapping[config]
@@ -229,7 +233,7 @@ def make_transformers(cls, config_class):
     chosen = {key: value for key, value in SMALL.items() if key in fields or key == "num_labels"}
     if config_class is hf.SwinConfig or config_class is hf.Swinv2Config:
         chosen["patch_size"] = 2
-    # Some take a whole number alone as the ratio, some none.
+    # Some configurations take only a whole number as the ratio, some have none.
     attempts = [{**chosen, **({"mlp_ratio": ratio} if "mlp_ratio" in chosen else {})} for ratio in (2, 2.0)]
     for arguments in (*attempts, {}):
         try:
@@ -307,7 +311,7 @@ def check_torchvision(binary, folder, name):
     return verify(binary, folder, weights, options + (["--image-size", str(side)] if ours else []))
 
 
-# Changes, one at a time
+# Alterations, one at a time
 
 MUTATED = {
     "timm": [("vit_small_patch16_224", dict(embed_dim=48, num_heads=3, depth=2, img_size=64)),
@@ -325,7 +329,7 @@ MUTATED = {
 
 
 def others(value):
-    """Values of the same kind."""
+    """Other values of the same type."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, (int, float)):
@@ -340,7 +344,7 @@ def others(value):
 
 
 def places(config, path=()):
-    """The paths of all keys, two levels deep, but for the preprocessing, which is checked elsewhere."""
+    """The paths of all keys, two levels deep, without those of the preprocessing, which is checked elsewhere."""
     for key, value in config.items():
         yield (*path, key)
         if isinstance(value, dict) and key in ("pretrained_cfg", "model_args"):
@@ -352,7 +356,7 @@ PREPROCESSING = {"mean", "std", "crop_pct", "crop_mode", "interpolation"}
 
 def changed_configs(config):
     for path in places(config):
-        # Without `pretrained_cfg` the preprocessing is guessed, which is warned of.
+        # Without `pretrained_cfg`, the preprocessing is assumed, with a warning.
         if path[-1] in PREPROCESSING or path == ("pretrained_cfg",):
             continue
         dropped = copy.deepcopy(config)
@@ -382,7 +386,7 @@ def changed_weights(weights):
 
 
 def library_logits(kind, folder, name, x):
-    """What the library makes of a folder; none where it refuses it, too, or does not load all of it."""
+    """The logits that the library computes from a folder; None if it refuses the folder or does not load all of it."""
     try:
         if kind == "timm":
             model = timm.create_model(f"local-dir:{folder}", pretrained=True)
@@ -406,7 +410,7 @@ def our_logits(binary, folder):
 
 
 def mutate(binary, folder, kind, name, kwargs=None):
-    """Counts of what became of the changes of one model, and those that are silently different."""
+    """Counts the results of a model's alterations, and lists those that changed the logits silently."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     if kind == "timm":

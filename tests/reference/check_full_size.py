@@ -1,8 +1,8 @@
-"""Sends the models of make_full_size.py through vitrine and back, and compares with the libraries' own answers.
+"""Imports and exports the models of make_full_size.py, and compares their results with those of the original libraries.
 
-For each case: `vitrine import`, `vitrine classify` on the two photos, then `vitrine export` to the case's own
-layout, which the library must load strictly and which must give its first logits again. The backbones without a
-classifier are left out. Exit status 1 if anything fails.
+For each model: `vitrine import`, `vitrine classify` on the two photos, then `vitrine export` to the model's own layout.
+The library must load the exported model with strict keys, and compute the original logits. Backbones without a
+classifier are skipped. The exit status is 1 if a check fails.
 
 Run:  python check_full_size.py OUT_DIR --vitrine BINARY [--only NAME...]
 """
@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from make_full_size import HUGGING_FACE, TIMM, TORCHVISION, build, logits, pixels, weights_path
 
-PROBABILITY_LIMIT = 1e-3  # room for a gray level here and there between two image filters
+PROBABILITY_LIMIT = 1e-3  # allows for differences of a gray level between two image filters
 ROUND_TRIP_LIMIT = 1e-5  # relative to max(1, |logit|)
 
 
@@ -38,7 +38,7 @@ def remove(path):
 
 
 def classify(binary, model, photos, expected):
-    """Largest difference of the probabilities and of the logits, over all classes and photos."""
+    """The largest differences of probabilities and of logits, over all classes and photos."""
     top = str(len(expected["logits"][0]))
     out = vitrine(binary, "classify", model, *photos, "--format", "jsonl", "--logits", "--top", top)
     rows = [json.loads(line) for line in out.splitlines()]
@@ -62,7 +62,7 @@ def classify(binary, model, photos, expected):
 
 
 def reload(name, path):
-    """The exported file in the library again, with no key missing, left over or of another shape."""
+    """Loads the exported model in its library. No key may be missing, unexpected, or of another shape."""
     if name in HUGGING_FACE:
         model, info = HUGGING_FACE[name][0].from_pretrained(path, output_loading_info=True)
         faults = {k: v for k, v in info.items() if v}
@@ -75,7 +75,7 @@ def reload(name, path):
 
 
 def round_trip(binary, name, folder, model, photos, expected):
-    """Largest difference of the logits that the library gives before and after, relative to max(1, |logit|)."""
+    """The largest difference of the library's logits before and after the export, relative to max(1, |logit|)."""
     layout = "hugging-face" if name in HUGGING_FACE else "torchvision" if name in TORCHVISION else "timm"
     path = os.path.join(folder, "exported" if name in HUGGING_FACE else "exported.safetensors")
     remove(path)
@@ -91,7 +91,7 @@ def round_trip(binary, name, folder, model, photos, expected):
 
 
 def check(binary, name, out_dir):
-    """The row of one case and the text of what failed, if anything did."""
+    """The table row of a model, and the failures as text."""
     folder = os.path.join(out_dir, name)
     model = os.path.join(folder, "vitrine.safetensors")
     with open(os.path.join(folder, "expected.json")) as fh:

@@ -1,9 +1,10 @@
-"""Kills training at random moments, resumes it, and compares what comes out with a run that was never killed.
+"""Kills training at random moments, resumes it, and compares the result with that of a run that was not killed.
 
     python tests/reference/kill.py --vitrine target/release/vitrine [--kills 20] [--seed 0]
 
-Three rounds of so many kills: while a run begins anew, while it is resumed, and while a finished run is lengthened. Half of the kills follow an
-interrupt by a few milliseconds, so that they come while a checkpoint is written. Nothing but Python's library is needed.
+There are three rounds of kills: while a run begins, while it is resumed, and while a finished run is lengthened. Half
+of the kills follow an interrupt by a few milliseconds, so that they hit the writing of a checkpoint. The script needs
+only Python's standard library.
 """
 
 import argparse
@@ -58,7 +59,7 @@ class Runs:
         )
 
     def whole(self, arguments):
-        """Runs to the end; gives back how long that took."""
+        """Runs to the end, and returns the seconds that it took."""
         begun = time.monotonic()
         process = self.start(arguments)
         message = process.communicate()[1].decode()
@@ -67,7 +68,7 @@ class Runs:
         return time.monotonic() - begun
 
     def killed(self, arguments, most):
-        """Kills after a random time; a panic before that is a fault."""
+        """Kills the program after a random time. A panic before that is a failure."""
         process = self.start(arguments)
         time.sleep(self.dice.uniform(0, most))
         if self.dice.random() < 0.5:
@@ -82,7 +83,7 @@ class Runs:
         return (self.folder / run / "last" / "current").is_file()
 
     def result(self, run):
-        """The model's bytes and the columns of metrics.csv that do not tell the time."""
+        """The bytes of the model file, and the columns of metrics.csv that do not depend on time."""
         rows = (self.folder / run / "metrics.csv").read_text().splitlines()
         columns = [[v for i, v in enumerate(row.split(",")) if i not in (2, 8)] for row in rows]
         return (self.folder / run / "model.safetensors").read_bytes(), columns
@@ -107,7 +108,7 @@ def main():
 
     for number in range(given.kills):
         runs.killed(runs.begin("begun"), took)
-        if not runs.saved("begun"):  # the next one begins anew in the same folder
+        if not runs.saved("begun"):  # nothing was saved, so the next attempt starts a new run in the same folder
             continue
         runs.whole(["train", "--resume", "begun", "--threads", "2"])
         runs.compare("begun", "whole")

@@ -1,11 +1,11 @@
-"""Lists what timm calls its Vision Transformers, with the arguments that each name stands for.
+"""Lists timm's names of Vision Transformers with the constructor arguments that each name stands for.
 
-Writes the table src/import/timm_architectures.tsv: name, class, height and width that the name implies (0 0 where the
-model takes images of any size), and the constructor's arguments that differ from its defaults, as JSON. What is no
-number, text or list stands there by its name; norm_layer=partial(LayerNorm, eps=E) stands there as norm_eps.
+Writes the table src/import/config/timm_architectures.tsv: name, class, height and width that the name implies
+(0 0 if the model takes images of any size), and the constructor's arguments that differ from its defaults, as JSON.
+Classes and functions are written by their names, and norm_layer=partial(LayerNorm, eps=E) as norm_eps.
 
 Run:  pip install torch timm==1.0.31
-      python list_timm.py ../../src/import/timm_architectures.tsv
+      python list_timm.py ../../src/import/config/timm_architectures.tsv
 """
 import functools
 import inspect
@@ -23,7 +23,7 @@ DEFAULTS = {}
 
 
 class Called(BaseException):
-    """Thrown in place of building a model."""
+    """Raised in place of building a model, with the constructor's arguments."""
 
 
 def record(cls):
@@ -50,7 +50,8 @@ def main():
     for cls, init in replaced:
         cls.__init__ = init
     DEFAULTS["VisionTransformerDistilled"].update(DEFAULTS["VisionTransformer"], global_pool="token")
-    # What the registry's pretrained_cfg says is what a folder's own pretrained_cfg replaces.
+    # Arguments from the registry's pretrained_cfg do not belong to the name: a folder's own pretrained_cfg replaces
+    # them.
     _builder._update_default_model_kwargs = lambda cfg, kwargs, names: _builder._filter_kwargs(kwargs, names=names)
     rows = []
     for name in timm.list_models():

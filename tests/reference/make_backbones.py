@@ -1,4 +1,4 @@
-"""Writes the small backbones without a classifier in tests/fixtures: transformers' own files, an input and its features.
+"""Writes the fixtures of small backbones without a classifier: transformers' own files, an input, and its features.
 
 Run:  pip install torch transformers safetensors
       python make_backbones.py ../fixtures
@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 32, "patch_size": 8}
 MODELS = {
     "hf_dinov2_registers": lambda: hf.Dinov2WithRegistersModel(hf.Dinov2WithRegistersConfig(**SIZES, num_register_tokens=4)),
-    # The exact GELU, so that features can be compared closely.
+    # The exact GELU: approximations differ between implementations.
     "hf_siglip": lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**SIZES, intermediate_size=192, hidden_act="gelu")),
 }
 

@@ -1,9 +1,9 @@
-"""Makes full-size models of timm, torchvision, transformers and Microsoft's Swin with random, seeded weights.
+"""Makes full-size models of timm, torchvision, transformers, and Microsoft's Swin with random, seeded weights.
 
-Nothing is downloaded. Each case is a folder that holds what its users have on disk, plus what the library
-itself answers for the two photos in OUT_DIR/photos:
+Nothing is downloaded. Each model gets a folder with the files that a user of its library has, and with the library's
+own results for the two photos in OUT_DIR/photos:
 
-  expected.json         photos, labels (or null), logits and probabilities, one row a photo
+  expected.json         photos, labels (or null), logits and probabilities, one row per photo
   expected.safetensors  backbones without a classifier: input, features (and pooled)
 
 Run:  python make_full_size.py OUT_DIR [--only NAME...]
@@ -27,7 +27,7 @@ PHOTO = os.path.join(HERE, "..", "..", "datasets", "tests", "fixtures", "preproc
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 LABELS = {i: f"thing {i}" for i in range(1000)}
 LABELED = {"id2label": LABELS, "label2id": {name: i for i, name in LABELS.items()}}
-# The form in which image processors were saved until 2022; most files on the hub still have it.
+# The form in which image processors were saved until 2022, which most files on the hub still have.
 OLD_PREPROCESSOR = {"do_normalize": True, "do_resize": True, "feature_extractor_type": "ViTFeatureExtractor",
                     "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224}
 
@@ -76,20 +76,20 @@ HEADLESS = {
 
 
 def is_embedding(name):
-    """Whether a parameter makes the tokens that enter the first block."""
+    """Whether a parameter belongs to the embedding, which makes the tokens of the first block."""
     parts = ("patch_embed.proj.", "embeddings.", "conv_proj.", "features.0.0.")
     tokens = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding")
     return name.endswith(tokens) or (any(p in name for p in parts) and ".norm." not in name)
 
 
 def randomize(model, seed):
-    """Weights large enough that a wrong key or transpose shows, and tokens small enough that a wrong epsilon does."""
+    """Draws weights so large that a wrong key or transpose shows, and tokens so small that a wrong epsilon does."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
             n = torch.randn(p.shape, generator=g)
             leaf = name.rsplit(".", 1)[-1]
-            if leaf in ("gamma", "gamma_1", "gamma_2", "lambda1"):  # the scale of a residual branch
+            if leaf in ("gamma", "gamma_1", "gamma_2", "lambda1"):  # LayerScale
                 p.copy_(0.5 + 0.1 * n)
             elif p.ndim >= 2 and leaf in ("weight", "in_proj_weight"):
                 p.copy_(n / p[0].numel() ** 0.5)
@@ -105,7 +105,7 @@ def randomize(model, seed):
 
 
 def build(name):
-    """The model of a case, not yet randomized."""
+    """The model of a case, before its weights are randomized."""
     if name in TIMM:
         return timm.create_model(TIMM[name][0], num_classes=TIMM[name][1])
     if name in TORCHVISION:
@@ -115,7 +115,7 @@ def build(name):
 
 
 def pixels(name, folder, model, photos):
-    """The photos through the library's own evaluation pipeline, each with a batch axis of one."""
+    """The photos after the library's own preprocessing, each with a batch axis of one."""
     images = [Image.open(p).convert("RGB") for p in photos]
     if name in HUGGING_FACE:
         processor = hf.AutoImageProcessor.from_pretrained(folder)
@@ -125,7 +125,7 @@ def pixels(name, folder, model, photos):
     else:
         config = timm.data.resolve_model_data_config(model)
         if name == "ms_swin":
-            config["crop_pct"] = 224 / 256  # Microsoft's own (data/build.py)
+            config["crop_pct"] = 224 / 256  # as in Microsoft's data/build.py
         transform = timm.data.create_transform(**config)
     return [transform(i)[None] for i in images]
 
@@ -137,8 +137,8 @@ def logits(model, xs):
 
 
 def scale_head(model, xs, classes):
-    """Takes out of the logits most of what both photos share, so that they hang on the pixels, and makes them spread
-    by 2: the classes are distinct, and none of them fills the softmax."""
+    """Scales the head so that logits depend on the pixels: it removes most of their mean over the photos, and gives
+    them a deviation of 2, so that the classes are distinct but none has almost all of the probability."""
     heads = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m.out_features == classes]
     with torch.no_grad():
         shared = logits(model, xs).mean(dim=0)
@@ -151,7 +151,7 @@ def scale_head(model, xs, classes):
 
 
 def microsoft(model):
-    """A timm Swin's state under the names of Microsoft's repository, with the buffers that its files hold."""
+    """The state of timm's Swin under the names of Microsoft's repository, with the buffers that its files contain."""
     state = {}
     for key, value in model.state_dict().items():
         if ".downsample." in key:
@@ -186,14 +186,14 @@ def save_weights(name, model, folder):
 
 
 def weights_path(name, folder):
-    """What a user hands to `vitrine import`: the folder, or the file where there is only that."""
+    """The argument of `vitrine import`: the folder, or the file of weights if there is no other file."""
     if name in TORCHVISION or name == "ms_swin":
         return next(os.path.join(folder, f) for f in sorted(os.listdir(folder)) if f.endswith(".pth"))
     return folder
 
 
 def make_photos(folder):
-    """The repository's photo, and an enlarged cut of it with other sides. Returns both paths."""
+    """Writes the repository's photo and an enlarged crop of it with another shape, and returns both paths."""
     os.makedirs(folder, exist_ok=True)
     paths = [os.path.join(folder, f) for f in ("photo.png", "photo_500x375.png")]
     shutil.copyfile(PHOTO, paths[0])
@@ -206,7 +206,7 @@ def make_photos(folder):
 def make_classifier(name, folder, photos):
     model = randomize(build(name), zlib.crc32(name.encode()))
     classes = TIMM[name][1] if name in TIMM else 1000
-    if name in HUGGING_FACE:  # its pipeline is read back from the folder
+    if name in HUGGING_FACE:  # the preprocessing is read back from the folder
         save_weights(name, model, folder)
     xs = pixels(name, folder, model, photos)
     scale_head(model, xs, classes)

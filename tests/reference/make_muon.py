@@ -1,4 +1,4 @@
-"""Writes tests/fixtures/muon: three steps of torch.optim.Muon, and of AdamW for what has no matrix, as `optimizer = "muon"` applies both.
+"""Writes tests/fixtures/muon: three steps of torch.optim.Muon, and of AdamW for the parameters that Muon does not take.
 
 torch orthogonalizes in bfloat16. Here its own function runs in float64, like all of the reference.
 
@@ -15,7 +15,7 @@ from torch.optim import _muon
 
 RECIPE = {"lr": 0.2, "weight_decay": 0.1}
 STEPS = 3
-# Shapes as this project stores them: linear weights are [input, output].
+# The shapes in which this project stores parameters: linear weights are [input, output].
 SHAPES = {
     "stages.0.qkv.weight": (6, 18),
     "stages.0.tall.weight": (12, 5),
@@ -33,7 +33,7 @@ exec(source.replace("bfloat16", "float64"), _muon.__dict__)
 
 
 def matrices(name, array):
-    """The matrices in torch's layout, [output, input], that an array is made of."""
+    """Splits an array into matrices in torch's layout, [output, input]."""
     if name.endswith("qkv.weight"):
         return [part.T for part in array.chunk(3, dim=1)]
     if array.ndim == 3:
@@ -51,7 +51,7 @@ def joined(name, parts):
 
 
 def parameters(arrays):
-    """By name: the parameters that torch sees."""
+    """The parameters of torch's optimizers, by name."""
     is_hidden = {name: name.startswith("stages.") and array.ndim > 1 for name, array in arrays.items()}
     cut = {name: matrices(name, array) if is_hidden[name] else [array] for name, array in arrays.items()}
     return {name: [torch.nn.Parameter(part.double().clone()) for part in parts] for name, parts in cut.items()}, is_hidden

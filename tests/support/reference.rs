@@ -1,4 +1,4 @@
-//! What PyTorch and its libraries computed, in `tests/fixtures`, and how close to it we must come.
+//! Reference values in `tests/fixtures`, computed with PyTorch and its libraries, and comparison with them.
 
 #![allow(dead_code)]
 
@@ -12,7 +12,7 @@ use vitrine::device;
 use vitrine_models::linear::Linear;
 use vitrine_models::weights::NamedTensor;
 
-/// Arrays by name.
+/// Reference arrays by name.
 pub type Arrays = BTreeMap<String, NamedTensor>;
 
 pub fn fixture(case: &str) -> PathBuf {

@@ -5,7 +5,7 @@ mod recipe_args;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Command};
 use vitrine_datasets::{Dataset, Fold};
 
@@ -203,11 +203,7 @@ impl Train {
             data_dir: self.data_args.folder(),
             max_file_size: self.data_args.file_size.max_file_size,
             overrides: &self.overrides(),
-            pretrained: self
-                .pretrained
-                .clone()
-                .map(|source| self.open_pretrained(source, runtime))
-                .transpose()?,
+            pretrained: self.open_pretrained(self.pretrained.as_deref(), runtime)?,
             val_fraction: self.val_fraction,
             seed: self.seed,
             fold: self.folds.map(|of| Fold { number: 1, of }),
@@ -240,18 +236,11 @@ impl Train {
 
     /// Opens the weights that a run of this configuration begins with.
     fn pretrained_of(&self, config: &RunConfig, runtime: Runtime<'_>) -> Result<Option<Pretrained>> {
-        let source = config.pretrained_now();
-        Ok(source
-            .map(|source| self.open_pretrained(source, runtime))
-            .transpose()?
-            .map(|(_, weights)| weights))
+        self.open_pretrained(config.pretrained_now().as_deref(), runtime)
     }
 
-    /// Opens pretrained weights, and returns them with the name that the user gave them.
-    fn open_pretrained(&self, source: String, runtime: Runtime<'_>) -> Result<(String, Pretrained)> {
-        let weights = pretrained::open(&source, self.data_args.offline, runtime.events)
-            .with_context(|| format!("--pretrained {source}"))?;
-        Ok((source, weights))
+    fn open_pretrained(&self, source: Option<&str>, runtime: Runtime<'_>) -> Result<Option<Pretrained>> {
+        source.map(|source| pretrained::open(source, self.data_args.offline, runtime.events)).transpose()
     }
 }
 

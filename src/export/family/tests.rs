@@ -1,4 +1,5 @@
-//! Every choice of an architecture: which libraries take it, and that the others name it.
+//! Tests that each choice of an architecture is accepted by the libraries that have it and named in the errors of the
+//! others.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,19 +23,19 @@ fn with_attention(mut config: ModelConfig, change: impl FnOnce(&mut AttentionOpt
     config
 }
 
-/// Checks which libraries take a model, and that the part is named for which the others refuse it.
-fn assert_taken(config: &ModelConfig, by: &[Library], part: &str) {
+/// Checks that exactly the libraries `by` accept a model, and that the others name the key `part`.
+fn assert_accepted(config: &ModelConfig, by: &[Library], part: &str) {
     assert_eq!(config.validate(), Ok(()), "{part}");
     let family = Family::nearest(config);
     for &library in ALL {
         match Family::of(config, library) {
             Ok(found) => {
-                assert!(by.contains(&library), "{library:?} takes it in spite of {part}: {config:?}");
+                assert!(by.contains(&library), "{library:?} accepts it in spite of {part}: {config:?}");
                 assert_eq!(found, family);
             }
             Err(error) => {
                 assert!(!by.contains(&library), "{library:?}: {error}");
-                let parts = [family.only_ours(config), family.missing(config, library)].concat();
+                let parts = [family.missing_everywhere(config), family.missing(config, library)].concat();
                 assert!(parts.contains(&part), "{library:?}: {part} is not in {parts:?}");
                 assert!(error.to_string().contains(part), "{library:?}: {part} is not in: {error}");
             }
@@ -43,7 +44,7 @@ fn assert_taken(config: &ModelConfig, by: &[Library], part: &str) {
 }
 
 #[test]
-fn every_family_is_of_the_libraries_that_have_it() {
+fn every_family_is_accepted_by_the_libraries_that_have_it() {
     for (config, family, by, part) in [
         (vit(), Family::Vit, ALL, ""),
         (
@@ -57,12 +58,12 @@ fn every_family_is_of_the_libraries_that_have_it() {
         (swin_v2(), Family::SwinV2, ALL, ""),
     ] {
         assert_eq!(Family::nearest(&config), family);
-        assert_taken(&config, by, part);
+        assert_accepted(&config, by, part);
     }
 }
 
 #[test]
-fn every_score_is_taken_where_it_is_computed() {
+fn every_score_is_accepted_by_the_libraries_that_have_it() {
     for &score in Score::ALL {
         let (usual, v2) = match score {
             Score::ScaledDot => (ALL, NONE),
@@ -71,13 +72,13 @@ fn every_score_is_taken_where_it_is_computed() {
         };
         for (config, by) in [(vit(), usual), (swin(), usual), (swin_v2(), v2)] {
             let config = with_attention(config, |attention| attention.score = score);
-            assert_taken(&config, by, "attention.score");
+            assert_accepted(&config, by, "attention.score");
         }
     }
 }
 
 #[test]
-fn every_normalizer_is_taken_where_it_is_computed() {
+fn every_normalizer_is_accepted_by_the_libraries_that_have_it() {
     for &normalizer in Normalizer::ALL {
         let by = match normalizer {
             Normalizer::Softmax => ALL,
@@ -85,13 +86,13 @@ fn every_normalizer_is_taken_where_it_is_computed() {
         };
         for config in [vit(), swin(), swin_v2()] {
             let config = with_attention(config, |attention| attention.normalizer = normalizer);
-            assert_taken(&config, by, "attention.normalizer");
+            assert_accepted(&config, by, "attention.normalizer");
         }
     }
 }
 
 #[test]
-fn every_relative_position_is_taken_where_it_is_computed() {
+fn every_relative_position_is_accepted_by_the_libraries_that_have_it() {
     for kind in RelativePosition::ALL.iter().copied().map(Some).chain([None]) {
         let (usual, v2) = match kind {
             None | Some(RelativePosition::Table) => (ALL, NONE),
@@ -100,13 +101,13 @@ fn every_relative_position_is_taken_where_it_is_computed() {
         };
         for (config, by) in [(swin(), usual), (swin_v2(), v2)] {
             let config = with_attention(config, |attention| attention.relative_position = kind);
-            assert_taken(&config, by, "attention.relative_position");
+            assert_accepted(&config, by, "attention.relative_position");
         }
     }
 }
 
 #[test]
-fn every_position_and_its_place_are_taken_where_they_are_computed() {
+fn every_position_and_place_of_it_is_accepted_by_the_libraries_that_have_it() {
     for &position in Position::ALL {
         let (plain, staged) = match position {
             Position::None => (NONE, ALL),
@@ -114,12 +115,12 @@ fn every_position_and_its_place_are_taken_where_they_are_computed() {
             Position::Sinusoidal | Position::Sinusoidal2d => (TIMM, NONE),
             Position::Rotary => (NONE, NONE),
         };
-        assert_taken(&ModelConfig { position, ..vit() }, plain, "position");
+        assert_accepted(&ModelConfig { position, ..vit() }, plain, "position");
         let swin = ModelConfig { position, ..swin() };
-        // Windows cannot rotate.
+        // Rotary positions are not possible in windows.
         assert_eq!(swin.validate().is_err(), position == Position::Rotary);
         if swin.validate().is_ok() {
-            assert_taken(&swin, staged, "position");
+            assert_accepted(&swin, staged, "position");
         }
     }
     for &position_place in PositionPlace::ALL {
@@ -127,12 +128,12 @@ fn every_position_and_its_place_are_taken_where_they_are_computed() {
             PositionPlace::Tokens => ALL,
             PositionPlace::QueryKey => NONE,
         };
-        assert_taken(&ModelConfig { position_place, ..vit() }, by, "position_place");
+        assert_accepted(&ModelConfig { position_place, ..vit() }, by, "position_place");
     }
 }
 
 #[test]
-fn every_pooling_is_taken_where_it_is_computed() {
+fn every_pooling_is_accepted_by_the_libraries_that_have_it() {
     for &pool in Pool::ALL {
         let (plain, staged) = match pool {
             Pool::ClassToken => (ALL, NONE),
@@ -140,29 +141,29 @@ fn every_pooling_is_taken_where_it_is_computed() {
             Pool::Attention => (TIMM, NONE),
             Pool::Sequence => (NONE, NONE),
         };
-        assert_taken(&ModelConfig { pool, ..vit() }, plain, "pool");
+        assert_accepted(&ModelConfig { pool, ..vit() }, plain, "pool");
         let swin = ModelConfig { pool, ..swin() };
-        // Stages have no class token.
+        // A model with stages has no class token.
         assert_eq!(swin.validate().is_err(), pool == Pool::ClassToken);
         if swin.validate().is_ok() {
-            assert_taken(&swin, staged, "pool");
+            assert_accepted(&swin, staged, "pool");
         }
     }
 }
 
 #[test]
-fn every_block_and_mlp_is_taken_where_it_is_computed() {
+fn every_block_and_mlp_is_accepted_by_the_libraries_that_have_it() {
     for &block in BlockStyle::ALL {
         let (plain, staged, part) = match block {
             BlockStyle::PreNorm => (ALL, ALL, "block"),
             BlockStyle::PostNorm | BlockStyle::Compact => (NONE, NONE, "block"),
-            // It would be Swin v2, which has another score.
+            // Such a model counts as Swin v2, which has another score function.
             BlockStyle::ResidualPostNorm => (NONE, NONE, "attention.score"),
         };
-        assert_taken(&ModelConfig { block, ..vit() }, plain, "block");
-        assert_taken(&ModelConfig { block, ..swin() }, staged, part);
+        assert_accepted(&ModelConfig { block, ..vit() }, plain, "block");
+        assert_accepted(&ModelConfig { block, ..swin() }, staged, part);
         let v2 = if block == BlockStyle::ResidualPostNorm { ALL } else { NONE };
-        assert_taken(&ModelConfig { block, ..swin_v2() }, v2, "attention.score");
+        assert_accepted(&ModelConfig { block, ..swin_v2() }, v2, "attention.score");
     }
     for &mlp in MlpKind::ALL {
         let by = match mlp {
@@ -170,13 +171,13 @@ fn every_block_and_mlp_is_taken_where_it_is_computed() {
             MlpKind::GeluTanh | MlpKind::Relu | MlpKind::DepthwiseChannel => NONE,
         };
         for config in [vit(), swin()] {
-            assert_taken(&ModelConfig { mlp, ..config }, by, "mlp");
+            assert_accepted(&ModelConfig { mlp, ..config }, by, "mlp");
         }
     }
 }
 
 #[test]
-fn mixers_are_global_or_windows_that_take_turns() {
+fn mixers_are_global_or_alternate_windows_and_shifted_windows() {
     let pico = || preset::find("vit_pico_patch4_32").unwrap();
     for (config, mixers, by) in [
         (vit(), vec![Mixer::Global], ALL),
@@ -194,12 +195,12 @@ fn mixers_are_global_or_windows_that_take_turns() {
         (swin(), vec![Mixer::Neighborhood(1)], NONE),
         (swin(), vec![Mixer::CrossCovariance], NONE),
     ] {
-        assert_taken(&ModelConfig { mixers, ..config }, by, "mixers");
+        assert_accepted(&ModelConfig { mixers, ..config }, by, "mixers");
     }
 }
 
 #[test]
-fn every_other_part_is_named_where_it_is_refused() {
+fn errors_name_every_other_key_that_differs() {
     let gate = ChannelAttention { kind: ChannelGate::Cbam, reduction: None, place: GatePlace::Mlp };
     let convolution = Tokenizer::Convolution { layers: 2, kernel_size: 3 };
     let [wide, wider] = [48, 64].map(|width| ImageSize { height: 32, width });
@@ -228,11 +229,11 @@ fn every_other_part_is_named_where_it_is_refused() {
         (ModelConfig { image_size: wide, ..vit() }, TIMM_AND_HUGGING_FACE, "image_size"),
         (ModelConfig { image_size: wider, ..swin() }, TIMM, "image_size"),
         (ModelConfig { norm_epsilon: 1e-6, ..swin() }, TIMM_AND_TORCHVISION, "norm_epsilon"),
-        // They do not divide the grid, or are larger than the last one.
+        // Windows of 3 do not divide the grids, and windows of 8 are larger than the last grid.
         (windows(swin(), 3), TIMM, "mixers"),
         (windows(swin(), 8), TIMM, "mixers"),
         (windows(swin_v2(), 8), TIMM_AND_HUGGING_FACE, "mixers"),
     ] {
-        assert_taken(&config, by, part);
+        assert_accepted(&config, by, part);
     }
 }

@@ -1,10 +1,12 @@
-//! What users and the environment say.
+//! Tests of repository names and of settings from the environment.
+
+use std::ffi::OsString;
 
 use super::*;
 use crate::events::Quiet;
 
 #[test]
-fn repositories_are_read_and_written() {
+fn repository_names_are_parsed_and_printed() {
     for (text, written) in [
         ("hf:google/vit-base-patch16-224", "hf:google/vit-base-patch16-224"),
         ("google/vit_base.v1", "hf:google/vit_base.v1"),
@@ -48,7 +50,7 @@ fn settings(variables: &[(&str, &str)]) -> Result<Settings> {
 }
 
 #[test]
-fn the_environment_is_read_as_python_reads_it() {
+fn environment_variables_mean_the_same_as_to_pythons_huggingface_hub() {
     let plain = settings(&[("HF_ENDPOINT", ""), ("HF_HUB_OFFLINE", "0")]).unwrap();
     assert_eq!(plain.endpoint, "https://huggingface.co");
     assert!(plain.token.is_none() && !plain.offline);
@@ -74,8 +76,8 @@ fn the_token_comes_from_the_environment_or_a_file() {
     let folder = TempDir::new().unwrap();
     let home = folder.path().to_str().unwrap();
     let file = folder.path().join("elsewhere");
-    fs::write(folder.path().join("token"), "of the home\n").unwrap();
-    assert!(settings(&[("HF_HOME", home)]).is_err(), "a blank inside");
+    fs::write(folder.path().join("token"), "with spaces\n").unwrap();
+    assert!(settings(&[("HF_HOME", home)]).is_err(), "a token has no spaces");
     fs::write(folder.path().join("token"), "hf_home\n").unwrap();
     fs::write(&file, "hf_file").unwrap();
     let token = |variables: &[(&str, &str)]| settings(variables).unwrap().token;
@@ -90,7 +92,7 @@ fn the_token_comes_from_the_environment_or_a_file() {
 }
 
 #[test]
-fn an_endpoint_must_be_an_address() {
+fn an_endpoint_must_be_a_url() {
     for endpoint in ["huggingface.co", "ftp://huggingface.co", "", "http://"] {
         let settings = Settings {
             endpoint: endpoint.to_owned(),

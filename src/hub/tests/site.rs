@@ -1,4 +1,4 @@
-//! A stand-in for Hugging Face on this computer.
+//! A local HTTP server that imitates the Hugging Face Hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -11,46 +11,48 @@ use sha2::{Digest, Sha256};
 
 pub(super) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// One request as the server saw it.
+/// A request that the server has received.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
+pub(super) struct RecordedRequest {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) headers: BTreeMap<String, String>,
 }
 
-/// What a repository `owner/name` holds, and how its server behaves.
+/// The content of the repository `owner/name`, and the faults of its server.
 #[derive(Default)]
 pub(super) struct Site {
-    /// Contents by name.
+    /// Contents of the files by name.
     pub(super) files: BTreeMap<String, Vec<u8>>,
-    /// Names that are listed though there is no such file.
+    /// Names that the listing contains although there is no such file.
     pub(super) extra_names: Vec<String>,
-    /// The files that are kept in the storage for large ones.
+    /// Names of the large files, which the site redirects to its storage.
     pub(super) large: BTreeSet<String>,
-    /// Address of that storage, if another server is it.
+    /// URL of the storage, if it is another server.
     pub(super) storage: Option<String>,
-    /// After how many bytes of a body the connection ends, for one body of a large file after the other.
+    /// Numbers of bytes after which the connection ends, one for each download of a large file in turn.
     pub(super) cuts: Vec<usize>,
-    /// What comes instead of a file's bytes.
+    /// Contents that are sent instead of the announced ones, by name.
     pub(super) swapped: BTreeMap<String, Vec<u8>>,
-    /// The only token that is let in.
+    /// The only token with access; `None` for a public repository.
     pub(super) token: Option<String>,
-    /// Answers by the beginning of the path.
-    pub(super) instead: BTreeMap<String, Answer>,
-    /// Whether every download starts at the first byte.
+    /// Responses that replace the usual ones, by the beginning of the request's path.
+    pub(super) instead: BTreeMap<String, CannedResponse>,
+    /// Whether range requests are answered with the whole file.
     pub(super) ignores_ranges: bool,
 }
 
+/// A response of the server.
 #[derive(Clone, Default)]
-pub(super) struct Answer {
+pub(super) struct CannedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
+    /// The number of bytes of the body after which the connection ends.
     pub(super) cut: Option<usize>,
 }
 
-impl Answer {
+impl CannedResponse {
     pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, body: body.into(), ..Self::default() }
     }
@@ -62,7 +64,7 @@ impl Answer {
 }
 
 impl Site {
-    /// A site with those files; weights are large ones.
+    /// A site with these files, of which the weights count as large.
     pub(super) fn new(files: &[(&str, &[u8])]) -> Self {
         let files: BTreeMap<_, _> =
             files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect();
@@ -71,7 +73,7 @@ impl Site {
         Self { files, large, ..Self::default() }
     }
 
-    fn answer(&mut self, request: &Request) -> Answer {
+    fn respond(&mut self, request: &RecordedRequest) -> CannedResponse {
         let path = request.path.as_str();
         if let Some((_, answer)) = self.instead.iter().find(|(start, _)| path.starts_with(start.as_str())) {
             return answer.clone();
@@ -81,10 +83,10 @@ impl Site {
         }
         let allowed = self.token.as_ref().map(|token| format!("Bearer {token}"));
         if allowed.is_some() && request.headers.get("authorization") != allowed.as_ref() {
-            return Answer::new(401, "Invalid username or password.");
+            return CannedResponse::new(401, "Invalid username or password.");
         }
         if path.starts_with("/api/models/owner/name/revision/") {
-            return Answer::new(200, self.listing());
+            return CannedResponse::new(200, self.listing());
         }
         let direct = format!("/api/resolve-cache/{COMMIT}/");
         if let Some(file) = path.strip_prefix(&direct) {
@@ -94,16 +96,16 @@ impl Site {
         match path.strip_prefix(&format!("/owner/name/resolve/{COMMIT}/")) {
             Some(file) if self.large.contains(file) => {
                 let storage = self.storage.as_deref().unwrap_or_default();
-                Answer::new(302, "Found")
+                CannedResponse::new(302, "Found")
                     .with("location", format!("{storage}/storage/{file}"))
                     .with("x-repo-commit", COMMIT)
                     .with("x-linked-size", self.files[file].len())
                     .with("x-linked-etag", format!("\"{}\"", sha256(&self.files[file])))
             }
-            Some(file) if self.files.contains_key(file) => Answer::new(307, "Temporary Redirect")
+            Some(file) if self.files.contains_key(file) => CannedResponse::new(307, "Temporary Redirect")
                 .with("location", format!("{direct}{file}"))
                 .with("x-repo-commit", COMMIT),
-            _ => Answer::new(404, "Not found"),
+            _ => CannedResponse::new(404, "Not found"),
         }
     }
 
@@ -113,16 +115,16 @@ impl Site {
         serde_json::json!({"id": "owner/name", "sha": COMMIT, "siblings": siblings}).to_string()
     }
 
-    fn content(&mut self, file: &str, request: &Request) -> Answer {
+    fn content(&mut self, file: &str, request: &RecordedRequest) -> CannedResponse {
         let bytes = self.swapped.get(file).or_else(|| self.files.get(file)).expect("a file of the site");
         let range = request.headers.get("range").filter(|_| !self.ignores_ranges);
         let start =
             range.map(|range| range.strip_prefix("bytes=").unwrap().trim_end_matches('-').parse().unwrap());
         let mut answer = match start {
-            Some(start) if start >= bytes.len() => Answer::new(416, ""),
-            Some(start) => Answer::new(206, &bytes[start..])
+            Some(start) if start >= bytes.len() => CannedResponse::new(416, ""),
+            Some(start) => CannedResponse::new(206, &bytes[start..])
                 .with("content-range", format!("bytes {start}-{}/{}", bytes.len() - 1, bytes.len())),
-            None => Answer::new(200, bytes.as_slice()),
+            None => CannedResponse::new(200, bytes.as_slice()),
         };
         if self.large.contains(file) && request.method == "GET" && !self.cuts.is_empty() {
             answer.cut = Some(self.cuts.remove(0));
@@ -144,7 +146,7 @@ pub(super) fn git_sha1(bytes: &[u8]) -> String {
 pub(super) struct Server {
     pub(super) site: Arc<Mutex<Site>>,
     pub(super) port: u16,
-    requests: Arc<Mutex<Vec<Request>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Server {
@@ -168,12 +170,12 @@ impl Server {
     }
 
     /// The requests since the last call.
-    pub(super) fn take_requests(&self) -> Vec<Request> {
+    pub(super) fn take_requests(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
 }
 
-fn serve(stream: TcpStream, site: &Mutex<Site>, requests: &Mutex<Vec<Request>>) {
+fn serve(stream: TcpStream, site: &Mutex<Site>, requests: &Mutex<Vec<RecordedRequest>>) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
@@ -186,8 +188,8 @@ fn serve(stream: TcpStream, site: &Mutex<Site>, requests: &Mutex<Vec<Request>>) 
         let Some((name, value)) = line.trim_end().split_once(": ") else { break };
         headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
-    let request = Request { method, path, headers };
-    let answer = site.lock().unwrap().answer(&request);
+    let request = RecordedRequest { method, path, headers };
+    let answer = site.lock().unwrap().respond(&request);
     requests.lock().unwrap().push(request.clone());
     let mut head = format!(
         "HTTP/1.1 {} x\r\nconnection: close\r\ncontent-length: {}\r\n",
@@ -201,6 +203,12 @@ fn serve(stream: TcpStream, site: &Mutex<Site>, requests: &Mutex<Vec<Request>>) 
     if request.method == "GET" {
         bytes.extend(&answer.body[..answer.cut.unwrap_or(answer.body.len()).min(answer.body.len())]);
     }
-    // A client that has read enough may be gone.
+    // A client may close the connection before it has read everything.
     let _ = reader.get_mut().write_all(&bytes);
+}
+
+#[test]
+fn the_git_hash_is_that_of_git() {
+    // `printf 'hello\n' | git hash-object --stdin`
+    assert_eq!(git_sha1(b"hello\n"), "ce013625030ba8dba906f756967f9e9ca394464a");
 }

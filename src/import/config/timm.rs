@@ -1,40 +1,41 @@
-//! `config.json` as timm's hub has it: an architecture's name, arguments that differ, and how images are prepared.
+//! timm's `config.json`: an architecture's name, constructor arguments that differ from it, and the preprocessing.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use vitrine_models::weights::Facts;
 
-use super::timm_names::{self, Named};
+use super::timm_names::{TimmArchitecture, unsupported_feature};
 use super::{constructor, values};
 
-/// What a file states.
+/// The facts about the architecture in a configuration.
 ///
 /// # Errors
-/// When the architecture is none of ours, or something asks for what is not supported or is not known; the message names the key.
+/// If the architecture is not supported, or a key is unknown or has a value that is not supported. The message names
+/// the key.
 pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
-    check_keys(file, &TOP)?;
+    check_keys(file, &TOP_LEVEL_KEYS)?;
     let Some(name) = file.get("architecture").and_then(Value::as_str) else {
         bail!("`architecture` is missing: it names the model");
     };
-    let named = find(name).with_context(|| format!("`architecture` {name}"))?;
-    // Files of early versions have the keys of `pretrained_cfg` at the top.
+    let architecture = find(name).with_context(|| format!("`architecture` {name}"))?;
+    // Early versions of timm wrote the keys of `pretrained_cfg` at the top level.
     let pipeline = file.get("pretrained_cfg").and_then(Value::as_object).unwrap_or(file);
-    check_keys(pipeline, &PIPELINE)?;
+    check_keys(pipeline, &PIPELINE_KEYS)?;
     if pipeline.get("label_offset").is_some_and(|offset| !offset.is_null() && *offset != 0) {
         bail!(
             "`pretrained_cfg.label_offset` is {}: a class before the others is not supported",
             pipeline["label_offset"]
         );
     }
-    let mut arguments = constructor::defaults(named.class)?;
-    add_pipeline(&mut arguments, named, pipeline)?;
-    arguments.extend(named.arguments.clone());
+    let mut arguments = constructor::defaults(architecture.class)?;
+    add_pipeline(&mut arguments, architecture, pipeline)?;
+    arguments.extend(architecture.arguments.clone());
     if let Some(classes) = file.get("num_classes").filter(|classes| !classes.is_null()) {
         arguments.insert("num_classes".to_owned(), classes.clone());
     }
     check_size(file, pipeline)?;
     let stated = file.get("model_args").and_then(Value::as_object).into_iter().flatten();
-    // timm leaves out what is null.
+    // timm ignores arguments that are null.
     arguments.extend(
         stated.filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.clone(), value.clone())),
     );
@@ -43,33 +44,38 @@ pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     {
         bail!("`global_pool` is {pool}, but {name} has {}", arguments["global_pool"]);
     }
-    facts(named.class, &arguments).context("`model_args`, and what the architecture stands for")
+    facts(architecture.class, &arguments).context("`model_args`, and what the architecture stands for")
 }
 
-/// What timm's name of an architecture stands for, but for its classes and its channels; the image size only where shapes do not tell.
-pub(super) fn of_name(name: &str) -> Result<Facts> {
-    let named = find(name)?;
-    let mut arguments = constructor::defaults(named.class)?;
-    arguments.extend(named.arguments.clone());
+/// The facts that timm's name of an architecture stands for, without the numbers of classes and channels. The image
+/// size is among them only for Swin, whose tensors have no positions that tell it.
+///
+/// # Errors
+/// If timm has no such name, or the architecture is not supported.
+pub(crate) fn facts_of_name(name: &str) -> Result<Facts> {
+    let architecture = find(name)?;
+    let mut arguments = constructor::defaults(architecture.class)?;
+    arguments.extend(architecture.arguments.clone());
     for key in ["num_classes", "in_chans", "img_size"] {
         arguments.remove(key);
     }
-    if let Some([height, width]) = named.image_size.filter(|_| named.class.starts_with("Swin")) {
+    if let Some([height, width]) = architecture.image_size.filter(|_| architecture.class.starts_with("Swin"))
+    {
         arguments.insert("img_size".to_owned(), json!([height, width]));
     }
-    facts(named.class, &arguments)
+    facts(architecture.class, &arguments)
 }
 
-fn find(name: &str) -> Result<&'static Named> {
-    timm_names::find(name).with_context(|| match timm_names::foreign_part(name) {
-        Some(part) => format!("a model with {part} is not supported"),
+fn find(name: &str) -> Result<&'static TimmArchitecture> {
+    TimmArchitecture::find(name).with_context(|| match unsupported_feature(name) {
+        Some(feature) => format!("a model with {feature} is not supported"),
         None => "timm's ViT, DeiT, DINOv2, SigLIP, CaiT, Swin and Swin v2 are supported, under timm's names"
             .to_owned(),
     })
 }
 
 fn facts(class: &str, arguments: &Map<String, Value>) -> Result<Facts> {
-    let mut facts = constructor::of_class(class)?;
+    let mut facts = constructor::facts_of_class(class)?;
     constructor::add(arguments, &mut facts)?;
     if class.starts_with("VisionTransformer") {
         facts.layer_scale.get_or_insert(false);
@@ -80,13 +86,13 @@ fn facts(class: &str, arguments: &Map<String, Value>) -> Result<Facts> {
     Ok(facts)
 }
 
-/// Arguments that timm takes from `pretrained_cfg`.
+/// Adds the constructor arguments that timm takes from `pretrained_cfg`.
 fn add_pipeline(
     arguments: &mut Map<String, Value>,
-    named: &Named,
+    architecture: &TimmArchitecture,
     pipeline: &Map<String, Value>,
 ) -> Result<()> {
-    if let Some([height, width]) = named.image_size {
+    if let Some([height, width]) = architecture.image_size {
         arguments.insert("img_size".to_owned(), json!([height, width]));
     }
     if let Some(size) = pipeline.get("input_size").filter(|value| !value.is_null()) {
@@ -105,8 +111,8 @@ fn add_pipeline(
     Ok(())
 }
 
-/// A model of a size of its own, prepared for another, resamples its positions in every forward pass; one that is fixed to its size
-/// has it in both places.
+/// Refuses a model whose positions are for another size than its images: it resamples them in every forward pass. A
+/// model with `fixed_input_size` is exempt, because it never resamples.
 fn check_size(file: &Map<String, Value>, pipeline: &Map<String, Value>) -> Result<()> {
     let stated = |part: Option<&Value>, key: &str| part?.get(key).filter(|value| !value.is_null()).cloned();
     let is_fixed = pipeline.get("fixed_input_size") == Some(&Value::Bool(true));
@@ -125,7 +131,8 @@ fn check_size(file: &Map<String, Value>, pipeline: &Map<String, Value>) -> Resul
     Ok(())
 }
 
-const TOP: [&str; 18] = [
+/// The keys that are known at the top level.
+const TOP_LEVEL_KEYS: [&str; 18] = [
     "architecture",
     "architectures",
     "model_type",
@@ -146,8 +153,8 @@ const TOP: [&str; 18] = [
     "do_pooling",
 ];
 
-/// What is known of `pretrained_cfg`; the preprocessing in it is read elsewhere.
-const PIPELINE: [&str; 36] = [
+/// The keys that are known in `pretrained_cfg`. `timm_pipeline` reads those of the preprocessing.
+const PIPELINE_KEYS: [&str; 36] = [
     "architecture",
     "tag",
     "url",
@@ -186,10 +193,13 @@ const PIPELINE: [&str; 36] = [
     "test_interpolation",
 ];
 
-/// Refuses a key that is on neither list, where the file is of the old form, or not on its own.
+/// Refuses a key that is not in `known`. A file of the early form, whose keys are all at the top level, may have those
+/// of both lists.
 fn check_keys(part: &Map<String, Value>, known: &[&str]) -> Result<()> {
-    let is_old = !part.contains_key("pretrained_cfg") && part.contains_key("architecture");
-    let knows = |key: &str| known.contains(&key) || is_old && (PIPELINE.contains(&key) || TOP.contains(&key));
+    let is_early = !part.contains_key("pretrained_cfg") && part.contains_key("architecture");
+    let knows = |key: &str| {
+        known.contains(&key) || is_early && (PIPELINE_KEYS.contains(&key) || TOP_LEVEL_KEYS.contains(&key))
+    };
     match part.iter().find(|(key, value)| !value.is_null() && !knows(key)) {
         Some((key, value)) => bail!(
             "`{key}`: {value} is stated, but this key is not known here: it may change what the model computes (remove it if it \
@@ -213,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_what_the_file_leaves_out() {
+    fn the_name_of_the_architecture_completes_the_arguments() {
         let facts = stated(json!({ "architecture": format!("{TINY}.augreg_in21k") })).unwrap();
         assert_eq!(
             (facts.embed_dim, facts.num_heads, facts.depth),
@@ -221,7 +231,8 @@ mod tests {
         );
         assert_eq!((facts.image_size, facts.patch_size), (Some(ImageSize::square(224)), Some(16)));
         assert_eq!((facts.pool, facts.layer_scale), (Some(Pool::ClassToken), Some(false)));
-        // Arguments come before the name, the file's classes before those of its weights, and null says nothing.
+        // `model_args` overrides the name, the top level's `num_classes` overrides that of `pretrained_cfg`, and null
+        // overrides nothing.
         let facts = stated(json!({
             "architecture": TINY,
             "num_classes": 5,
@@ -235,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn early_files_have_the_keys_of_the_weights_at_the_top() {
+    fn files_of_the_early_form_have_all_keys_at_the_top_level() {
         let file =
             json!({ "architecture": TINY, "input_size": [3, 384, 384], "num_classes": 7, "crop_pct": 1.0 });
         let facts = stated(file).unwrap();
@@ -243,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_under_its_name() {
+    fn errors_name_the_unsupported_key() {
         let with = |key: &str, value: Value| {
             let mut file = json!({ "architecture": TINY });
             file[key] = value;
@@ -275,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_alone_tells_the_image_size_only_where_shapes_do_not() {
-        let plain = of_name(TINY).unwrap();
+    fn a_name_alone_tells_the_image_size_only_for_swin() {
+        let plain = facts_of_name(TINY).unwrap();
         assert_eq!((plain.image_size, plain.channels, plain.num_classes), (None, None, None));
-        let swin = of_name("swinv2_tiny_window8_256").unwrap();
+        let swin = facts_of_name("swinv2_tiny_window8_256").unwrap();
         assert_eq!((swin.image_size, swin.window), (Some(ImageSize::square(256)), Some(8)));
-        let error = format!("{:#}", of_name("swinv2_base_window12to16_192to256").unwrap_err());
+        let error = format!("{:#}", facts_of_name("swinv2_base_window12to16_192to256").unwrap_err());
         assert!(error.contains("`pretrained_window_sizes`"), "{error}");
-        assert!(of_name("vit_huge_patch1_1").is_err());
+        assert!(facts_of_name("vit_huge_patch1_1").is_err());
     }
 }

@@ -1,6 +1,8 @@
-//! Models of Hugging Face: the files of a repository, fetched once, checked and kept.
+//! Client of the Hugging Face Hub: downloads a model repository's configuration and weights, verifies them, and caches
+//! them.
 //!
-//! They are kept where and how Python's `huggingface_hub` keeps them, so each finds what the other has fetched.
+//! The cache is the one of Python's `huggingface_hub`, in its layout, so that each program finds what the other has
+//! downloaded.
 
 mod cache;
 mod client;
@@ -17,24 +19,26 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, bail, ensure};
 
 use cache::RepositoryCache;
-use client::{Client, Listing, Trouble};
+use client::{Client, Listing, ListingError};
 pub use repository::Repository;
 use settings::Settings;
 
 use crate::events::{Event, EventSink};
 
-/// How users tell a repository from a path.
+/// The prefix by which users distinguish a repository from a path.
 const SCHEME: &str = "hf:";
 
-/// Whether a source is a repository, which is fetched, and no path.
+/// Whether a source has the form of a repository (`hf:...`) rather than of a path.
 pub fn is_repository(source: &str) -> bool {
     source.starts_with(SCHEME)
 }
 
-/// The file or folder that a source means, fetched where it is a repository (`hf:OWNER/NAME[@revision]`), and what it is called.
+/// Returns the path of a source, and a short name for it. A repository (`hf:OWNER/NAME[@revision]`) is downloaded first
+/// unless it is in the cache; any other source is a path already.
 ///
 /// # Errors
-/// When a repository cannot be had, or what looks like one is not there as a path.
+/// If a repository can be neither downloaded nor found in the cache, or a source of the form `OWNER/NAME` is not an
+/// existing path.
 pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(PathBuf, String)> {
     if is_repository(source) {
         let repository: Repository = source.parse()?;
@@ -49,16 +53,16 @@ pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(Pa
             "{source}: there is no such file or folder; for the repository on Hugging Face, write {SCHEME}{source}"
         );
     }
-    let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
-    let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.clone());
+    let name = if absolute.is_dir() { absolute.file_name() } else { absolute.file_stem() };
     let name = name.map_or_else(|| "weights".to_owned(), |name| name.to_string_lossy().into_owned());
     Ok((path, name))
 }
 
-/// What describes a model next to its weights.
+/// Files that describe a model, and are downloaded together with its weights if the repository has them.
 const DESCRIPTIONS: [&str; 2] = ["config.json", "preprocessor_config.json"];
 
-/// Hugging Face, or a mirror of it, with the cache on this computer.
+/// A connection to Hugging Face or a mirror of it, and the local cache.
 pub struct Hub<'a> {
     client: Client<'a>,
     cache: PathBuf,
@@ -66,19 +70,19 @@ pub struct Hub<'a> {
 }
 
 impl<'a> Hub<'a> {
-    /// A hub as the environment describes it to Python's `huggingface_hub`: `HF_ENDPOINT`, `HF_TOKEN`,
-    /// `HF_TOKEN_PATH`, `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME` and `HF_HUB_OFFLINE`. With `offline` the
-    /// network stays unused whatever the environment says.
+    /// A hub with the settings that Python's `huggingface_hub` would read from the environment: `HF_ENDPOINT`,
+    /// `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`, and `HF_HUB_OFFLINE`. With `offline`,
+    /// the network is not used even if the environment allows it.
     ///
     /// # Errors
-    /// When a variable has a value that cannot be used, or no place for the cache can be told.
+    /// If a variable has an invalid value, or neither a variable nor a home folder tells where the cache is.
     pub fn from_environment(offline: bool, events: &'a dyn EventSink) -> Result<Self> {
         let mut settings = Settings::read(|name| std::env::var_os(name), std::env::home_dir())?;
         settings.offline |= offline;
         Self::new(settings, ureq::Agent::config_builder(), events)
     }
 
-    /// A hub that goes by nothing but these settings.
+    /// A hub with explicit settings, independent of the environment.
     fn new(
         settings: Settings,
         agent: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>,
@@ -88,32 +92,33 @@ impl<'a> Hub<'a> {
         Ok(Self { client: Client::new(endpoint, token, pause, agent, events)?, cache, offline })
     }
 
-    /// The folder that holds the repository's configuration and weights. What the cache lacks is fetched; where
-    /// the network is down, the last revision that was fetched is used, and standard error says so.
+    /// Downloads the files that the cache lacks, and returns the folder with the repository's configuration and
+    /// weights. If the site cannot be reached, the snapshot that this revision had at the last download is used, and
+    /// a warning says so.
     ///
     /// # Errors
-    /// When there is no such repository or revision, it holds no weights, it may not be read, a file does not
-    /// arrive or is not the one that was announced, or there is neither a network nor a copy in the cache.
+    /// If there is no such repository or revision, access to it is restricted, it holds no weights, a download fails or
+    /// gives other content than announced, or the site cannot be reached and the cache has no complete snapshot.
     pub fn fetch(&self, repository: &Repository) -> Result<PathBuf> {
         let cache = RepositoryCache::new(&self.cache, repository);
-        let place = cache.root().display();
+        let folder = cache.root().display();
         if self.offline {
             return cache.complete_snapshot(&repository.revision).ok_or_else(|| {
                 anyhow!(
-                    "{repository}: not in the cache ({place}), and the network must not be used (--offline or \
+                    "{repository}: not in the cache ({folder}), and the network must not be used (--offline or \
                      HF_HUB_OFFLINE); allow it once, or give a folder with the model's files instead"
                 )
             });
         }
         match self.client.listing(repository) {
-            Ok(listing) => self.complete(&cache, repository, &listing),
-            Err(Trouble::Refused(error)) => Err(error),
-            Err(Trouble::Unreachable(reason)) => {
+            Ok(listing) => self.complete_snapshot(&cache, repository, &listing),
+            Err(ListingError::Refused(error)) => Err(error),
+            Err(ListingError::Unreachable(reason)) => {
                 let endpoint = self.client.endpoint();
                 let snapshot = cache.complete_snapshot(&repository.revision).ok_or_else(|| {
                     anyhow!(
                         "{repository}: {endpoint} does not answer ({reason}), and the model is not in the cache \
-                         ({place}); set HF_ENDPOINT to a mirror that can be reached, or download the files by \
+                         ({folder}); set HF_ENDPOINT to a mirror that can be reached, or download the files by \
                          hand and give their folder"
                     )
                 })?;
@@ -125,9 +130,9 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// The snapshot of a listed commit, after fetching what it lacks. The weights come last: a snapshot of ours
-    /// that has them has everything.
-    fn complete(
+    /// Downloads the files that the snapshot of a commit lacks, and returns its folder. The weights are downloaded
+    /// last, so that a snapshot with weights is complete.
+    fn complete_snapshot(
         &self,
         cache: &RepositoryCache,
         repository: &Repository,
@@ -136,7 +141,7 @@ impl<'a> Hub<'a> {
         let listed: BTreeSet<&str> = listing.files.iter().map(String::as_str).collect();
         let weights = weights::choose(|file| listed.contains(file))
             .ok_or_else(|| weights::missing(repository, &listing.files))?;
-        let fetch = |file: &str| self.fetch_file(cache, repository, &listing.commit, file);
+        let fetch = |file: &str| self.complete_file(cache, repository, &listing.commit, file);
         for file in DESCRIPTIONS.into_iter().filter(|file| listed.contains(file)) {
             fetch(file)?;
         }
@@ -157,8 +162,8 @@ impl<'a> Hub<'a> {
         Ok(snapshot)
     }
 
-    /// Sees to it that a snapshot holds one file.
-    fn fetch_file(
+    /// Downloads one file unless the snapshot or the cache has it, and links it into the snapshot.
+    fn complete_file(
         &self,
         cache: &RepositoryCache,
         repository: &Repository,

@@ -1,4 +1,4 @@
-//! `config.json` of Hugging Face's transformers, and what it states of an architecture.
+//! `config.json` of Hugging Face's transformers, and the facts about an architecture that it states.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
@@ -7,7 +7,8 @@ use vitrine_models::{PerStage, Pool};
 
 use super::values::{activation, image_size, number, numbers, real, side, truth};
 
-/// The kinds of models that are ours too, the classes that have such a configuration, and what a file does not say.
+/// The supported values of `model_type`, each with the classes that have such a configuration and the defaults of its
+/// keys.
 const KINDS: [(&str, &[&str], &str); 8] = [
     ("vit", &["ViTModel", "ViTForImageClassification"], VIT),
     ("vit_msn", &["ViTMSNModel", "ViTMSNForImageClassification"], MSN),
@@ -40,10 +41,11 @@ const SIGLIP: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention
 const SWIN: &str = r#"{"embed_dim":96,"depths":[2,2,6,2],"num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"hidden_act":"gelu",
     "layer_norm_eps":1e-5,"image_size":224,"patch_size":4,"num_channels":3,"qkv_bias":true}"#;
 
-/// What a file states, and its model's class where it names one.
+/// The facts about the architecture in a configuration. For SigLIP, only the vision tower's.
 ///
 /// # Errors
-/// When the model is none of ours, or a key asks for what is not supported or is not known; the message names it.
+/// If the kind of model is not supported, or a key is unknown or has a value that is not supported. The message names
+/// it.
 pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     if let Some(kind @ ("siglip" | "siglip2")) = file.get("model_type").and_then(Value::as_str) {
         if kind == "siglip2" {
@@ -61,18 +63,19 @@ pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
     describe(file, kind)
 }
 
+/// The default values of a kind's keys.
 fn defaults(kind: &str) -> Result<Map<String, Value>> {
     let Some((.., text)) = KINDS.into_iter().find(|(name, ..)| *name == kind) else {
         let names = KINDS.map(|(name, ..)| name).join(", ");
-        let part = foreign_part(kind).map(|part| format!(" ({part})")).unwrap_or_default();
-        bail!("`model_type` {kind}{part} is not supported: {names} are");
+        let feature = unsupported_feature(kind).map(|feature| format!(" ({feature})")).unwrap_or_default();
+        bail!("`model_type` {kind}{feature} is not supported: {names} are");
     };
     Ok(serde_json::from_str(text)?)
 }
 
-/// What kinds have that ours do not, where their keys look alike.
-fn foreign_part(kind: &str) -> Option<&'static str> {
-    const PARTS: [(&str, &str); 9] = [
+/// The feature for which a kind of model is not supported, for kinds whose tensors have similar names.
+fn unsupported_feature(kind: &str) -> Option<&'static str> {
+    const FEATURES: [(&str, &str); 9] = [
         ("beit", "relative positions in a plain model"),
         ("data2vec-vision", "relative positions in a plain model"),
         ("dpt", "a decoder for depth"),
@@ -83,9 +86,10 @@ fn foreign_part(kind: &str) -> Option<&'static str> {
         ("ijepa", "no class token and no classifier of it"),
         ("yolos", "detection tokens"),
     ];
-    PARTS.into_iter().find(|(name, _)| *name == kind).map(|(_, part)| part)
+    FEATURES.into_iter().find(|(name, _)| *name == kind).map(|(_, feature)| feature)
 }
 
+/// Refuses classes with another head than a classifier's, and tasks other than choosing one class.
 fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
     defaults(kind)?;
     let classes =
@@ -105,17 +109,17 @@ fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// The keys of a model of this kind over its defaults.
+/// The facts that a file's keys state, or the kind's defaults for missing keys.
 fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     let is_swin = kind.starts_with("swin");
-    let plain = |value: bool| (!is_swin).then_some(value);
+    let unless_swin = |value: bool| (!is_swin).then_some(value);
     let mut facts = Facts {
         residual_post_norm: Some(kind == "swinv2"),
-        layer_scale: plain(kind.starts_with("dinov2")),
-        class_token: plain(kind != "siglip_vision_model"),
-        learned_position: plain(true),
-        class_depth: plain(false).map(usize::from),
-        registers: plain(false).map(usize::from).filter(|_| kind != "deit"),
+        layer_scale: unless_swin(kind.starts_with("dinov2")),
+        class_token: unless_swin(kind != "siglip_vision_model"),
+        learned_position: unless_swin(true),
+        class_depth: unless_swin(false).map(usize::from),
+        registers: unless_swin(false).map(usize::from).filter(|_| kind != "deit"),
         pool: Some(match kind {
             _ if is_swin => Pool::Mean,
             "siglip_vision_model" => Pool::Attention,
@@ -134,7 +138,7 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     for (name, value) in &keys {
         key(name, value, is_swin, &mut facts).with_context(|| format!("`{name}`"))?;
     }
-    // Swin's norms of patches and before merging have PyTorch's epsilon there, whatever is stated.
+    // transformers ignores the key in Swin's norms of patches and before merging, which always have PyTorch's 1e-5.
     if let Some(epsilon) = facts.norm_epsilon.filter(|epsilon| is_swin && *epsilon != 1e-5) {
         bail!(
             "`layer_norm_eps` is {epsilon}: only 1e-5 is supported, and Swin with norms of two kinds is not"
@@ -143,18 +147,20 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     Ok(facts)
 }
 
-/// DeiT with a teacher has two heads; without, its distillation token is seen by none, which is what a register is.
+/// Distinguishes DeiT with a teacher, which has a second head for the distillation token, from DeiT without. There no
+/// head reads that token, which makes it a register.
 fn add_teacher<'a>(classes: impl Iterator<Item = &'a str>, facts: &mut Facts) {
     for class in classes.filter(|class| class.starts_with("DeiTFor")) {
-        let teacher = class.ends_with("WithTeacher");
-        facts.distillation_token = Some(teacher);
-        facts.registers = Some(usize::from(!teacher));
+        let has_teacher = class.ends_with("WithTeacher");
+        facts.distillation_token = Some(has_teacher);
+        facts.registers = Some(usize::from(!has_teacher));
     }
 }
 
+/// Adds the fact that one key states.
 fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()> {
     match name {
-        // Of Swin this is the width of the last stage, which follows.
+        // In a Swin, this is the width of the last stage, which follows from `embed_dim`.
         "hidden_size" if is_swin => {}
         "hidden_size" | "embed_dim" => facts.embed_dim = Some(number(value)?),
         "num_hidden_layers" | "depths" => facts.depth = Some(PerStage(numbers(value)?)),
@@ -173,10 +179,16 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
             facts.num_classes = Some(value.as_object().context("names by number are needed")?.len());
         }
         "num_labels" | "_num_labels" => facts.num_classes = Some(number(value)?),
-        "pretrained_window_sizes" => {
-            if numbers(value)?.iter().any(|side| *side > 0) {
-                bail!("windows that were enlarged after pre-training are not supported");
-            }
+        _ => check_key(name, value)?,
+    }
+    Ok(())
+}
+
+/// Checks a key that states no fact: it must have its one supported value, or be without effect on the logits.
+fn check_key(name: &str, value: &Value) -> Result<()> {
+    match name {
+        "pretrained_window_sizes" if numbers(value)?.iter().any(|side| *side > 0) => {
+            bail!("windows that were enlarged after pre-training are not supported")
         }
         "use_swiglu_ffn" if truth(value)? => bail!("gated MLPs (SwiGLU) are not supported"),
         "use_absolute_embeddings" if truth(value)? => {
@@ -187,7 +199,11 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
             bail!("pruned heads are not supported")
         }
         "quantization_config" => bail!("quantized weights are not supported"),
-        "use_swiglu_ffn" | "use_absolute_embeddings" | "vision_use_head" | "pruned_heads" => {}
+        "pretrained_window_sizes"
+        | "use_swiglu_ffn"
+        | "use_absolute_embeddings"
+        | "vision_use_head"
+        | "pruned_heads" => {}
         _ if is_harmless(name) => {}
         _ => bail!(
             "{value} is stated, but this key is not known here: it may change what the model computes (remove it if it does not)"
@@ -196,12 +212,12 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
     Ok(())
 }
 
-/// Keys that say nothing of what a trained image classifier computes.
+/// Whether a key does not change the logits of a trained classifier.
 fn is_harmless(name: &str) -> bool {
     HARMLESS.split_whitespace().any(|known| known == name)
 }
 
-/// Of training, of other tasks, of where a file comes from, and of how results are returned.
+/// Keys of training, of other tasks, of a file's origin, and of the form of results.
 const HARMLESS: &str = "
     _name_or_path architectures model_type transformers_version dtype torch_dtype label2id problem_type _commit_hash
     _attn_implementation_autoset attn_implementation _attn_implementation torchscript use_bfloat16 tf_legacy_loss
@@ -216,8 +232,8 @@ const HARMLESS: &str = "
     pad_token_id prefix remove_invalid_values repetition_penalty sep_token_id suppress_tokens task_specific_params temperature
     tokenizer_class top_k top_p typical_p base_config_key text_config logit_scale_init_value projection_size projection_dim";
 
-/// Whether a file is one of transformers (and not of timm under its name).
-pub(super) fn is_one(file: &Map<String, Value>) -> bool {
+/// Whether a configuration is one of transformers. `timm_wrapper` is not: transformers writes it for a model of timm.
+pub(super) fn is_configuration(file: &Map<String, Value>) -> bool {
     let kind = file.get("model_type");
     kind.is_some_and(|kind| *kind != "timm_wrapper")
         || file.get("architectures").is_some_and(Value::is_array) && !file.contains_key("architecture")
@@ -240,7 +256,7 @@ mod tests {
         for (kind, epsilon, pool, registers, layer_scale) in [
             ("vit", 1e-12, Pool::ClassToken, Some(0), Some(false)),
             ("vit_msn", 1e-6, Pool::ClassToken, Some(0), Some(false)),
-            // Whether its second token is a register depends on the teacher.
+            // Whether DeiT's second token is a register depends on the class.
             ("deit", 1e-12, Pool::ClassToken, None, Some(false)),
             ("dinov2", 1e-6, Pool::ClassToken, Some(0), Some(true)),
             ("dinov2_with_registers", 1e-6, Pool::ClassToken, Some(4), Some(true)),
@@ -260,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_facts_over_the_defaults() {
+    fn keys_override_the_defaults() {
         let facts = stated(json!({
             "model_type": "vit", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 384,
             "image_size": [32, 48], "patch_size": 8, "num_channels": 1, "qkv_bias": false, "hidden_act": "gelu_new",
@@ -275,7 +291,7 @@ mod tests {
         assert_eq!(facts.image_size, Some(ImageSize { height: 32, width: 48 }));
         assert_eq!((facts.qkv_bias, facts.mlp), (Some(false), Some(MlpKind::GeluTanh)));
         assert_eq!((facts.num_classes, facts.norm_epsilon), (Some(2), Some(1e-12)));
-        // Swin's hidden size is the last stage's, and the text half of SigLIP says nothing of images.
+        // Swin's `hidden_size` is the last stage's width, and SigLIP's `text_config` does not concern images.
         let swin = stated(json!({ "model_type": "swin", "embed_dim": 48, "hidden_size": 384 })).unwrap();
         assert_eq!(swin.embed_dim, Some(48));
         let siglip = json!({ "model_type": "siglip", "vision_config": { "hidden_size": 96 }, "text_config": { "hidden_size": 7 } });
@@ -283,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_teacher_makes_a_second_head_and_without_one_its_token_is_a_register() {
+    fn deits_second_token_has_a_head_with_a_teacher_and_is_a_register_without() {
         for (class, distilled, registers) in [
             ("DeiTForImageClassification", Some(false), Some(1)),
             ("DeiTForImageClassificationWithTeacher", Some(true), Some(0)),
@@ -295,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_under_its_name() {
+    fn errors_name_the_unsupported_key() {
         for (file, name) in [
             (json!({ "hidden_size": 96 }), "`model_type`"),
             (json!({ "model_type": "resnet" }), "resnet"),
@@ -331,15 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn transformers_files_are_told_from_timms() {
-        for (file, is_theirs) in [
+    fn configurations_of_transformers_are_told_from_timms() {
+        for (file, is_transformers) in [
             (json!({ "model_type": "vit" }), true),
             (json!({ "architectures": ["ViTModel"] }), true),
             (json!({ "model_type": "timm_wrapper", "architecture": "vit_tiny_patch16_224" }), false),
             (json!({ "architecture": "vit_tiny_patch16_224", "architectures": ["TimmWrapper"] }), false),
             (json!({ "embed_dim": 96 }), false),
         ] {
-            assert_eq!(is_one(file.as_object().unwrap()), is_theirs, "{file}");
+            assert_eq!(is_configuration(file.as_object().unwrap()), is_transformers, "{file}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `preprocessor_config.json` of Hugging Face: what its processors do to an image, with the defaults of their classes.
+//! Hugging Face's `preprocessor_config.json`: scaling, cropping, and normalization, with the defaults of each image
+//! processor class.
 
 use std::path::Path;
 
@@ -6,28 +7,29 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use vitrine_datasets::{Interpolation, ResizeRule};
 
-use super::description::Description;
+use super::metadata::{ModelMetadata, squash};
 use crate::files::read_text;
 
-/// A class of processors whose steps are known here.
-struct Class {
-    /// The beginning of its name.
+/// The defaults of a supported class of image processors.
+struct ProcessorClass {
+    /// The class's name without `ImageProcessor`.
     name: &'static str,
-    size: Size,
-    /// Whether one number is the shorter side.
-    keeps_shape: bool,
-    /// The side of the center that is cut out by default.
+    size: ScaledSize,
+    /// Whether a `size` of a single number is the shorter side of the scaled image rather than both sides.
+    number_is_shorter_side: bool,
+    /// The side of the center crop in pixels; `None` for classes that do not crop.
     crop: Option<f64>,
     interpolation: Interpolation,
+    /// Mean and standard deviation of the three channels.
     normalization: ([f32; 3], [f32; 3]),
 }
 
-/// What an image is scaled to.
+/// The size that an image is scaled to, in pixels.
 #[derive(Clone, Copy)]
-enum Size {
-    /// Height and width.
+enum ScaledSize {
+    /// Height and width, whatever the image's shape.
     Both([f64; 2]),
-    /// The shorter side; the other one keeps the shape.
+    /// The shorter side; the aspect ratio is kept.
     Shorter(f64),
 }
 
@@ -35,67 +37,70 @@ const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
 const CLIP: ([f32; 3], [f32; 3]) =
     ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
 
-/// The classes with the defaults of transformers 5.
-const CLASSES: [Class; 7] = [
-    class("ViT", Size::Both([224.0; 2]), None, Interpolation::Bilinear, HALF),
-    class("DeiT", Size::Both([256.0; 2]), Some(224.0), Interpolation::Bicubic, HALF),
-    class("Beit", Size::Both([224.0; 2]), None, Interpolation::Bicubic, HALF),
-    Class {
-        keeps_shape: true,
-        ..class("Siglip", Size::Both([224.0; 2]), None, Interpolation::Bicubic, HALF)
+/// The supported classes, with the defaults of transformers 5.
+const CLASSES: [ProcessorClass; 7] = [
+    class("ViT", ScaledSize::Both([224.0; 2]), None, Interpolation::Bilinear, HALF),
+    class("DeiT", ScaledSize::Both([256.0; 2]), Some(224.0), Interpolation::Bicubic, HALF),
+    class("Beit", ScaledSize::Both([224.0; 2]), None, Interpolation::Bicubic, HALF),
+    ProcessorClass {
+        number_is_shorter_side: true,
+        ..class("Siglip", ScaledSize::Both([224.0; 2]), None, Interpolation::Bicubic, HALF)
     },
-    class("Bit", Size::Shorter(224.0), Some(224.0), Interpolation::Bicubic, CLIP),
-    class("CLIP", Size::Shorter(224.0), Some(224.0), Interpolation::Bicubic, CLIP),
-    class(CONVNEXT, Size::Shorter(384.0), None, Interpolation::Bicubic, HALF),
+    class("Bit", ScaledSize::Shorter(224.0), Some(224.0), Interpolation::Bicubic, CLIP),
+    class("CLIP", ScaledSize::Shorter(224.0), Some(224.0), Interpolation::Bicubic, CLIP),
+    class(CONVNEXT, ScaledSize::Shorter(384.0), None, Interpolation::Bicubic, HALF),
 ];
 
-/// Crops a share of what it scales, and squashes large images.
+/// This class crops by the share `crop_pct` instead of `crop_size`, and only below 384 pixels.
 const CONVNEXT: &str = "ConvNext";
 
 const fn class(
     name: &'static str,
-    size: Size,
+    size: ScaledSize,
     crop: Option<f64>,
     interpolation: Interpolation,
     normalization: ([f32; 3], [f32; 3]),
-) -> Class {
-    Class { name, size, keeps_shape: matches!(size, Size::Shorter(_)), crop, interpolation, normalization }
+) -> ProcessorClass {
+    let number_is_shorter_side = matches!(size, ScaledSize::Shorter(_));
+    ProcessorClass { name, size, number_is_shorter_side, crop, interpolation, normalization }
 }
 
-/// Steps that change nothing here: images have three channels, and labels of pixels are none.
+/// Steps without effect: images are decoded with three channels, and there are no segmentation labels.
 const HARMLESS: [&str; 2] = ["do_convert_rgb", "do_reduce_labels"];
-/// Steps that are carried out.
+/// The supported steps.
 const KNOWN: [&str; 4] = ["do_resize", "do_rescale", "do_normalize", "do_center_crop"];
 
-/// Adds what a `preprocessor_config.json` says, with its class's defaults for what it leaves out.
+/// Adds the preprocessing of a `preprocessor_config.json`, with its class's defaults for missing keys.
 ///
 /// # Errors
-/// When it says what is not supported; the message names the file and the key.
-pub(super) fn read(path: &Path, value: &Value, description: &mut Description) -> Result<()> {
+/// If the class, a step, or a value is not supported. The message names the file and the key.
+pub(super) fn read(path: &Path, value: &Value, metadata: &mut ModelMetadata) -> Result<()> {
     let Some(file) = value.as_object() else {
         bail!("{}: not a configuration: a JSON object is needed", path.display());
     };
-    // Old files do not name the class; the model next to them does.
+    // Early files do not name the class, which then follows from the model's `config.json`.
     let model_type = || -> Option<String> {
         let text = read_text(&path.with_file_name("config.json")).ok()?;
         let config: Value = serde_json::from_str(&text).ok()?;
         Some(config.get("model_type")?.as_str()?.to_owned())
     };
-    apply(file, model_type, description).with_context(|| path.display().to_string())
+    add(file, model_type, metadata).with_context(|| path.display().to_string())
 }
 
-fn apply(
+/// Adds the keys of a file. `model_type` reads the model's kind from its configuration, and is called only if the file
+/// does not name its class.
+fn add(
     file: &Map<String, Value>,
     model_type: impl Fn() -> Option<String>,
-    description: &mut Description,
+    metadata: &mut ModelMetadata,
 ) -> Result<()> {
     let class = class_of(file, model_type)?;
-    steps(file)?;
+    check_steps(file)?;
     if flag(file, "do_normalize", true)? {
-        description.mean = Some(three(file, "image_mean", class.normalization.0)?);
-        description.std = Some(three(file, "image_std", class.normalization.1)?);
+        metadata.mean = Some(per_channel(file, "image_mean", class.normalization.0)?);
+        metadata.std = Some(per_channel(file, "image_std", class.normalization.1)?);
     } else {
-        (description.mean, description.std) = (Some(vec![0.0; 3]), Some(vec![1.0; 3]));
+        (metadata.mean, metadata.std) = (Some(vec![0.0; 3]), Some(vec![1.0; 3]));
     }
     if let Some(factor) = stated(file, "rescale_factor") {
         let factor = factor.as_f64().context("`rescale_factor`: a number is needed")?;
@@ -103,26 +108,34 @@ fn apply(
             bail!("`rescale_factor` is {factor}: only 1/255 is supported");
         }
     }
-    // PIL's numbers of filters.
-    description.interpolation = Some(match stated(file, "resample").map(Value::as_u64) {
-        None => class.interpolation,
-        Some(Some(1)) => Interpolation::Lanczos,
-        Some(Some(2)) => Interpolation::Bilinear,
-        Some(Some(3)) => Interpolation::Bicubic,
+    metadata.interpolation = Some(interpolation(file, class)?);
+    let (rule, size) = resizing(file, class)?;
+    metadata.resize = Some(rule);
+    metadata.image_size = Some(size.map(|side| side as usize));
+    Ok(())
+}
+
+/// The filter for scaling, which files state by PIL's number.
+fn interpolation(file: &Map<String, Value>, class: &ProcessorClass) -> Result<Interpolation> {
+    match stated(file, "resample").map(Value::as_u64) {
+        None => Ok(class.interpolation),
+        Some(Some(1)) => Ok(Interpolation::Lanczos),
+        Some(Some(2)) => Ok(Interpolation::Bilinear),
+        Some(Some(3)) => Ok(Interpolation::Bicubic),
         Some(_) => {
             bail!(
                 "`resample` is {}: only 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are supported",
                 file["resample"]
             )
         }
-    });
-    let (rule, size) = resizing(file, class)?;
-    description.resize = Some(rule);
-    description.image_size = Some(size.map(|side| side as usize));
-    Ok(())
+    }
 }
 
-fn class_of(file: &Map<String, Value>, model_type: impl Fn() -> Option<String>) -> Result<&'static Class> {
+/// The file's class of processors, or the usual one of the model if the file names none.
+fn class_of(
+    file: &Map<String, Value>,
+    model_type: impl Fn() -> Option<String>,
+) -> Result<&'static ProcessorClass> {
     let named = ["image_processor_type", "feature_extractor_type"]
         .iter()
         .find_map(|key| file.get(*key)?.as_str().map(str::to_owned));
@@ -133,10 +146,10 @@ fn class_of(file: &Map<String, Value>, model_type: impl Fn() -> Option<String>) 
         _ => "ViT",
     };
     let name = named.unwrap_or_else(|| by_model().to_owned());
-    let kind = ["Fast", "Pil", "ImageProcessor", "FeatureExtractor"]
+    let class = ["Fast", "Pil", "ImageProcessor", "FeatureExtractor"]
         .into_iter()
         .fold(name.as_str(), |name, end| name.strip_suffix(end).unwrap_or(name));
-    let known = CLASSES.iter().find(|class| class.name == kind);
+    let known = CLASSES.iter().find(|known| known.name == class);
     known.with_context(|| {
         let names: Vec<&str> = CLASSES.iter().map(|class| class.name).collect();
         format!(
@@ -146,19 +159,19 @@ fn class_of(file: &Map<String, Value>, model_type: impl Fn() -> Option<String>) 
     })
 }
 
-/// What a key says; null says nothing.
+/// The value of a key, unless it is null.
 fn stated<'a>(file: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     file.get(key).filter(|value| !value.is_null())
 }
 
-fn flag(file: &Map<String, Value>, key: &str, usual: bool) -> Result<bool> {
-    stated(file, key).map_or(Ok(usual), |value| {
+fn flag(file: &Map<String, Value>, key: &str, default: bool) -> Result<bool> {
+    stated(file, key).map_or(Ok(default), |value| {
         value.as_bool().with_context(|| format!("`{key}` is {value}: true or false is needed"))
     })
 }
 
-/// Refuses steps that are left out and must not be, and steps that are not carried out here.
-fn steps(file: &Map<String, Value>) -> Result<()> {
+/// Refuses processors that leave out scaling or rescaling, or have a step that is not supported.
+fn check_steps(file: &Map<String, Value>) -> Result<()> {
     for step in ["do_resize", "do_rescale"] {
         if !flag(file, step, true)? {
             bail!("`{step}` is false: a processor that leaves this step out is not supported");
@@ -173,11 +186,11 @@ fn steps(file: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Three numbers, or one for all three.
-fn three(file: &Map<String, Value>, key: &str, usual: [f32; 3]) -> Result<Vec<f32>> {
+/// A number per channel, or a single one for all three.
+fn per_channel(file: &Map<String, Value>, key: &str, default: [f32; 3]) -> Result<Vec<f32>> {
     let number = |value: &Value| value.as_f64().map(|value| value as f32);
     let values = match stated(file, key) {
-        None => Some(usual.to_vec()),
+        None => Some(default.to_vec()),
         Some(Value::Array(values)) => values.iter().map(number).collect(),
         Some(value) => number(value).map(|value| vec![value; 3]),
     };
@@ -186,20 +199,20 @@ fn three(file: &Map<String, Value>, key: &str, usual: [f32; 3]) -> Result<Vec<f3
         .with_context(|| format!("`{key}`: a number or one for each of three channels is needed"))
 }
 
-/// The rule for scaling and cropping, and the height and width that it gives.
-fn resizing(file: &Map<String, Value>, class: &Class) -> Result<(ResizeRule, [f64; 2])> {
+/// The rule for scaling and cropping, and the height and width of the result in pixels.
+fn resizing(file: &Map<String, Value>, class: &ProcessorClass) -> Result<(ResizeRule, [f64; 2])> {
     let size = match stated(file, "size") {
-        Some(size) => size_of(size, class)?,
+        Some(size) => scaled_size(size, class)?,
         None => class.size,
     };
     let crop = match flag(file, "do_center_crop", class.crop.is_some())? {
-        true => Some(crop_of(file, class)?),
+        true => Some(crop_size(file, class)?),
         false => None,
     };
-    let (scaled, inner) = match size {
-        Size::Shorter(side) if class.name == CONVNEXT => return convnext(file, side, crop),
-        Size::Both(sides) => (sides, crop.unwrap_or(sides)),
-        Size::Shorter(side) => match crop {
+    let (scaled, cropped) = match size {
+        ScaledSize::Shorter(side) if class.name == CONVNEXT => return convnext(file, side, crop),
+        ScaledSize::Both(sides) => (sides, crop.unwrap_or(sides)),
+        ScaledSize::Shorter(side) => match crop {
             Some(crop) if crop[0] == crop[1] => ([side; 2], crop),
             Some(_) => bail!("`crop_size` is not square, and `size` names the shorter side: not supported"),
             None => bail!(
@@ -207,60 +220,67 @@ fn resizing(file: &Map<String, Value>, class: &Class) -> Result<(ResizeRule, [f6
             ),
         },
     };
-    let share = inner[0] / scaled[0];
-    if !(share > 0.0 && share <= 1.0 && inner[1] <= scaled[1]) {
+    let share = cropped[0] / scaled[0];
+    if !(share > 0.0 && share <= 1.0 && cropped[1] <= scaled[1]) {
         bail!("`crop_size` is larger than `size`, which is not supported");
     }
-    if matches!(size, Size::Shorter(_)) {
-        return Ok((ResizeRule::ShorterSide { crop: share }, inner));
+    if matches!(size, ScaledSize::Shorter(_)) {
+        return Ok((ResizeRule::ShorterSide { crop: share }, cropped));
     }
-    if (inner[1] / scaled[1] - share).abs() > 1e-6 {
+    if (cropped[1] / scaled[1] - share).abs() > 1e-6 {
         bail!("`crop_size` and `size` have different shapes, which is not supported");
     }
-    let rule = if share < 1.0 { ResizeRule::SquashCrop { crop: share } } else { ResizeRule::Squash };
-    Ok((rule, inner))
+    Ok((squash(share), cropped))
 }
 
+/// A whole number of pixels, at least 1.
 fn side(value: Option<&Value>) -> Option<f64> {
     value?.as_f64().filter(|side| *side >= 1.0 && side.fract() == 0.0)
 }
 
-/// Height and width of an object or a list.
-fn both(value: &Value) -> Option<[f64; 2]> {
+/// Height and width from an object or a list.
+fn height_and_width(value: &Value) -> Option<[f64; 2]> {
     match value {
         Value::Array(sides) if sides.len() == 2 => Some([side(sides.first())?, side(sides.last())?]),
         value => Some([side(value.get("height"))?, side(value.get("width"))?]),
     }
 }
 
-fn size_of(size: &Value, class: &Class) -> Result<Size> {
+/// The value of `size`.
+fn scaled_size(size: &Value, class: &ProcessorClass) -> Result<ScaledSize> {
     if let Some(number) = side(Some(size)) {
-        return Ok(if class.keeps_shape { Size::Shorter(number) } else { Size::Both([number; 2]) });
+        return Ok(if class.number_is_shorter_side {
+            ScaledSize::Shorter(number)
+        } else {
+            ScaledSize::Both([number; 2])
+        });
     }
-    match (both(size), side(size.get("shortest_edge")), stated_in(size, "longest_edge")) {
-        (Some(sides), ..) => Ok(Size::Both(sides)),
-        (None, Some(shorter), false) => Ok(Size::Shorter(shorter)),
+    match (
+        height_and_width(size),
+        side(size.get("shortest_edge")),
+        size.get("longest_edge").is_some_and(|edge| !edge.is_null()),
+    ) {
+        (Some(sides), ..) => Ok(ScaledSize::Both(sides)),
+        (None, Some(shorter), false) => Ok(ScaledSize::Shorter(shorter)),
         _ => bail!("`size` is {size}: only height and width, or shortest_edge alone, are supported"),
     }
 }
 
-fn stated_in(value: &Value, key: &str) -> bool {
-    value.get(key).is_some_and(|value| !value.is_null())
-}
-
-fn crop_of(file: &Map<String, Value>, class: &Class) -> Result<[f64; 2]> {
+/// Height and width of the center crop.
+fn crop_size(file: &Map<String, Value>, class: &ProcessorClass) -> Result<[f64; 2]> {
     match (stated(file, "crop_size"), class.crop) {
         (Some(size), _) => side(Some(size))
             .map(|side| [side; 2])
-            .or_else(|| both(size))
+            .or_else(|| height_and_width(size))
             .or_else(|| side(size.get("shortest_edge")).map(|side| [side; 2]))
             .with_context(|| format!("`crop_size` is {size}: height and width are needed")),
-        (None, Some(usual)) => Ok([usual; 2]),
+        (None, Some(side)) => Ok([side; 2]),
         (None, None) => bail!("`do_center_crop` is true, and `crop_size` is missing"),
     }
 }
 
-/// Below 384 pixels a share of the scaled image is kept, from there on images are squashed.
+/// The rule of the ConvNext processor: below 384 pixels it crops a share of the scaled image; from 384 on it scales to
+/// a square.
 fn convnext(file: &Map<String, Value>, side: f64, crop: Option<[f64; 2]>) -> Result<(ResizeRule, [f64; 2])> {
     if crop.is_some_and(|crop| crop != [side; 2]) {
         bail!("`do_center_crop` after the crop by `crop_pct` is not supported");
@@ -280,15 +300,15 @@ fn convnext(file: &Map<String, Value>, side: f64, crop: Option<[f64; 2]>) -> Res
 mod tests {
     use super::*;
 
-    fn read_text(text: &str) -> Result<Description> {
+    fn read_text(text: &str) -> Result<ModelMetadata> {
         let value: Value = serde_json::from_str(text).unwrap();
-        let mut description = Description::default();
-        apply(value.as_object().unwrap(), || None, &mut description)?;
-        Ok(description)
+        let mut metadata = ModelMetadata::default();
+        add(value.as_object().unwrap(), || None, &mut metadata)?;
+        Ok(metadata)
     }
 
     #[test]
-    fn what_is_left_out_is_the_default_of_the_class() {
+    fn missing_keys_have_the_defaults_of_the_class() {
         let shorter = |crop| ResizeRule::ShorterSide { crop };
         let cases = [
             (
@@ -335,16 +355,16 @@ mod tests {
             ),
         ];
         for (text, rule, side, interpolation, mean) in cases {
-            let description = read_text(text).unwrap();
-            assert_eq!(description.resize, Some(rule), "{text}");
-            assert_eq!(description.image_size, Some([side; 2]), "{text}");
-            assert_eq!(description.interpolation, Some(interpolation), "{text}");
-            assert_eq!(description.mean.unwrap()[0], mean, "{text}");
+            let metadata = read_text(text).unwrap();
+            assert_eq!(metadata.resize, Some(rule), "{text}");
+            assert_eq!(metadata.image_size, Some([side; 2]), "{text}");
+            assert_eq!(metadata.interpolation, Some(interpolation), "{text}");
+            assert_eq!(metadata.mean.unwrap()[0], mean, "{text}");
         }
     }
 
     #[test]
-    fn steps_that_are_not_carried_out_are_refused_by_name() {
+    fn errors_name_the_unsupported_step_or_value() {
         for (text, part) in [
             (r#"{"do_pad": true}"#, "`do_pad`"),
             (r#"{"do_flip_channel_order": true}"#, "`do_flip_channel_order`"),

@@ -1,6 +1,5 @@
-//! Models for other libraries: what is written computes the same there, or is refused by name, and comes back unchanged.
-
-#![allow(clippy::unwrap_used)]
+//! Export to other libraries: the written model gives the same logits when it is imported again, and unsupported models
+//! are refused.
 
 use std::path::Path;
 
@@ -10,7 +9,11 @@ use vitrine::import::{self, Options};
 use vitrine::model_file::ModelCard;
 use vitrine::weights_file::{self, Precision};
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
+use vitrine_models::weights::Layout;
 use vitrine_models::{AttentionOptions, ImageSize, Mixer, ModelConfig, RelativePosition, Score, preset};
+
+use super::reference::fixture;
+use super::{load, sorted};
 
 fn plain() -> ModelConfig {
     ModelConfig {
@@ -60,10 +63,10 @@ fn write(card: &ModelCard, library: Library, output: &Path) -> anyhow::Result<Ex
     export(card, &model, library, output, Precision::F32)
 }
 
-/// The file again without what vitrine wrote in its header.
+/// Writes the file again without the model card in its header.
 fn without_header(path: &Path) {
     let file = weights_file::open(path).unwrap();
-    let tensors: Vec<_> = file.entries.iter().map(|entry| entry.read().unwrap()).collect();
+    let tensors: Vec<_> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
     drop(file);
     weights_file::save(path, &tensors, &[], Precision::F32, Default::default()).unwrap();
 }
@@ -73,7 +76,7 @@ fn logits(imported: import::Imported, images: &Tensor<4>) -> burn::tensor::Tenso
 }
 
 #[test]
-fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
+fn exported_models_are_imported_with_the_same_classes_preprocessing_and_logits() {
     let device = Device::default();
     let epsilon = ModelConfig { norm_epsilon: 1e-3, ..plain() };
     let no_bias = |config: ModelConfig| ModelConfig { qkv_bias: false, ..config };
@@ -105,7 +108,7 @@ fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
             assert_eq!(back.card.model.norm_epsilon, config.norm_epsilon, "{case} {library:?}");
             logits(back, &images).assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
             if library == Library::HuggingFace {
-                // By the library's own files.
+                // Without the model card, the library's configuration files describe the model.
                 without_header(&output.join("model.safetensors"));
                 let back =
                     import::load(&output, &Options::default()).unwrap_or_else(|e| panic!("{case}: {e:#}"));
@@ -117,8 +120,8 @@ fn models_come_back_with_classes_preprocessing_and_logits_from_every_layout() {
 }
 
 #[test]
-fn what_a_library_would_compute_otherwise_is_refused_by_name() {
-    // The last stage's grid is smaller than a window.
+fn models_that_a_library_would_compute_differently_are_refused() {
+    // Three stages, of which the last has a grid smaller than a window.
     let small = |name| ModelConfig { num_heads: [2, 4, 8].into(), depth: [2, 2, 2].into(), ..staged(name) };
     let (swin_v1, swin_v2) = (small("swin_tiny_patch4_window7_224"), small("swinv2_tiny_window8_256"));
     let wide = ModelConfig { image_size: ImageSize { height: 32, width: 48 }, ..plain() };
@@ -149,7 +152,7 @@ fn what_a_library_would_compute_otherwise_is_refused_by_name() {
 }
 
 #[test]
-fn the_line_of_python_states_an_epsilon_that_is_not_the_librarys() {
+fn the_line_of_python_states_an_epsilon_other_than_the_librarys() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("model.safetensors");
     let config = ModelConfig { norm_epsilon: 1e-3, ..swin() };
@@ -159,4 +162,85 @@ fn the_line_of_python_states_an_epsilon_that_is_not_the_librarys() {
     }
     let exported = write(&card(&swin()), Library::Timm, &output).unwrap();
     assert!(!exported.usage.contains("norm_layer"), "{}", exported.usage);
+}
+
+#[test]
+fn an_exported_model_is_imported_unchanged() {
+    let cases: [(&str, &[Library]); 6] = [
+        ("timm_vit", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
+        ("timm_vit_avgpool_reg_layerscale", &[Library::Timm]),
+        ("timm_vit_map_qknorm", &[Library::Timm]),
+        ("timm_deit_distilled", &[Library::Timm, Library::HuggingFace]),
+        ("timm_swin", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
+        ("timm_swinv2", &[Library::Timm, Library::HuggingFace, Library::Torchvision]),
+    ];
+    for (case, layouts) in cases {
+        for &library in layouts {
+            let first = load(&fixture(case).join("weights.safetensors"));
+            let (card, tensors) = (first.card.clone(), first.tensors.clone());
+            let model = first.model(&Device::default()).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let output = match library {
+                Library::Torchvision => folder.path().join("model.safetensors"),
+                _ => folder.path().join("model"),
+            };
+            export(&card, &model, library, &output, Precision::F32).unwrap();
+            let options = Options {
+                // The names and shapes of torchvision's files do not tell everything.
+                config: (library == Library::Torchvision)
+                    .then(|| fixture(case).join("config.json").display().to_string()),
+                ..Options::default()
+            };
+            let second = import::load(&output, &options).unwrap_or_else(|error| panic!("{case}: {error:#}"));
+            assert_eq!(second.account.layout, Layout::from(library), "{case}");
+            assert_eq!(second.card.model, card.model, "{case} {library:?}");
+            assert_eq!(sorted(second.tensors), sorted(tensors), "{case} {library:?}");
+            // The header of an exported file describes the model without any option.
+            let again = load(&output).card;
+            assert_eq!(again.model, card.model, "{case} {library:?}");
+            assert_eq!(again.preprocessing, card.preprocessing, "{case} {library:?}");
+            assert_eq!(again.classes, card.classes, "{case} {library:?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_with_sinusoidal_positions_is_exported_to_timm() {
+    let device = Device::default();
+    let config = vitrine_models::preset::find("vit_pico_patch4_32").unwrap();
+    let model = config.init(&device).unwrap();
+    let classes = (0..config.num_classes).map(|class| format!("kind {class}")).collect();
+    let preprocessing = vitrine_datasets::Preprocessing {
+        image_size: [32, 32],
+        channels: 3,
+        resize: vitrine_datasets::ResizeRule::Squash,
+        interpolation: vitrine_datasets::Interpolation::Bicubic,
+        mean: vec![0.5; 3],
+        std: vec![0.25; 3],
+        crop_rounding: Default::default(),
+    };
+    let card = vitrine::model_file::ModelCard::new(config.clone(), classes, preprocessing);
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("timm");
+    export(&card, &model, Library::Timm, &output, Precision::F32).unwrap();
+    let back = load(&output);
+    assert_eq!((&back.card.classes, &back.card.preprocessing), (&card.classes, &card.preprocessing));
+    let images =
+        burn::tensor::Tensor::<4>::random([2, 3, 32, 32], burn::tensor::Distribution::Default, &device);
+    let expected = model.forward(images.clone()).into_data();
+    let logits = back.model(&device).unwrap().forward(images).into_data();
+    logits.assert_approx_eq::<f32>(&expected, burn::tensor::Tolerance::absolute(1e-5));
+    let gated = vitrine_models::ModelConfig {
+        channel_attention: Some(vitrine_models::ChannelAttention {
+            kind: vitrine_models::ChannelGate::SqueezeExcitation,
+            reduction: None,
+            place: vitrine_models::GatePlace::Mixer,
+        }),
+        ..config
+    };
+    let model = gated.init(&device).unwrap();
+    let card = vitrine::model_file::ModelCard { model: gated, ..card };
+    let error =
+        export(&card, &model, Library::Timm, &folder.path().join("no"), Precision::F32).err().unwrap();
+    assert!(error.to_string().contains("channel_attention"), "{error}");
 }

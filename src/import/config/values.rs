@@ -1,15 +1,15 @@
-//! Values of configuration files, with errors that say what is needed.
+//! Typed values from JSON, with errors that say which type a configuration's key needs.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use vitrine_models::{ImageSize, MlpKind};
 
-/// A whole number.
+/// A whole number, at least 0.
 pub(super) fn number(value: &Value) -> Result<usize> {
     value.as_u64().and_then(|number| usize::try_from(number).ok()).context("a whole number is needed")
 }
 
-/// A number, or a list of numbers.
+/// A whole number, or a list of them.
 pub(super) fn numbers(value: &Value) -> Result<Vec<usize>> {
     match value {
         Value::Array(values) => values.iter().map(number).collect(),
@@ -17,7 +17,7 @@ pub(super) fn numbers(value: &Value) -> Result<Vec<usize>> {
     }
 }
 
-/// A number, or a list of the same number.
+/// The side of a square: a whole number, or a list in which all numbers are equal.
 pub(super) fn side(value: &Value) -> Result<usize> {
     match numbers(value)?[..] {
         [side, ref others @ ..] if others.iter().all(|other| *other == side) => Ok(side),
@@ -25,19 +25,22 @@ pub(super) fn side(value: &Value) -> Result<usize> {
     }
 }
 
+/// A number, whole or not.
 pub(super) fn real(value: &Value) -> Result<f64> {
     value.as_f64().context("a number is needed")
 }
 
+/// A boolean.
 pub(super) fn truth(value: &Value) -> Result<bool> {
     value.as_bool().context("true or false is needed")
 }
 
+/// A string.
 pub(super) fn text(value: &Value) -> Result<&str> {
     value.as_str().context("a text is needed")
 }
 
-/// Height and width: one number or two.
+/// Height and width in pixels: one number for both or two.
 pub(super) fn image_size(value: &Value) -> Result<ImageSize> {
     let sides = numbers(value)?;
     if sides.iter().any(|side| *side > 16_384) {
@@ -50,7 +53,7 @@ pub(super) fn image_size(value: &Value) -> Result<ImageSize> {
     }
 }
 
-/// The activation of the MLPs by the names that timm and Hugging Face have for it.
+/// The activation of the MLPs, by the names that timm and Hugging Face use.
 pub(super) fn activation(value: &Value) -> Result<MlpKind> {
     match text(value)? {
         "gelu" | "GELU" | "gelu_python" => Ok(MlpKind::Gelu),
@@ -68,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_of_another_kind_is_refused() {
+    fn values_of_another_type_are_refused() {
         assert_eq!(number(&json!(3)).unwrap(), 3);
         assert_eq!(numbers(&json!(3)).unwrap(), [3]);
         assert_eq!(numbers(&json!([2, 2, 6])).unwrap(), [2, 2, 6]);
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_those_of_squares_and_images_have_one_or_two() {
+    fn patches_must_be_square_and_images_need_not_be() {
         assert_eq!(side(&json!(16)).unwrap(), 16);
         assert_eq!(side(&json!([16, 16])).unwrap(), 16);
         for value in [json!([16, 8]), json!([])] {
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn activations_are_known_by_the_names_of_both_libraries() {
+    fn activations_have_the_names_of_both_libraries() {
         for (name, kind) in [
             ("gelu", MlpKind::Gelu),
             ("GELU", MlpKind::Gelu),

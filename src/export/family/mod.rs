@@ -1,4 +1,5 @@
-//! Which architectures other libraries have too, and which library has which.
+//! Architecture families that other libraries implement, and the check that a library computes a model as this program
+//! does.
 
 #[cfg(test)]
 mod tests;
@@ -12,30 +13,31 @@ use vitrine_models::{
 
 use super::{Library, is_epsilon};
 
-/// The architectures that other libraries have too.
+/// The families of architectures that other libraries implement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Vit,
+    /// DeiT with a teacher: a second token and head.
     Distilled,
     Cait,
     Swin,
     SwinV2,
 }
 
-/// A key of a configuration, and whether others compute what it says. Choices are matched without a wildcard, but for scores: whoever
-/// adds one decides here.
-type Part = (&'static str, bool);
+/// A key of a configuration, and whether its value is one that the other library implements. Choices are matched
+/// without a wildcard (scores excepted), so that adding one is a decision to make here.
+type Requirement = (&'static str, bool);
 
 impl Family {
-    /// The family of a model that the library computes as we do.
+    /// The family of a model, if the library computes this model as this program does.
     ///
     /// # Errors
-    /// When the library has no such architecture; the message names the keys.
+    /// If the library has no such architecture. The message names the keys that differ.
     pub(super) fn of(config: &ModelConfig, library: Library) -> Result<Self> {
         let family = Self::nearest(config);
-        let ours = family.only_ours(config);
-        if !ours.is_empty() {
-            bail!("no other library has this architecture, because of its {}", ours.join(", "));
+        let unknown = family.missing_everywhere(config);
+        if !unknown.is_empty() {
+            bail!("no other library has this architecture, because of its {}", unknown.join(", "));
         }
         let missing = family.missing(config, library);
         if !missing.is_empty() {
@@ -49,7 +51,7 @@ impl Family {
         Ok(family)
     }
 
-    /// The family that an architecture would be of.
+    /// The family that an architecture is closest to.
     fn nearest(config: &ModelConfig) -> Self {
         match (config.num_stages() > 1, config.block) {
             (true, BlockStyle::ResidualPostNorm) => Self::SwinV2,
@@ -67,13 +69,13 @@ impl Family {
         }
     }
 
-    /// The keys of what no other library has.
-    fn only_ours(self, config: &ModelConfig) -> Vec<&'static str> {
-        refused(self.tokens(config).into_iter().chain(self.blocks(config)).chain(self.attention(config)))
+    /// The keys with values that no other library has.
+    fn missing_everywhere(self, config: &ModelConfig) -> Vec<&'static str> {
+        unmet(self.tokens(config).into_iter().chain(self.blocks(config)).chain(self.attention(config)))
     }
 
-    /// What comes before the blocks and after them.
-    fn tokens(self, config: &ModelConfig) -> [Part; 6] {
+    /// Requirements on everything before and after the blocks.
+    fn tokens(self, config: &ModelConfig) -> [Requirement; 6] {
         let is_staged = self.is_staged();
         [
             (
@@ -113,8 +115,8 @@ impl Family {
         ]
     }
 
-    /// The blocks, but for their attention.
-    fn blocks(self, config: &ModelConfig) -> [Part; 6] {
+    /// Requirements on the blocks, except for their attention.
+    fn blocks(self, config: &ModelConfig) -> [Requirement; 6] {
         let is_staged = self.is_staged();
         [
             (
@@ -133,7 +135,7 @@ impl Family {
                     MlpKind::GeluTanh | MlpKind::Relu | MlpKind::DepthwiseChannel => false,
                 },
             ),
-            // The blocks of timm's class token have a ratio of their own, which is 4.
+            // timm's class blocks always have a ratio of 4.
             ("mlp_ratio", self != Self::Cait || config.mlp_ratio == 4.0),
             ("channel_attention", config.channel_attention.is_none()),
             (
@@ -147,7 +149,8 @@ impl Family {
         ]
     }
 
-    fn attention(self, config: &ModelConfig) -> [Part; 5] {
+    /// Requirements on attention.
+    fn attention(self, config: &ModelConfig) -> [Requirement; 5] {
         let AttentionOptions { score, normalizer, qk_norm, talking_heads, relative_position } =
             config.attention;
         let is_v2 = self == Self::SwinV2;
@@ -157,7 +160,7 @@ impl Family {
                 match score {
                     Score::ScaledDot => !is_v2,
                     Score::Cosine => is_v2,
-                    // What is not listed here no other library computes: a new score is refused until someone says otherwise.
+                    // No other library has these scores. A new one is refused, too, until it is listed here.
                     _ => false,
                 },
             ),
@@ -172,7 +175,7 @@ impl Family {
             ("attention.talking_heads", talking_heads == (self == Self::Cait)),
             (
                 "attention.relative_position",
-                // Without windows it is left out.
+                // `None`, the value for models without windows, counts as the default.
                 match relative_position.unwrap_or_default() {
                     RelativePosition::None => false,
                     RelativePosition::Table => !is_v2,
@@ -182,11 +185,11 @@ impl Family {
         ]
     }
 
-    /// The keys of what the library lacks, of all that others have.
+    /// The keys with values that another library has but this one lacks.
     fn missing(self, config: &ModelConfig, library: Library) -> Vec<&'static str> {
         let is_square = config.image_size.height == config.image_size.width;
         let (fill, shrink) = (windows_fill_grids(config), windows_shrink(config));
-        refused(match library {
+        unmet(match library {
             Library::Timm => match self {
                 Self::Vit => vec![("position", is_added(config.position))],
                 Self::Distilled => original(config, 0),
@@ -194,7 +197,7 @@ impl Family {
                 Self::Swin | Self::SwinV2 => Vec::new(),
             },
             Library::HuggingFace => match self {
-                // One register that no head sees is DeiT's distillation token.
+                // A single register is the distillation token of DeiT without a teacher, which no head reads.
                 Self::Vit => original(config, 1),
                 Self::Distilled => original(config, 0),
                 Self::Cait => vec![("class_depth", false)],
@@ -205,40 +208,41 @@ impl Family {
                 ],
             },
             Library::Torchvision => {
-                let mut parts = match self {
+                let mut requirements = match self {
                     Self::Vit => original(config, 0),
                     Self::Distilled => vec![("distillation_token", false)],
                     Self::Cait => vec![("class_depth", false)],
                     Self::Swin | Self::SwinV2 => vec![("mixers", fill && !shrink)],
                 };
-                parts.extend([("channels", config.channels == 3), ("image_size", is_square)]);
-                parts
+                requirements.extend([("channels", config.channels == 3), ("image_size", is_square)]);
+                requirements
             }
         })
     }
 }
 
-fn refused(parts: impl IntoIterator<Item = Part>) -> Vec<&'static str> {
-    parts.into_iter().filter(|(_, is_theirs)| !is_theirs).map(|(key, _)| key).collect()
+/// The keys of the requirements that are not met.
+fn unmet(requirements: impl IntoIterator<Item = Requirement>) -> Vec<&'static str> {
+    requirements.into_iter().filter(|(_, is_met)| !is_met).map(|(key, _)| key).collect()
 }
 
-/// Whether every mixer is one that others have, and they follow each other as theirs do.
+/// Whether the mixers are those of ViT (global) or of Swin (windows and shifted windows of one size in turn).
 fn has_mixers(mixers: &[Mixer], is_staged: bool) -> bool {
-    let is_theirs = |mixer: &Mixer| match mixer {
+    let is_known = |mixer: &Mixer| match mixer {
         Mixer::Global => !is_staged,
         Mixer::Window(_) | Mixer::ShiftedWindow(_) => is_staged,
         Mixer::Neighborhood(_) | Mixer::CrossCovariance => false,
     };
-    let in_turn = match *mixers {
+    let alternate = match *mixers {
         [Mixer::Global] => true,
         [Mixer::Window(a), Mixer::ShiftedWindow(b)] => a == b,
         _ => false,
     };
-    in_turn && mixers.iter().all(is_theirs)
+    alternate && mixers.iter().all(is_known)
 }
 
-/// The parts of the first paper's ViT, with at most so many registers.
-fn original(config: &ModelConfig, registers: usize) -> Vec<Part> {
+/// The requirements of the original ViT (Dosovitskiy et al., 2021), with at most `registers` register tokens.
+fn original(config: &ModelConfig, registers: usize) -> Vec<Requirement> {
     let pool = match config.pool {
         Pool::ClassToken => true,
         Pool::Mean | Pool::Sequence | Pool::Attention => false,
@@ -260,7 +264,7 @@ fn is_learned(position: Position) -> bool {
     }
 }
 
-/// Whether there are positions that are learned ones for another library.
+/// Whether positions are added to the tokens, so that another library can store them as learned ones.
 fn is_added(position: Position) -> bool {
     match position {
         Position::Learned | Position::Sinusoidal | Position::Sinusoidal2d => true,
@@ -268,7 +272,7 @@ fn is_added(position: Position) -> bool {
     }
 }
 
-/// What a library has.
+/// The architectures that a library implements, for messages.
 fn offer(library: Library) -> &'static str {
     match library {
         Library::Timm => "ViT with positions, DeiT and CaiT with learned ones, Swin and Swin v2",

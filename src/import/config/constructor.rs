@@ -1,4 +1,4 @@
-//! The arguments of timm's and torchvision's constructors, as JSON, and what they state of an architecture.
+//! Arguments of timm's and torchvision's constructors, as JSON, and the facts about an architecture that they state.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use vitrine_models::{PerStage, Pool};
 
 use super::values::{activation, image_size, number, numbers, real, side, text, truth};
 
-/// The classes whose models are ours too, and what their constructors are when nothing is said.
+/// The supported classes, each with the defaults of its constructor.
 const CLASSES: [(&str, &str); 5] = [
     (
         "VisionTransformer",
@@ -38,10 +38,10 @@ const CLASSES: [(&str, &str); 5] = [
     ),
 ];
 
-/// The arguments that a class has when nothing is said.
+/// The default arguments of a class.
 ///
 /// # Errors
-/// When the class is none of ours; the message lists those.
+/// If the class is not supported; the message lists those that are.
 pub(super) fn defaults(class: &str) -> Result<Map<String, Value>> {
     let Some((_, text)) = CLASSES.into_iter().find(|(name, _)| *name == class) else {
         let names = CLASSES.map(|(name, _)| name).join(", ");
@@ -50,32 +50,35 @@ pub(super) fn defaults(class: &str) -> Result<Map<String, Value>> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// What a class alone states.
-pub(super) fn of_class(class: &str) -> Result<Facts> {
+/// The facts that follow from the class alone.
+///
+/// # Errors
+/// If the class is not supported.
+pub(super) fn facts_of_class(class: &str) -> Result<Facts> {
     defaults(class)?;
     let is_swin = class.starts_with("Swin");
-    let plain = |value: bool| (!is_swin).then_some(value);
+    let unless_swin = |value: bool| (!is_swin).then_some(value);
     Ok(Facts {
-        distillation_token: plain(class == "VisionTransformerDistilled"),
+        distillation_token: unless_swin(class == "VisionTransformerDistilled"),
         residual_post_norm: Some(class == "SwinTransformerV2"),
         layer_scale: (class == "Cait").then_some(true),
-        class_depth: plain(false).filter(|_| class != "Cait").map(usize::from),
+        class_depth: unless_swin(false).filter(|_| class != "Cait").map(usize::from),
         ..Facts::default()
     })
 }
 
-/// Adds what arguments state to the facts.
+/// Adds the facts that arguments state. An argument that is `null` counts as missing.
 ///
 /// # Errors
-/// When an argument is not known, or asks for what is not supported; the message names it.
+/// If an argument is unknown or has a value that is not supported; the message names it.
 pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<()> {
     for (name, value) in arguments.iter().filter(|(_, value)| !value.is_null()) {
-        if ARE_THE_SAME.contains(&name.as_str()) {
+        if IGNORED.contains(&name.as_str()) {
             continue;
         }
-        match HAVE_ONE_VALUE.into_iter().find(|(known, ..)| known == name) {
-            Some((_, usual, _)) if is_usual(value, usual) => {}
-            Some((_, _, what)) => bail!("`{name}` is {value}: {what}, which is not supported"),
+        match FIXED.into_iter().find(|(known, ..)| known == name) {
+            Some((_, supported, _)) if is_equal(value, supported) => {}
+            Some((_, _, otherwise)) => bail!("`{name}` is {value}: {otherwise}, which is not supported"),
             None => argument(name, value, facts).with_context(|| format!("`{name}`"))?,
         }
     }
@@ -83,15 +86,17 @@ pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<(
     check_head_width(arguments, facts)
 }
 
-fn is_usual(value: &Value, usual: &str) -> bool {
+/// Whether a value is the text, or the boolean that the text spells.
+fn is_equal(value: &Value, text: &str) -> bool {
     match value {
-        Value::Bool(value) => usual == if *value { "true" } else { "false" },
-        value => value == usual,
+        Value::Bool(value) => text == if *value { "true" } else { "false" },
+        value => value == text,
     }
 }
 
-/// Arguments that matter in training or for other sizes of images alone, or for the names of what is computed.
-const ARE_THE_SAME: [&str; 17] = [
+/// Arguments that do not change the logits of a trained model at its own image size. `fc_norm`, `head_dim`, and `model`
+/// are checked elsewhere in this module.
+const IGNORED: [&str; 17] = [
     "drop_rate",
     "pos_drop_rate",
     "patch_drop_rate",
@@ -111,8 +116,8 @@ const ARE_THE_SAME: [&str; 17] = [
     "model",
 ];
 
-/// Arguments that we know one value of, and what another value would be.
-const HAVE_ONE_VALUE: [(&str, &str, &str); 15] = [
+/// Arguments with a single supported value: name, that value, and the meaning of any other, for messages.
+const FIXED: [(&str, &str, &str); 15] = [
     ("scale_attn_norm", "false", "a norm inside of attention"),
     ("scale_mlp_norm", "false", "a norm inside of the MLP"),
     ("pre_norm", "false", "a norm before the blocks, as CLIP has it"),
@@ -130,6 +135,7 @@ const HAVE_ONE_VALUE: [(&str, &str, &str); 15] = [
     ("block_layers", "LayerScaleBlock", "another kind of block"),
 ];
 
+/// Adds the fact that one argument states.
 fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
     match name {
         "img_size" | "image_size" => facts.image_size = Some(image_size(value)?),
@@ -152,21 +158,8 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
         "window_size" => facts.window = Some(window(value)?),
         "norm_eps" => facts.norm_epsilon = Some(real(value)?),
         "act_layer" => facts.mlp = Some(activation(value)?),
-        "pos_embed" => {
-            facts.learned_position = Some(match text(value)? {
-                "learn" => true,
-                "none" | "" => false,
-                other => bail!("positions of the kind {other} are not supported"),
-            });
-        }
-        "global_pool" => {
-            facts.pool = Some(match text(value)? {
-                "token" => Pool::ClassToken,
-                "avg" => Pool::Mean,
-                "map" => Pool::Attention,
-                other => bail!("pooling by {other:?} is not supported: token, avg and map are"),
-            });
-        }
+        "pos_embed" => facts.learned_position = Some(has_learned_positions(value)?),
+        "global_pool" => facts.pool = Some(pooling(value)?),
         "pretrained_window_sizes" => {
             if numbers(value)?.iter().any(|side| *side > 0) {
                 bail!("windows that were enlarged after pre-training are not supported");
@@ -179,8 +172,25 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
     Ok(())
 }
 
+fn has_learned_positions(value: &Value) -> Result<bool> {
+    match text(value)? {
+        "learn" => Ok(true),
+        "none" | "" => Ok(false),
+        other => bail!("positions of the kind {other} are not supported"),
+    }
+}
+
+fn pooling(value: &Value) -> Result<Pool> {
+    match text(value)? {
+        "token" => Ok(Pool::ClassToken),
+        "avg" => Ok(Pool::Mean),
+        "map" => Ok(Pool::Attention),
+        other => bail!("pooling by {other:?} is not supported: token, avg and map are"),
+    }
+}
+
+/// The side of square windows, from one number or a list with a number or a pair per stage.
 fn window(value: &Value) -> Result<usize> {
-    // One window, or a list of one per stage, each a number or two.
     match value {
         Value::Array(sides) => {
             let sides = sides.iter().map(side).collect::<Result<Vec<_>>>()?;
@@ -193,7 +203,8 @@ fn window(value: &Value) -> Result<usize> {
     }
 }
 
-/// `fc_norm` says where the last norm is; left out, it is after the mean.
+/// Checks that `fc_norm`, which places the last norm after the pooling, is true for mean pooling and false otherwise.
+/// That is timm's default if the argument is missing.
 fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     let after_pooling = match arguments.get("fc_norm") {
         None | Some(Value::Null) => return Ok(()),
@@ -207,7 +218,8 @@ fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     Ok(())
 }
 
-/// `head_dim` of Swin: the width of a head, where heads are not as wide as they are many.
+/// Checks that in each stage of a Swin, the number of heads times `head_dim` is the width of a token, which doubles
+/// from stage to stage.
 fn check_head_width(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
     let Some(width) = arguments.get("head_dim").filter(|value| !value.is_null()) else { return Ok(()) };
     let width = number(width).context("`head_dim`")?;
@@ -227,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// What arguments state.
+    /// The facts that arguments state.
     fn stated(arguments: Value) -> Result<Facts> {
         let mut facts = Facts::default();
         add(arguments.as_object().unwrap(), &mut facts)?;
@@ -235,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_states_what_its_arguments_do_not() {
+    fn the_class_determines_facts_that_no_argument_states() {
         for (class, distilled, post_norm, layer_scale, class_depth) in [
             ("VisionTransformer", Some(false), false, None, Some(0)),
             ("VisionTransformerDistilled", Some(true), false, None, Some(0)),
@@ -243,19 +255,19 @@ mod tests {
             ("SwinTransformer", None, false, None, None),
             ("SwinTransformerV2", None, true, None, None),
         ] {
-            let facts = of_class(class).unwrap();
+            let facts = facts_of_class(class).unwrap();
             assert_eq!(
                 (facts.distillation_token, facts.residual_post_norm, facts.layer_scale, facts.class_depth),
                 (distilled, Some(post_norm), layer_scale, class_depth),
                 "{class}"
             );
         }
-        let error = of_class("Eva").unwrap_err().to_string();
+        let error = facts_of_class("Eva").unwrap_err().to_string();
         assert!(error.contains("Eva") && CLASSES.iter().all(|(name, _)| error.contains(name)), "{error}");
     }
 
     #[test]
-    fn the_defaults_of_every_class_are_known() {
+    fn the_defaults_of_every_class_are_supported() {
         for (class, _) in CLASSES {
             let facts = stated(Value::Object(defaults(class).unwrap())).unwrap();
             assert_eq!(facts.image_size, Some(ImageSize::square(224)), "{class}");
@@ -305,7 +317,7 @@ mod tests {
             (json!({ "global_pool": "map" }), Facts { pool: Some(Pool::Attention), ..none() }),
             (json!({ "global_pool": "avg", "fc_norm": true }), Facts { pool: Some(Pool::Mean), ..none() }),
             (json!({ "pretrained_window_sizes": [0, 0] }), none()),
-            // What is null says nothing, training does not matter here, and some arguments have their one value.
+            // Null, arguments of training, and arguments with their single supported value.
             (json!({ "global_pool": null, "drop_path_rate": 0.1, "weight_init": "jax" }), none()),
             (json!({ "pre_norm": false, "proj_bias": true, "block_fn": "Block" }), none()),
         ] {
@@ -316,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_under_its_name() {
+    fn errors_name_the_unsupported_argument() {
         for (arguments, name) in [
             (json!({ "surprise": 1 }), "surprise"),
             (json!({ "pre_norm": true }), "pre_norm"),

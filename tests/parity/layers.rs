@@ -1,15 +1,7 @@
-//! Single layers give the values of PyTorch, timm and the formulas of the attention literature.
-//!
-//! `VITRINE_DEVICE` chooses the device, as in `tests/parity.rs`.
-
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/reference.rs"]
-mod reference;
+//! Parity of single layers with PyTorch, timm, and the formulas of the attention literature.
 
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
-use reference::{Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values};
 use vitrine_models::attention::{
     AttentionSpec, Cbam, ChannelGating, Context, CrossAttention, CrossCovarianceAttention, Efficient,
     MultiHeadAttention, OffsetBias, ScoreFunction, SqueezeExcitation, TableBias, TokenMixer, WindowAttention,
@@ -21,6 +13,11 @@ use vitrine_models::{
     AttentionOptions, BlockStyle, MlpKind, ModelConfig, Normalizer, Score, position, preset,
 };
 
+use super::reference::{
+    Arrays, arrays, assert_close, linear, linear_of, param, tensor, tested_device, values,
+};
+
+/// The reference arrays, the device, and its tolerance.
 fn layers() -> (Arrays, Device, f32) {
     let (device, tolerance) = tested_device();
     (arrays("layers", "io.safetensors"), device, tolerance)
@@ -52,7 +49,7 @@ fn channel_attention() {
     let eca = ChannelGating::Efficient(eca).forward_map(map());
     assert_close("eca", &values(eca), &all["eca.out"].values, tolerance);
 
-    // The batch norm of the reference, whose running mean is 0 and variance 1, as part of the convolution.
+    // The reference has a batch norm with running mean 0 and variance 1, which is folded into the convolution here.
     let norm = |name: &str| all[&format!("cbam.weight.spatial.conv.bn.{name}")].values[0];
     assert_eq!((norm("running_mean"), norm("running_var")), (0.0, 1.0));
     let conv = tensor::<4>(&all["cbam.weight.spatial.conv.conv.weight"], &device);
@@ -90,7 +87,7 @@ fn class_attention() {
     assert_close("class attention", &values(out), &all["class_attention.out"].values, tolerance);
 }
 
-/// PyTorch's `MultiheadAttention`.
+/// A layer with the weights of the reference's `torch.nn.MultiheadAttention`.
 fn multi_head(all: &Arrays, name: &str, device: &Device) -> MultiHeadAttention {
     let mut layer = MultiHeadAttention::new(&spec(Score::ScaledDot), device);
     let weight = |part: &str| &all[&format!("{name}.{part}")];
@@ -112,7 +109,7 @@ fn multi_head_attention_with_separate_inputs_and_a_mask() {
         layer.forward_separate(placed.clone(), placed, tokens.clone(), Some(additive_mask(mask.clone())));
     assert_close("output", &values(out), &all["mha.out"].values, tolerance);
     assert_close("weights", &values(weights), &all["mha.attn"].values, tolerance);
-    // The same as an option of self-attention.
+    // Self-attention takes the positions and the mask as options.
     let context = Context { bias: Some(additive_mask(mask)), position: Some(position), ..Context::default() };
     let out = layer.forward(tokens, &context);
     assert_close("output of self-attention", &values(out), &all["mha.out"].values, tolerance);
@@ -180,7 +177,7 @@ fn scores_and_normalizers() {
                 score.bilinear = Param::from_tensor(matrix("w_b").unsqueeze());
             }
             ScoreFunction::Additive(score) => {
-                // The reference multiplies from the left.
+                // The reference multiplies vectors by its matrices from the left.
                 score.query = Param::from_tensor(matrix("w_q").transpose().unsqueeze());
                 score.key = Param::from_tensor(matrix("w_k").transpose().unsqueeze());
                 score.vector = Param::from_tensor(vector());
@@ -204,7 +201,7 @@ fn positions_resampled_to_another_grid() {
     let all = arrays("position_resize", "io.safetensors");
     let table = &all["pos_embed"].values;
     for (name, side) in [("to_7x7", 7), ("to_3x3", 3)] {
-        // The first token is no patch and stays.
+        // The first row belongs to the class token and is not resampled.
         let mut resampled = table[..48].to_vec();
         resampled.extend(position::resample(&table[48..], [4, 4], [side, side]));
         assert_close(name, &resampled, &all[name].values, 1e-5);

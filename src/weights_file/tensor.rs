@@ -1,0 +1,82 @@
+//! A tensor in an open file of weights: its key and shape are known, its values are read on demand.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use half::{bf16, f16};
+use memmap2::Mmap;
+use safetensors::Dtype;
+use tempfile::TempPath;
+use vitrine_models::weights::NamedTensor;
+
+/// A tensor in a file of weights, whose values have not been read yet.
+pub struct StoredTensor {
+    /// The key in the file.
+    pub name: String,
+    /// Lengths of the dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// The file, for messages.
+    pub(super) path: PathBuf,
+    pub(super) storage: Storage,
+}
+
+/// Where a tensor's values are stored.
+pub(super) enum Storage {
+    /// Bytes of a memory-mapped safetensors file.
+    Mapped { map: Arc<Mmap>, range: Range<usize>, dtype: Dtype },
+    /// A PyTorch file, which `tensor` opens when its values are read. It may be a temporary copy, which is removed
+    /// together with the last tensor that is stored in it.
+    Pickled { tensor: pytorch_reader::Tensor, _copy: Option<Arc<TempPath>> },
+}
+
+impl StoredTensor {
+    /// Reads the values, converted to 32-bit floating point.
+    ///
+    /// # Errors
+    /// If the values are not of a floating point type, one is not finite in 32 bits, or the file cannot be read.
+    pub fn read(&self) -> Result<NamedTensor> {
+        let place = || format!("{}: {}", self.path.display(), self.name);
+        let values = self.values().with_context(place)?;
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(anyhow!("value {index} is {}: weights must be finite numbers", values[index]))
+                .with_context(place);
+        }
+        Ok(NamedTensor { name: self.name.clone(), shape: self.shape.clone(), values })
+    }
+
+    fn values(&self) -> Result<Vec<f32>> {
+        match &self.storage {
+            Storage::Mapped { map, range, dtype } => {
+                let bytes = map.get(range.clone()).context("the file has become shorter")?;
+                widen(bytes, *dtype).ok_or_else(|| not_a_float(dtype))
+            }
+            Storage::Pickled { tensor, .. } => {
+                let dtype = match tensor.dtype() {
+                    pytorch_reader::DType::F64 => Dtype::F64,
+                    pytorch_reader::DType::F32 => Dtype::F32,
+                    pytorch_reader::DType::F16 => Dtype::F16,
+                    pytorch_reader::DType::BF16 => Dtype::BF16,
+                    other => return Err(not_a_float(&other)),
+                };
+                widen(&tensor.read()?, dtype).ok_or_else(|| not_a_float(&dtype))
+            }
+        }
+    }
+}
+
+fn not_a_float(dtype: &dyn std::fmt::Debug) -> anyhow::Error {
+    anyhow!("stored as {dtype:?}: weights must be F32, F16, BF16 or F64")
+}
+
+/// Converts little-endian bytes to 32-bit floating point; `None` if the type is not a floating point one.
+fn widen(bytes: &[u8], dtype: Dtype) -> Option<Vec<f32>> {
+    Some(match dtype {
+        Dtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        Dtype::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
+        Dtype::BF16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        Dtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
+        _ => return None,
+    })
+}

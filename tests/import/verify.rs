@@ -1,0 +1,46 @@
+//! `vitrine import --verify`.
+
+use serde_json::{Value, json};
+
+use super::{fixture, import_command};
+
+#[test]
+fn a_model_whose_logits_differ_from_the_expected_ones_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = fixture("timm_vit").join("weights.safetensors");
+    let image = folder.path().join("image.png");
+    let pixels: Vec<u8> = (0..40 * 30 * 3).map(|value| (value * 7 % 256) as u8).collect();
+    image::save_buffer(&image, &pixels, 40, 30, image::ColorType::Rgb8).unwrap();
+    let model = folder.path().join("model.safetensors");
+    import_command(&weights, &model).assert().success();
+    let classifier = vitrine::Classifier::load(&model).unwrap();
+    let mut logits = classifier.classify(&[vitrine_datasets::ImageSource::File(image)]).remove(0).unwrap();
+    std::fs::remove_file(&model).unwrap();
+    let expected = folder.path().join("logits.json");
+    let verify = |content: Value, more: &[&str]| {
+        std::fs::write(&expected, content.to_string()).unwrap();
+        let output =
+            import_command(&weights, &model).arg("--verify").arg(&expected).args(more).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (status, text) = verify(json!({ "image": "image.png", "logits": logits }), &[]);
+    assert!(status == Some(0) && text.contains("image.png: equal") && model.is_file(), "{text}");
+    std::fs::remove_file(&model).unwrap();
+    logits[3] += 0.5;
+    let one = json!({ "image": "image.png", "logits": logits });
+    let (status, text) = verify(json!([one]), &[]);
+    assert!(status == Some(1) && text.contains("DIFFERENT, largest difference 5.0e-1"), "{text}");
+    assert!(!model.exists() && text.contains("not written"), "{text}");
+    assert_eq!(verify(json!([one]), &["--tolerance", "1000"]).0, Some(0));
+    assert_eq!(verify(json!([one]), &["--tolerance", "-1"]).0, Some(2));
+    for (content, part) in [
+        (json!([]), "no images"),
+        (json!([{ "image": "image.png", "logits": [1.0] }]), "1 logits"),
+        (json!([{ "image": "none.png", "logits": logits }]), "none.png"),
+        (json!({ "image": 3 }), "it must be"),
+    ] {
+        let (status, text) = verify(content, &[]);
+        assert!(status == Some(1) && text.contains(part), "{part}: {text}");
+    }
+}
