@@ -1,13 +1,10 @@
 //! Test-time augmentation on the command line: what it averages, and where it is refused.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
-use support::{Images, vitrine};
+
+use crate::support::{Images, vitrine};
 
 /// The logits of the images of `data`, in order.
 fn logits(images: &Images, model: &str, folder: &str, more: &[&str]) -> Vec<Vec<f64>> {

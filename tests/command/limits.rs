@@ -1,12 +1,9 @@
 //! Sizes that no machine has the memory for: an error that says what to lower, and nothing left behind.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
+
+use crate::support::{Images, TINY, vitrine};
 
 #[test]
 fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {

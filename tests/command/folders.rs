@@ -1,13 +1,10 @@
 //! Folders as people have them: images of several shapes, classes of very different sizes, the same image twice.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use image::{Rgb, RgbImage};
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
+
+use crate::support::{Images, TINY, vitrine};
 
 /// A small plain ViT, which every library has.
 const PLAIN: &str = "image_size = 16\npatch_size = 8\nembed_dim = 16\ndepth = 1\nnum_heads = 2\nclass_token = true\n\

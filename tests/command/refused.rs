@@ -1,12 +1,9 @@
 //! Options, variables and files that cannot be meant: an error that names them and what is allowed.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
+
+use crate::support::{Images, TINY, vitrine};
 
 #[test]
 fn a_model_for_another_number_of_classes_is_refused() {

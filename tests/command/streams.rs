@@ -1,15 +1,10 @@
 //! Standard output and error that nobody reads, or whose disk is full.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
-use support::{Images, TINY};
+use crate::support::{Images, TINY};
 
 const TRAIN: [&str; 10] =
     ["train", "data", "--model", "tiny.toml", "--epochs", "3", "--batch-size", "8", "--output", "run"];
@@ -108,4 +103,12 @@ fn a_message_that_cannot_be_told_leaves_its_status() {
             assert_eq!(output.status.code(), Some(status), "{arguments:?}");
         }
     }
+}
+
+#[test]
+fn a_closed_pipe_behind_standard_output_causes_no_panic() {
+    let images = Images::new();
+    let mut child = program(&images, &["presets"]).spawn().unwrap();
+    drop(child.stdout.take());
+    ended(&child.wait_with_output().unwrap());
 }
