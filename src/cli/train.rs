@@ -220,10 +220,10 @@ fn conclude(run: &FinishedRun) -> Result<Status> {
         return Ok(Status::Partial);
     };
     let seconds = run.progress.history.last().map_or(0.0, |row| row.seconds);
-    let verdicts: String = report.verdicts.iter().map(|verdict| format!("; {}", verdict.name())).collect();
-    outln!("{}, after {}{verdicts}", report.line, clock(seconds))?;
-    for verdict in &report.verdicts {
-        note!("{verdict}");
+    let caveats: String = report.caveats.iter().map(|caveat| format!("; {}", caveat.name())).collect();
+    outln!("{}, after {}{caveats}", report.line, clock(seconds))?;
+    for caveat in &report.caveats {
+        note!("{caveat}");
     }
     outln!("model: {}", run.folder.model().display())?;
     outln!("report: {}", run.folder.report().display())?;

@@ -1,4 +1,4 @@
-//! The report of a finished run: its best model measured once more, on images that training did not see.
+//! The report of a finished run: its best model is measured on images that were not trained on, and the result is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,39 +8,50 @@ use burn::module::Module;
 use vitrine_datasets::{Dataset, Loader, LoaderConfig, Sample, Split};
 use vitrine_models::VisionTransformer;
 
-use super::{Mistake, Report, Thumbnail, Verdict, render};
+use super::{Caveat, Mistake, Report, Thumbnail, render};
 use crate::device::FoundDevice;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::recipe::Metric;
 use crate::train::{Progress, RunConfig, RunFolder, Trained, clock, part};
 use crate::{memory, model_file};
 
-/// How many mistakes are shown as images,
+/// Number of mistakes that the report shows as images.
 const MISTAKES: usize = 24;
-/// and how large.
+/// The most pixels per side of such an image.
 const THUMBNAIL: u32 = 128;
 
-/// What a finished run has to say in the end.
+/// The result of a finished run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// The result in a line.
+    /// The result in one line.
     pub line: String,
-    /// What is to be said about it before it is believed.
-    pub verdicts: Vec<Verdict>,
+    /// Reasons not to trust the result, or not to stop at it.
+    pub caveats: Vec<Caveat>,
 }
 
-/// A split of a run's data set, or a part of it, through its best model.
-struct Measured {
+/// A finished run with its best model.
+struct FinishedRun<'a> {
+    config: &'a RunConfig,
+    dataset: &'a Dataset,
+    progress: Progress,
+    device: &'a FoundDevice,
+    model: VisionTransformer,
+}
+
+/// The samples of a split that were measured, all or a part, with the model's predictions for them.
+struct MeasuredSplit {
     samples: Arc<[Sample]>,
     predicted: Predicted,
     metrics: Metrics,
 }
 
-/// Measures the best model of `folder` on the validation split, unless training has just done so, and on the test split where there is
-/// one, writes `metrics.json` and `report.html` and returns the result: that of the last of these splits.
+/// Measures the best model of `folder` and writes `metrics.json` and `report.html`.
+///
+/// The model is measured on the validation split, unless training has just done so, and on the test split if there is one. The
+/// returned result is that of the test split, or else of the validation split.
 ///
 /// # Errors
-/// When the model cannot be read, more images cannot than the limit allows, or a file cannot be written.
+/// When the model cannot be read, more images are unreadable than the limit allows, or a file cannot be written.
 pub fn of_run(
     folder: &RunFolder,
     config: &RunConfig,
@@ -48,66 +59,131 @@ pub fn of_run(
     trained: Trained,
     device: &FoundDevice,
 ) -> Result<RunReport> {
-    let Trained { progress, mut bad_files, mut validated, test_images } = trained;
+    let Trained { progress, mut bad_files, validated, test_images } = trained;
     let (_, model) = model_file::load(&folder.model(), &device.device)?;
-    let mut measured = BTreeMap::new();
-    for split in [Split::Val, Split::Test] {
-        let images = match split {
-            Split::Test => test_images,
-            Split::Val | Split::Train => progress.validation_images,
-        };
-        let samples = part(dataset.split(split), images, config.seed);
-        if samples.is_empty() {
-            continue;
-        }
-        let predicted = match validated.take() {
-            Some(predicted) if split == Split::Val => predicted,
-            _ => predicted(&model, &samples, config, device)?,
-        };
-        let metrics = Metrics::compute(&predicted.predictions, &config.classes);
-        measured.insert(split, Measured { samples, predicted, metrics });
-    }
+    let run = FinishedRun { config, dataset, progress, device, model };
+    let measured = run.measure(validated, test_images)?;
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
-    let (split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
-    let validation_images = progress.best.as_ref().map_or(0, |best| best.samples);
-    let verdicts = Verdict::of(&result.metrics, &progress.history, validation_images, *split != Split::Test);
-    let split_name = match split {
-        Split::Test => "the test split",
-        Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
-    };
-    let title = format!("{} on {}", config.model_name, dataset.info.name);
-    let html = render(&Report {
-        title: &title,
-        summary: summary(config, dataset, &progress, device, model.num_params()),
-        history: &progress.history,
-        best_epoch: progress.best.as_ref().map(|best| best.epoch),
-        metrics: Some(&result.metrics),
-        split: split_name,
-        verdicts: &verdicts,
-        reliability: &reliability(&result.predicted.predictions),
-        mistakes: &mistakes(&result.predicted, &result.samples, config),
-        config_toml: &toml::to_string(config)?,
-    });
-    folder.write_report(&html)?;
-    for (split, Measured { samples, predicted, .. }) in &measured {
+    let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
+    let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
+    let has_chosen = split != Split::Test;
+    let caveats = Caveat::of(&result.metrics, &run.progress.history, validation_images, has_chosen);
+    folder.write_report(&run.page(split, result, &caveats)?)?;
+    for (split, MeasuredSplit { samples, predicted, .. }) in &measured {
         bad_files.judge(config.recipe.bad_file_limit, *split, &predicted.bad, samples.len())?;
     }
-    let by = match config.recipe.metric {
-        Metric::Accuracy => String::new(),
-        metric => format!(" by {metric}"),
-    };
-    let line = format!(
-        "top-1 {} on {split_name} (95% interval {}, {}), best epoch {}{by}",
-        percent(result.metrics.top1),
-        interval(result.metrics.top1_interval),
-        counted(result, dataset.split(*split).len()),
-        progress.best.as_ref().map_or(0, |best| best.epoch),
-    );
-    Ok(RunReport { line, verdicts })
+    Ok(RunReport { line: run.line(split, result), caveats })
 }
 
-/// How many images were measured.
-fn counted(result: &Measured, all: usize) -> String {
+/// A split as sentences call it.
+fn split_name(split: Split) -> &'static str {
+    match split {
+        Split::Test => "the test split",
+        Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
+    }
+}
+
+impl FinishedRun<'_> {
+    /// Measures the model on the validation and the test split, if these have images.
+    ///
+    /// `validated` are the predictions for the validation images if training has just made them, and `test_images` is the number of
+    /// test images that the time of the run pays for.
+    fn measure(
+        &self,
+        mut validated: Option<Predicted>,
+        test_images: Option<usize>,
+    ) -> Result<BTreeMap<Split, MeasuredSplit>> {
+        let mut measured = BTreeMap::new();
+        for split in [Split::Val, Split::Test] {
+            let images = match split {
+                Split::Test => test_images,
+                Split::Val | Split::Train => self.progress.validation_images,
+            };
+            let samples = part(self.dataset.split(split), images, self.config.seed);
+            if samples.is_empty() {
+                continue;
+            }
+            let predicted = match validated.take() {
+                Some(predicted) if split == Split::Val => predicted,
+                _ => self.predict(&samples)?,
+            };
+            let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
+            measured.insert(split, MeasuredSplit { samples, predicted, metrics });
+        }
+        Ok(measured)
+    }
+
+    /// The predictions of the model for some samples.
+    fn predict(&self, samples: &Arc<[Sample]>) -> Result<Predicted> {
+        let Self { config, device, .. } = self;
+        let classes = config.classes.len();
+        let loading = LoaderConfig {
+            batch_size: memory::images_at_once(&config.model, config.recipe.batch_size, device),
+            limits: config.limits(),
+            ..LoaderConfig::evaluation(&config.preprocessing, classes)
+        };
+        let loader = Loader::new(Arc::clone(samples), loading)?;
+        predict(&self.model, &loader, &config.preprocessing, classes, &device.device)
+    }
+
+    /// The page of the report.
+    fn page(&self, split: Split, result: &MeasuredSplit, caveats: &[Caveat]) -> Result<String> {
+        let Self { config, progress, .. } = self;
+        Ok(render(&Report {
+            title: &format!("{} on {}", config.model_name, self.dataset.info.name),
+            summary: self.summary(),
+            history: &progress.history,
+            best_epoch: progress.best.as_ref().map(|best| best.epoch),
+            metrics: Some(&result.metrics),
+            split: split_name(split),
+            caveats,
+            reliability: &reliability(&result.predicted.predictions),
+            mistakes: &mistakes(&result.predicted, &result.samples, config),
+            config_toml: &toml::to_string(config)?,
+        }))
+    }
+
+    /// The result in one line.
+    fn line(&self, split: Split, result: &MeasuredSplit) -> String {
+        let by = match self.config.recipe.metric {
+            Metric::Accuracy => String::new(),
+            metric => format!(" by {metric}"),
+        };
+        format!(
+            "top-1 {} on {} (95% interval {}, {}), best epoch {}{by}",
+            percent(result.metrics.top1),
+            split_name(split),
+            interval(result.metrics.top1_interval),
+            counted(result, self.dataset.split(split).len()),
+            self.progress.best.as_ref().map_or(0, |best| best.epoch),
+        )
+    }
+
+    /// The facts of the run, as name and value.
+    fn summary(&self) -> Vec<(String, String)> {
+        let Self { config, dataset, progress, device, model } = self;
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
+        let mut facts = vec![
+            fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
+            fact("Images", format!("{train} training, {val} validation, and {test} test images")),
+            fact("Model", format!("{}, {} parameters", config.model_name, model.num_params())),
+            fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
+            fact("Device", format!("{} ({})", device.name, device.hardware())),
+            fact("Epochs", progress.epoch.to_string()),
+            fact("Best epoch by", config.recipe.metric.to_string()),
+            fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
+            fact("Seed", config.seed.to_string()),
+            fact("Program", config.program.clone()),
+        ];
+        facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
+        facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
+        facts
+    }
+}
+
+/// How many of `all` images of a split were measured, in words.
+fn counted(result: &MeasuredSplit, all: usize) -> String {
     let images = result.metrics.samples;
     if result.samples.len() < all {
         format!("{images} of {all} images, as the time paid for no more: `vitrine evaluate` measures all")
@@ -116,51 +192,7 @@ fn counted(result: &Measured, all: usize) -> String {
     }
 }
 
-/// What the model takes images for.
-fn predicted(
-    model: &VisionTransformer,
-    samples: &Arc<[Sample]>,
-    config: &RunConfig,
-    device: &FoundDevice,
-) -> Result<Predicted> {
-    let classes = config.classes.len();
-    let loading = LoaderConfig {
-        batch_size: memory::images_at_once(&config.model, config.recipe.batch_size, device),
-        limits: config.limits(),
-        ..LoaderConfig::evaluation(&config.preprocessing, classes)
-    };
-    let loader = Loader::new(Arc::clone(samples), loading)?;
-    predict(model, &loader, &config.preprocessing, classes, &device.device)
-}
-
-/// The facts of a run, as name and value.
-fn summary(
-    config: &RunConfig,
-    dataset: &Dataset,
-    progress: &Progress,
-    device: &FoundDevice,
-    parameters: usize,
-) -> Vec<(String, String)> {
-    let fact = |name: &str, value: String| (name.to_owned(), value);
-    let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
-    let mut facts = vec![
-        fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
-        fact("Images", format!("{train} training, {val} validation, and {test} test images")),
-        fact("Model", format!("{}, {parameters} parameters", config.model_name)),
-        fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
-        fact("Device", format!("{} ({})", device.name, device.hardware())),
-        fact("Epochs", progress.epoch.to_string()),
-        fact("Best epoch by", config.recipe.metric.to_string()),
-        fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
-        fact("Seed", config.seed.to_string()),
-        fact("Program", config.program.clone()),
-    ];
-    facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
-    facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
-    facts
-}
-
-/// The surest mistakes, as images.
+/// The wrong predictions with the highest confidence, as images.
 fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Vec<Mistake> {
     let (classes, limits) = (&config.classes, &config.limits());
     predicted

@@ -212,8 +212,8 @@ impl Series {
 fn train(run: Run, device: &FoundDevice, threads: usize) -> Result<bool> {
     let Some(report) = run.train(device, threads)?.report else { return Ok(false) };
     note!("{}", report.line);
-    for verdict in &report.verdicts {
-        note!("{verdict}");
+    for caveat in &report.caveats {
+        note!("{caveat}");
     }
     Ok(true)
 }
