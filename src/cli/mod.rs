@@ -2,6 +2,7 @@
 
 mod bench;
 mod classify;
+mod completions;
 mod data;
 mod devices;
 mod evaluate;
@@ -9,6 +10,7 @@ mod export;
 mod file_size;
 mod import;
 mod inspect;
+mod manual;
 mod presets;
 mod train;
 
@@ -46,6 +48,10 @@ enum Command {
     Presets(presets::Presets),
     Devices(devices::Devices),
     Bench(bench::Bench),
+    Completions(completions::Completions),
+    // For packages, which run it once: users need not see it among the commands.
+    #[command(name = "man", hide = true)]
+    Manual(manual::Manual),
 }
 
 /// How a command ended that found no reason to fail as a whole.
@@ -134,6 +140,8 @@ fn run(command: Command) -> Result<Status> {
         Command::Presets(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Manual(command) => command.run(),
     }
 }
 

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod completions;
 mod folders;
 mod image_files;
 mod limits;

@@ -57,9 +57,9 @@ fn usual_spellings_of_options_are_taken() {
 #[test]
 fn every_command_shows_an_example() {
     let images = Images::new();
-    for command in
-        ["train", "evaluate", "classify", "inspect", "import", "export", "presets", "devices", "bench"]
-    {
+    let commands =
+        ["train", "evaluate", "classify", "inspect", "import", "export", "presets", "devices", "bench"];
+    for command in commands.into_iter().chain(["completions", "man"]) {
         vitrine(&images)
             .args([command, "--help"])
             .assert()

@@ -69,12 +69,13 @@ fn training_ends_with_a_reader_that_takes_two_lines() {
 fn a_full_disk_behind_standard_output_is_named_and_a_reader_that_goes_is_no_fault() {
     let images = prepared();
     assert!(program(&images, &TRAIN).status().unwrap().success());
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &["--help"],
         &["train", "--help"],
         &["presets"],
         &["presets", "--show", "short"],
         &["devices"],
+        &["completions", "bash"],
         &["inspect", "data"],
         &["inspect", "data", "--json"],
         &["inspect", "run"],
