@@ -30,8 +30,8 @@ fn main() -> Result<()> {
 
     let report = run.report.context("a run that was not interrupted has a report")?;
     println!("{}", report.line);
-    for verdict in &report.verdicts {
-        println!("{verdict}");
+    for caveat in &report.caveats {
+        println!("{caveat}");
     }
     for epoch in &run.progress.history {
         println!(

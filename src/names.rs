@@ -1,9 +1,9 @@
-//! Long lists in messages.
+//! Lists of names, shortened for messages.
 
-/// How many of the names a message shows.
+/// Number of names that a message shows.
 const SHOWN: usize = 3;
 
-/// The first few names, and how many more there are: `a, b, c and 4 more`.
+/// The first three names and the number of the others: `a, b, c and 4 more`.
 pub(crate) fn first_few<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let mut names = names.into_iter();
     let shown: Vec<S> = names.by_ref().take(SHOWN).collect();
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_names_stand_for_all() {
+    fn long_lists_end_with_a_number() {
         assert_eq!(first_few(["a"]), "a");
         assert_eq!(first_few(["a", "b", "c"]), "a, b, c");
         assert_eq!(first_few(["a", "b", "c", "d", "e"]), "a, b, c and 2 more");

@@ -1,6 +1,7 @@
-//! What the program says: results on standard output, which must arrive, and everything else on standard error, which may be lost.
+//! Writing to standard output, where failures are errors, and to standard error, where they are ignored.
 //!
-//! `print!` and `eprintln!` panic where a stream is closed or its disk is full; here the one gives an error and the other goes on.
+//! `print!` and `eprintln!` would panic if a stream is closed or the disk behind it is full. Results on standard output must arrive, so
+//! their failure is an error. Messages on standard error may be lost, so that a long training goes on.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -13,27 +14,27 @@ use crate::text::printable_lines;
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Whether the reader went away, as `head` does: that is no fault.
+    /// Whether the reader closed the pipe, as `head` does after a few lines. The program then ends without an error.
     pub fn is_closed(&self) -> bool {
         self.0.kind() == ErrorKind::BrokenPipe
     }
 }
 
-/// Writes to standard output and waits until it has arrived.
+/// Writes to standard output and flushes it.
 ///
 /// # Errors
-/// When the stream is closed, or its disk is full.
+/// When the stream is closed, or the disk behind it is full.
 pub fn write(bytes: &[u8]) -> Result<(), OutputError> {
     let mut stream = io::stdout().lock();
     stream.write_all(bytes)?;
     Ok(stream.flush()?)
 }
 
-/// Writes a line to standard error. Nothing is made of it when nobody listens: the work goes on.
+/// Writes a line to standard error. A failure is ignored, so that the work goes on.
 ///
-/// Names of files and classes may come from anywhere: what a terminal would obey is shown as its escape, line breaks apart.
+/// Messages contain names of files and classes, so characters that a terminal would obey are escaped, except for line breaks.
 pub fn remark(line: fmt::Arguments<'_>) {
-    // In one piece, so that lines of several threads or programs do not mix.
+    // One write, so that lines of several threads or programs do not mix.
     let _ = io::stderr().lock().write_all(printable_lines(&format!("{line}\n")).as_bytes());
 }
 
@@ -48,7 +49,7 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::output::write(format!("{}\n", format_args!($($text)*)).as_bytes()) };
 }
 
-/// Writes a line to standard error, if anybody listens: [`remark`], with the arguments of `eprintln!`.
+/// Writes a line to standard error and ignores failures: [`remark`], with the arguments of `eprintln!`.
 macro_rules! note {
     ($($text:tt)*) => { $crate::output::remark(format_args!($($text)*)) };
 }

@@ -1,9 +1,7 @@
-//! The options of the command line that say something else than the recipe: each with its help, its bounds and its place in the
-//! recipe, here and nowhere else.
+//! Command line options that override values of the recipe: help texts, ranges, and the recipe key of each.
 //!
-//! To add one, give [`RecipeArgs`] a field, which conflicts with `--resume`, and [`RecipeArgs::apply`] its line. A choice such as the
-//! recipe's `optimizer` is a field whose value parser knows the names of `Optimizer::ALL`, with an arm in the test below that has
-//! another name than the default's.
+//! To add an option, add a field to [`RecipeArgs`] that conflicts with `--resume`, and a line to [`RecipeArgs::apply`]. An option that
+//! chooses from a list, such as `--optimizer`, also needs an arm in the test below with a value other than the default.
 
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use super::{Freeze, Metric, Optimizer, Recipe};
 use crate::aliases;
 use crate::bounds::{self, within};
 
-/// What a user may state in place of the recipe's values. All of it may be left out.
+/// Options that override values of the recipe. All of them are optional.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct RecipeArgs {
     /// Freeze part of the pretrained model: backbone (everything but the head: a linear probe), or the first N blocks.
@@ -64,14 +62,14 @@ pub struct RecipeArgs {
 }
 
 impl RecipeArgs {
-    /// Writes what was stated into `recipe`.
+    /// Writes the given options into `recipe`.
     pub fn apply(&self, recipe: &mut Recipe) {
         fn set<T: Clone>(value: &mut T, stated: &Option<T>) {
             if let Some(stated) = stated {
                 value.clone_from(stated);
             }
         }
-        // A field that is missing here is an error of the compiler.
+        // Without `..`, the compiler refuses a field that is missing here.
         let Self {
             freeze,
             layer_decay,
@@ -101,18 +99,22 @@ impl RecipeArgs {
         recipe.class_weights |= class_weights;
         recipe.balanced_sampling |= balanced_sampling;
         if *flips || *no_flips {
-            recipe.judge_flips = false;
-        }
-        if *flips && recipe.augmentation.horizontal_flip == 0.0 {
-            recipe.augmentation.horizontal_flip = 0.5;
-        }
-        if *no_flips {
-            recipe.augmentation = recipe.augmentation.without_flips();
+            decide_flips(recipe, *flips);
         }
     }
 }
 
-/// An optimizer by its name.
+/// Turns flips on or off for the whole run.
+fn decide_flips(recipe: &mut Recipe, flips: bool) {
+    recipe.judge_flips = false;
+    if !flips {
+        recipe.augmentation = recipe.augmentation.without_flips();
+    } else if recipe.augmentation.horizontal_flip == 0.0 {
+        recipe.augmentation.horizontal_flip = 0.5;
+    }
+}
+
+/// A value parser for the name of an optimizer.
 fn optimizer() -> impl TypedValueParser<Value = Optimizer> {
     PossibleValuesParser::new(Optimizer::ALL.iter().map(|optimizer| optimizer.name())).try_map(|name| {
         Optimizer::ALL
@@ -123,7 +125,7 @@ fn optimizer() -> impl TypedValueParser<Value = Optimizer> {
     })
 }
 
-/// How long a run is: the one thing that may be stated of a run that is resumed, too.
+/// The length of a run. These options are also valid for a run that is resumed.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct LengthArgs {
     /// Passes over the training images.
@@ -141,7 +143,7 @@ impl LengthArgs {
         self.time.map(|time| time.as_secs_f64())
     }
 
-    /// Writes what was stated into `recipe`. Where the clock ends the run, epochs count only if they were stated too.
+    /// Writes the given options into `recipe`. With `--time` alone, the recipe's own number of epochs does not apply.
     pub fn apply(&self, recipe: &mut Recipe) {
         if self.epochs.is_some() || self.time.is_some() {
             recipe.epochs = self.epochs;
@@ -150,6 +152,7 @@ impl LengthArgs {
     }
 }
 
+/// A value parser for a duration such as `30m`.
 fn time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
@@ -191,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn every_option_changes_its_value_and_no_other() {
-        let usual = serde_json::to_value(applied(&[])).unwrap();
+    fn every_option_changes_its_own_key_and_no_other() {
+        let unchanged = serde_json::to_value(applied(&[])).unwrap();
         for option in Program::command().get_arguments().map(|argument| argument.get_long().unwrap()) {
             let arguments: &[&str] = match option {
                 "pretrained" | "resume" => continue,
@@ -210,23 +213,23 @@ mod tests {
             let mut changed = serde_json::to_value(applied(arguments)).unwrap();
             let key = match option {
                 "time" => "time_seconds".to_owned(),
-                // They decide, so that nothing is left to judge.
+                // Either option also turns `judge_flips` off.
                 "flips" | "no-flips" => {
                     assert!(changed["judge_flips"].take().is_null());
-                    changed["judge_flips"] = usual["judge_flips"].clone();
+                    changed["judge_flips"] = unchanged["judge_flips"].clone();
                     "augmentation".to_owned()
                 }
                 _ => option.replace('-', "_"),
             };
             if option == "flips" {
-                assert_eq!(changed[&key], usual[&key], "the recipe's own share of images stays");
+                assert_eq!(changed[&key], unchanged[&key], "the recipe's own share of images stays");
                 continue;
             }
-            assert_ne!(changed[&key], usual[&key], "{option}");
-            changed[&key] = usual[&key].clone();
-            // What a recipe may leave out is not there, rather than nothing.
+            assert_ne!(changed[&key], unchanged[&key], "{option}");
+            changed[&key] = unchanged[&key].clone();
+            // An optional key that has no value is missing in the other recipe, and null in this one.
             changed.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-            assert_eq!(changed, usual, "{option}");
+            assert_eq!(changed, unchanged, "{option}");
             let resumed = [&["program", "--resume", "run"], arguments].concat();
             let is_taken = Program::command().try_get_matches_from(resumed).is_ok();
             assert_eq!(is_taken, ["epochs", "time"].contains(&option), "{option} with --resume");
@@ -234,18 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn flips_can_be_decided() {
+    fn flips_are_turned_on_and_off() {
         let share = |arguments: &[&str]| applied(arguments).augmentation.horizontal_flip;
         assert_eq!([share(&[]), share(&["--flips"]), share(&["--no-flips"])], [0.25, 0.25, 0.0]);
         let mut gray = Recipe::default();
         RecipeArgs { flips: true, ..RecipeArgs::default() }.apply(&mut gray);
-        assert_eq!(gray.augmentation.horizontal_flip, 0.5, "a recipe without flips has them then");
+        assert_eq!(gray.augmentation.horizontal_flip, 0.5, "--flips adds flips to a recipe that has none");
         let both = ["program", "--flips", "--no-flips"];
         assert!(Program::command().try_get_matches_from(both).is_err());
     }
 
     #[test]
-    fn the_clock_takes_the_place_of_the_recipes_epochs_but_not_of_stated_ones() {
+    fn time_replaces_the_epochs_of_the_recipe_but_not_those_of_an_option() {
         let recipe = applied(&["--time", "2m"]);
         assert_eq!((recipe.epochs, recipe.time_seconds), (None, Some(120.0)));
         let recipe = applied(&["--time", "2m", "--epochs", "4"]);
