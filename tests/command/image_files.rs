@@ -24,7 +24,7 @@ fn broken_images_are_named_and_their_number_is_limited() {
             .assert()
             .code(1)
             .stderr(contains("text.png").and(contains("--bad-file-limit")));
-        assert!(!images.path("strict").exists(), "judged before there is a run folder");
+        assert!(!images.path("strict").exists(), "images are checked before a run folder is made");
     }
     vitrine(&images)
         .args(train)
@@ -38,7 +38,7 @@ fn broken_images_are_named_and_their_number_is_limited() {
 #[test]
 fn unreadable_validation_images_are_counted_and_limited() {
     let images = Images::new();
-    // No image is in two splits.
+    // Each split has its own shade, so that no image is in two splits.
     for (split, shade) in [("train", 200), ("val", 190), ("test", 180)] {
         images.fill(&format!("data/{split}/red"), [shade, 30, 30], 10);
         images.fill(&format!("data/{split}/blue"), [30, 30, shade], 10);
@@ -64,10 +64,10 @@ fn unreadable_validation_images_are_counted_and_limited() {
         .stderr(contains("8 of 20 test images cannot be read"));
 }
 
-/// What lies in the folders of people: links, formats that are not read, files that are no images.
+/// Links, circular and dangling ones among them, formats that are not supported, and files that are not images.
 #[cfg(unix)]
 #[test]
-fn nothing_in_a_folder_is_left_out_in_silence() {
+fn every_file_that_is_left_out_is_reported() {
     use std::os::unix::fs::symlink;
     let images = Images::trained();
     images.fill("elsewhere", [200, 30, 30], 1);
@@ -127,7 +127,7 @@ fn devices_and_large_files_are_refused_by_name() {
 }
 
 #[test]
-fn a_folder_named_like_a_data_set_is_taken_and_splits_may_be_spelled_otherwise() {
+fn a_folder_takes_precedence_over_a_data_set_of_its_name_and_splits_have_other_spellings() {
     let images = Images::new();
     for folder in ["Training", "Testing"] {
         images.fill(&format!("cifar10/{folder}/red"), [200, 30, 30], 6);

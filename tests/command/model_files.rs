@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{Images, vitrine};
 
-/// The trained model with one tensor's values replaced and a class renamed.
+/// The trained model with all values of one tensor replaced, and one class renamed.
 fn changed_model(images: &Images, tensor: &str, value: f32, class: [&str; 2]) -> Vec<u8> {
     let file = std::fs::read(images.path("run/model.safetensors")).unwrap();
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
@@ -24,7 +24,7 @@ fn changed_model(images: &Images, tensor: &str, value: f32, class: [&str; 2]) ->
 }
 
 #[test]
-fn logits_that_are_not_finite_are_errors_and_class_names_do_not_reach_the_terminal() {
+fn logits_that_are_not_finite_are_errors_and_class_names_are_escaped() {
     let images = Images::trained();
     let model = changed_model(&images, "head.weight", f32::MAX, ["red", "red"]);
     std::fs::write(images.path("overflows.safetensors"), model).unwrap();
@@ -84,7 +84,7 @@ fn logits_that_are_not_finite_are_errors_and_class_names_do_not_reach_the_termin
 }
 
 #[test]
-fn inspect_checks_tensors_against_the_description_and_reads_architecture_files() {
+fn inspect_checks_tensors_against_the_description_and_accepts_architecture_files() {
     let images = Images::trained();
     let model = std::fs::read(images.path("run/model.safetensors")).unwrap();
     let text = String::from_utf8_lossy(&model).into_owned();
@@ -109,7 +109,7 @@ fn inspect_checks_tensors_against_the_description_and_reads_architecture_files()
 }
 
 #[test]
-fn two_classes_of_one_name_are_refused() {
+fn two_classes_with_the_same_name_are_refused() {
     let images = Images::trained();
     let config = std::fs::read_to_string(images.path("run/config.toml")).unwrap();
     assert!(config.contains("\"blue\""));

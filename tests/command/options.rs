@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{Images, TINY, vitrine};
 
 #[test]
-fn usual_spellings_of_options_are_taken() {
+fn spellings_of_other_programs_are_accepted() {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 4);
     images.fill("data/blue", [30, 30, 200], 4);
@@ -28,7 +28,7 @@ fn usual_spellings_of_options_are_taken() {
             "0.1",
         ])
         .args(["--imgsz", "24", "--val-split", "0.5", "--out", "run", "--jobs", "1"])
-        // The environment is there for every command and no option.
+        // Unlike options, variables without effect are no error, because they are set for all commands.
         .env("VITRINE_DATA", "elsewhere")
         .env("VITRINE_MIRROR", "https://example.org")
         .assert()
@@ -51,7 +51,7 @@ fn usual_spellings_of_options_are_taken() {
         .stderr(contains("--learning-rate"));
     let shown = vitrine(&images).args(["train", "--help"]).assert().success();
     let help = String::from_utf8(shown.get_output().stdout.clone()).unwrap();
-    assert!(!help.contains("--imgsz"), "one name is shown: {help}");
+    assert!(!help.contains("--imgsz"), "the help shows one name per option: {help}");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn every_command_shows_an_example() {
 }
 
 #[test]
-fn what_presets_shows_is_a_file_to_train_with() {
+fn presets_prints_files_that_train_reads() {
     let images = Images::prepared();
     let show = |name: &str, file: &str| {
         let shown = vitrine(&images).args(["presets", "--show", name]).assert().success();
@@ -107,7 +107,7 @@ fn what_presets_shows_is_a_file_to_train_with() {
 }
 
 #[test]
-fn the_variable_of_amx_is_checked() {
+fn an_unknown_value_of_vitrine_amx_is_refused() {
     let images = Images::new();
     let bench = || {
         let mut command = vitrine(&images);

@@ -21,7 +21,7 @@ fn train_then_evaluate_classify_inspect_and_resume() {
     let results: Value = serde_json::from_slice(&results).unwrap();
     let evaluated = evaluated(&images);
     for (key, value) in results["val"].as_object().unwrap() {
-        assert_eq!(value, &evaluated[key], "the form and the figures of `evaluate --json`: {key}");
+        assert_eq!(value, &evaluated[key], "metrics.json equals the output of `evaluate --json`: {key}");
     }
     assert!(results["val"]["macro_f1"].is_number(), "{results}");
     assert_eq!(results.as_object().unwrap().len(), 1, "there is no test split");
@@ -38,7 +38,7 @@ fn train_then_evaluate_classify_inspect_and_resume() {
         .stderr(contains("epoch 13/13").and(contains("epoch 12/12").not()));
 }
 
-/// What `evaluate --json` says of the run.
+/// The output of `evaluate --json` for the run.
 fn evaluated(images: &Images) -> Value {
     let output = vitrine(images).args(["evaluate", "run", "data", "--json"]).assert().success();
     serde_json::from_slice(&output.get_output().stdout).unwrap()
@@ -69,7 +69,7 @@ fn classify(images: &Images) {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("data/red/0.png: red "), "{text}");
     assert!(lines[1].starts_with("data/blue/3.png: blue ") && lines[1].contains("%, red "), "{text}");
-    // Folders, globs and a list on standard input give the same lines, whatever the batch.
+    // Folders and globs give the same lines, and the batch size changes nothing.
     let folder = run(&["data/red", "--format", "jsonl", "--logits", "--batch-size", "5"]);
     assert_eq!(folder, run(&["data/red/*.png", "--format", "jsonl", "--logits", "--batch-size", "5"]));
     assert_eq!(folder.lines().count(), 12);
@@ -78,7 +78,7 @@ fn classify(images: &Images) {
     assert_eq!(first["predictions"][0]["label"], "red");
     assert_eq!(first["predictions"][0]["index"], 1);
     assert_eq!(first["logits"].as_array().unwrap().len(), 2);
-    // A list may be separated by zeros, and one path alone is answered while the list is still open.
+    // Paths on standard input may be separated by zero bytes, and results are printed before the list ends.
     let zeros = vitrine(images)
         .args(["classify", "run", "-0", "-", "--format", "jsonl", "--logits"])
         .write_stdin("data/red/0.png\0data/red/1.png\0")
@@ -102,7 +102,7 @@ fn classify(images: &Images) {
         .stderr(contains("broken.png").and(contains("nowhere.png")));
 }
 
-/// Writes one path, reads its result, and only then writes the next one: less than a batch is not waited for.
+/// Writes one path, reads its result, and only then writes the next one: `classify` must not wait for a full batch.
 fn answered_while_the_list_is_open(images: &Images) {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A temporary folder with images, and the program in it.
+//! Temporary folders with images, and the program to run in them.
 
 #![allow(dead_code)]
 
@@ -9,7 +9,7 @@ use image::{Rgb, RgbImage};
 use predicates::str::contains;
 use tempfile::TempDir;
 
-/// The smallest architecture that learns anything: 16 pixels, 4 patches.
+/// A very small architecture that still learns to tell colors apart: 16 by 16 pixels, 4 patches.
 pub const TINY: &str = "image_size = 16\npatch_size = 8\nembed_dim = 16\ndepth = 1\nnum_heads = 2\n\
     class_token = false\npool = \"mean\"\n";
 
