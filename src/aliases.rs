@@ -1,4 +1,5 @@
-//! Other programs' spellings of options with exactly the same meaning. They are accepted, and `--help` does not show them.
+//! Other programs' spellings of options with exactly the same meaning. They are accepted, and `--help` does not show
+//! them.
 
 /// Aliases of `--model`.
 pub(crate) const MODEL: [&str; 2] = ["arch", "architecture"];

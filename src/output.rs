@@ -1,7 +1,7 @@
 //! Writing to standard output, where failures are errors, and to standard error, where they are ignored.
 //!
-//! `print!` and `eprintln!` would panic if a stream is closed or the disk behind it is full. Results on standard output must arrive, so
-//! their failure is an error. Messages on standard error may be lost, so that a long training goes on.
+//! `print!` and `eprintln!` would panic if a stream is closed or the disk behind it is full. Results on standard output
+//! must arrive, so their failure is an error. Messages on standard error may be lost, so that a long training goes on.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -32,7 +32,8 @@ pub fn write(bytes: &[u8]) -> Result<(), OutputError> {
 
 /// Writes a line to standard error. A failure is ignored, so that the work goes on.
 ///
-/// Messages contain names of files and classes, so characters that a terminal would obey are escaped, except for line breaks.
+/// Messages contain names of files and classes, so characters that a terminal would obey are escaped, except for line
+/// breaks.
 pub fn remark(line: fmt::Arguments<'_>) {
     // One write, so that lines of several threads or programs do not mix.
     let _ = io::stderr().lock().write_all(printable_lines(&format!("{line}\n")).as_bytes());

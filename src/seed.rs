@@ -13,7 +13,8 @@ pub enum Stream {
     Measuring,
 }
 
-/// The seed of a stream at a moment, such as a step: SplitMix64 (Steele et al. 2014) applied to the seed, the purpose, and the moment.
+/// The seed of a stream at a moment, such as a step: SplitMix64 (Steele et al. 2014) applied to the seed, the purpose,
+/// and the moment.
 pub fn stream(seed: u64, purpose: Stream, moment: u64) -> u64 {
     let purpose = match purpose {
         Stream::Initialization => 1,

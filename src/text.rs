@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text in which characters that a terminal would obey instead of showing are replaced by escapes, such as `\n` or `\u001b`.
+/// Text in which characters that a terminal would obey instead of showing are replaced by escapes, such as `\n` or
+/// `\u001b`.
 ///
-/// These are control characters, including line breaks, which could forge a line of output, and characters that change the
-/// direction of the text after them.
+/// These are control characters, including line breaks, which could forge a line of output, and characters that change
+/// the direction of the text after them.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return Cow::Borrowed(text);

@@ -14,7 +14,8 @@ use super::file_size::FileSizeArgs;
 /// The options of data sets.
 #[derive(Args, Clone)]
 pub(super) struct DataArgs {
-    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA from the environment, or datasets/data.
+    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA from the environment, or
+    /// datasets/data.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// URL of a mirror to download named data sets from; by default VITRINE_MIRROR from the environment.
@@ -35,7 +36,8 @@ impl DataArgs {
         self.data_dir.clone().or_else(variable).unwrap_or_else(|| OpenOptions::default().data_dir)
     }
 
-    /// Checks that the given options have an effect for `data`. `fetches` says that the command may also download something else.
+    /// Checks that the given options have an effect for `data`. `fetches` says that the command may also download
+    /// something else.
     ///
     /// # Errors
     /// Names the option and why it has no effect. Environment variables are not checked, because they are set for all commands.

@@ -18,15 +18,15 @@ use crate::usage::{did_you_mean, usage};
 /// The version of the program, which printed files state.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or print one of
-/// them.
+/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or
+/// print one of them.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine presets\n  \
     vitrine presets --show short > my_recipe.toml\n  vitrine train photos/ --recipe my_recipe.toml\n  \
     vitrine presets --show cct_7_3x1 > my_model.toml\n  vitrine train photos/ --model my_model.toml")]
 pub(super) struct Presets {
-    /// Print the recipe or architecture of this name as TOML, a start for a file of your own: `vitrine train` reads it back with
-    /// --recipe or --model.
+    /// Print the recipe or architecture of this name as TOML, a start for a file of your own: `vitrine train` reads it
+    /// back with --recipe or --model.
     #[arg(long, value_name = "NAME")]
     show: Option<String>,
 }

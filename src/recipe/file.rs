@@ -36,7 +36,8 @@ impl RecipeFile {
         let RecipeTexts { purpose, source, expected } = toml::from_str(text)?;
         let mut keys = text.to_owned();
         for value in [&purpose, &source, &expected].into_iter().flatten() {
-            // `Recipe` refuses these keys. Blanks in their place keep line numbers right in messages; each key begins a line of its own.
+            // `Recipe` refuses these keys. Blanks in their place keep line numbers right in messages; each key begins a
+            // line of its own.
             let start = text[..value.span().start].rfind('\n').map_or(0, |newline| newline + 1);
             let place = start..value.span().end;
             let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };

@@ -29,22 +29,24 @@ pub use progressive::ProgressiveLearning;
 
 /// Length, optimization, and augmentation of a training run, as read from TOML.
 ///
-/// Unknown keys are refused, and keys that are left out have their defaults. `docs/recipes.md` lists the keys with these doc comments.
+/// Unknown keys are refused, and keys that are left out have their defaults. `docs/recipes.md` lists the keys with
+/// these doc comments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
     /// Passes over the training images. If `time_seconds` is given, too, the run ends with whichever is reached first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
-    /// Length of the run in seconds, including validation. The learning rate then depends on the time instead of the step.
+    /// Length of the run in seconds, including validation. The learning rate then depends on the time instead of the
+    /// step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_seconds: Option<f64>,
     /// Images per batch.
     pub batch_size: usize,
     /// Number of batches whose gradients are averaged for one update.
     pub accumulate: usize,
-    /// Whether the backward pass computes each block again instead of keeping its activations (Chen et al. 2016), which takes less memory
-    /// and about a third more computation.
+    /// Whether the backward pass computes each block again instead of keeping its activations (Chen et al. 2016), which
+    /// takes less memory and about a third more computation.
     pub gradient_checkpointing: bool,
     /// The highest learning rate, which is reached at the end of the warm-up.
     pub learning_rate: f64,
@@ -62,34 +64,38 @@ pub struct Recipe {
     pub epsilon: f64,
     /// Decay rate of Muon's running sum of gradients.
     pub momentum: f64,
-    /// Largest norm of the gradients of all parameters together; larger gradients are scaled down to it. 0 turns clipping off.
+    /// Largest norm of the gradients of all parameters together; larger gradients are scaled down to it. 0 turns
+    /// clipping off.
     pub clip_norm: f64,
     /// Share of the target probability that is spread over all classes (Szegedy et al. 2016, section 7).
     pub label_smoothing: f64,
-    /// Whether the loss of an image is multiplied by `images / (classes * images of its class)`, so that all classes have the same total
-    /// weight.
+    /// Whether the loss of an image is multiplied by `images / (classes * images of its class)`, so that all classes
+    /// have the same total weight.
     pub class_weights: bool,
     /// Whether an epoch draws its images from all classes equally often. It keeps its number of images.
     pub balanced_sampling: bool,
     /// Decay rate of the running average of weights that is evaluated and saved. 0 turns averaging off.
     pub ema_decay: f64,
-    /// The part of a pretrained model whose parameters stay fixed: `"backbone"`, or `{ blocks = N }` for the first N blocks.
+    /// The part of a pretrained model whose parameters stay fixed: `"backbone"`, or `{ blocks = N }` for the first N
+    /// blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
-    /// Factor by which the learning rate falls with each block from the head toward the input (Bao et al. 2022, BEiT, appendix H). 1 gives
-    /// all blocks the same rate.
+    /// Factor by which the learning rate falls with each block from the head toward the input (Bao et al. 2022, BEiT,
+    /// appendix H). 1 gives all blocks the same rate.
     pub layer_decay: f64,
     /// The result on the validation images that chooses the best epoch, whose model is kept.
     pub metric: Metric,
     /// Number of epochs without a better validation result after which the run stops. 0 never stops a run early.
     pub patience: usize,
-    /// Share of unreadable images in a split above which the run fails. A few unreadable images are always tolerated, except with 0.
+    /// Share of unreadable images in a split above which the run fails. A few unreadable images are always tolerated,
+    /// except with 0.
     pub bad_file_limit: f64,
-    /// Smaller images and lighter augmentation in the first part of the run. Without this table, the whole run is alike.
+    /// Smaller images and lighter augmentation in the first part of the run. Without this table, the whole run is
+    /// alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressive_learning: Option<ProgressiveLearning>,
-    /// Whether the run begins without flips, and mirrors images only after the validation images have shown that their mirror images are
-    /// recognized, too.
+    /// Whether the run begins without flips, and mirrors images only after the validation images have shown that their
+    /// mirror images are recognized, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub judge_flips: bool,
     /// Random changes to the training images.

@@ -16,8 +16,8 @@ pub struct NamedRecipe {
     pub expected: Option<String>,
     /// The text of the recipe file, in the form that `--recipe` reads.
     pub text: &'static str,
-    /// The recipe for color images whose mirror images have the same class. The [plan](crate::train::Plan) adapts it to other
-    /// data.
+    /// The recipe for color images whose mirror images have the same class. The [plan](crate::train::Plan) adapts it to
+    /// other data.
     pub recipe: Recipe,
 }
 
@@ -44,8 +44,8 @@ impl NamedRecipe {
         })
     }
 
-    /// Whether the recipe keeps its length, batch size, learning rate, and crop for all data. Published recipes do, because their results
-    /// depend on these; they state a number of epochs. Other recipes are adapted to the data.
+    /// Whether the recipe keeps its length, batch size, learning rate, and crop for all data. Published recipes do,
+    /// because their results depend on these; they state a number of epochs. Other recipes are adapted to the data.
     pub fn is_whole(&self) -> bool {
         self.recipe.epochs.is_some()
     }

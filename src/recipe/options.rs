@@ -1,7 +1,8 @@
 //! Command line options that override values of the recipe: help texts, ranges, and the recipe key of each.
 //!
-//! To add an option, add a field to [`RecipeArgs`] that conflicts with `--resume`, and a line to [`RecipeArgs::apply`]. An option that
-//! chooses from a list, such as `--optimizer`, also needs an arm in the test below with a value other than the default.
+//! To add an option, add a field to [`RecipeArgs`] that conflicts with `--resume`, and a line to [`RecipeArgs::apply`].
+//! An option that chooses from a list, such as `--optimizer`, also needs an arm in the test below with a value other
+//! than the default.
 
 use std::time::Duration;
 
@@ -42,18 +43,19 @@ pub struct RecipeArgs {
     /// Fail if more than this share of a split's images is unreadable; a few are always tolerated, unless this is 0.
     #[arg(long, conflicts_with = "resume", value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     pub bad_file_limit: Option<f64>,
-    /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third more
-    /// computation.
+    /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third
+    /// more computation.
     #[arg(long, conflicts_with = "resume")]
     pub gradient_checkpointing: bool,
-    /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same together.
+    /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same
+    /// together.
     #[arg(long, conflicts_with_all = ["resume", "balanced_sampling"])]
     pub class_weights: bool,
     /// Draw from all classes equally often, however many images they have.
     #[arg(long, conflicts_with = "resume")]
     pub balanced_sampling: bool,
-    /// Mirror half of the images from the beginning on. By default, images of folders, manifests and archives are mirrored only once
-    /// validation has shown that mirror images are recognized, too.
+    /// Mirror half of the images from the beginning on. By default, images of folders, manifests and archives are
+    /// mirrored only once validation has shown that mirror images are recognized, too.
     #[arg(long, conflicts_with_all = ["resume", "no_flips"])]
     pub flips: bool,
     /// Mirror no images: where left and right make a difference, such as in letters and signs.
@@ -131,8 +133,8 @@ pub struct LengthArgs {
     /// Passes over the training images.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
     pub epochs: Option<usize>,
-    /// Length of the run (of each with --seeds or --folds), such as 90s, 30m or 2h; the learning rate follows the clock. Such a run
-    /// cannot be repeated bit for bit.
+    /// Length of the run (of each with --seeds or --folds), such as 90s, 30m or 2h; the learning rate follows the
+    /// clock. Such a run cannot be repeated bit for bit.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,
 }

@@ -10,7 +10,8 @@ use crate::bounds;
 
 /// A first phase in which images are smaller, which costs less, and are only cropped and mirrored.
 ///
-/// This is Tan & Le 2021 (EfficientNetV2), section 4.1, in two steps. Howard 2018, 'Training Imagenet in 3 hours', has the sizes alone.
+/// This is Tan & Le 2021 (EfficientNetV2), section 4.1, in two steps. Howard 2018, 'Training Imagenet in 3 hours', has
+/// the sizes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressiveLearning {
@@ -37,7 +38,8 @@ impl ProgressiveLearning {
         ImageSize { height: side(model.image_size.height), width: side(model.image_size.width) }
     }
 
-    /// The cost of one image of the first phase as a share of the cost of a whole one, estimated by the numbers of pixels.
+    /// The cost of one image of the first phase as a share of the cost of a whole one, estimated by the numbers of
+    /// pixels.
     pub fn cost(&self, model: &ModelConfig) -> f64 {
         let pixels = |size: ImageSize| (size.height * size.width) as f64;
         pixels(self.size(model)) / pixels(model.image_size)

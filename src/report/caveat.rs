@@ -41,14 +41,15 @@ const ERRORS: f64 = 1.96;
 /// The same for images that have also chosen the best epoch: the best of several epochs is partly luck.
 const CHOSEN_ERRORS: f64 = 3.0;
 
-/// A validation loss below this is as low as smoothed labels allow: a model that is always right has 0.105 with a smoothing of 0.1.
+/// A validation loss below this is as low as smoothed labels allow: a model that is always right has 0.105 with a
+/// smoothing of 0.1.
 const SMALL_LOSS: f64 = 0.15;
 
 impl Caveat {
     /// The caveats about a result and the training that led to it, if there are any.
     ///
-    /// `validation_images` is the number of images that the validation accuracies of `history` were measured on. `has_chosen` says
-    /// that `metrics` were measured on images that have also chosen the best epoch.
+    /// `validation_images` is the number of images that the validation accuracies of `history` were measured on.
+    /// `has_chosen` says that `metrics` were measured on images that have also chosen the best epoch.
     pub fn of(
         metrics: &Metrics,
         history: &[EpochRow],
@@ -109,8 +110,9 @@ impl fmt::Display for Caveat {
 
 /// The caveat that predictions agree with the classes no more than by chance.
 ///
-/// Chance is judged by Cohen's kappa and the standard error that kappa has at chance, so that a model which recognizes a rare class
-/// counts as better than one that always predicts the most frequent class. Images of a single class cannot show a difference.
+/// Chance is judged by Cohen's kappa and the standard error that kappa has at chance, so that a model which recognizes
+/// a rare class counts as better than one that always predicts the most frequent class. Images of a single class cannot
+/// show a difference.
 fn at_chance(metrics: &Metrics, has_chosen: bool) -> Option<Caveat> {
     let classes_seen = metrics.per_class.iter().filter(|class| class.support > 0).count();
     let required = if has_chosen { CHOSEN_ERRORS } else { ERRORS };
@@ -118,8 +120,8 @@ fn at_chance(metrics: &Metrics, has_chosen: bool) -> Option<Caveat> {
         .then(|| Caveat::AtChance { chance: metrics.chance(), measured: (metrics.top1, metrics.samples) })
 }
 
-/// The caveat that the last epoch is the best one, and better than the epoch a quarter of the run earlier by more than the sampling
-/// error of the accuracy.
+/// The caveat that the last epoch is the best one, and better than the epoch a quarter of the run earlier by more than
+/// the sampling error of the accuracy.
 fn still_improving(history: &[EpochRow], images: usize) -> Option<Caveat> {
     let (last, earlier) = history.split_last()?;
     let after = last.val_top1?;
@@ -195,7 +197,8 @@ mod tests {
         ] {
             assert_eq!(names(&metrics(at_chance), &[]), ["at chance"], "{at_chance:?}");
         }
-        // Recognizing rare classes is better than chance, even if the accuracy is no higher than by always predicting the frequent class.
+        // Recognizing rare classes is better than chance, even if the accuracy is no higher than by always predicting
+        // the frequent class.
         for better in [[[40, 10], [10, 40]], [[880, 20], [40, 60]], [[5, 0], [0, 5]], [[0, 9], [0, 0]]] {
             assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
         }
@@ -220,7 +223,8 @@ mod tests {
         assert_eq!(names(&good, &rising), ["still improving"]);
         let sentence = Caveat::of(&good, &rising, 1000, false)[0].to_string();
         assert!(sentence.contains("from 60.0% after epoch 3 to 70.0%"), "{sentence}");
-        // No caveat: a rise within the sampling error of ten images, a plateau, a best epoch before the last, and a single epoch.
+        // No caveat: a rise within the sampling error of ten images, a plateau, a best epoch before the last, and a
+        // single epoch.
         assert!(Caveat::of(&good, &rising, 10, false).is_empty());
         for over in [
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.6), (1.2, 1.3, 0.7), (1.0, 1.3, 0.705)][..],

@@ -1,4 +1,5 @@
-//! The report of a finished run: its best model is measured on images that were not trained on, and the result is written.
+//! The report of a finished run: its best model is measured on images that were not trained on, and the result is
+//! written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ pub struct RunReport {
     pub caveats: Vec<Caveat>,
 }
 
-/// A finished run with its best model.
-struct FinishedRun<'a> {
+/// A finished run, and its best model, that the report is about.
+struct ReportedRun<'a> {
     config: &'a RunConfig,
     dataset: &'a Dataset,
     progress: Progress,
@@ -47,8 +48,8 @@ struct MeasuredSplit {
 
 /// Measures the best model of `folder` and writes `metrics.json` and `report.html`.
 ///
-/// The model is measured on the validation split, unless training has just done so, and on the test split if there is one. The
-/// returned result is that of the test split, or else of the validation split.
+/// The model is measured on the validation split, unless training has just done so, and on the test split if there is
+/// one. The returned result is that of the test split, or else of the validation split.
 ///
 /// # Errors
 /// When the model cannot be read, more images are unreadable than the limit allows, or a file cannot be written.
@@ -61,7 +62,7 @@ pub fn of_run(
 ) -> Result<RunReport> {
     let Trained { progress, mut bad_files, validated, test_images } = trained;
     let (_, model) = model_file::load(&folder.model(), &device.device)?;
-    let run = FinishedRun { config, dataset, progress, device, model };
+    let run = ReportedRun { config, dataset, progress, device, model };
     let measured = run.measure(validated, test_images)?;
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
@@ -83,11 +84,11 @@ fn split_name(split: Split) -> &'static str {
     }
 }
 
-impl FinishedRun<'_> {
+impl ReportedRun<'_> {
     /// Measures the model on the validation and the test split, if these have images.
     ///
-    /// `validated` are the predictions for the validation images if training has just made them, and `test_images` is the number of
-    /// test images that the time of the run pays for.
+    /// `validated` are the predictions for the validation images if training has just made them, and `test_images` is
+    /// the number of test images that the time of the run pays for.
     fn measure(
         &self,
         mut validated: Option<Predicted>,

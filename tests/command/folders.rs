@@ -106,8 +106,8 @@ fn classes_of_very_different_sizes_are_named_and_balanced_on_request() {
     assert!(!even.path("run").exists());
 }
 
-/// One training image in seventeen is of the rare class, which looks nearly like the common one: without weights or balanced sampling,
-/// a model predicts the common class.
+/// One training image in seventeen is of the rare class, which looks nearly like the common one: without weights or
+/// balanced sampling, a model predicts the common class.
 #[test]
 fn balancing_raises_the_recall_of_a_rare_class() {
     let images = Images::new();

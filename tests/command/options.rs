@@ -1,4 +1,5 @@
-//! Options and commands that need no trained model: other spellings, help, `presets`, `devices`, `bench`, and VITRINE_AMX.
+//! Options and commands that need no trained model: other spellings, help, `presets`, `devices`, `bench`, and
+//! VITRINE_AMX.
 
 use predicates::prelude::*;
 use predicates::str::contains;

@@ -1,4 +1,5 @@
-//! Options, variables, and files whose values make no sense for the data are errors that name them and the allowed values.
+//! Options, variables, and files whose values make no sense for the data are errors that name them and the allowed
+//! values.
 
 use predicates::prelude::*;
 use predicates::str::contains;

@@ -1,4 +1,5 @@
-//! `--tta` averages the logits of an image and its mirror image, and is refused for models that were trained without flips.
+//! `--tta` averages the logits of an image and its mirror image, and is refused for models that were trained without
+//! flips.
 
 use predicates::prelude::*;
 use predicates::str::contains;

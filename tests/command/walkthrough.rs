@@ -1,4 +1,5 @@
-//! One model from training to use: `train`, `evaluate`, `classify`, and `inspect` on the same folder, and `train --resume`.
+//! One model from training to use: `train`, `evaluate`, `classify`, and `inspect` on the same folder, and `train
+//! --resume`.
 
 use predicates::prelude::*;
 use predicates::str::contains;

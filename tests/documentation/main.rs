@@ -1,5 +1,5 @@
-//! The tables of keys in `docs/` say what the code says: names from serde, defaults and ranges from reading and validating
-//! configurations, descriptions from doc comments.
+//! The tables of keys in `docs/` say what the code says: names from serde, defaults and ranges from reading and
+//! validating configurations, descriptions from doc comments.
 //!
 //! `VITRINE_BLESS=1 cargo test --locked --test documentation` writes the tables anew.
 

@@ -1,4 +1,5 @@
-//! Markdown tables of the keys of a configuration, with defaults and ranges found by reading and validating configurations.
+//! Markdown tables of the keys of a configuration, with defaults and ranges found by reading and validating
+//! configurations.
 
 use serde_json::{Value, json};
 
@@ -90,7 +91,8 @@ impl Keys<'_> {
         configuration
     }
 
-    /// The range of a key's numbers, from the messages about numbers that are too small or too large; empty if there is none.
+    /// The range of a key's numbers, from the messages about numbers that are too small or too large; empty if there is
+    /// none.
     fn range(&self, path: &[&str]) -> String {
         let key = path.last().unwrap();
         let mut found: Vec<Limit> = Vec::new();
@@ -106,7 +108,8 @@ impl Keys<'_> {
         range_of(&found)
     }
 
-    /// A row for each value of the enums among the fields of some structs, which are given with the beginning of their keys.
+    /// A row for each value of the enums among the fields of some structs, which are given with the beginning of their
+    /// keys.
     pub(crate) fn values(&self, structs: &[(&str, &str)]) -> String {
         let mut table = "| key | value | description |\n|---|---|---|\n".to_owned();
         for (name, prefix) in structs {

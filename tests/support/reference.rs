@@ -54,7 +54,8 @@ pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().iter::<f32>().collect()
 }
 
-/// Asserts that every value is within `tolerance` of the reference: absolute for values up to 1, relative for larger ones.
+/// Asserts that every value is within `tolerance` of the reference: absolute for values up to 1, relative for larger
+/// ones.
 pub fn assert_close(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
     for (index, (a, b)) in ours.iter().zip(theirs).enumerate() {
