@@ -1,9 +1,9 @@
-//! The range of every number that a user may give, for options and for recipe files alike.
+//! The ranges of numbers that users give, in options and in recipe files.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A range of values of one kind, with its ends in or out.
+/// A range of numbers. Each end is either inside or outside of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds<T> {
     low: T,
@@ -12,35 +12,37 @@ pub struct Bounds<T> {
     high_is_in: bool,
 }
 
-/// A share of anything.
+/// A share of anything, with 0 and 1.
 pub const SHARE: Bounds<f64> = Bounds::closed(0.0, 1.0);
-/// A share that leaves something.
+/// A share below 1.
 pub const SHARE_BELOW_ONE: Bounds<f64> = Bounds { high_is_in: false, ..SHARE };
-/// A share that takes and leaves something, such as that of validation images.
+/// A share above 0 and below 1, such as that of the validation images.
 pub const PART: Bounds<f64> = Bounds { low_is_in: false, ..SHARE_BELOW_ONE };
-/// A factor that only lowers.
+/// A factor above 0 that does not increase anything.
 pub const FACTOR: Bounds<f64> = Bounds { low_is_in: false, ..SHARE };
 /// The highest learning rate.
 pub const LEARNING_RATE: Bounds<f64> = FACTOR;
 /// Weight decay, and the norm that gradients are clipped to.
 pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, 1e6);
-/// Seconds: up to a hundred years.
+/// Seconds, up to a hundred years.
 pub const SECONDS: Bounds<f64> = Bounds { low_is_in: false, ..Bounds::closed(0.0, 3.2e9) };
 /// Epochs, and timed steps of a benchmark.
 pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
+/// Epochs without a better result before a run stops; 0 turns this off.
+pub const PATIENCE: Bounds<usize> = Bounds::closed(0, 1_000_000);
 /// Images per step, and batches per update.
 pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
 /// The mean of a channel.
 pub const CHANNEL_MEAN: Bounds<f32> = Bounds::closed(0.0, 1.0);
 /// The standard deviation of a channel.
 pub const CHANNEL_DEVIATION: Bounds<f32> = Bounds { low_is_in: false, ..CHANNEL_MEAN };
-/// Threads that compute.
+/// Number of compute threads.
 pub const THREADS: Bounds<usize> = Bounds::closed(1, 1024);
-/// Pixels of a side.
+/// Height or width of an image in pixels.
 pub const IMAGE_SIZE: Bounds<usize> = Bounds::closed(1, 16_384);
-/// Runs of a series.
+/// Number of runs in a series.
 pub const RUNS: Bounds<usize> = Bounds::closed(2, 1000);
-/// Classes that are named.
+/// Number of classes to print for each image.
 pub const TOP: Bounds<usize> = Bounds::closed(1, 1_000_000);
 
 impl<T> Bounds<T> {
@@ -50,16 +52,16 @@ impl<T> Bounds<T> {
 }
 
 impl<T: PartialOrd + Copy + FromStr + fmt::Display> Bounds<T> {
-    /// Whether a value lies in the range; NaN lies in none.
+    /// Whether a value lies in the range. NaN lies in no range.
     pub fn contain(&self, value: T) -> bool {
         (value > self.low || (self.low_is_in && value == self.low))
             && (value < self.high || (self.high_is_in && value == self.high))
     }
 
-    /// Reads what was typed for an option.
+    /// Parses the value of an option.
     ///
     /// # Errors
-    /// Says what is allowed.
+    /// When the text is not a number of this range; the message states the range.
     pub fn read(&self, text: &str) -> Result<T, String> {
         text.trim()
             .parse()
@@ -74,9 +76,7 @@ impl<T: PartialOrd + Copy + FromStr + fmt::Display> fmt::Display for Bounds<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let low = if self.low_is_in { "at least" } else { "above" };
         let high = if self.high_is_in { "at most" } else { "below" };
-        let has_end = format!("{}", self.high).len() < 20;
-        write!(f, "{low} {}", self.low)?;
-        if has_end { write!(f, " and {high} {}", self.high) } else { Ok(()) }
+        write!(f, "{low} {} and {high} {}", self.low, self.high)
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_in_or_out() {
+    fn the_ends_of_a_range_are_inside_or_outside() {
         assert!(SHARE.contain(0.0) && SHARE.contain(1.0) && !SHARE.contain(1.1) && !SHARE.contain(f64::NAN));
         assert!(!PART.contain(0.0) && PART.contain(0.5) && !PART.contain(1.0));
         assert!(!LEARNING_RATE.contain(0.0) && LEARNING_RATE.contain(1.0) && !LEARNING_RATE.contain(-1.0));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_said() {
+    fn messages_state_the_range() {
         assert_eq!(
             LEARNING_RATE.read("-1"),
             Err("it must be a number that is above 0 and at most 1".to_owned())

@@ -1,19 +1,20 @@
-//! One seed, several independent streams of random numbers.
+//! Independent streams of random numbers from one seed.
 
-/// What a stream of random numbers is for.
+/// The purpose of a stream of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// First values of parameters.
+    /// Initial values of parameters.
     Initialization,
     /// Shuffling and augmentation.
     Augmentation,
     /// Dropout and stochastic depth.
     Dropout,
-    /// Which images are measured, where the time does not pay for all.
+    /// The choice of images to measure, if the time does not suffice for all.
     Measuring,
 }
 
-/// The seed of a stream at a moment (a step, for example): SplitMix64 (Steele et al. 2014) of all three.
+/// The seed of a stream at a moment, such as a step: SplitMix64 (Steele et al. 2014) applied to the seed, the purpose,
+/// and the moment.
 pub fn stream(seed: u64, purpose: Stream, moment: u64) -> u64 {
     let purpose = match purpose {
         Stream::Initialization => 1,
@@ -24,6 +25,7 @@ pub fn stream(seed: u64, purpose: Stream, moment: u64) -> u64 {
     mix(mix(mix(seed).wrapping_add(purpose)).wrapping_add(moment))
 }
 
+/// One step of SplitMix64.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_and_moments_differ_and_repeat() {
+    fn seeds_differ_by_stream_and_moment_and_are_reproducible() {
         let a = stream(0, Stream::Dropout, 5);
         assert_eq!(a, stream(0, Stream::Dropout, 5));
         for other in

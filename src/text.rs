@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text without characters that a terminal would obey instead of showing: control characters, among them the line
-/// breaks that would forge a line of output, and those that change the direction of what follows. Each is replaced by
-/// its escape, such as `\n` or `\u001b`.
+/// Text in which characters that a terminal would obey instead of showing are replaced by escapes, such as `\n` or
+/// `\u001b`.
+///
+/// These are control characters, including line breaks, which could forge a line of output, and characters that change
+/// the direction of the text after them.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return Cow::Borrowed(text);
@@ -25,12 +27,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// [`printable`] text whose line breaks are its own.
+/// [`printable`] text in which line breaks stay.
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a terminal does something at this character. The marks of direction are those of Unicode's annex 9.
+/// Whether a terminal obeys this character instead of showing it. The direction marks are those of Unicode Annex 9.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_instead() {
+    fn characters_that_a_terminal_obeys_are_escaped() {
         let cases = [
             ("cat", "cat"),
             ("Füchse und 猫", "Füchse und 猫"),

@@ -1,20 +1,20 @@
-//! Wrong usage: what the command line asked for makes no sense, as opposed to work that failed.
+//! The error for wrong usage, which has another exit status than work that failed, and suggestions for mistyped names.
 
 use std::fmt;
 
-/// An option or argument whose value makes no sense; the program ends with status 2.
+/// An option or argument whose value makes no sense, or has no effect; the program ends with status 2.
 ///
-/// What clap cannot judge while it reads the command line, because it takes the data or a model to know, returns this.
+/// Commands return this error for usage that clap cannot check, because checking needs the data or a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageError(String);
 
 impl UsageError {
-    /// A message that names the option, its value and the way out.
+    /// An error with a message that should name the option, its value, and the way out.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 
-    /// Whether an error is, or came from, wrong usage.
+    /// Whether an error, or one of its causes, is a `UsageError`.
     pub fn is_cause_of(error: &anyhow::Error) -> bool {
         error.chain().any(|cause| cause.is::<Self>())
     }
@@ -36,9 +36,9 @@ macro_rules! usage {
 }
 pub(crate) use usage;
 
-/// `; did you mean NAME?` where one of `names` is close to what was typed, else nothing.
+/// The text `; did you mean NAME?` if one of `names` is similar to `typed`, or else an empty text.
 pub fn did_you_mean<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    /// Jaro-Winkler similarity above which a name is offered; clap's for options is 0.7, and ours are longer.
+    /// Jaro-Winkler similarity above which a name is suggested. clap uses 0.7 for options; names here are longer.
     const CLOSE: f64 = 0.8;
     let typed = typed.to_ascii_lowercase();
     let best = names
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_usage_is_found_below_its_context() {
+    fn wrong_usage_is_recognized_below_added_context() {
         let wrong = || -> Result<()> { usage!("--epochs {}: too few", 0) };
         let error = wrong().context("the plan").unwrap_err();
         assert!(UsageError::is_cause_of(&error));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closest_name_is_offered() {
+    fn the_most_similar_name_is_suggested() {
         let names = ["vit_tiny_patch16_224", "vit_small_patch16_224", "swin_tiny_patch4_window7_224"];
         for (typed, name) in [
             ("vit_tiny_patch16", "vit_tiny_patch16_224"),

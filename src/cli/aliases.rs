@@ -1,16 +1,17 @@
-//! How other programs spell options that mean exactly the same here. They are taken, and not shown in the help.
+//! Other programs' spellings of options with exactly the same meaning. They are accepted, and `--help` does not show
+//! them.
 
-/// `--model`.
+/// Aliases of `--model`.
 pub(crate) const MODEL: [&str; 2] = ["arch", "architecture"];
-/// `--batch-size`.
+/// Aliases of `--batch-size`.
 pub(crate) const BATCH_SIZE: [&str; 2] = ["bs", "batch"];
-/// `--image-size`.
+/// Aliases of `--image-size`.
 pub(crate) const IMAGE_SIZE: [&str; 4] = ["imgsz", "img-size", "img-sz", "input-size"];
-/// `--output`.
+/// Aliases of `--output`.
 pub(crate) const OUTPUT: [&str; 3] = ["out", "output-dir", "out-dir"];
-/// `--val-fraction`.
+/// Aliases of `--val-fraction`.
 pub(crate) const VAL_FRACTION: [&str; 3] = ["val-split", "validation-split", "val-ratio"];
-/// `--threads`.
+/// Aliases of `--threads`.
 pub(crate) const THREADS: [&str; 2] = ["num-threads", "jobs"];
-/// `--top`.
+/// Aliases of `--top`.
 pub(crate) const TOP: [&str; 3] = ["topk", "top-k", "k"];

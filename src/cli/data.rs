@@ -1,4 +1,4 @@
-//! The arguments that say which data set is meant.
+//! The options of data sets: where named ones are, whether to download them, and how large a file may be.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,11 @@ use crate::usage::usage;
 
 use super::file_size::FileSizeArgs;
 
-/// Where named data sets are, and how large their images may be.
+/// The options of data sets.
 #[derive(Args, Clone)]
 pub(super) struct DataArgs {
-    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA from the environment, or datasets/data.
+    /// Where named data sets are kept and downloaded to; by default VITRINE_DATA from the environment, or
+    /// datasets/data.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// URL of a mirror to download named data sets from; by default VITRINE_MIRROR from the environment.
@@ -29,20 +30,21 @@ pub(super) struct DataArgs {
 }
 
 impl DataArgs {
-    /// The folder of named data sets.
+    /// The folder of named data sets: `--data-dir`, or else VITRINE_DATA, or else the default.
     pub(super) fn folder(&self) -> PathBuf {
         let variable =
             || std::env::var_os("VITRINE_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         self.data_dir.clone().or_else(variable).unwrap_or_else(|| OpenOptions::default().data_dir)
     }
 
-    /// Checks that what was typed has an effect for `data`; `fetches` tells whether anything else may be downloaded.
+    /// Checks that the given options have an effect for `data`. `fetches` says that the command may also download
+    /// something else.
     ///
     /// # Errors
-    /// Names the option and why it has none. The environment, which is there for every command, is no option.
+    /// Names the option and why it has no effect. Environment variables are not checked, because they are set for all commands.
     pub(super) fn check(&self, data: &str, fetches: bool) -> Result<()> {
-        // A folder of that name is taken in its place.
-        let is_kept =
+        // A folder in the working directory takes precedence over the data set of this name.
+        let is_named =
             vitrine_datasets::published_names().any(|name| name == data) && !Path::new(data).exists();
         let options = [
             ("--data-dir", self.data_dir.is_some()),
@@ -50,19 +52,19 @@ impl DataArgs {
             ("--offline", self.offline && !fetches),
         ];
         match options.into_iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) if !is_kept => {
+            Some((option, _)) if !is_named => {
                 usage!("{option} has no effect for {data}, which is not downloaded: leave it out")
             }
             _ => Ok(()),
         }
     }
 
-    /// These arguments, where they say nothing taken from a run that was begun with `data_dir`.
+    /// These options, with `data_dir` if `--data-dir` is not given: the folder that a run was begun with.
     pub(super) fn or(&self, data_dir: PathBuf) -> Self {
         Self { data_dir: Some(self.data_dir.clone().unwrap_or(data_dir)), ..self.clone() }
     }
 
-    /// Opens a data set with the splits that it has.
+    /// Opens a data set with its own splits.
     pub(super) fn open(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
@@ -80,14 +82,14 @@ impl DataArgs {
     }
 }
 
-/// An address that files can be downloaded from.
+/// A value parser for the URL of a server.
 fn address(text: &str) -> Result<String, String> {
-    let is_one =
+    let is_url =
         ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme) && text.len() > scheme.len());
-    if is_one { Ok(text.to_owned()) } else { Err("it must begin with https:// or http://".to_owned()) }
+    if is_url { Ok(text.to_owned()) } else { Err("it must begin with https:// or http://".to_owned()) }
 }
 
-/// Checks that a share for validation that was typed has an effect.
+/// Checks that `--val-fraction` has an effect, if it is given.
 ///
 /// # Errors
 /// When the data set has a validation split of its own.
@@ -98,7 +100,7 @@ pub(super) fn check_val_fraction(stated: Option<f64>, info: &DatasetInfo) -> Res
     Ok(())
 }
 
-/// Checks that folds that were asked for can be made.
+/// Checks that `--folds`, if it is given, suits the data set.
 ///
 /// # Errors
 /// When the data set has a validation split of its own.
@@ -113,6 +115,7 @@ pub(super) fn check_folds(folds: Option<usize>, info: &DatasetInfo) -> Result<()
     Ok(())
 }
 
+/// Says that a download begins.
 fn announce(progress: &DownloadProgress<'_>) {
     if progress.received == 0 {
         note!("downloading {}", progress.url);

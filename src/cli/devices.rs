@@ -1,4 +1,4 @@
-//! `vitrine devices`: what can compute here.
+//! `vitrine devices`: the backends of this binary, and the devices of this machine.
 
 use anyhow::Result;
 use clap::Args;

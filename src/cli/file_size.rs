@@ -1,12 +1,12 @@
-//! The largest file that is read.
+//! The option `--max-file-size`, and sizes such as `300M` or `2G`.
 
 use clap::Args;
 use vitrine_datasets::DecodeLimits;
 
-/// The most that may be asked for.
+/// The largest size that the option accepts, in bytes.
 const MOST: u64 = 1 << 40;
 
-/// The largest file that is read.
+/// The size above which image files are not read.
 #[derive(Args, Clone)]
 pub(super) struct FileSizeArgs {
     /// Largest image file to read, such as 300M or 2G; larger files count as unreadable [default: 256M].
@@ -15,13 +15,13 @@ pub(super) struct FileSizeArgs {
 }
 
 impl FileSizeArgs {
-    /// What decoding may cost.
+    /// The limits for decoding, with this size.
     pub(super) fn limits(&self) -> DecodeLimits {
         DecodeLimits::default().with_max_file_bytes(self.max_file_size)
     }
 }
 
-/// A number of bytes, with K, M or G for the powers of 1024.
+/// A value parser for a number of bytes, with K, M, or G for powers of 1024.
 fn bytes(text: &str) -> Result<u64, String> {
     let units = [("G", 30), ("M", 20), ("K", 10), ("", 0)];
     let upper = text.to_ascii_uppercase();

@@ -1,8 +1,9 @@
-//! The command line: one file per command, each turning what was typed into what is meant.
+//! The command line: one file per command, which declares its arguments and calls the library.
 
 mod aliases;
 mod bench;
 mod classify;
+mod completions;
 mod console;
 mod data;
 mod devices;
@@ -12,6 +13,7 @@ mod file_size;
 mod import;
 mod inspect;
 mod interrupt;
+mod manual;
 mod output;
 mod presets;
 mod train;
@@ -53,18 +55,22 @@ enum Command {
     Presets(presets::Presets),
     Devices(devices::Devices),
     Bench(bench::Bench),
+    Completions(completions::Completions),
+    // For packages, which run it once: users need not see it among the commands.
+    #[command(name = "man", hide = true)]
+    Manual(manual::Manual),
 }
 
-/// How a command ended that found no reason to fail as a whole.
+/// The result of a command that did not fail as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     /// Everything was done.
     Done,
-    /// Some input could not be processed; what is wrong was said.
+    /// Some input could not be processed, and messages have named it.
     Partial,
 }
 
-/// Where to compute.
+/// The option that chooses a device.
 #[derive(Args)]
 struct DeviceArgs {
     /// cpu, gpu, or a backend's name with an index, such as wgpu:0; by default the best one this binary supports.
@@ -73,7 +79,7 @@ struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The device that was asked for, or the default; says so where it may surprise.
+    /// The device of the option, or else the default. A notice names a default that may be unexpected.
     fn select(&self, events: &dyn EventSink) -> Result<FoundDevice> {
         let (device, message) = device::select(self.device.as_deref())?;
         events.emit_notice(message);
@@ -81,7 +87,7 @@ impl DeviceArgs {
     }
 }
 
-/// How many threads compute.
+/// The option for the number of compute threads.
 #[derive(Args)]
 struct ThreadArgs {
     /// Number of compute threads; by default one per available physical core.
@@ -90,8 +96,11 @@ struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Checks what the environment says about computing, and sets up rayon's thread pool, whose size is that of our own operations', too.
-    /// This thread is one of its threads: it works on what it asks for, where another would have to be woken for each operation.
+    /// Checks the environment variables that concern computing, and sets up rayon's global thread pool. The fused
+    /// operations use as many threads as this pool has.
+    ///
+    /// The calling thread becomes a member of the pool, so that it takes part in its own operations and none has to be
+    /// woken for it.
     fn apply(&self) -> Result<usize> {
         vitrine_kernels::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
         threads::check()?;
@@ -104,7 +113,7 @@ impl ThreadArgs {
     }
 }
 
-/// The status of wrong usage, clap's.
+/// The exit status of wrong usage, the same as clap's.
 const WRONG_USAGE: u8 = 2;
 
 /// Runs the program on its arguments: 0 done, 1 failed, 2 wrong usage.
@@ -123,7 +132,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, with the rules that concern all options of a command.
+/// The declaration of the command line, with the conflicts that concern all options of `train`.
 fn command() -> clap::Command {
     Cli::command().mut_subcommand("train", train::with_conflicts)
 }
@@ -139,10 +148,12 @@ fn run(command: Command) -> Result<Status> {
         Command::Presets(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Manual(command) => command.run(),
     }
 }
 
-/// The exit status of a command, and what went wrong on standard error.
+/// The exit status of a command; an error is printed to standard error.
 fn ended(result: Result<Status>) -> ExitCode {
     match result {
         Ok(Status::Done) => ExitCode::SUCCESS,

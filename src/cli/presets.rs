@@ -1,4 +1,4 @@
-//! `vitrine presets`: what has a name: architectures, recipes, choices of an architecture.
+//! `vitrine presets`: the named architectures and recipes, and the values of keys in an architecture file.
 
 use anyhow::{Context, Result};
 use burn::module::Module;
@@ -15,18 +15,18 @@ use crate::cli::output::{out, outln};
 use crate::recipe::NamedRecipe;
 use crate::usage::{did_you_mean, usage};
 
-/// The version that a printed file is of.
+/// The version of the program, which printed files state.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or print one of
-/// them.
+/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or
+/// print one of them.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine presets\n  \
     vitrine presets --show short > my_recipe.toml\n  vitrine train photos/ --recipe my_recipe.toml\n  \
     vitrine presets --show cct_7_3x1 > my_model.toml\n  vitrine train photos/ --model my_model.toml")]
 pub(super) struct Presets {
-    /// Print the recipe or architecture of this name as TOML, a start for a file of your own: `vitrine train` reads it back with
-    /// --recipe or --model.
+    /// Print the recipe or architecture of this name as TOML, a start for a file of your own: `vitrine train` reads it
+    /// back with --recipe or --model.
     #[arg(long, value_name = "NAME")]
     show: Option<String>,
 }
@@ -40,38 +40,10 @@ impl Presets {
         Ok(Status::Done)
     }
 
+    /// Prints all lists.
     fn list() -> Result<()> {
-        outln!(
-            "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  about",
-            "model",
-            "parameters",
-            "image",
-            "dim",
-            "depth",
-            "heads"
-        )?;
-        for entry in preset::all() {
-            let config = entry.config();
-            let parameters = config.init(&Device::default())?.num_params();
-            outln!(
-                "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  {}",
-                entry.name,
-                parameters,
-                config.image_size.to_string(),
-                config.embed_dim,
-                config.depth,
-                config.num_heads,
-                entry.about
-            )?;
-        }
-        outln!("\n{:32} about", "recipe")?;
-        for NamedRecipe { name, purpose, source, expected, .. } in NamedRecipe::all() {
-            outln!("{name:32} {purpose}")?;
-            outln!("{:32}   source: {source}", "")?;
-            if let Some(expected) = expected {
-                outln!("{:32}   expected: {expected}", "")?;
-            }
-        }
+        list_models()?;
+        list_recipes()?;
         outln!("\n{:32} choices in an architecture file", "key")?;
         for (key, names) in choices()? {
             outln!("{key:32} {}", names.join(", "))?;
@@ -80,10 +52,51 @@ impl Presets {
     }
 }
 
-/// The file of a name. No recipe is called as an architecture is.
+/// Prints the architectures.
+fn list_models() -> Result<()> {
+    outln!(
+        "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  about",
+        "model",
+        "parameters",
+        "image",
+        "dim",
+        "depth",
+        "heads"
+    )?;
+    for entry in preset::all() {
+        let config = entry.config();
+        let parameters = config.init(&Device::default())?.num_params();
+        outln!(
+            "{:32} {:>11}  {:>7} {:>4} {:>8} {:>9}  {}",
+            entry.name,
+            parameters,
+            config.image_size.to_string(),
+            config.embed_dim,
+            config.depth,
+            config.num_heads,
+            entry.about
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints the recipes, with their sources and published results.
+fn list_recipes() -> Result<()> {
+    outln!("\n{:32} about", "recipe")?;
+    for NamedRecipe { name, purpose, source, expected, .. } in NamedRecipe::all() {
+        outln!("{name:32} {purpose}")?;
+        outln!("{:32}   source: {source}", "")?;
+        if let Some(expected) = expected {
+            outln!("{:32}   expected: {expected}", "")?;
+        }
+    }
+    Ok(())
+}
+
+/// The file of a recipe or an architecture. No recipe has the name of an architecture.
 ///
 /// # Errors
-/// When there is no such name.
+/// When neither has this name.
 fn shown(name: &str) -> Result<String> {
     if let Some(named) = NamedRecipe::find(name) {
         return Ok(recipe_file(&named));
@@ -99,6 +112,7 @@ fn shown(name: &str) -> Result<String> {
     );
 }
 
+/// The file of a recipe, with instructions on how to use it.
 fn recipe_file(named: &NamedRecipe) -> String {
     let NamedRecipe { name, text, .. } = named;
     let by_name = if named.is_whole() {
@@ -116,10 +130,11 @@ fn recipe_file(named: &NamedRecipe) -> String {
     )
 }
 
+/// The file of an architecture, with instructions on how to use it.
 fn architecture_file(preset: &Preset) -> Result<String> {
     let Preset { name, about, .. } = preset;
     let text = toml::to_string(&preset.config())?;
-    // The data say how many there are.
+    // The data set decides the number of classes.
     let keys: String =
         text.split_inclusive('\n').filter(|line| !line.starts_with("num_classes = ")).collect();
     Ok(format!(
@@ -130,7 +145,7 @@ fn architecture_file(preset: &Preset) -> Result<String> {
     ))
 }
 
-/// The keys of an architecture's file that choose from a list, with the names of the choices.
+/// The keys of an architecture file whose values are names, with these names.
 fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
     Ok([
         ("position", names(Position::ALL)?),
@@ -146,7 +161,7 @@ fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
     ])
 }
 
-/// The names as a file spells them.
+/// The names of values as files spell them.
 fn names<T: Serialize>(all: &[T]) -> Result<Vec<String>> {
     let name = |choice: &T| Ok(serde_json::to_value(choice)?.as_str().context("a name")?.to_owned());
     all.iter().map(name).collect()
@@ -165,14 +180,14 @@ mod tests {
     use crate::recipe::Recipe;
 
     #[test]
-    fn every_name_is_printed_as_a_file_that_is_read_back() {
+    fn every_printed_file_is_read_back_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("my.toml");
         let mut names = BTreeSet::new();
         for named in NamedRecipe::all() {
             std::fs::write(&path, shown(named.name).unwrap()).unwrap();
             assert_eq!(Recipe::read(&path).unwrap(), named.recipe, "{}", named.name);
-            // As it lies in the program's folder, too.
+            // The file that is built into the program is valid by itself, too.
             std::fs::write(&path, named.text).unwrap();
             assert_eq!(Recipe::read(&path).unwrap(), named.recipe, "{}", named.name);
             assert!(names.insert(named.name), "{} is the name of two things", named.name);
@@ -188,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest() {
+    fn an_unknown_name_is_answered_with_the_most_similar() {
         for (name, nearest) in [("fine-tun", "fine-tune"), ("vit_tiny_patch16_225", "vit_tiny_patch16_224")] {
             let error = shown(name).unwrap_err();
             assert!(crate::usage::UsageError::is_cause_of(&error));

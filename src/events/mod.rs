@@ -191,8 +191,8 @@ pub enum Event {
     Result {
         /// The result in one line.
         message: String,
-        /// Conclusions about the result, such as overfitting, one paragraph each.
-        verdicts: Vec<String>,
+        /// Reasons not to trust the result, or not to stop at it, one paragraph each.
+        caveats: Vec<String>,
     },
     /// A download begins.
     DownloadStart {
@@ -285,9 +285,9 @@ impl fmt::Display for Event {
             Self::EarlyStop { metric, patience } => {
                 write!(f, "stopped early: no better validation {metric} for {patience} epochs")
             }
-            Self::Result { message, verdicts } => {
+            Self::Result { message, caveats } => {
                 f.write_str(message)?;
-                verdicts.iter().try_for_each(|verdict| write!(f, "\n{verdict}"))
+                caveats.iter().try_for_each(|caveat| write!(f, "\n{caveat}"))
             }
             Self::DownloadStart { label, bytes: None } => write!(f, "downloading {label}"),
             Self::DownloadStart { label, bytes: Some(bytes) } => {

@@ -1,4 +1,4 @@
-//! The file of a recipe, the program's or a user's: its keys, and next to them what the recipe is.
+//! Recipe files, built in or written by a user: the keys of a recipe, and texts that describe it.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -6,37 +6,38 @@ use toml::de::Error;
 
 use super::Recipe;
 
-/// What a file holds.
+/// The contents of a recipe file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RecipeFile {
-    /// What the recipe does, and for what.
+    /// What the recipe does, and which data or models it is for.
     pub(super) purpose: Option<String>,
-    /// Where it is from.
+    /// The publication, or another origin, of the recipe.
     pub(super) source: Option<String>,
-    /// The accuracy of a model trained with it, and on what.
+    /// The accuracy that a model trained with the recipe reaches, and on which data.
     pub(super) expected: Option<String>,
     /// The recipe.
     pub(super) recipe: Recipe,
 }
 
-/// The keys that describe a recipe and change nothing.
+/// The keys that describe a recipe and have no effect.
 #[derive(Deserialize)]
-struct Description {
+struct RecipeTexts {
     purpose: Option<Spanned<String>>,
     source: Option<Spanned<String>>,
     expected: Option<Spanned<String>>,
 }
 
 impl RecipeFile {
-    /// Reads the text of a file.
+    /// Parses the text of a recipe file.
     ///
     /// # Errors
-    /// When it is not TOML, or has a key or a value that no recipe has; the message shows the line.
+    /// When it is not TOML, or has a key or a value that no recipe can have; the message shows the line.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
-        let Description { purpose, source, expected } = toml::from_str(text)?;
+        let RecipeTexts { purpose, source, expected } = toml::from_str(text)?;
         let mut keys = text.to_owned();
         for value in [&purpose, &source, &expected].into_iter().flatten() {
-            // A key is alone in its line. Blanks in place of it leave the numbers of the lines as they are.
+            // `Recipe` refuses these keys. Blanks in their place keep line numbers right in messages; each key begins a
+            // line of its own.
             let start = text[..value.span().start].rfind('\n').map_or(0, |newline| newline + 1);
             let place = start..value.span().end;
             let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_describes_a_recipe_may_be_anywhere_among_its_keys_or_nowhere() {
+    fn texts_may_be_anywhere_among_the_keys_or_missing() {
         let expected = Recipe { epochs: Some(7), warmup: 0.25, ..Recipe::default() };
         for text in [
             "epochs = 7\nwarmup = 0.25\n",
@@ -83,7 +84,7 @@ mod tests {
             let error = RecipeFile::parse(text).unwrap_err().to_string();
             assert!(error.contains("line 3") && error.contains(part), "{error}");
         }
-        // They describe the recipe, and no part of it.
+        // A table of the recipe has no such texts.
         assert!(RecipeFile::parse("[augmentation]\npurpose = \"p\"").is_err());
     }
 }

@@ -1,17 +1,17 @@
-//! What of a pretrained model stays as it is.
+//! The part of a pretrained model whose parameters stay fixed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The part of a pretrained model that does not learn.
+/// The part of a pretrained model whose parameters stay fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Freeze {
-    /// All but the head, which is then a linear classifier of fixed features (a linear probe).
+    /// All parameters except the head's: a linear probe of fixed features.
     Backbone,
-    /// The tokenizer, the positions and this many blocks from the input on.
+    /// The tokenizer, the positions, and this many blocks, counted from the input.
     Blocks(usize),
 }
 

@@ -1,27 +1,28 @@
-//! What the epochs of a run are compared by.
+//! The metric that compares the epochs of a run.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// The result on the validation images that chooses the best epoch and that `patience` waits for.
+/// The result on the validation images that chooses the best epoch and ends a run with `patience`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Share of the images that are classified correctly; the lower loss wins a tie.
+    /// Share of the images that are classified correctly. Of two epochs with the same share, the one with the lower
+    /// loss is better.
     #[default]
     Accuracy,
     /// Unweighted mean of the classes' F1 scores: rare classes count as much as frequent ones.
     MacroF1,
     /// Unweighted mean of the classes' recalls.
     BalancedAccuracy,
-    /// Cross-entropy, which also judges how sure the model is.
+    /// Cross-entropy, which also depends on the confidence of predictions.
     Loss,
 }
 
 impl fmt::Display for Metric {
-    /// As sentences call it.
+    /// As text in a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Accuracy => "accuracy",
@@ -39,7 +40,7 @@ mod tests {
     use crate::recipe::Recipe;
 
     #[test]
-    fn files_and_options_call_it_the_same() {
+    fn files_and_options_use_the_same_names() {
         for &metric in Metric::value_variants() {
             let name = metric.to_possible_value().unwrap().get_name().to_owned();
             let recipe: Recipe = toml::from_str(&format!("metric = \"{name}\"")).unwrap();

@@ -1,11 +1,14 @@
-//! How a model is trained: every number of it, in one serde description, and the named choices.
+//! Recipes: how a model is optimized and what is done to its training images, as one serde struct, and the named ones.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 use vitrine_datasets::Augmentation;
 
-use crate::bounds;
+use crate::bounds::{self, Bounds};
 use crate::files::read_text;
 
 mod file;
@@ -26,69 +29,78 @@ pub use optimizer::Optimizer;
 pub use overrides::RecipeOverrides;
 pub use progressive::ProgressiveLearning;
 
-/// Optimization and augmentation, as read from TOML. Unknown keys are refused; keys that are left out have the
-/// default's value.
+/// Length, optimization, and augmentation of a training run, as read from TOML.
+///
+/// Unknown keys are refused, and keys that are left out have their defaults. `docs/recipes.md` lists the keys with
+/// these doc comments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
-    /// Passes over the training images. With `time_seconds` too, what is reached first ends the run.
+    /// Passes over the training images. If `time_seconds` is given, too, the run ends with whichever is reached first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
-    /// Length of the run in seconds, validation included; the learning rate follows the clock.
+    /// Length of the run in seconds, including validation. The learning rate then depends on the time instead of the
+    /// step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_seconds: Option<f64>,
-    /// Images per step.
+    /// Images per batch.
     pub batch_size: usize,
-    /// Batches whose gradients are averaged for one update.
+    /// Number of batches whose gradients are averaged for one update.
     pub accumulate: usize,
-    /// What a block computes is not kept for the backward pass but computed again (Chen et al. 2016): less memory, a third more work.
+    /// Whether the backward pass computes each block again instead of keeping its activations (Chen et al. 2016), which
+    /// takes less memory and about a third more computation.
     pub gradient_checkpointing: bool,
-    /// The highest learning rate, reached after the warm-up.
+    /// The highest learning rate, which is reached at the end of the warm-up.
     pub learning_rate: f64,
-    /// The last learning rate, as a share of the highest.
+    /// The learning rate at the end of the run, as a share of the highest.
     pub final_learning_rate: f64,
     /// Share of the run in which the learning rate rises linearly from 0.
     pub warmup: f64,
-    /// How gradients become updates.
+    /// The rule by which gradients become updates.
     pub optimizer: Optimizer,
-    /// Decoupled decay (Loshchilov & Hutter 2019); not on norms, biases, positions and tokens.
+    /// Decoupled weight decay (Loshchilov & Hutter 2019). Norms, biases, positions, and tokens are not decayed.
     pub weight_decay: f64,
-    /// AdamW's averaging of gradients and of their squares.
+    /// Decay rates of AdamW's running averages of the gradients and of their squares.
     pub betas: [f64; 2],
-    /// AdamW's term against division by zero.
+    /// The number that AdamW adds to its denominator, against division by zero.
     pub epsilon: f64,
-    /// How much of its sum of gradients Muon keeps.
+    /// Decay rate of Muon's running sum of gradients.
     pub momentum: f64,
-    /// Gradients are scaled down to this norm over all parameters together; 0 turns clipping off.
+    /// Largest norm of the gradients of all parameters together; larger gradients are scaled down to it. 0 turns
+    /// clipping off.
     pub clip_norm: f64,
-    /// Share of the target spread over all classes (Szegedy et al. 2016, section 7).
+    /// Share of the target probability that is spread over all classes (Szegedy et al. 2016, section 7).
     pub label_smoothing: f64,
-    /// The loss of an image is multiplied by `images / (classes * images of its class)`, so that all classes weigh the same together.
+    /// Whether the loss of an image is multiplied by `images / (classes * images of its class)`, so that all classes
+    /// have the same total weight.
     pub class_weights: bool,
-    /// Every epoch draws as many images as there are, from all classes equally often.
+    /// Whether an epoch draws its images from all classes equally often. It keeps its number of images.
     pub balanced_sampling: bool,
-    /// Decay of the running average of weights that is evaluated and saved; 0 turns averaging off.
+    /// Decay rate of the running average of weights that is evaluated and saved. 0 turns averaging off.
     pub ema_decay: f64,
-    /// The part of a pretrained model that does not learn.
+    /// The part of a pretrained model whose parameters stay fixed: `"backbone"`, or `{ blocks = N }` for the first N
+    /// blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
-    /// By which factor the learning rate falls with every block from the head toward the input (Bao et al. 2022, BEiT,
-    /// appendix H); 1 is the same for all.
+    /// Factor by which the learning rate falls with each block from the head toward the input (Bao et al. 2022, BEiT,
+    /// appendix H). 1 gives all blocks the same rate.
     pub layer_decay: f64,
-    /// What chooses the best epoch, whose model is kept, by its validation.
+    /// The result on the validation images that chooses the best epoch, whose model is kept.
     pub metric: Metric,
-    /// Epochs without a better validation result after which the run stops; 0 never stops early.
+    /// Number of epochs without a better validation result after which the run stops. 0 never stops a run early.
     pub patience: usize,
-    /// Share of unreadable images of a split above which the run fails; a few pass in any case, none with 0.
+    /// Share of unreadable images in a split above which the run fails. A few unreadable images are always tolerated,
+    /// except with 0.
     pub bad_file_limit: f64,
-    /// Smaller images and lighter augmentation in the first part of the run; none is all of it as the rest says.
+    /// Smaller images and lighter augmentation in the first part of the run. Without this table, the whole run is
+    /// alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressive_learning: Option<ProgressiveLearning>,
-    /// Whether the run begins without flips, and mirrors images only once the validation images have shown that mirror images are
-    /// recognized, too.
+    /// Whether the run begins without flips, and mirrors images only after the validation images have shown that their
+    /// mirror images are recognized, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub judge_flips: bool,
-    /// What is done to training images.
+    /// Random changes to the training images.
     pub augmentation: Augmentation,
 }
 
@@ -126,10 +138,10 @@ impl Default for Recipe {
 }
 
 impl Recipe {
-    /// Reads a recipe file: these keys, and next to them `purpose`, `source` and `expected`, texts that describe the recipe.
+    /// Reads a recipe file. Next to the keys of a recipe, it may have the texts `purpose`, `source`, and `expected`.
     ///
     /// # Errors
-    /// When the file cannot be read or says what cannot be done; the message names the file and the key.
+    /// When the file cannot be read, or a key or a value is not valid; the message names the file and the key.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path).with_context(|| format!("--recipe {}", path.display()))?;
         let file = RecipeFile::parse(&text).with_context(|| format!("--recipe {}", path.display()))?;
@@ -138,22 +150,30 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Checks every number.
+    /// Checks every number, and that no key is without effect.
     ///
     /// # Errors
-    /// Names the key, its value and what is allowed.
+    /// Names the key, its value, and the allowed range.
     pub fn validate(&self) -> Result<()> {
+        self.check_numbers()?;
+        self.check_combinations()?;
+        self.optimizer.check(self)?;
+        if let Some(progressive) = &self.progressive_learning {
+            progressive.check()?;
+        }
+        self.augmentation.validate().context("`augmentation`")?;
+        Ok(())
+    }
+
+    /// Checks that every number is in its range.
+    fn check_numbers(&self) -> Result<()> {
         let whole = [
             ("epochs", self.epochs.unwrap_or(1), bounds::EPOCHS),
             ("batch_size", self.batch_size, bounds::BATCH_SIZE),
             ("accumulate", self.accumulate, bounds::BATCH_SIZE),
-            ("patience", self.patience.max(1), bounds::EPOCHS),
+            ("patience", self.patience, bounds::PATIENCE),
         ];
-        for (key, value, allowed) in whole {
-            if !allowed.contain(value) {
-                bail!("`{key}` is {value}: it must be {allowed}");
-            }
-        }
+        whole.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))?;
         let numbers = [
             ("time_seconds", self.time_seconds.unwrap_or(1.0), bounds::SECONDS),
             ("learning_rate", self.learning_rate, bounds::LEARNING_RATE),
@@ -170,17 +190,18 @@ impl Recipe {
             ("layer_decay", self.layer_decay, bounds::FACTOR),
             ("bad_file_limit", self.bad_file_limit, bounds::SHARE),
         ];
-        for (key, value, allowed) in numbers {
-            if !allowed.contain(value) {
-                bail!("`{key}` is {value}: it must be {allowed}");
-            }
-        }
-        if self.freeze == Some(Freeze::Backbone) && self.layer_decay < 1.0 {
+        numbers.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))
+    }
+
+    /// Refuses keys that have no effect together.
+    fn check_combinations(&self) -> Result<()> {
+        let is_backbone_frozen = self.freeze == Some(Freeze::Backbone);
+        if is_backbone_frozen && self.layer_decay < 1.0 {
             bail!(
                 "`layer_decay` (--layer-decay) has no effect if the backbone is frozen, because only the head learns: leave it out"
             );
         }
-        if self.freeze == Some(Freeze::Backbone) && self.gradient_checkpointing {
+        if is_backbone_frozen && self.gradient_checkpointing {
             bail!(
                 "`gradient_checkpointing` (--gradient-checkpointing) saves nothing if the backbone is frozen, because frozen blocks store no activations: leave it out"
             );
@@ -196,11 +217,20 @@ impl Recipe {
                 "`judge_flips` has no effect, because `augmentation.horizontal_flip` is 0: leave it out, or set a share of images to mirror"
             );
         }
-        self.optimizer.check(self)?;
-        if let Some(progressive) = &self.progressive_learning {
-            progressive.check()?;
-        }
-        self.augmentation.validate().context("`augmentation`")?;
         Ok(())
     }
+}
+
+/// Checks that the number of a key is in its range.
+///
+/// # Errors
+/// Names the key, its value, and the range.
+fn check<T>(key: &str, value: T, allowed: Bounds<T>) -> Result<()>
+where
+    T: PartialOrd + Copy + FromStr + fmt::Display,
+{
+    if !allowed.contain(value) {
+        bail!("`{key}` is {value}: it must be {allowed}");
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The recipes that `--recipe` names: files of this folder, built into the program.
+//! Recipes by name: TOML files that are built into the program.
 
 use super::Recipe;
 use super::file::RecipeFile;
@@ -6,22 +6,22 @@ use super::file::RecipeFile;
 /// A recipe with a name.
 #[derive(Clone, Debug)]
 pub struct NamedRecipe {
-    /// What `--recipe` calls it.
+    /// The name for `--recipe`.
     pub name: &'static str,
-    /// What it does, and for what.
+    /// What the recipe does, and which data or models it is for.
     pub purpose: String,
-    /// Where it is from: a paper and its code, or what it was measured with.
+    /// The paper and the code that the recipe is from, or how it was chosen.
     pub source: String,
-    /// The accuracy of a model trained with it, and on what, where it is published or measured.
+    /// The accuracy that a model trained with the recipe reaches, and on which data, if that is published or measured.
     pub expected: Option<String>,
-    /// Its file, as `--recipe` reads it, too.
+    /// The text of the recipe file, in the form that `--recipe` reads.
     pub text: &'static str,
-    /// The recipe, for color images whose mirror image has the same class; what suits other data is up to the
-    /// [plan](crate::plan::Plan).
+    /// The recipe for color images whose mirror images have the same class. The [plan](crate::plan::Plan) adapts it to
+    /// other data.
     pub recipe: Recipe,
 }
 
-/// The names, with their files.
+/// Names and files. Two names may share a file.
 const FILES: [(&str, &str); 8] = [
     ("plain", include_str!("named/plain.toml")),
     ("short", include_str!("named/short.toml")),
@@ -34,7 +34,7 @@ const FILES: [(&str, &str); 8] = [
 ];
 
 impl NamedRecipe {
-    /// All of them, from the plainest to the most special.
+    /// All named recipes, from the simplest to the most specialized.
     pub fn all() -> impl Iterator<Item = Self> {
         FILES.into_iter().map(|(name, text)| {
             let RecipeFile { purpose, source, expected, recipe } =
@@ -44,13 +44,13 @@ impl NamedRecipe {
         })
     }
 
-    /// Whether it keeps its own length, batch size, learning rate and crop whatever the data: a published recipe, whose result
-    /// belongs to them. Those that state no number of epochs adapt them.
+    /// Whether the recipe keeps its length, batch size, learning rate, and crop for all data. Published recipes do,
+    /// because their results depend on these; they state a number of epochs. Other recipes are adapted to the data.
     pub fn is_whole(&self) -> bool {
         self.recipe.epochs.is_some()
     }
 
-    /// The one of this name.
+    /// The recipe of this name.
     pub fn find(name: &str) -> Option<Self> {
         Self::all().find(|named| named.name == name)
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_recipes_are_those_of_their_papers() {
+    fn published_recipes_have_the_numbers_of_their_papers() {
         let recipe = |name| NamedRecipe::find(name).unwrap().recipe;
         let cct = recipe("cct");
         assert_eq!((cct.batch_size, cct.learning_rate, cct.weight_decay), (128, 5.5e-4, 0.06));

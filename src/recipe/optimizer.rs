@@ -1,13 +1,13 @@
-//! How gradients become updates: the choice, and what of a recipe it reads. `src/train/optimizer.rs` computes it.
+//! The choice of an optimizer, and the recipe keys that each one reads. `src/train/optimizer.rs` computes the updates.
 //!
-//! To add one, give [`Optimizer`] a variant; the compiler then lists the matches here and there that it still needs.
+//! To add an optimizer, add a variant to [`Optimizer`]: the compiler then lists the matches that need an arm.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::{Freeze, Recipe};
 
-/// The rule of an update.
+/// The rule by which gradients become updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Optimizer {
@@ -20,10 +20,10 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// All of them.
+    /// All optimizers.
     pub const ALL: &[Self] = &[Self::AdamW, Self::Muon];
 
-    /// What files and the command line call it.
+    /// The name in files and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::AdamW => "adamw",
@@ -31,15 +31,15 @@ impl Optimizer {
         }
     }
 
-    /// The most averages that it keeps of a parameter, each as large as the parameter.
+    /// The largest number of running averages that are kept for a parameter, each as large as the parameter.
     pub fn moments(self) -> u64 {
         match self {
-            // Muon keeps one of a matrix, and AdamW two of the rest.
+            // Muon keeps one average of a matrix, but its other parameters are updated by AdamW, which keeps two.
             Self::AdamW | Self::Muon => 2,
         }
     }
 
-    /// The keys of a recipe that it reads, of those that not every optimizer does.
+    /// The recipe keys that this optimizer reads, apart from those that every optimizer reads.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Self::AdamW => &["betas", "epsilon"],
@@ -47,16 +47,16 @@ impl Optimizer {
         }
     }
 
-    /// Refuses what a recipe states without effect.
+    /// Refuses recipe keys that have no effect with this optimizer.
     ///
     /// # Errors
     /// Names the key and the optimizer.
     pub(super) fn check(self, recipe: &Recipe) -> Result<()> {
-        let usual = Recipe::default();
+        let default = Recipe::default();
         let stated = [
-            ("betas", recipe.betas != usual.betas),
-            ("epsilon", recipe.epsilon != usual.epsilon),
-            ("momentum", recipe.momentum != usual.momentum),
+            ("betas", recipe.betas != default.betas),
+            ("epsilon", recipe.epsilon != default.epsilon),
+            ("momentum", recipe.momentum != default.momentum),
         ];
         for (key, is_stated) in stated {
             if is_stated && !self.keys().contains(&key) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_name_it() {
+    fn recipe_files_have_the_name() {
         for &optimizer in Optimizer::ALL {
             let text = format!("optimizer = \"{}\"", optimizer.name());
             let recipe: Recipe = toml::from_str(&text).unwrap();
@@ -110,8 +110,9 @@ mod tests {
             }
         }
     }
+
     #[test]
-    fn muon_needs_a_block_that_learns() {
+    fn muon_needs_a_block_that_is_not_frozen() {
         let recipe = |freeze| Recipe { optimizer: Optimizer::Muon, freeze, ..Recipe::default() };
         recipe(Some(Freeze::Blocks(1))).validate().unwrap();
         let error = recipe(Some(Freeze::Backbone)).validate().unwrap_err().to_string();

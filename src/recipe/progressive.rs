@@ -1,30 +1,34 @@
-//! Progressive learning: small images and little augmentation first, the model's size and the whole recipe then.
+//! Progressive learning: the first part of a run trains on smaller images with light augmentation.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::Augmentation;
 use vitrine_models::{ImageSize, ModelConfig};
 
+use super::check;
 use crate::bounds;
 
-/// A first phase in which images are smaller, which costs less, and only cropped and mirrored (Tan & Le 2021, EfficientNetV2, section
-/// 4.1, in two steps; of the sizes alone, Howard 2018, 'Training Imagenet in 3 hours').
+/// A first phase in which images are smaller, which costs less, and are only cropped and mirrored.
+///
+/// This is Tan & Le 2021 (EfficientNetV2), section 4.1, in two steps. Howard 2018, 'Training Imagenet in 3 hours', has
+/// the sizes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressiveLearning {
-    /// Share of the run in which epochs begin so.
+    /// Share of the run after which the first phase ends.
     pub until: f64,
-    /// Height and width of its images, as a share of the model's; the nearest size that the model's patches divide is taken.
+    /// Height and width of the images in the first phase, as a share of the model's. They are rounded to whole patches.
     #[serde(default = "whole")]
     pub scale: f64,
 }
 
+/// The default of [`ProgressiveLearning::scale`].
 fn whole() -> f64 {
     1.0
 }
 
 impl ProgressiveLearning {
-    /// The size of the first images.
+    /// The size of the images in the first phase.
     pub fn size(&self, model: &ModelConfig) -> ImageSize {
         let patch = model.patch_size;
         let side = |full: usize| {
@@ -34,13 +38,14 @@ impl ProgressiveLearning {
         ImageSize { height: side(model.image_size.height), width: side(model.image_size.width) }
     }
 
-    /// What one image of the first phase costs, as a share of one of the model's size: about its share of the pixels.
+    /// The cost of one image of the first phase as a share of the cost of a whole one, estimated by the numbers of
+    /// pixels.
     pub fn cost(&self, model: &ModelConfig) -> f64 {
         let pixels = |size: ImageSize| (size.height * size.width) as f64;
         pixels(self.size(model)) / pixels(model.image_size)
     }
 
-    /// Images that are seen in the time of one at the model's size, on average over a run that ends by the clock.
+    /// How many times as many images a run of a given time trains on as it would without the first phase.
     pub fn images_for_one(&self, model: &ModelConfig) -> f64 {
         1.0 - self.until + self.until / self.cost(model)
     }
@@ -48,22 +53,16 @@ impl ProgressiveLearning {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// Names the key, its value and what is allowed.
+    /// Names the key, its value, and the allowed range.
     pub(super) fn check(&self) -> Result<()> {
-        for (key, value, allowed) in
-            [("until", self.until, bounds::PART), ("scale", self.scale, bounds::FACTOR)]
-        {
-            if !allowed.contain(value) {
-                bail!("`progressive_learning.{key}` is {value}: it must be {allowed}");
-            }
-        }
-        Ok(())
+        check("progressive_learning.until", self.until, bounds::PART)?;
+        check("progressive_learning.scale", self.scale, bounds::FACTOR)
     }
 
-    /// Checks that a model can be trained so, and that it makes a difference.
+    /// Checks that the model takes smaller images, and that the first phase differs from the rest of the run.
     ///
     /// # Errors
-    /// When it cannot, or does not.
+    /// When either is not so; the message names the key.
     pub fn check_model(&self, model: &ModelConfig, augmentation: &Augmentation) -> Result<()> {
         if self.scale < 1.0 && !model.fits_all_sizes() {
             bail!(
@@ -94,7 +93,7 @@ mod tests {
     const HALF: ProgressiveLearning = ProgressiveLearning { until: 0.5, scale: 0.5 };
 
     #[test]
-    fn smaller_images_are_whole_patches() {
+    fn smaller_images_have_whole_patches() {
         let model = preset::find("hybrid_nano_patch8_64").unwrap();
         let size = |scale| ProgressiveLearning { scale, ..HALF }.size(&model);
         assert_eq!([0.5, 0.7, 0.01, 0.99, 1.0].map(size), [32, 48, 8, 64, 64].map(ImageSize::square));
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trained_so_is_refused() {
+    fn unsuitable_models_and_numbers_are_refused() {
         let hybrid = preset::find("hybrid_nano_patch8_64").unwrap();
         let (light, strong) = (Augmentation::none(), Augmentation { cutmix: 1.0, ..Augmentation::none() });
         assert!(HALF.check().is_ok() && HALF.check_model(&hybrid, &light).is_ok());

@@ -1,58 +1,43 @@
 //! A line chart over epochs, as SVG.
 
-use super::html::number;
+use maud::{Markup, html};
+
+use super::axis::Axis;
+pub(super) use super::axis::Unit;
+use super::html::{number, tenth};
 use crate::evaluate::percent;
 
-/// Size of the whole chart.
+/// Width and height of the whole chart, in the units of its coordinates.
 const SIZE: (f64, f64) = (380.0, 264.0);
-/// Left, right, top and bottom of the plot inside it.
+/// Left, right, top, and bottom edge of the plot inside the chart.
 const PLOT: (f64, f64, f64, f64) = (64.0, 366.0, 22.0, 222.0);
-/// With more epochs than this, hovering would not find a single one.
+/// With more epochs than this, the bands that show an epoch's values on hovering would be too narrow to hit.
 const HOVER_EPOCHS: usize = 400;
 
-/// What the values are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
-    /// Numbers of any range.
-    Number,
-    /// Numbers that are read against zero.
-    FromZero,
-    /// Fractions, shown as percentages.
-    Percent,
-}
-
-/// One line: a value per epoch, `None` where there is none.
-pub(super) struct Series {
-    /// Its name, which is also its style class.
+/// One curve: a value per epoch.
+pub(super) struct Curve {
+    /// The name of the curve, which is also its style class.
     name: &'static str,
-    /// The values; those that are not finite leave a gap.
+    /// The values, `None` where none was measured.
     values: Vec<Option<f64>>,
 }
 
-/// A chart of one or more lines.
+/// A chart of one or more curves.
 pub(super) struct LineChart<'a> {
     /// Heading.
     pub(super) title: &'static str,
-    /// What the values are.
+    /// What the values mean.
     pub(super) unit: Unit,
-    /// The epochs' numbers.
+    /// The numbers of the epochs.
     pub(super) epochs: &'a [usize],
-    /// The lines, each as long as `epochs`.
-    pub(super) series: Vec<Series>,
+    /// The curves, each with as many values as there are `epochs`.
+    pub(super) curves: Vec<Curve>,
     /// The epoch to mark.
     pub(super) best: Option<usize>,
 }
 
-/// Values and where they lie.
-struct Axis {
-    low: f64,
-    high: f64,
-    ticks: Vec<f64>,
-    step: f64,
-}
-
-impl Series {
-    /// A line from its values, of which those that are not finite leave a gap.
+impl Curve {
+    /// A curve from its values; it is broken where a value is missing or not finite.
     pub(super) fn new(name: &'static str, values: Vec<Option<f64>>) -> Self {
         Self { name, values }
     }
@@ -62,94 +47,58 @@ impl Series {
         self.values.iter().all(Option::is_none)
     }
 
-    /// The value at a place, if it can be drawn.
-    fn finite(&self, place: usize) -> Option<f64> {
-        self.values[place].filter(|value| value.is_finite() && value.abs() < 1e30)
-    }
-}
-
-impl Axis {
-    /// An axis with about `count` round ticks that covers the values; it is never so narrow that the ticks' labels
-    /// would need more than five digits to differ.
-    fn covering(low: f64, high: f64, count: f64, least_step: f64) -> Self {
-        let size = low.abs().max(high.abs());
-        let span = if high > low { (high - low).max(1e-3 * size) } else { (0.1 * size).max(1e-6) };
-        let power = 10f64.powf((span / count).log10().floor());
-        let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power * count >= span);
-        let step = (factor.unwrap_or(10.0) * power).max(least_step);
-        let first = (low / step).floor();
-        let last = (high / step).ceil().max(first + 1.0);
-        let ticks = (0..=12).map(|index| first + f64::from(index)).take_while(|&index| index <= last);
-        Self { low: first * step, high: last * step, ticks: ticks.map(|index| index * step).collect(), step }
-    }
-
-    /// Where a value lies between the ends of the axis, from 0 to 1.
-    fn fraction(&self, value: f64) -> f64 {
-        (value - self.low) / (self.high - self.low)
-    }
-
-    /// A tick's text, with as many digits as tell it from its neighbors.
-    fn label(&self, value: f64, unit: Unit) -> String {
-        let exponent = |value: f64| (value.abs().log10() + 1e-9).floor();
-        let scale = if unit == Unit::Percent { 100.0 } else { 1.0 };
-        let decimals = (-exponent(scale * self.step)).max(0.0);
-        let size = self.low.abs().max(self.high.abs());
-        match unit {
-            Unit::Percent => format!("{:.*}%", decimals as usize, 100.0 * value),
-            // The first tick may be off zero by a rounding error.
-            _ if value.abs() < 1e-6 * self.step => "0".to_owned(),
-            _ if !(1e-2..1e5).contains(&size) => {
-                format!("{value:.*e}", (exponent(value) - exponent(self.step)).max(0.0) as usize)
-            }
-            _ => format!("{value:.*}", decimals as usize),
-        }
+    /// The value at an index, if it can be drawn.
+    fn finite(&self, index: usize) -> Option<f64> {
+        self.values[index].filter(|value| value.is_finite() && value.abs() < 1e30)
     }
 }
 
 impl LineChart<'_> {
     /// The chart as a `figure`.
-    pub(super) fn render(&self) -> String {
-        let caption = format!("<figcaption><h3>{}</h3>{}</figcaption>\n", self.title, self.legend());
-        let Some(y_axis) = self.y_axis() else {
-            return format!(
-                r#"<figure class="chart">
-{caption}<p class="note">All values are NaN or infinite.</p>
-</figure>
-"#
-            );
-        };
-        let x_axis = self.x_axis();
-        let place = |index: usize| x(x_axis.fraction(self.epochs[index] as f64));
-        let lines: String = self.series.iter().map(|series| line(series, &y_axis, &place)).collect();
-        let (width, height) = SIZE;
-        format!(
-            r#"<figure class="chart">
-{caption}<svg viewBox="0 0 {width} {height}" role="img"
-aria-label="{title} by epoch">
-{grid}{best}{lines}{bands}</svg>
-</figure>
-"#,
-            title = self.title,
-            grid = self.grid(&x_axis, &y_axis),
-            best = self.best_mark(&y_axis, &place),
-            bands = self.hover_bands(&place),
-        )
+    pub(super) fn render(&self) -> Markup {
+        html! {
+            figure class="chart" {
+                figcaption {
+                    h3 { (self.title) }
+                    @if self.curves.len() > 1 { (self.legend()) }
+                }
+                @match self.y_axis() {
+                    Some(y_axis) => { (self.plot(&y_axis)) }
+                    None => { p class="note" { "All values are NaN or infinite." } }
+                }
+            }
+        }
     }
 
-    /// The names of the lines, where there is more than one.
-    fn legend(&self) -> String {
-        if self.series.len() < 2 {
-            return String::new();
+    /// The names of the curves.
+    fn legend(&self) -> Markup {
+        html! {
+            span class="legend" {
+                @for curve in &self.curves { span class={ "item " (curve.name) } { (curve.name) } }
+            }
         }
-        let item = |series: &Series| format!(r#"<span class="item {0}">{0}</span>"#, series.name);
-        format!(r#"<span class="legend">{}</span>"#, self.series.iter().map(item).collect::<String>())
+    }
+
+    /// The axes, the curves, and what shows their values.
+    fn plot(&self, y_axis: &Axis) -> Markup {
+        let x_axis = self.x_axis();
+        let place = |index: usize| x(x_axis.fraction(self.epochs[index] as f64));
+        let (width, height) = SIZE;
+        html! {
+            svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label={ (self.title) " by epoch" } {
+                (self.grid(&x_axis, y_axis))
+                (self.best_mark(y_axis, place))
+                @for curve in &self.curves { (line(curve, y_axis, place)) }
+                (self.hover_bands(place))
+            }
+        }
     }
 
     /// An axis around all values that can be drawn, if there are any.
     fn y_axis(&self) -> Option<Axis> {
-        let places = 0..self.epochs.len();
+        let indices = 0..self.epochs.len();
         let values =
-            self.series.iter().flat_map(|series| places.clone().filter_map(|place| series.finite(place)));
+            self.curves.iter().flat_map(|curve| indices.clone().filter_map(|index| curve.finite(index)));
         let (low, high) = values
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let low = if self.unit == Unit::FromZero { low.min(0.0) } else { low };
@@ -166,46 +115,32 @@ aria-label="{title} by epoch">
         axis
     }
 
-    /// Grid lines, ticks and the horizontal axis.
-    fn grid(&self, x_axis: &Axis, y_axis: &Axis) -> String {
+    /// Grid lines, ticks, and the horizontal axis.
+    fn grid(&self, x_axis: &Axis, y_axis: &Axis) -> Markup {
         let (left, right, _, bottom) = PLOT;
-        let horizontal = |&tick: &f64| {
-            let y = y(y_axis.fraction(tick));
-            let label = y_axis.label(tick, self.unit);
-            format!(
-                r#"<line class="grid" x1="{left}" x2="{right}" y1="{y:.1}" y2="{y:.1}" />
-<text class="tick" x="{}" y="{:.1}" text-anchor="end">{label}</text>
-"#,
-                left - 7.0,
-                y + 4.0
-            )
-        };
-        let vertical = |&tick: &f64| {
-            let x = x(x_axis.fraction(tick));
-            format!(
-                r#"<line class="base" x1="{x:.1}" x2="{x:.1}" y1="{bottom}" y2="{}" />
-<text class="tick" x="{x:.1}" y="{}" text-anchor="middle">{tick}</text>
-"#,
-                bottom + 4.0,
-                bottom + 18.0
-            )
-        };
-        let ticks: String =
-            y_axis.ticks.iter().map(horizontal).chain(x_axis.ticks.iter().map(vertical)).collect();
-        format!(
-            r#"{ticks}<line class="base" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}" />
-<text class="axis" x="{}" y="{}" text-anchor="middle">epoch</text>
-"#,
-            (left + right) / 2.0,
-            bottom + 36.0
-        )
+        html! {
+            @for &tick in &y_axis.ticks {
+                @let y = y(y_axis.fraction(tick));
+                line class="grid" x1=(left) x2=(right) y1=(tenth(y)) y2=(tenth(y)) {}
+                text class="tick" x=(left - 7.0) y=(tenth(y + 4.0)) text-anchor="end" {
+                    (y_axis.label(tick, self.unit))
+                }
+            }
+            @for &tick in &x_axis.ticks {
+                @let x = tenth(x(x_axis.fraction(tick)));
+                line class="base" x1=(x) x2=(x) y1=(bottom) y2=(bottom + 4.0) {}
+                text class="tick" x=(x) y=(bottom + 18.0) text-anchor="middle" { (tick) }
+            }
+            line class="base" x1=(left) x2=(right) y1=(bottom) y2=(bottom) {}
+            text class="axis" x=((left + right) / 2.0) y=(bottom + 36.0) text-anchor="middle" { "epoch" }
+        }
     }
 
-    /// A vertical line at the best epoch, with a dot on each line of the chart.
-    fn best_mark(&self, y_axis: &Axis, place: &impl Fn(usize) -> f64) -> String {
+    /// A vertical line at the best epoch, with a dot on each curve.
+    fn best_mark(&self, y_axis: &Axis, place: impl Fn(usize) -> f64) -> Markup {
         let Some(index) = self.best.and_then(|best| self.epochs.iter().position(|&epoch| epoch == best))
         else {
-            return String::new();
+            return Markup::default();
         };
         let (left, right, top, bottom) = PLOT;
         let x = place(index);
@@ -214,56 +149,48 @@ aria-label="{title} by epoch">
             0.85.. => "end",
             _ => "middle",
         };
-        let dots: String = self
-            .series
-            .iter()
-            .filter_map(|series| Some((series.name, series.finite(index)?)))
-            .map(|(name, value)| {
-                let y = y(y_axis.fraction(value));
-                format!(r#"<circle class="dot {name}" cx="{x:.1}" cy="{y:.1}" r="4.5" />"#)
-            })
-            .collect();
-        format!(
-            r#"<line class="best" x1="{x:.1}" x2="{x:.1}" y1="{top}" y2="{bottom}" />
-<text class="best-label" x="{x:.1}" y="{}" text-anchor="{anchor}">best: epoch {}</text>
-{dots}
-"#,
-            top - 7.0,
-            self.epochs[index]
-        )
+        let x = tenth(x);
+        html! {
+            line class="best" x1=(x) x2=(x) y1=(top) y2=(bottom) {}
+            text class="best-label" x=(x) y=(top - 7.0) text-anchor=(anchor) {
+                "best: epoch " (self.epochs[index])
+            }
+            @for curve in &self.curves {
+                @if let Some(value) = curve.finite(index) {
+                    circle class={ "dot " (curve.name) } cx=(x) cy=(tenth(y(y_axis.fraction(value)))) r="4.5" {}
+                }
+            }
+        }
     }
 
-    /// Invisible bands that tell an epoch's values on hovering.
-    fn hover_bands(&self, place: &impl Fn(usize) -> f64) -> String {
+    /// Invisible bands that show an epoch's values on hovering.
+    fn hover_bands(&self, place: impl Fn(usize) -> f64) -> Markup {
         let count = self.epochs.len();
         if count > HOVER_EPOCHS {
-            return String::new();
+            return Markup::default();
         }
         let (left, right, top, bottom) = PLOT;
         let middle = |index: usize| (place(index) + place(index + 1)) / 2.0;
-        let band = |index: usize| {
-            let start = if index == 0 { left } else { middle(index - 1) };
-            let end = if index + 1 == count { right } else { middle(index) };
-            let values: Vec<_> =
-                self.series.iter().filter_map(|series| self.value_text(series, index)).collect();
-            format!(
-                r#"<rect class="band" x="{start:.1}" y="{top}" width="{:.1}" height="{}">
-<title>epoch {}: {}</title></rect>
-"#,
-                (end - start).max(0.0),
-                bottom - top,
-                self.epochs[index],
-                values.join(", ")
-            )
-        };
-        (0..count).map(band).collect()
+        html! {
+            @for index in 0..count {
+                @let start = if index == 0 { left } else { middle(index - 1) };
+                @let end = if index + 1 == count { right } else { middle(index) };
+                rect class="band" x=(tenth(start)) y=(top) width=(tenth((end - start).max(0.0)))
+                    height=(bottom - top) {
+                    title { "epoch " (self.epochs[index]) ": " (self.values_text(index)) }
+                }
+            }
+        }
     }
 
-    /// A line's name and value at a place, if one was measured there.
-    fn value_text(&self, series: &Series, index: usize) -> Option<String> {
-        let value = series.values[index]?;
-        let text = if self.unit == Unit::Percent { percent(value) } else { number(value) };
-        Some(format!("{} {text}", series.name))
+    /// The names and values of the curves at an index, where one was measured.
+    fn values_text(&self, index: usize) -> String {
+        let text = |curve: &Curve| {
+            let value = curve.values[index]?;
+            let value = if self.unit == Unit::Percent { percent(value) } else { number(value) };
+            Some(format!("{} {value}", curve.name))
+        };
+        self.curves.iter().filter_map(text).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -277,34 +204,23 @@ fn y(fraction: f64) -> f64 {
     PLOT.3 - (PLOT.3 - PLOT.2) * fraction
 }
 
-/// One line, broken where a value is missing; a value between two gaps is a dot.
-fn line(series: &Series, y_axis: &Axis, place: &impl Fn(usize) -> f64) -> String {
-    let name = series.name;
-    let points: Vec<Option<String>> = (0..series.values.len())
-        .map(|index| {
-            let value = series.finite(index)?;
-            Some(format!("{:.1},{:.1}", place(index), y(y_axis.fraction(value))))
-        })
+/// One curve, broken where a value is missing; a value between two gaps is a dot.
+fn line(curve: &Curve, y_axis: &Axis, place: impl Fn(usize) -> f64) -> Markup {
+    let points: Vec<Option<[String; 2]>> = (0..curve.values.len())
+        .map(|index| Some([tenth(place(index)), tenth(y(y_axis.fraction(curve.finite(index)?)))]))
         .collect();
-    points
-        .split(Option::is_none)
-        .map(|run| run.iter().flatten().map(String::as_str).collect::<Vec<_>>())
-        .map(|run| match run[..] {
-            [] => String::new(),
-            [point] => {
-                let (x, y) = point.split_once(',').unwrap_or_default();
-                format!(
-                    r#"<circle class="dot {name}" cx="{x}" cy="{y}" r="4" />
-"#
-                )
+    html! {
+        @for piece in points.split(Option::is_none) {
+            @match piece {
+                [] => {}
+                [Some([x, y])] => { circle class={ "dot " (curve.name) } cx=(x) cy=(y) r="4" {} }
+                _ => {
+                    @let points = piece.iter().flatten().map(|point| point.join(",")).collect::<Vec<_>>();
+                    polyline class={ "line " (curve.name) } points=(points.join(" ")) {}
+                }
             }
-            _ => format!(
-                r#"<polyline class="line {name}" points="{}" />
-"#,
-                run.join(" ")
-            ),
-        })
-        .collect()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -312,75 +228,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round() {
-        let axis = Axis::covering(0.13, 2.2, 5.0, 0.0);
-        assert_eq!((axis.low, axis.high, axis.step), (0.0, 2.5, 0.5));
-        let labels: Vec<_> = axis.ticks.iter().map(|&tick| axis.label(tick, Unit::Number)).collect();
-        assert_eq!(labels, ["0", "0.5", "1.0", "1.5", "2.0", "2.5"]);
-    }
-
-    #[test]
-    fn labels_have_the_digits_they_need() {
-        let rate = Axis::covering(0.0, 3e-5, 5.0, 0.0);
-        assert_eq!(rate.label(2e-5, Unit::FromZero), "2e-5");
-        let accuracy = Axis::covering(0.981, 0.9833, 5.0, 0.0);
-        assert_eq!(accuracy.label(0.982, Unit::Percent), "98.20%");
-        let loss = Axis::covering(1e6, 5e6, 5.0, 0.0);
-        assert_eq!(loss.label(2e6, Unit::Number), "2e6");
-    }
-
-    #[test]
-    fn no_two_ticks_have_the_same_label() {
-        let flat = [
-            (1.0, 1.0),
-            (1.0, 1.000_04),
-            (0.713_1, 0.713_2),
-            (123_456.0, 123_461.0),
-            (1e-3, 1.01e-3),
-            (9.999, 10.001),
-        ];
-        for (low, high) in flat {
-            for unit in [Unit::Number, Unit::FromZero, Unit::Percent] {
-                let axis = Axis::covering(low, high, 5.0, 0.0);
-                let mut labels: Vec<_> = axis.ticks.iter().map(|&tick| axis.label(tick, unit)).collect();
-                assert!(unit == Unit::Percent || labels.iter().all(|label| label.len() <= 8), "{labels:?}");
-                let count = labels.len();
-                labels.dedup();
-                assert_eq!(labels.len(), count, "{low}..{high}: {labels:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_axis_never_collapses() {
-        for (low, high) in
-            [(0.0, 0.0), (1.0, 1.0), (-3.0, -3.0), (1e29, 1e29), (-1e29, 1e29), (1.0, 1.0 + 1e-15)]
-        {
-            let axis = Axis::covering(low, high, 5.0, 0.0);
-            assert!(axis.high > axis.low, "{low}..{high}");
-            assert!((2..=13).contains(&axis.ticks.len()), "{low}..{high}");
-            assert!((0.0..=1.0).contains(&axis.fraction(low)), "{low}..{high}");
-        }
-    }
-
-    #[test]
     fn gaps_break_the_line() {
-        let series =
-            Series::new("train", vec![Some(1.0), Some(2.0), Some(f64::NAN), Some(1.5), None, Some(1.0)]);
+        let curve =
+            Curve::new("train", vec![Some(1.0), Some(2.0), Some(f64::NAN), Some(1.5), None, Some(1.0)]);
         let axis = Axis::covering(1.0, 2.0, 5.0, 0.0);
-        let svg = line(&series, &axis, &|index| index as f64);
+        let svg = line(&curve, &axis, |index| index as f64).into_string();
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (1, 2));
     }
 
     #[test]
-    fn nothing_finite_is_said() {
+    fn a_chart_without_finite_values_says_so() {
         let chart = LineChart {
             title: "Loss",
             unit: Unit::Number,
             epochs: &[1],
-            series: vec![Series::new("train", vec![Some(f64::NAN)])],
+            curves: vec![Curve::new("train", vec![Some(f64::NAN)])],
             best: Some(1),
         };
-        assert!(chart.render().contains("All values are NaN or infinite."));
+        assert!(chart.render().into_string().contains("All values are NaN or infinite."));
     }
 }

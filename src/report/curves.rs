@@ -1,54 +1,42 @@
-//! The course of the training: loss, accuracy and learning rate by epoch.
+//! The course of the training: loss, accuracy, macro F1, and learning rate by epoch.
 
-use super::chart::{LineChart, Series, Unit};
+use maud::{Markup, html};
+
+use super::chart::{Curve, LineChart, Unit};
 use super::html::section as html_section;
 use crate::events::EpochRow;
 
 /// The charts; nothing before the first epoch.
-pub(super) fn section(history: &[EpochRow], best_epoch: Option<usize>) -> String {
+pub(super) fn section(history: &[EpochRow], best_epoch: Option<usize>) -> Markup {
     if history.is_empty() {
-        return String::new();
+        return Markup::default();
     }
     let epochs: Vec<usize> = history.iter().map(|row| row.epoch).collect();
-    let chart = |title, unit, series: Vec<Series>| {
-        let series: Vec<_> = series.into_iter().filter(|series| !series.is_empty()).collect();
-        if series.is_empty() {
-            return String::new();
-        }
-        LineChart { title, unit, epochs: &epochs, series, best: best_epoch }.render()
+    let curve = |name, value: fn(&EpochRow) -> Option<f64>| {
+        Curve::new(name, history.iter().map(value).collect::<Vec<_>>())
     };
-    let values = |value: fn(&EpochRow) -> Option<f64>| history.iter().map(value).collect::<Vec<_>>();
     let charts = [
-        chart(
+        (
             "Loss",
             Unit::Number,
-            vec![
-                Series::new("train", values(|row| Some(row.train_loss))),
-                Series::new("validation", values(|row| row.val_loss)),
-            ],
+            vec![curve("train", |row| Some(row.train_loss)), curve("validation", |row| row.val_loss)],
         ),
-        chart(
+        (
             "Accuracy",
             Unit::Percent,
-            vec![
-                Series::new("train", values(|row| row.train_top1)),
-                Series::new("validation", values(|row| row.val_top1)),
-            ],
+            vec![curve("train", |row| row.train_top1), curve("validation", |row| row.val_top1)],
         ),
-        chart("Macro F1", Unit::Percent, vec![Series::new("validation", values(|row| row.val_macro_f1))]),
-        chart(
-            "Learning rate",
-            Unit::FromZero,
-            vec![Series::new("rate", values(|row| Some(row.learning_rate)))],
-        ),
+        ("Macro F1", Unit::Percent, vec![curve("validation", |row| row.val_macro_f1)]),
+        ("Learning rate", Unit::FromZero, vec![curve("rate", |row| Some(row.learning_rate))]),
     ];
-    html_section(
-        "Training",
-        &format!(
-            r#"<div class="charts">
-{}</div>
-"#,
-            charts.concat()
-        ),
-    )
+    let charts = charts.into_iter().map(|(title, unit, mut curves)| {
+        curves.retain(|curve| !curve.is_empty());
+        LineChart { title, unit, epochs: &epochs, curves, best: best_epoch }
+    });
+    let body = html! {
+        div class="charts" {
+            @for chart in charts.filter(|chart| !chart.curves.is_empty()) { (chart.render()) }
+        }
+    };
+    html_section("Training", body)
 }

@@ -1,10 +1,14 @@
-//! The worst mistakes as images.
+//! The wrong predictions with the highest confidence, as images.
 
-use super::html::{escape, escape_short, section as html_section};
+use std::path::is_separator;
+
+use maud::{Markup, html};
+
+use super::html::{section as html_section, shortened};
 use super::thumbnail::Thumbnail;
 use crate::evaluate::percent;
 
-/// Longer names are cut.
+/// Names that have more characters than this are shortened.
 const NAME_WIDTH: usize = 24;
 
 /// A sample that was classified wrongly.
@@ -18,44 +22,43 @@ pub struct Mistake {
     pub predicted: String,
     /// Softmax probability of the chosen class.
     pub confidence: f64,
-    /// What the model saw.
+    /// The image, scaled down for the page.
     pub image: Thumbnail,
 }
 
 /// The gallery; nothing if there are no mistakes.
-pub(super) fn section(mistakes: &[Mistake]) -> String {
+pub(super) fn section(mistakes: &[Mistake]) -> Markup {
     if mistakes.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    let figures: String = mistakes.iter().map(figure).collect();
-    let body = format!(
-        r#"<p class="note">The wrong predictions with the highest confidence.
-Mislabeled images often show up here first.</p>
-<div class="gallery">
-{figures}</div>
-"#
-    );
-    html_section("Worst mistakes", &body)
+    let body = html! {
+        p class="note" {
+            "The wrong predictions with the highest confidence. Mislabeled images often show up here first."
+        }
+        div class="gallery" {
+            @for mistake in mistakes { (figure(mistake)) }
+        }
+    };
+    html_section("Worst mistakes", body)
 }
 
-/// One image with the two answers.
-fn figure(mistake: &Mistake) -> String {
-    let Mistake { name, truth, predicted, confidence, image } = mistake;
-    let file = escape_short(name.rsplit(std::path::is_separator).next().unwrap_or(name), NAME_WIDTH);
-    let (name, truth, predicted) =
-        (escape(name), escape_short(truth, NAME_WIDTH), escape_short(predicted, NAME_WIDTH));
-    let source = image.element(&format!("{truth}, mistaken for {predicted}"));
-    let confidence = percent(*confidence);
-    format!(
-        r#"<figure title="{name}">
-<div class="image">{source}</div>
-<figcaption>
-<span class="predicted"><span>{predicted}</span>
-<span class="confidence">{confidence}</span></span>
-<span class="truth">is {truth}</span>
-<span class="file">{file}</span>
-</figcaption>
-</figure>
-"#
-    )
+/// One image with its predicted and its true class.
+fn figure(mistake: &Mistake) -> Markup {
+    let Mistake { name, confidence, image, .. } = mistake;
+    let file = name.rsplit(is_separator).next().unwrap_or(name);
+    let (truth, predicted) =
+        (shortened(&mistake.truth, NAME_WIDTH), shortened(&mistake.predicted, NAME_WIDTH));
+    html! {
+        figure title=(name) {
+            div class="image" { (image.element(&format!("{truth}, mistaken for {predicted}"))) }
+            figcaption {
+                span class="predicted" {
+                    span { (predicted) }
+                    span class="confidence" { (percent(*confidence)) }
+                }
+                span class="truth" { "is " (truth) }
+                span class="file" { (shortened(file, NAME_WIDTH)) }
+            }
+        }
+    }
 }

@@ -1,40 +1,42 @@
-//! Text and numbers as HTML.
+//! What all parts of the page use: sections, shortened names, and numbers in few digits.
+//!
+//! Text is escaped by its type: `maud` writes a string as text and only [`Markup`] as elements.
 
-/// Text that is safe between tags and inside a quoted attribute.
-///
-/// Control characters that HTML does not allow become the replacement character.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            '\n' | '\t' => escaped.push(character),
-            _ if character.is_control() => escaped.push('\u{fffd}'),
-            _ => escaped.push(character),
+use std::borrow::Cow;
+
+use maud::{Markup, html};
+
+/// A section of the page with its heading.
+pub(super) fn section(title: &str, body: Markup) -> Markup {
+    html! {
+        section {
+            h2 { (title) }
+            (body)
         }
     }
-    escaped
 }
 
-/// Escaped text of at most `width` characters; what is too much is cut from the middle, because names that
-/// share a beginning often differ in their end.
-pub(super) fn escape_short(text: &str, width: usize) -> String {
+/// `text` in at most `width` characters. Longer text loses its middle, because names that begin alike often differ at
+/// the end.
+pub(super) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= width {
-        return escape(text);
+        return Cow::Borrowed(text);
     }
     let end = width / 3;
     let start = text.chars().take(width.saturating_sub(end + 1));
-    escape(&start.chain(['…']).chain(text.chars().skip(length - end)).collect::<String>())
+    Cow::Owned(start.chain(['…']).chain(text.chars().skip(length - end)).collect())
 }
 
-/// A section of the page with its heading.
-pub(super) fn section(title: &str, body: &str) -> String {
-    format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
+/// The page with the replacement character in place of every control character that HTML does not allow.
+pub(super) fn without_control_characters(page: &str) -> String {
+    let is_refused = |character: char| character.is_control() && !"\n\r\t".contains(character);
+    page.replace(is_refused, "\u{fffd}")
+}
+
+/// A coordinate or a length in an image, to a tenth of a unit.
+pub(super) fn tenth(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 /// A number in a few digits.
@@ -58,16 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_what_html_would_read() {
-        assert_eq!(escape(r#"<b a="1">&'"#), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
-        assert_eq!(escape("a\0b\u{1b}c\nd"), "a\u{fffd}b\u{fffd}c\nd");
+    fn control_characters_are_replaced() {
+        assert_eq!(without_control_characters("a\0b\u{1b}c\nd"), "a\u{fffd}b\u{fffd}c\nd");
     }
 
     #[test]
-    fn shortens_by_characters_and_before_escaping() {
-        assert_eq!(escape_short("<<<<>", 3), "&lt;…&gt;");
-        assert_eq!(escape_short("american_pit_bull_terrier", 13), "american…rier");
-        assert_eq!(escape_short("éclair", 6), "éclair");
+    fn long_names_lose_their_middle() {
+        assert_eq!(shortened("american_pit_bull_terrier", 13), "american…rier");
+        assert_eq!(shortened("éclair", 6), "éclair");
+        assert_eq!(shortened("<<<<>", 3), "<…>");
     }
 
     #[test]

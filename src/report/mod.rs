@@ -1,6 +1,8 @@
-//! The report of a training run: one HTML file that needs nothing else, neither a network nor a script.
+//! The report of a training run: one HTML file that needs neither a network nor a script.
 
+mod axis;
 mod calibration;
+mod caveat;
 mod chart;
 mod classes;
 mod confusion;
@@ -9,19 +11,20 @@ mod gallery;
 mod html;
 mod of_run;
 mod thumbnail;
-mod verdict;
 
 #[cfg(test)]
 mod tests;
 
+pub use caveat::Caveat;
 pub use gallery::Mistake;
 pub use of_run::{RunReport, of_run};
 pub use thumbnail::Thumbnail;
-pub use verdict::Verdict;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::evaluate::{Metrics, ReliabilityBin, interval, percent};
 use crate::events::EpochRow;
-use html::{escape, number};
+use html::{number, section, without_control_characters};
 
 /// What a report shows; every part that is empty or `None` is left out.
 #[derive(Clone, Debug)]
@@ -32,17 +35,17 @@ pub struct Report<'a> {
     pub summary: Vec<(String, String)>,
     /// The epochs in order.
     pub history: &'a [EpochRow],
-    /// The [`EpochRow::epoch`] of the model that was kept, marked in the curves.
+    /// The [`EpochRow::epoch`] of the best model, which is marked in the curves.
     pub best_epoch: Option<usize>,
-    /// The evaluation of that model.
+    /// The evaluation of the best model.
     pub metrics: Option<&'a Metrics>,
-    /// What `metrics` were measured on, such as `validation`.
+    /// The images that `metrics` were measured on, such as `the test split`.
     pub split: &'a str,
-    /// What is to be said about the result and the training before they are believed.
-    pub verdicts: &'a [Verdict],
+    /// Reasons not to trust the result, or not to stop at it.
+    pub caveats: &'a [Caveat],
     /// The bins of [`reliability`](crate::evaluate::reliability) that belong to `metrics`.
     pub reliability: &'a [ReliabilityBin],
-    /// Wrongly classified samples, in the order in which they are to be shown.
+    /// Wrongly classified samples, in the order in which the page shows them.
     pub mistakes: &'a [Mistake],
     /// The resolved configuration.
     pub config_toml: &'a str,
@@ -52,108 +55,102 @@ pub struct Report<'a> {
 ///
 /// The same report gives the same bytes. Text from names and configuration is escaped.
 pub fn render(report: &Report) -> String {
-    let title = escape(report.title);
-    let sections = [
-        header(report),
-        summary(&report.summary),
-        curves::section(report.history, report.best_epoch),
-        report.metrics.map(confusion::section).unwrap_or_default(),
-        report.metrics.map(classes::section).unwrap_or_default(),
-        calibration::section(report.reliability),
-        gallery::section(report.mistakes),
-        configuration(report.config_toml),
-    ]
-    .concat();
-    format!(
-        r#"<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8" />
-<meta name="viewport" content="width=device-width, initial-scale=1" />
-<meta name="color-scheme" content="light dark" />
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-{sections}</main>
-<footer>Written by vitrine {version}</footer>
-</body>
-</html>
-"#,
-        style = include_str!("style.css"),
-        version = env!("CARGO_PKG_VERSION"),
-    )
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (report.title) }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                main {
+                    (header(report))
+                    (summary(&report.summary))
+                    (curves::section(report.history, report.best_epoch))
+                    @if let Some(metrics) = report.metrics {
+                        (confusion::section(metrics))
+                        (classes::section(metrics))
+                    }
+                    (calibration::section(report.reliability))
+                    (gallery::section(report.mistakes))
+                    (configuration(report.config_toml))
+                }
+                footer { "Written by vitrine " (env!("CARGO_PKG_VERSION")) }
+            }
+        }
+    };
+    without_control_characters(&page.into_string())
 }
 
 /// The title and the result in large type.
-fn header(report: &Report) -> String {
-    let title = escape(report.title);
-    let result = report.metrics.map_or_else(String::new, |metrics| key_result(metrics, report));
-    format!(
-        r#"<header>
-<p class="kicker">Training report</p>
-<h1>{title}</h1>
-{result}</header>
-"#
-    )
+fn header(report: &Report) -> Markup {
+    html! {
+        header {
+            p class="kicker" { "Training report" }
+            h1 { (report.title) }
+            @if let Some(metrics) = report.metrics { (key_result(metrics, report)) }
+        }
+    }
 }
 
-/// Top-1 accuracy with its interval, the other headline numbers, and what is to be said about them.
-fn key_result(metrics: &Metrics, report: &Report) -> String {
-    let tile = |name: &str, value: String| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n");
+/// Top-1 accuracy with its interval, the other headline numbers, and the caveats.
+fn key_result(metrics: &Metrics, report: &Report) -> Markup {
     let tiles = [
-        tile("Top-5 accuracy", percent(metrics.top5)),
-        tile("Macro F1", number(metrics.macro_f1)),
-        tile("Loss", number(metrics.loss)),
-        tile("Calibration error", number(metrics.ece)),
-        tile("Samples", metrics.samples.to_string()),
+        ("Top-5 accuracy", percent(metrics.top5)),
+        ("Macro F1", number(metrics.macro_f1)),
+        ("Loss", number(metrics.loss)),
+        ("Calibration error", number(metrics.ece)),
+        ("Samples", metrics.samples.to_string()),
     ];
-    // Five of at most five classes are always right.
-    let shown = if metrics.per_class.len() > 5 { &tiles[..] } else { &tiles[1..] };
-    let warning = |verdict: &Verdict| format!("<p class=\"warning\">{}.</p>\n", escape(&verdict.to_string()));
-    format!(
-        r#"<div class="result">
-<p class="hero">{top1}</p>
-<p class="hero-note"><strong>top-1 accuracy</strong> on {split}<br />
-95% interval {interval} <span class="muted">(Wilson, for {samples} samples)</span></p>
-</div>
-<dl class="tiles">
-{tiles}</dl>
-{warnings}"#,
-        top1 = percent(metrics.top1),
-        split = escape(report.split),
-        interval = interval(metrics.top1_interval),
-        samples = metrics.samples,
-        tiles = shown.concat(),
-        warnings = report.verdicts.iter().map(warning).collect::<String>(),
-    )
+    // With at most five classes, top-5 accuracy is always 100%.
+    let tiles = if metrics.per_class.len() > 5 { &tiles[..] } else { &tiles[1..] };
+    html! {
+        div class="result" {
+            p class="hero" { (percent(metrics.top1)) }
+            p class="hero-note" {
+                strong { "top-1 accuracy" } " on " (report.split) br;
+                "95% interval " (interval(metrics.top1_interval)) " "
+                span class="muted" { "(Wilson, for " (metrics.samples) " samples)" }
+            }
+        }
+        dl class="tiles" {
+            @for (name, value) in tiles { (fact(name, value)) }
+        }
+        @for caveat in report.caveats { p class="warning" { (caveat.to_string()) "." } }
+    }
+}
+
+/// A name and its value in a list.
+fn fact(name: &str, value: &str) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
 }
 
 /// The facts of the run.
-fn summary(facts: &[(String, String)]) -> String {
+fn summary(facts: &[(String, String)]) -> Markup {
     if facts.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    let fact = |(name, value): &(String, String)| {
-        format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(value))
+    let body = html! {
+        dl class="facts" {
+            @for (name, value) in facts { (fact(name, value)) }
+        }
     };
-    let facts: String = facts.iter().map(fact).collect();
-    let body = format!(
-        r#"<dl class="facts">
-{facts}</dl>
-"#
-    );
-    html::section("Run", &body)
+    section("Run", body)
 }
 
 /// The configuration, folded.
-fn configuration(toml: &str) -> String {
+fn configuration(toml: &str) -> Markup {
     if toml.trim().is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    let body =
-        format!("<details>\n<summary>config.toml</summary>\n<pre>{}</pre>\n</details>\n", escape(toml));
-    html::section("Configuration", &body)
+    let body = html! {
+        details {
+            summary { "config.toml" }
+            pre { (toml) }
+        }
+    };
+    section("Configuration", body)
 }

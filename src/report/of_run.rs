@@ -1,4 +1,5 @@
-//! The report of a finished run: its best model measured once more, on images that training did not see.
+//! The report of a finished run: its best model is measured on images that were not trained on, and the result is
+//! written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +8,7 @@ use anyhow::{Context, Result};
 use burn::module::Module;
 use vitrine_datasets::{Dataset, Sample, Split};
 
-use super::{Mistake, Report, Thumbnail, Verdict, render};
-use crate::device::FoundDevice;
+use super::{Caveat, Mistake, Report, Thumbnail, render};
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::events::clock;
 use crate::model_file;
@@ -18,105 +18,171 @@ use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
 use crate::train::{Progress, Trained, part};
 
-/// How many mistakes are shown as images,
+/// Number of mistakes that the report shows as images.
 const MISTAKES: usize = 24;
-/// and how large.
+/// The most pixels per side of such an image.
 const THUMBNAIL: u32 = 128;
 
-/// What a finished run has to say in the end.
+/// The result of a finished run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// The result in a line.
+    /// The result in one line.
     pub line: String,
-    /// What is to be said about it before it is believed.
-    pub verdicts: Vec<Verdict>,
+    /// Reasons not to trust the result, or not to stop at it.
+    pub caveats: Vec<Caveat>,
 }
 
-/// A split of a run's data set, or a part of it, through its best model.
-struct Measured {
+/// A finished run, and its best model, that the report is about.
+struct ReportedRun<'a> {
+    config: &'a RunConfig,
+    dataset: &'a Dataset,
+    progress: Progress,
+    runtime: Runtime<'a>,
+    predictor: Predictor,
+}
+
+/// The samples of a split that were measured, all or a part, with the model's predictions for them.
+struct MeasuredSplit {
     samples: Arc<[Sample]>,
     predicted: Predicted,
     metrics: Metrics,
 }
 
-/// Measures the best model of `folder` on the validation split, unless training has just done so, and on the test split where there is
-/// one, writes `metrics.json` and `report.html` and returns the result: that of the last of these splits.
+/// Measures the best model of `folder` and writes `metrics.json` and `report.html`.
+///
+/// The model is measured on the validation split, unless training has just done so, and on the test split if there is
+/// one. The returned result is that of the test split, or else of the validation split.
 ///
 /// # Errors
-/// When the model cannot be read, more images cannot than the limit allows, or a file cannot be written.
+/// When the model cannot be read, more images are unreadable than the limit allows, or a file cannot be written.
 pub fn of_run(
     (folder, config): (&RunFolder, &RunConfig),
     dataset: &Dataset,
     trained: Trained,
     runtime: Runtime<'_>,
 ) -> Result<RunReport> {
-    let device = runtime.device;
-    let Trained { progress, mut bad_files, mut validated, test_images } = trained;
-    let (card, model) = model_file::load(&folder.model(), &device.device)?;
-    let predictor = Predictor::new(model, card.preprocessing, device).with_limits(config.limits());
-    let batch = predictor.largest_batch(config.recipe.batch_size);
-    let mut measured = BTreeMap::new();
-    for split in [Split::Val, Split::Test] {
-        let images = match split {
-            Split::Test => test_images,
-            Split::Val | Split::Train => progress.validation_images,
-        };
-        let samples = part(dataset.split(split), images, config.seed);
-        if samples.is_empty() {
-            continue;
-        }
-        let predicted = match validated.take() {
-            Some(predicted) if split == Split::Val => predicted,
-            _ => {
-                let threads = rayon::current_num_threads();
-                predict(&predictor, &predictor.loader(Arc::clone(&samples), batch, threads)?)?
-            }
-        };
-        let metrics = Metrics::compute(&predicted.predictions, &config.classes);
-        measured.insert(split, Measured { samples, predicted, metrics });
-    }
+    let Trained { progress, mut bad_files, validated, test_images } = trained;
+    let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
+    let predictor = Predictor::new(model, card.preprocessing, runtime.device).with_limits(config.limits());
+    let run = ReportedRun { config, dataset, progress, runtime, predictor };
+    let measured = run.measure(validated, test_images)?;
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
-    let (split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
-    let validation_images = progress.best.as_ref().map_or(0, |best| best.samples);
-    let verdicts = Verdict::of(&result.metrics, &progress.history, validation_images, *split != Split::Test);
-    let split_name = match split {
-        Split::Test => "the test split",
-        Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
-    };
-    let title = format!("{} on {}", config.model_name, dataset.info.name);
-    let html = render(&Report {
-        title: &title,
-        summary: summary(config, dataset, &progress, device, predictor.model().num_params()),
-        history: &progress.history,
-        best_epoch: progress.best.as_ref().map(|best| best.epoch),
-        metrics: Some(&result.metrics),
-        split: split_name,
-        verdicts: &verdicts,
-        reliability: &reliability(&result.predicted.predictions),
-        mistakes: &mistakes(&result.predicted, &result.samples, config),
-        config_toml: &toml::to_string(config)?,
-    });
-    folder.write_report(&html)?;
-    for (split, Measured { samples, predicted, .. }) in &measured {
+    let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
+    let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
+    let has_chosen = split != Split::Test;
+    let caveats = Caveat::of(&result.metrics, &run.progress.history, validation_images, has_chosen);
+    folder.write_report(&run.page(split, result, &caveats)?)?;
+    for (split, MeasuredSplit { samples, predicted, .. }) in &measured {
         let bad = (predicted.bad.as_slice(), samples.len());
         bad_files.judge(config.recipe.bad_file_limit, *split, bad, runtime.events)?;
     }
-    let by = match config.recipe.metric {
-        Metric::Accuracy => String::new(),
-        metric => format!(" by {metric}"),
-    };
-    let line = format!(
-        "top-1 {} on {split_name} (95% interval {}, {}), best epoch {}{by}",
-        percent(result.metrics.top1),
-        interval(result.metrics.top1_interval),
-        counted(result, dataset.split(*split).len()),
-        progress.best.as_ref().map_or(0, |best| best.epoch),
-    );
-    Ok(RunReport { line, verdicts })
+    Ok(RunReport { line: run.line(split, result), caveats })
 }
 
-/// How many images were measured.
-fn counted(result: &Measured, all: usize) -> String {
+/// A split as sentences call it.
+fn split_name(split: Split) -> &'static str {
+    match split {
+        Split::Test => "the test split",
+        Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
+    }
+}
+
+impl ReportedRun<'_> {
+    /// Measures the model on the validation and the test split, if these have images.
+    ///
+    /// `validated` are the predictions for the validation images if training has just made them, and `test_images` is
+    /// the number of test images that the time of the run pays for.
+    fn measure(
+        &self,
+        mut validated: Option<Predicted>,
+        test_images: Option<usize>,
+    ) -> Result<BTreeMap<Split, MeasuredSplit>> {
+        let mut measured = BTreeMap::new();
+        for split in [Split::Val, Split::Test] {
+            let images = match split {
+                Split::Test => test_images,
+                Split::Val | Split::Train => self.progress.validation_images,
+            };
+            let samples = part(self.dataset.split(split), images, self.config.seed);
+            if samples.is_empty() {
+                continue;
+            }
+            let predicted = match validated.take() {
+                Some(predicted) if split == Split::Val => predicted,
+                _ => self.predict(&samples)?,
+            };
+            let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
+            measured.insert(split, MeasuredSplit { samples, predicted, metrics });
+        }
+        Ok(measured)
+    }
+
+    /// The predictions of the model for some samples, in batches as large as the recipe's if the memory allows.
+    fn predict(&self, samples: &Arc<[Sample]>) -> Result<Predicted> {
+        let batch_size = self.predictor.largest_batch(self.config.recipe.batch_size);
+        let loader = self.predictor.loader(Arc::clone(samples), batch_size, rayon::current_num_threads())?;
+        predict(&self.predictor, &loader)
+    }
+
+    /// The page of the report.
+    fn page(&self, split: Split, result: &MeasuredSplit, caveats: &[Caveat]) -> Result<String> {
+        let Self { config, progress, .. } = self;
+        Ok(render(&Report {
+            title: &format!("{} on {}", config.model_name, self.dataset.info.name),
+            summary: self.summary(),
+            history: &progress.history,
+            best_epoch: progress.best.as_ref().map(|best| best.epoch),
+            metrics: Some(&result.metrics),
+            split: split_name(split),
+            caveats,
+            reliability: &reliability(&result.predicted.predictions),
+            mistakes: &mistakes(&result.predicted, &result.samples, config),
+            config_toml: &toml::to_string(config)?,
+        }))
+    }
+
+    /// The result in one line.
+    fn line(&self, split: Split, result: &MeasuredSplit) -> String {
+        let by = match self.config.recipe.metric {
+            Metric::Accuracy => String::new(),
+            metric => format!(" by {metric}"),
+        };
+        format!(
+            "top-1 {} on {} (95% interval {}, {}), best epoch {}{by}",
+            percent(result.metrics.top1),
+            split_name(split),
+            interval(result.metrics.top1_interval),
+            counted(result, self.dataset.split(split).len()),
+            self.progress.best.as_ref().map_or(0, |best| best.epoch),
+        )
+    }
+
+    /// The facts of the run, as name and value.
+    fn summary(&self) -> Vec<(String, String)> {
+        let Self { config, dataset, progress, runtime, predictor } = self;
+        let (device, parameters) = (runtime.device, predictor.model().num_params());
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
+        let mut facts = vec![
+            fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
+            fact("Images", format!("{train} training, {val} validation, and {test} test images")),
+            fact("Model", format!("{}, {} parameters", config.model_name, parameters)),
+            fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
+            fact("Device", format!("{} ({})", device.name, device.hardware())),
+            fact("Epochs", progress.epoch.to_string()),
+            fact("Best epoch by", config.recipe.metric.to_string()),
+            fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
+            fact("Seed", config.seed.to_string()),
+            fact("Program", config.program.clone()),
+        ];
+        facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
+        facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
+        facts
+    }
+}
+
+/// How many of `all` images of a split were measured, in words.
+fn counted(result: &MeasuredSplit, all: usize) -> String {
     let images = result.metrics.samples;
     if result.samples.len() < all {
         format!("{images} of {all} images, as the time paid for no more: `vitrine evaluate` measures all")
@@ -125,34 +191,7 @@ fn counted(result: &Measured, all: usize) -> String {
     }
 }
 
-/// The facts of a run, as name and value.
-fn summary(
-    config: &RunConfig,
-    dataset: &Dataset,
-    progress: &Progress,
-    device: &FoundDevice,
-    parameters: usize,
-) -> Vec<(String, String)> {
-    let fact = |name: &str, value: String| (name.to_owned(), value);
-    let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
-    let mut facts = vec![
-        fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
-        fact("Images", format!("{train} training, {val} validation, and {test} test images")),
-        fact("Model", format!("{}, {parameters} parameters", config.model_name)),
-        fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
-        fact("Device", format!("{} ({})", device.name, device.hardware())),
-        fact("Epochs", progress.epoch.to_string()),
-        fact("Best epoch by", config.recipe.metric.to_string()),
-        fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
-        fact("Seed", config.seed.to_string()),
-        fact("Program", config.program.clone()),
-    ];
-    facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
-    facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
-    facts
-}
-
-/// The surest mistakes, as images.
+/// The wrong predictions with the highest confidence, as images.
 fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Vec<Mistake> {
     let (classes, limits) = (&config.classes, &config.limits());
     predicted

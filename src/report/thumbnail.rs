@@ -1,10 +1,11 @@
-//! A small image and its form inside the page.
+//! A small image that the page holds as PNG.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use maud::{Markup, html};
 
-/// An image of 8 bits per channel; every one is stored in the page, so keep to about 128 pixels per side.
+/// An image of 8 bits per channel. The page stores all of its pixels, so a side should have at most about 128.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thumbnail {
     width: u32,
@@ -22,7 +23,7 @@ impl Thumbnail {
     ///
     /// # Panics
     ///
-    /// If a side is zero, `channels` is neither 1 nor 3, or `pixels` has another length.
+    /// If a side is zero, `channels` is neither 1 nor 3, or `pixels` has a length that does not fit them.
     pub fn new(width: u32, height: u32, channels: usize, pixels: Vec<u8>) -> Self {
         assert!(width > 0 && height > 0, "an image has at least one pixel");
         assert_eq!(pixels.len(), width as usize * height as usize * channels, "[height, width, channels]");
@@ -34,17 +35,13 @@ impl Thumbnail {
         Self { width, height, color, pixels }
     }
 
-    /// The `img` element, with the image as PNG in its address; small images keep their hard pixels.
-    ///
-    /// `alternative` is escaped text.
-    pub(super) fn element(&self, alternative: &str) -> String {
-        let class = if self.width.max(self.height) <= 96 { r#" class="pixelated""# } else { "" };
-        let Self { width, height, .. } = self;
-        format!(
-            r#"<img{class} width="{width}" height="{height}" alt="{alternative}"
-src="data:image/png;base64,{}" />"#,
-            STANDARD.encode(self.png())
-        )
+    /// The `img` element, whose address holds the image as PNG. Small images are enlarged without smoothing.
+    pub(super) fn element(&self, alternative: &str) -> Markup {
+        let class = (self.width.max(self.height) <= 96).then_some("pixelated");
+        let source = format!("data:image/png;base64,{}", STANDARD.encode(self.png()));
+        html! {
+            img class=[class] width=(self.width) height=(self.height) alt=(alternative) src=(source);
+        }
     }
 
     /// The encoded image.
@@ -76,8 +73,10 @@ mod tests {
 
     #[test]
     fn only_small_images_are_pixelated() {
-        assert!(Thumbnail::new(28, 28, 1, vec![0; 784]).element("").contains("pixelated"));
-        assert!(!Thumbnail::new(97, 1, 1, vec![0; 97]).element("").contains("pixelated"));
+        let element =
+            |side: u32| Thumbnail::new(side, 1, 1, vec![0; side as usize]).element("").into_string();
+        assert!(element(28).contains("pixelated"));
+        assert!(!element(97).contains("pixelated"));
     }
 
     #[test]

@@ -137,8 +137,8 @@ impl Run {
             Outcome::Finished | Outcome::StoppedEarly => {
                 let report = report::of_run((&folder, &config), &data.dataset(), trained, runtime)
                     .context("the finished run cannot be measured and reported")?;
-                let verdicts = report.verdicts.iter().map(ToString::to_string).collect();
-                events.emit(Event::Result { message: report.line.clone(), verdicts });
+                let caveats = report.caveats.iter().map(ToString::to_string).collect();
+                events.emit(Event::Result { message: report.line.clone(), caveats });
                 Some(report)
             }
         };

@@ -5,9 +5,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 use vitrine::learner::optimizer;
 use vitrine::recipe::{Optimizer, Recipe};
+use vitrine_models::VisionTransformer;
 use vitrine_models::linear::Linear;
 use vitrine_models::weights::to_timm;
-use vitrine_models::VisionTransformer;
 
 use super::reference::{Arrays, arrays, assert_close, param, tensor, tested_device, values};
 use super::{imported, one_hot};

@@ -1,4 +1,4 @@
-//! Reference values in `tests/fixtures`, computed with PyTorch and its libraries, and comparison with them.
+//! Reference values of PyTorch and its libraries, from `tests/fixtures`, and comparisons within a tolerance.
 
 #![allow(dead_code)]
 
@@ -38,7 +38,7 @@ pub fn arrays(case: &str, file: &str) -> Arrays {
         .collect()
 }
 
-/// The device that `VITRINE_DEVICE` names, and its tolerance.
+/// The device that `VITRINE_DEVICE` names, and the tolerance for it.
 pub fn tested_device() -> (Device, f32) {
     let name = std::env::var("VITRINE_DEVICE").ok();
     let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
@@ -54,7 +54,8 @@ pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().iter::<f32>().collect()
 }
 
-/// Every value within `tolerance`, absolute for small values and relative for large ones.
+/// Asserts that every value is within `tolerance` of the reference: absolute for values up to 1, relative for larger
+/// ones.
 pub fn assert_close(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
     for (index, (a, b)) in ours.iter().zip(theirs).enumerate() {

@@ -253,8 +253,8 @@ fn conclude(run: &FinishedRun, runtime: Runtime<'_>) -> Result<Status> {
         return Ok(Status::Partial);
     };
     let seconds = run.progress.history.last().map_or(0.0, |row| row.seconds);
-    let verdicts: String = report.verdicts.iter().map(|verdict| format!("; {}", verdict.name())).collect();
-    outln!("{}, after {}{verdicts}", report.line, clock(seconds))?;
+    let caveats: String = report.caveats.iter().map(|caveat| format!("; {}", caveat.name())).collect();
+    outln!("{}, after {}{caveats}", report.line, clock(seconds))?;
     outln!("model: {}", run.folder.model().display())?;
     outln!("report: {}", run.folder.report().display())?;
     Ok(Status::Done)

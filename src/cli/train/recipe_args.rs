@@ -101,7 +101,7 @@ impl RecipeArgs {
     }
 }
 
-/// An optimizer by its name.
+/// A value parser for the name of an optimizer.
 fn optimizer() -> impl TypedValueParser<Value = Optimizer> {
     PossibleValuesParser::new(Optimizer::ALL.iter().map(|optimizer| optimizer.name())).try_map(|name| {
         Optimizer::ALL
@@ -131,6 +131,7 @@ impl LengthArgs {
     }
 }
 
+/// A value parser for a duration such as `30m`.
 fn time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if !bounds::SECONDS.contain(time.as_secs_f64()) => {
@@ -170,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn every_option_changes_its_value_and_no_other() {
-        let usual = serde_json::to_value(applied(&[])).unwrap();
+    fn every_option_changes_its_own_key_and_no_other() {
+        let unchanged = serde_json::to_value(applied(&[])).unwrap();
         for option in Program::command().get_arguments().map(|argument| argument.get_long().unwrap()) {
             let arguments: &[&str] = match option {
                 "pretrained" | "resume" => continue,
@@ -189,39 +190,39 @@ mod tests {
             let mut changed = serde_json::to_value(applied(arguments)).unwrap();
             let key = match option {
                 "time" => "time_seconds".to_owned(),
-                // They decide, so that nothing is left to judge.
+                // Either option also turns `judge_flips` off.
                 "flips" | "no-flips" => {
                     assert!(changed["judge_flips"].take().is_null());
-                    changed["judge_flips"] = usual["judge_flips"].clone();
+                    changed["judge_flips"] = unchanged["judge_flips"].clone();
                     "augmentation".to_owned()
                 }
                 _ => option.replace('-', "_"),
             };
             if option == "flips" {
-                assert_eq!(changed[&key], usual[&key], "the recipe's own share of images stays");
+                assert_eq!(changed[&key], unchanged[&key], "the recipe's own share of images stays");
                 continue;
             }
-            assert_ne!(changed[&key], usual[&key], "{option}");
-            changed[&key] = usual[&key].clone();
-            // What a recipe may leave out is not there, rather than nothing.
+            assert_ne!(changed[&key], unchanged[&key], "{option}");
+            changed[&key] = unchanged[&key].clone();
+            // An optional key that has no value is missing in the other recipe, and null in this one.
             changed.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-            assert_eq!(changed, usual, "{option}");
+            assert_eq!(changed, unchanged, "{option}");
         }
     }
 
     #[test]
-    fn flips_can_be_decided() {
+    fn flips_are_turned_on_and_off() {
         let share = |arguments: &[&str]| applied(arguments).augmentation.horizontal_flip;
         assert_eq!([share(&[]), share(&["--flips"]), share(&["--no-flips"])], [0.25, 0.25, 0.0]);
         let mut gray = Recipe::default();
         RecipeOverrides { flips: Some(true), ..RecipeOverrides::default() }.apply(&mut gray);
-        assert_eq!(gray.augmentation.horizontal_flip, 0.5, "a recipe without flips has them then");
+        assert_eq!(gray.augmentation.horizontal_flip, 0.5, "--flips adds flips to a recipe that has none");
         let both = ["program", "--flips", "--no-flips"];
         assert!(Program::command().try_get_matches_from(both).is_err());
     }
 
     #[test]
-    fn the_clock_takes_the_place_of_the_recipes_epochs_but_not_of_stated_ones() {
+    fn time_replaces_the_epochs_of_the_recipe_but_not_those_of_an_option() {
         let recipe = applied(&["--time", "2m"]);
         assert_eq!((recipe.epochs, recipe.time_seconds), (None, Some(120.0)));
         let recipe = applied(&["--time", "2m", "--epochs", "4"]);

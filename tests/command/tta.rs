@@ -1,13 +1,11 @@
-//! Test-time augmentation on the command line: what it averages, and where it is refused.
-
-#![allow(clippy::unwrap_used)]
-
-mod support;
+//! `--tta` averages the logits of an image and its mirror image, and is refused for models that were trained without
+//! flips.
 
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
-use support::{Images, vitrine};
+
+use crate::support::{Images, vitrine};
 
 /// The logits of the images of `data`, in order.
 fn logits(images: &Images, model: &str, folder: &str, more: &[&str]) -> Vec<Vec<f64>> {
@@ -22,7 +20,7 @@ fn logits(images: &Images, model: &str, folder: &str, more: &[&str]) -> Vec<Vec<
 }
 
 #[test]
-fn it_averages_an_image_and_its_mirror_image_or_says_why_not() {
+fn logits_of_mirror_images_are_averaged_unless_the_model_was_trained_without_flips() {
     let images = Images::prepared();
     for (flips, run) in [("0.5", "with"), ("0.0", "without")] {
         images.write(

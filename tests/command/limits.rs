@@ -1,15 +1,12 @@
-//! Sizes that no machine has the memory for: an error that says what to lower, and nothing left behind.
-
-#![allow(clippy::unwrap_used)]
-
-mod support;
+//! Sizes that no machine has the memory for are errors that say what to lower, and leave no files.
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
+
+use crate::support::{Images, TINY, vitrine};
 
 #[test]
-fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
+fn training_that_exceeds_the_memory_is_refused_before_a_run_folder_is_made() {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 12);
     images.fill("data/blue", [30, 30, 200], 12);
@@ -31,7 +28,7 @@ fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
         .assert()
         .code(1)
         .stderr(refused());
-    // As large a batch, of as few images as there are, fits.
+    // The batch size is no problem if the data set has only a few images.
     vitrine(&images)
         .args([
             "train",
@@ -54,7 +51,7 @@ fn work_that_cannot_fit_the_memory_is_refused_before_a_run_folder_is_made() {
 }
 
 #[test]
-fn numbers_that_no_model_has_are_refused_by_key() {
+fn absurd_numbers_are_refused_by_key() {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 6);
     images.fill("data/blue", [30, 30, 200], 6);
@@ -77,7 +74,7 @@ fn numbers_that_no_model_has_are_refused_by_key() {
         }
     }
     assert!(!images.path("runs").exists());
-    // A model file whose description is changed to such a number.
+    // The same numbers in the description of a model file.
     images.write("tiny.toml", TINY);
     vitrine(&images)
         .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
@@ -100,7 +97,7 @@ fn numbers_that_no_model_has_are_refused_by_key() {
     }
 }
 
-/// A safetensors file with another text in its header, whose length is set anew.
+/// A safetensors file with `key` replaced by `value` in its header, and the length of the header corrected.
 fn spoiled(model: &[u8], key: &str, value: &str) -> Vec<u8> {
     let length = u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
     let header = std::str::from_utf8(&model[8..8 + length]).unwrap();

@@ -1,19 +1,16 @@
-//! Folders as people have them: images of several shapes, classes of very different sizes, the same image twice.
-
-#![allow(clippy::unwrap_used)]
-
-mod support;
+//! Ordinary image folders: images of several shapes, classes of very different sizes, and copies of an image.
 
 use image::{Rgb, RgbImage};
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
 
-/// A small plain ViT, which every library has.
+use crate::support::{Images, TINY, vitrine};
+
+/// A small plain ViT, which can be exported for every library.
 const PLAIN: &str = "image_size = 16\npatch_size = 8\nembed_dim = 16\ndepth = 1\nnum_heads = 2\nclass_token = true\n\
     pool = \"class_token\"\nposition = \"learned\"\nnorm_epsilon = 1e-6\n";
 
-/// Trains it for an epoch into `run`.
+/// Trains a plain ViT on the folder `data` for one epoch, into the run folder `run`.
 fn train(images: &Images, run: &str, more: &[&str]) -> assert_cmd::assert::Assert {
     images.write("plain.toml", PLAIN);
     vitrine(images)
@@ -22,7 +19,7 @@ fn train(images: &Images, run: &str, more: &[&str]) -> assert_cmd::assert::Asser
         .assert()
 }
 
-/// What the run was decided to be.
+/// The resolved configuration of a run.
 fn config(images: &Images, run: &str) -> String {
     std::fs::read_to_string(images.path(run).join("config.toml")).unwrap()
 }
@@ -39,7 +36,7 @@ fn strips(images: &Images, width: u32, height: u32) {
 }
 
 #[test]
-fn images_of_other_shapes_lose_no_edge_unless_it_is_asked_for() {
+fn images_that_are_not_square_are_cropped_only_on_request() {
     let images = Images::new();
     strips(&images, 60, 12);
     train(&images, "run", &[]).success().stderr(
@@ -49,7 +46,7 @@ fn images_of_other_shapes_lose_no_edge_unless_it_is_asked_for() {
     );
     assert!(config(&images, "run").contains("resize = \"letterbox\""));
     vitrine(&images).args(["classify", "run", "data/red/0.png"]).assert().success();
-    // timm pads alike, and what it is given comes back; Hugging Face's processors do not.
+    // timm can pad images, and importing the exported model restores the padding. Hugging Face's processors cannot.
     let export = |layout: &str, output: &str| {
         vitrine(&images).args(["export", "run", "--layout", layout, "--output", output]).assert()
     };
@@ -64,7 +61,7 @@ fn images_of_other_shapes_lose_no_edge_unless_it_is_asked_for() {
         .assert()
         .success()
         .stdout(contains("resize = \"letterbox\""));
-    // What is asked for is done without a word; a run that goes on keeps its own.
+    // --resize is followed without a message, and a resumed run keeps its resize rule.
     train(&images, "cropped", &["--resize", "crop"]).success().stderr(contains("--resize").not());
     assert!(config(&images, "cropped").contains("shorter_side"));
     vitrine(&images)
@@ -78,7 +75,7 @@ fn images_of_other_shapes_lose_no_edge_unless_it_is_asked_for() {
 }
 
 #[test]
-fn uneven_classes_are_named_and_evened_out_on_request() {
+fn classes_of_very_different_sizes_are_named_and_balanced_on_request() {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 90);
     images.fill("data/blue", [30, 30, 200], 6);
@@ -109,9 +106,10 @@ fn uneven_classes_are_named_and_evened_out_on_request() {
     assert!(!even.path("run").exists());
 }
 
-/// The rare class is one in sixteen and looks nearly like the common one: a model that is told nothing answers with the common one.
+/// One training image in seventeen is of the rare class, which looks nearly like the common one: without weights or
+/// balanced sampling, a model predicts the common class.
 #[test]
-fn a_rare_class_is_found_if_classes_count_alike() {
+fn balancing_raises_the_recall_of_a_rare_class() {
     let images = Images::new();
     for (split, common, rare) in [("train", 96, 6), ("val", 30, 30)] {
         let shift = split.len() as u8;
@@ -133,15 +131,15 @@ fn a_rare_class_is_found_if_classes_count_alike() {
         let classes = metrics["val"]["per_class"].as_array().unwrap();
         classes.iter().find(|class| class["label"] == "rare").unwrap()["recall"].as_f64().unwrap()
     };
-    let untold = recall("untold", &[]);
+    let unbalanced = recall("unbalanced", &[]);
     for flag in ["--class-weights", "--balanced-sampling"] {
-        let evened = recall(flag.trim_start_matches('-'), &[flag]);
-        assert!(evened > untold, "{flag}: {evened}, without it {untold}");
+        let balanced = recall(flag.trim_start_matches('-'), &[flag]);
+        assert!(balanced > unbalanced, "{flag}: {balanced}, without it {unbalanced}");
     }
 }
 
 #[test]
-fn an_image_under_two_classes_and_in_two_splits_is_named_before_training() {
+fn an_image_in_two_classes_or_splits_is_named_before_training() {
     let images = Images::new();
     for split in ["train", "val"] {
         let shade = 20 * split.len() as u8;
@@ -153,7 +151,7 @@ fn an_image_under_two_classes_and_in_two_splits_is_named_before_training() {
     };
     copy("train/red/0.png", "train/blue/copy.png");
     copy("train/red/1.png", "val/red/copy.png");
-    // Files that are cut down to nothing are no images, and so not the same one.
+    // Empty files have the same bytes, but are not reported as copies of an image.
     images.write("data/train/red/empty.png", "");
     images.write("data/train/blue/empty.png", "");
     let place = |path: &str| std::path::Path::new("data").join(path).display().to_string();

@@ -1,12 +1,10 @@
-//! Options, variables and files that cannot be meant: an error that names them and what is allowed.
-
-#![allow(clippy::unwrap_used)]
-
-mod support;
+//! Options, variables, and files whose values make no sense for the data are errors that name them and the allowed
+//! values.
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use support::{Images, TINY, vitrine};
+
+use crate::support::{Images, TINY, vitrine};
 
 #[test]
 fn a_model_for_another_number_of_classes_is_refused() {
@@ -25,7 +23,7 @@ fn a_model_for_another_number_of_classes_is_refused() {
 }
 
 #[test]
-fn numbers_beyond_what_can_be_meant_are_wrong_usage() {
+fn numbers_out_of_range_are_refused_with_the_range() {
     let images = Images::prepared();
     for (option, value, allowed) in [
         ("--seed", "-1", "invalid digit"),
@@ -86,11 +84,11 @@ fn more_folds_than_images_to_hold_out_are_refused_before_the_first_run() {
 }
 
 #[test]
-fn folds_that_pretrained_weights_know_as_a_whole_are_refused_before_the_first_run() {
+fn folds_that_pretrained_weights_were_trained_on_are_refused_before_the_first_run() {
     let images = Images::prepared();
     let train = |more: &[&str]| vitrine(&images).args(["train", "data", "--epochs", "1"]).args(more).assert();
     train(&["--model", "tiny.toml", "--output", "first"]).success();
-    // Each fold holds one image, and most of them were trained on.
+    // Each fold holds out one image, and the weights were trained on most of these.
     train(&["--pretrained", "first", "--folds", "24", "--output", "cv"]).code(2).stderr(
         contains("--folds 24: every image of fold")
             .and(contains("the weights of --pretrained were trained on")),
@@ -99,7 +97,7 @@ fn folds_that_pretrained_weights_know_as_a_whole_are_refused_before_the_first_ru
 }
 
 #[test]
-fn a_variable_that_asks_for_too_many_threads_is_named() {
+fn too_many_threads_in_rayon_num_threads_are_refused() {
     let images = Images::prepared();
     for command in [&["train", "data"][..], &["inspect", "data"], &["bench", "--steps", "1"]] {
         vitrine(&images)
@@ -112,7 +110,7 @@ fn a_variable_that_asks_for_too_many_threads_is_named() {
 }
 
 #[test]
-fn options_of_downloads_have_no_effect_on_a_folder_that_is_called_like_a_data_set() {
+fn download_options_are_refused_for_a_folder_with_the_name_of_a_data_set() {
     let images = Images::prepared();
     std::fs::rename(images.path("data"), images.path("mnist")).unwrap();
     vitrine(&images)
@@ -124,7 +122,7 @@ fn options_of_downloads_have_no_effect_on_a_folder_that_is_called_like_a_data_se
 }
 
 #[test]
-fn what_is_stated_of_channels_must_be_possible() {
+fn channel_means_and_deviations_must_be_in_range_and_one_per_channel() {
     let images = Images::prepared();
     let weights = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/timm_vit/weights.safetensors");
     for (option, value, part) in [
@@ -144,7 +142,7 @@ fn what_is_stated_of_channels_must_be_possible() {
 }
 
 #[test]
-fn weights_of_no_bytes_are_called_empty() {
+fn empty_weight_files_are_named() {
     let images = Images::prepared();
     for name in ["empty.pth", "empty.safetensors"] {
         images.write(name, "");

@@ -1,32 +1,32 @@
-//! What a result is worth, in words: whether it is more than chance, and whether the training was long enough.
+//! Caveats about a result: it may be chance, and the training may have been too short or too long.
 
 use std::fmt;
 
 use crate::evaluate::{Metrics, percent, wilson_interval};
 use crate::events::EpochRow;
 
-/// What a reader of a result should know before believing it or stopping there.
+/// A reason not to trust a result, or not to stop at it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// The accuracy's interval reaches down to what answers that know nothing of the images would get.
+pub enum Caveat {
+    /// The predictions agree with the classes no more than predictions that ignore the images would.
     AtChance {
-        /// The accuracy of such answers, from 0 to 1.
+        /// The accuracy of predictions that ignore the images, from 0 to 1.
         chance: f64,
-        /// The accuracy that was measured, and on how many images.
+        /// The measured accuracy, from 0 to 1, and the number of images it was measured on.
         measured: (f64, usize),
     },
-    /// The last epoch was the best one, and validation was still rising.
+    /// The last epoch was the best one, and validation accuracy was still rising.
     StillImproving {
-        /// An earlier epoch.
+        /// An earlier epoch, to compare with.
         epoch: usize,
-        /// Its validation accuracy and the last one.
+        /// The validation accuracies of that epoch and of the last one, from 0 to 1.
         accuracies: [f64; 2],
     },
     /// Validation loss rose while training loss fell.
     Overfitted {
         /// The epoch with the least validation loss.
         epoch: usize,
-        /// That loss and the last one.
+        /// The validation losses of that epoch and of the last one.
         losses: [f64; 2],
     },
     /// Some logits were NaN or infinite.
@@ -36,32 +36,33 @@ pub enum Verdict {
     },
 }
 
-/// A result is more than chance if it is above by so many standard errors (97.5% of one side),
+/// A result is better than chance if it exceeds chance by this many standard errors: 97.5%, one-sided.
 const ERRORS: f64 = 1.96;
-/// or by so many where its images have chosen the best epoch.
+/// The same for images that have also chosen the best epoch: the best of several epochs is partly luck.
 const CHOSEN_ERRORS: f64 = 3.0;
 
-/// A validation loss below this is that of a model which is right and as sure as smoothed labels allow (0.105 with a tenth of them).
+/// A validation loss below this is as low as smoothed labels allow: a model that is always right has 0.105 with a
+/// smoothing of 0.1.
 const SMALL_LOSS: f64 = 0.15;
 
-impl Verdict {
-    /// Judges a result and the training that led to it; nothing where there is nothing to warn of.
+impl Caveat {
+    /// The caveats about a result and the training that led to it, if there are any.
     ///
-    /// `validation_images` is how many images the validation accuracies of `history` were measured on, and `is_chosen_by` whether the
-    /// result was measured on them too.
+    /// `validation_images` is the number of images that the validation accuracies of `history` were measured on.
+    /// `has_chosen` says that `metrics` were measured on images that have also chosen the best epoch.
     pub fn of(
         metrics: &Metrics,
         history: &[EpochRow],
         validation_images: usize,
-        is_chosen_by: bool,
+        has_chosen: bool,
     ) -> Vec<Self> {
         let improving = still_improving(history, validation_images);
         let overfitted = if improving.is_some() { None } else { overfitted(history) };
         let not_finite = (metrics.invalid > 0).then_some(Self::NotFinite { images: metrics.invalid });
-        [not_finite, at_chance(metrics, is_chosen_by), improving, overfitted].into_iter().flatten().collect()
+        [not_finite, at_chance(metrics, has_chosen), improving, overfitted].into_iter().flatten().collect()
     }
 
-    /// The verdict in two or three words.
+    /// The caveat in a few words.
     pub fn name(&self) -> &'static str {
         match self {
             Self::AtChance { .. } => "at chance",
@@ -72,8 +73,8 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
-    /// One sentence: what was seen, and what to do about it.
+impl fmt::Display for Caveat {
+    /// One sentence: the observation, and usually a remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
@@ -107,20 +108,21 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Whether the answers agree with the classes by no more than chance (Cohen's kappa, with the standard error that it has then), which
-/// also sees what a model knows of rare classes. Images of one class alone say nothing about it.
+/// The caveat that predictions agree with the classes no more than by chance.
 ///
-/// Where the epoch was chosen by the same images, the best of several lucky ones must not pass.
-fn at_chance(metrics: &Metrics, is_chosen_by: bool) -> Option<Verdict> {
+/// Chance is judged by Cohen's kappa and the standard error that kappa has at chance, so that a model which recognizes
+/// a rare class counts as better than one that always predicts the most frequent class. Images of a single class cannot
+/// show a difference.
+fn at_chance(metrics: &Metrics, has_chosen: bool) -> Option<Caveat> {
     let classes_seen = metrics.per_class.iter().filter(|class| class.support > 0).count();
-    let asked = if is_chosen_by { CHOSEN_ERRORS } else { ERRORS };
-    (classes_seen > 1 && metrics.errors_above_chance() <= asked)
-        .then(|| Verdict::AtChance { chance: metrics.chance(), measured: (metrics.top1, metrics.samples) })
+    let required = if has_chosen { CHOSEN_ERRORS } else { ERRORS };
+    (classes_seen > 1 && metrics.errors_above_chance() <= required)
+        .then(|| Caveat::AtChance { chance: metrics.chance(), measured: (metrics.top1, metrics.samples) })
 }
 
-/// Whether the best epoch is the last, and better than a quarter of the run ago by more than the number of images
-/// leaves open.
-fn still_improving(history: &[EpochRow], images: usize) -> Option<Verdict> {
+/// The caveat that the last epoch is the best one, and better than the epoch a quarter of the run earlier by more than
+/// the sampling error of the accuracy.
+fn still_improving(history: &[EpochRow], images: usize) -> Option<Caveat> {
     let (last, earlier) = history.split_last()?;
     let after = last.val_top1?;
     let compared = earlier.get(earlier.len().checked_sub((history.len() / 4).max(1))?)?;
@@ -128,20 +130,20 @@ fn still_improving(history: &[EpochRow], images: usize) -> Option<Verdict> {
     let is_best = earlier.iter().all(|row| row.val_top1.is_none_or(|accuracy| accuracy < after));
     let [lower, _] = wilson_interval((after * images as f64).round() as usize, images);
     let accuracies = [before, after];
-    (is_best && before < lower).then_some(Verdict::StillImproving { epoch: compared.epoch, accuracies })
+    (is_best && before < lower).then_some(Caveat::StillImproving { epoch: compared.epoch, accuracies })
 }
 
-/// Whether validation loss ended a tenth above its least while training loss fell.
-fn overfitted(history: &[EpochRow]) -> Option<Verdict> {
+/// The caveat that validation loss ended at least a tenth above its lowest value while training loss fell.
+fn overfitted(history: &[EpochRow]) -> Option<Caveat> {
     let last = history.last()?;
     let least = history
         .iter()
         .filter(|row| row.val_loss.is_some_and(f64::is_finite))
         .min_by(|a, b| a.val_loss.unwrap_or(f64::NAN).total_cmp(&b.val_loss.unwrap_or(f64::NAN)))?;
     let losses @ [lowest, highest] = [least.val_loss?, last.val_loss?];
-    // A loss close to zero doubles without meaning anything, and with smoothed labels it ends above zero.
+    // A loss close to zero may double without any image being classified differently.
     let rose = highest > SMALL_LOSS && highest - lowest > (0.1 * lowest).max(0.02);
-    (rose && last.train_loss < least.train_loss).then_some(Verdict::Overfitted { epoch: least.epoch, losses })
+    (rose && last.train_loss < least.train_loss).then_some(Caveat::Overfitted { epoch: least.epoch, losses })
 }
 
 #[cfg(test)]
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
     use crate::evaluate::Predictions;
 
-    /// Epochs with these training losses, validation losses and validation accuracies.
+    /// Epochs with these training losses, validation losses, and validation accuracies.
     fn history(rows: &[(f64, f64, f64)]) -> Vec<EpochRow> {
         let row = |(index, &(train_loss, val_loss, val_top1)): (usize, &(f64, f64, f64))| EpochRow {
             epoch: index + 1,
@@ -168,7 +170,7 @@ mod tests {
         rows.iter().enumerate().map(row).collect()
     }
 
-    /// Metrics of two classes: how many images of each class (row) were given each class (column).
+    /// Metrics of two classes from a confusion matrix: rows are true classes, columns are predictions.
     fn metrics(confusion: [[usize; 2]; 2]) -> Metrics {
         let mut predictions = Predictions::new(2);
         for (label, row) in confusion.iter().enumerate() {
@@ -181,11 +183,11 @@ mod tests {
     }
 
     fn names(metrics: &Metrics, history: &[EpochRow]) -> Vec<&'static str> {
-        Verdict::of(metrics, history, 1000, false).iter().map(Verdict::name).collect()
+        Caveat::of(metrics, history, 1000, false).iter().map(Caveat::name).collect()
     }
 
     #[test]
-    fn a_result_at_chance_is_called_so() {
+    fn a_result_at_chance_has_a_caveat() {
         for at_chance in [
             [[50, 0], [50, 0]],
             [[25, 25], [25, 25]],
@@ -195,33 +197,35 @@ mod tests {
         ] {
             assert_eq!(names(&metrics(at_chance), &[]), ["at chance"], "{at_chance:?}");
         }
-        // Rare classes found are more than chance, whatever the accuracy of always naming the frequent one.
+        // Recognizing rare classes is better than chance, even if the accuracy is no higher than by always predicting
+        // the frequent class.
         for better in [[[40, 10], [10, 40]], [[880, 20], [40, 60]], [[5, 0], [0, 5]], [[0, 9], [0, 0]]] {
             assert!(names(&metrics(better), &[]).is_empty(), "{better:?}");
         }
-        let sentence = Verdict::of(&metrics([[95, 0], [5, 0]]), &[], 0, false)[0].to_string();
+        let sentence = Caveat::of(&metrics([[95, 0], [5, 0]]), &[], 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: chance alone") && sentence.contains("95.0%"), "{sentence}");
-        // A minority of 1 in 325 that is found, and one that is not.
+        // A class of 1 image in 326, once recognized and once not.
         assert!(names(&metrics([[1300, 0], [0, 4]]), &[]).is_empty());
         assert_eq!(names(&metrics([[1300, 0], [4, 0]]), &[]), ["at chance"]);
-        // 2.4 standard errors: enough, unless the images have chosen the best of several epochs.
+        // 2.4 standard errors above chance: enough, unless the images have also chosen the best epoch.
         let lucky = metrics([[31, 19], [19, 31]]);
-        assert!(Verdict::of(&lucky, &[], 0, false).is_empty());
-        assert_eq!(Verdict::of(&lucky, &[], 0, true)[0].name(), "at chance");
-        // All right, but too few to say so.
-        let sentence = Verdict::of(&metrics([[2, 0], [0, 1]]), &[], 0, false)[0].to_string();
+        assert!(Caveat::of(&lucky, &[], 0, false).is_empty());
+        assert_eq!(Caveat::of(&lucky, &[], 0, true)[0].name(), "at chance");
+        // All predictions are right, but three images are too few to exclude chance.
+        let sentence = Caveat::of(&metrics([[2, 0], [0, 1]]), &[], 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: 100.0% on 3 images is not"), "{sentence}");
     }
 
     #[test]
-    fn a_curve_that_still_rises_is_called_so() {
+    fn an_accuracy_that_still_rises_has_a_caveat() {
         let good = metrics([[50, 0], [0, 50]]);
         let rising = history(&[(2.0, 2.0, 0.2), (1.5, 1.5, 0.4), (1.2, 1.3, 0.6), (1.0, 1.1, 0.7)]);
         assert_eq!(names(&good, &rising), ["still improving"]);
-        let sentence = Verdict::of(&good, &rising, 1000, false)[0].to_string();
+        let sentence = Caveat::of(&good, &rising, 1000, false)[0].to_string();
         assert!(sentence.contains("from 60.0% after epoch 3 to 70.0%"), "{sentence}");
-        // With ten images, a tenth more is no rise; neither is a plateau, nor a best epoch before the last.
-        assert!(Verdict::of(&good, &rising, 10, false).is_empty());
+        // No caveat: a rise within the sampling error of ten images, a plateau, a best epoch before the last, and a
+        // single epoch.
+        assert!(Caveat::of(&good, &rising, 10, false).is_empty());
         for over in [
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.6), (1.2, 1.3, 0.7), (1.0, 1.3, 0.705)][..],
             &[(2.0, 2.0, 0.2), (1.5, 1.5, 0.8), (1.2, 1.3, 0.6), (1.0, 1.3, 0.7)],
@@ -232,18 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_rises_in_validation_alone_is_called_so() {
+    fn a_loss_that_rises_only_in_validation_has_a_caveat() {
         let good = metrics([[50, 0], [0, 50]]);
         let overfitted = history(&[(2.0, 2.0, 0.6), (1.0, 1.2, 0.7), (0.5, 1.3, 0.69), (0.1, 1.5, 0.68)]);
         assert_eq!(names(&good, &overfitted), ["overfitted"]);
-        let sentence = Verdict::of(&good, &overfitted, 1000, false)[0].to_string();
+        let sentence = Caveat::of(&good, &overfitted, 1000, false)[0].to_string();
         assert!(sentence.contains("1.200 in epoch 2 to 1.500"), "{sentence}");
         for fine in [
-            // Both rise: that is divergence; a tiny loss doubles; and a loss that hardly moves.
+            // Both losses rise (the run diverges), and a tiny loss doubles.
             &[(1.0, 1.2, 0.7), (1.5, 1.9, 0.6)][..],
             &[(0.1, 0.001, 0.7), (0.05, 0.002, 0.7)],
-            // All right, and less sure as the labels are smoothed.
+            // A loss near the minimum that smoothed labels allow.
             &[(0.4, 0.03, 1.0), (0.2, 0.053, 1.0)],
+            // A loss that hardly moves, and losses that are not numbers.
             &[(1.0, 1.2, 0.7), (0.9, 1.25, 0.7)],
             &[(1.0, f64::NAN, 0.7), (0.9, f64::NAN, 0.7)],
         ] {
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_that_are_not_finite_are_said_first() {
+    fn logits_that_are_not_finite_are_the_first_caveat() {
         let mut predictions = Predictions::new(2);
         predictions.push(&[0, 1], &[f32::NAN, 0.0, 0.0, f32::INFINITY]);
         let broken = Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]);

@@ -1,0 +1,143 @@
+//! Files in a data set that are not plain images: broken, linked, too large, or of a format that is not supported.
+
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+
+use crate::support::{Images, TINY, vitrine};
+
+#[test]
+fn broken_images_are_named_and_their_number_is_limited() {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 10);
+    images.fill("data/blue", [30, 30, 200], 10);
+    images.write("data/red/text.png", "this is text");
+    images.write("tiny.toml", TINY);
+    let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
+    for (limit, also) in [("0", 0), ("0.01", 4)] {
+        for number in 0..also {
+            images.write(&format!("data/red/text{number}.png"), "this is text");
+        }
+        vitrine(&images)
+            .args(train)
+            .args(["strict", "--bad-file-limit", limit])
+            .assert()
+            .code(1)
+            .stderr(contains("text.png").and(contains("--bad-file-limit")));
+        assert!(!images.path("strict").exists(), "images are checked before a run folder is made");
+    }
+    vitrine(&images)
+        .args(train)
+        .args(["lenient", "--bad-file-limit", "0.9"])
+        .assert()
+        .success()
+        .stderr(contains("text.png"));
+    vitrine(&images).args(["inspect", "data"]).assert().code(1).stdout(contains("text.png"));
+}
+
+#[test]
+fn unreadable_validation_images_are_counted_and_limited() {
+    let images = Images::new();
+    // Each split has its own shade, so that no image is in two splits.
+    for (split, shade) in [("train", 200), ("val", 190), ("test", 180)] {
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], 10);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], 10);
+    }
+    images.write("tiny.toml", TINY);
+    images.write("data/val/red/3.png", "this is text");
+    let train = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output"];
+    let warning = "1 of 20 validation images cannot be read";
+    vitrine(&images)
+        .args(train)
+        .arg("run")
+        .assert()
+        .success()
+        .stderr(contains(warning).count(1).and(contains("3.png")).and(contains("19 are measured")));
+    for number in 0..8 {
+        images.write(&format!("data/test/blue/{number}.png"), "this is text");
+    }
+    vitrine(&images)
+        .args(train)
+        .arg("other")
+        .assert()
+        .code(1)
+        .stderr(contains("8 of 20 test images cannot be read"));
+}
+
+/// Links, circular and dangling ones among them, formats that are not supported, and files that are not images.
+#[cfg(unix)]
+#[test]
+fn every_file_that_is_left_out_is_reported() {
+    use std::os::unix::fs::symlink;
+    let images = Images::trained();
+    images.fill("elsewhere", [200, 30, 30], 1);
+    symlink(images.path("elsewhere/0.png"), images.path("data/red/linked.png")).unwrap();
+    symlink(images.path("data"), images.path("data/red/circle")).unwrap();
+    symlink("nowhere.png", images.path("data/red/dangling.png")).unwrap();
+    std::fs::copy(images.path("data/red/0.png"), images.path("data/red/n0001")).unwrap();
+    images.write("data/red/notes.txt", "hello");
+    images.write("data/red/photo.heic", "");
+    let named = contains("circle").and(contains("dangling.png")).and(contains("1 HEIC"));
+    vitrine(&images)
+        .args(["inspect", "data"])
+        .assert()
+        .code(1)
+        .stdout(named.and(contains("not images: 1 (data/red/notes.txt)")));
+    vitrine(&images)
+        .args(["classify", "run", "data/red", "--top", "1"])
+        .assert()
+        .code(1)
+        .stdout(contains("data/red/linked.png: ").and(contains("data/red/n0001: ")))
+        .stderr(
+            contains("photo.heic: HEIC images are not supported")
+                .and(contains("circle"))
+                .and(contains("dangling.png"))
+                .and(contains("not images: 1 (data/red/notes.txt)")),
+        );
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "again"])
+        .args(["--bad-file-limit", "0.5"])
+        .assert()
+        .success()
+        .stderr(contains("1 HEIC").and(contains("circle")).and(contains("cannot be read")));
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_and_large_files_are_refused_by_name() {
+    let images = Images::trained();
+    vitrine(&images)
+        .args(["classify", "run", "/dev/zero", "data/red/0.png", "--format", "jsonl"])
+        .assert()
+        .code(1)
+        .stdout(contains("data/red/0.png").and(contains("\"error\"")))
+        .stderr(contains("/dev/zero").and(contains("a device")));
+    for (size, status) in [("1K", 0), ("10", 1)] {
+        vitrine(&images)
+            .args(["classify", "run", "data/red/0.png", "--max-file-size", size])
+            .assert()
+            .code(status);
+    }
+    vitrine(&images)
+        .args(["train", "data", "--max-file-size", "10"])
+        .assert()
+        .code(1)
+        .stderr(contains("more than the limit of 10"));
+    vitrine(&images).args(["classify", "run", "x.png", "--max-file-size", "huge"]).assert().code(2);
+}
+
+#[test]
+fn a_folder_takes_precedence_over_a_data_set_of_its_name_and_splits_have_other_spellings() {
+    let images = Images::new();
+    for folder in ["Training", "Testing"] {
+        images.fill(&format!("cifar10/{folder}/red"), [200, 30, 30], 6);
+        images.fill(&format!("cifar10/{folder}/blue"), [30, 30, 200], 6);
+    }
+    let output = vitrine(&images)
+        .args(["inspect", "cifar10", "--json"])
+        .assert()
+        .stderr(contains("cifar10 means the folder ./cifar10"));
+    let data: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(data["info"]["classes"], serde_json::json!(["blue", "red"]));
+    assert_eq!(data["splits"][2]["samples"], 12);
+}

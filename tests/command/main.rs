@@ -1,0 +1,19 @@
+//! The command line as a user sees it: results, messages, exit statuses, and files.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod completions;
+mod folders;
+mod image_files;
+mod limits;
+mod model_files;
+mod options;
+mod refused;
+#[cfg(unix)]
+mod streams;
+mod tta;
+mod walkthrough;
+mod wrong_inputs;
