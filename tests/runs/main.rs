@@ -1,0 +1,13 @@
+//! Training runs over their whole life: stopped, resumed, repeated, restarted at chance, and measured on held-out images.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod at_chance;
+mod held_out;
+mod repeat;
+mod resume;
+mod threads;
+mod unsaved;
