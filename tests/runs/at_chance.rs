@@ -66,6 +66,18 @@ fn a_run_at_chance_starts_over_and_says_so() {
 }
 
 #[test]
+fn a_result_at_chance_is_named_on_standard_output_and_explained_on_standard_error() {
+    let images = prepared();
+    vitrine(&images)
+        .args(TRAIN)
+        .args(["--output", "run", "--epochs", "1"])
+        .assert()
+        .success()
+        .stdout(contains("; at chance\n"))
+        .stderr(contains("\nat chance: "));
+}
+
+#[test]
 fn a_run_that_learns_does_not_start_over() {
     let images = prepared();
     let recipe = fs::read_to_string(images.path("recipe.toml")).unwrap();

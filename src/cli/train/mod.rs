@@ -15,7 +15,7 @@ use super::data::{DataArgs, check_folds, check_val_fraction};
 use super::{DeviceArgs, Status, ThreadArgs, interrupt};
 use crate::bounds;
 use crate::cli::aliases;
-use crate::cli::output::{out, outln};
+use crate::cli::output::{note, out, outln};
 use crate::cli::within::within;
 use crate::events::{Event, clock};
 use crate::hub;
@@ -150,7 +150,7 @@ impl Train {
                 Run::begin(planned, self.output.as_deref(), runtime)?
             }
         };
-        conclude(&run.train(runtime)?, runtime)
+        self.conclude(&run.train(runtime)?, runtime)
     }
 
     /// The kind and the number of runs, if several are asked for.
@@ -242,22 +242,26 @@ impl Train {
     fn open_pretrained(&self, source: Option<&str>, runtime: Runtime<'_>) -> Result<Option<Pretrained>> {
         source.map(|source| pretrained::open(source, self.data_args.offline, runtime.events)).transpose()
     }
-}
 
-/// Prints how a run ended.
-fn conclude(run: &FinishedRun, runtime: Runtime<'_>) -> Result<Status> {
-    let Some(report) = &run.report else {
-        let folder = run.folder.path().display();
-        let message = format!("stopped and saved; resume with: vitrine train --resume {folder}");
-        runtime.events.emit(Event::notice(message));
-        return Ok(Status::Partial);
-    };
-    let seconds = run.progress.history.last().map_or(0.0, |row| row.seconds);
-    let caveats: String = report.caveats.iter().map(|caveat| format!("; {}", caveat.name())).collect();
-    outln!("{}, after {}{caveats}", report.line, clock(seconds))?;
-    outln!("model: {}", run.folder.model().display())?;
-    outln!("report: {}", run.folder.report().display())?;
-    Ok(Status::Done)
+    /// Prints how a run ended.
+    fn conclude(&self, run: &FinishedRun, runtime: Runtime<'_>) -> Result<Status> {
+        let Some(report) = &run.report else {
+            let folder = run.folder.path().display();
+            let message = format!("stopped and saved; resume with: vitrine train --resume {folder}");
+            runtime.events.emit(Event::notice(message));
+            return Ok(Status::Partial);
+        };
+        let seconds = run.progress.history.last().map_or(0.0, |row| row.seconds);
+        let caveats: String = report.caveats.iter().map(|caveat| format!("; {}", caveat.name())).collect();
+        outln!("{}, after {}{caveats}", report.line, clock(seconds))?;
+        // The result is on standard output already. The event of the result, which a JSON log shows, has them too.
+        if self.log_format == LogFormat::Text {
+            report.caveats.iter().for_each(|caveat| note!("{caveat}"));
+        }
+        outln!("model: {}", run.folder.model().display())?;
+        outln!("report: {}", run.folder.report().display())?;
+        Ok(Status::Done)
+    }
 }
 
 /// The message about a run that is finished already.
