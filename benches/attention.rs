@@ -10,6 +10,7 @@ use criterion::{
 use vitrine_models::attention::{Context, TokenMixer};
 use vitrine_models::{ImageSize, Mixer, ModelConfig, preset};
 
+/// Width of a token.
 const DIM: usize = 96;
 /// Sides of the square grids of tokens, which have 64 to 3136 tokens.
 const SIDES: [usize; 4] = [8, 16, 28, 56];
@@ -21,6 +22,7 @@ const MIXERS: [(&str, Mixer); 5] = [
     ("cross-covariance", Mixer::CrossCovariance),
 ];
 
+/// A token mixer, and random tokens of one image for it.
 fn mixer(mixer: Mixer, side: usize, device: &Device) -> (TokenMixer, Tensor<3>) {
     let Some(base) = preset::find("vit_pico_patch4_32") else { panic!("the preset is not listed") };
     let image_size = ImageSize::square(side);

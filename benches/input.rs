@@ -6,11 +6,12 @@ use vitrine_datasets::{
     Augmentation, Crop, Interpolation, Loader, LoaderConfig, OpenOptions, Preprocessing, ResizeRule, open,
 };
 
+/// Images per epoch.
 const IMAGES: usize = 2048;
 
 fn by_threads(c: &mut Criterion) {
     let Ok(dataset) = open("shapes", &OpenOptions::default()) else {
-        panic!("`shapes` is drawn, so it always opens")
+        panic!("`shapes` cannot be opened, although the program draws it itself")
     };
     let preprocessing = Preprocessing {
         image_size: [32, 32],
@@ -37,7 +38,7 @@ fn by_threads(c: &mut Criterion) {
                 ..LoaderConfig::evaluation(&preprocessing, dataset.info.classes.len())
             };
             let Ok(loader) = Loader::new(dataset.train[..IMAGES].into(), config) else {
-                panic!("the threads do not start")
+                panic!("the threads cannot be started")
             };
             group.bench_function(BenchmarkId::new(name, threads), |b| {
                 b.iter(|| loader.epoch(0, 0).map(|batch| batch.map_or(0, |batch| batch.size)).sum::<usize>());

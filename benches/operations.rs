@@ -18,9 +18,10 @@ const DIM: usize = 192;
 const HEADS: usize = 3;
 const CLASSES: usize = 1000;
 
-/// An operation on flat inputs, which reshapes them itself.
+/// An operation on one-dimensional inputs, which it reshapes as it needs them.
 type Operation = fn(&[Tensor<1>]) -> Tensor<1>;
 
+/// An operation in both forms, and the lengths of its inputs.
 struct Case {
     name: &'static str,
     lengths: Vec<usize>,
@@ -28,8 +29,8 @@ struct Case {
     composed: Operation,
 }
 
-/// Writes a case once for the fused and the composed function: name, lengths of the inputs, both functions, and the
-/// call.
+/// A [`Case`] from its name, the lengths of its inputs, the names of the fused and the composed function, and one call
+/// that serves for both.
 macro_rules! case {
     ($name:literal, [$($length:expr),*], $operation:ident / $composed:ident, |$leaves:ident, $run:ident| $body:expr) => {
         Case {
@@ -59,7 +60,7 @@ fn rows(leaf: &Tensor<1>, rows: usize) -> Tensor<2> {
     leaf.clone().reshape([rows as i64, -1])
 }
 
-/// Numbers in the tokens of a batch.
+/// Number of values in the tokens of a batch.
 const ALL: usize = BATCH * TOKENS * DIM;
 
 fn cases() -> Vec<Case> {
@@ -153,7 +154,7 @@ fn images() -> Vec<Case> {
                 Some(leaves[2].clone())
             )
         ),
-        // The sizes are those of the second stage of the default model.
+        // The sizes in the second stage of the default model.
         case!(
             "convolution",
             [BATCH * 16 * 16 * 64, 9 * 64 * 128],
@@ -164,7 +165,7 @@ fn images() -> Vec<Case> {
                 kernels::Convolution::same(3)
             )
         ),
-        // The sizes are those after the first layer of a convolutional tokenizer.
+        // The sizes after the first layer of a convolutional tokenizer.
         case!("max_pool", [BATCH * 32 * 32 * 64], max_pool / max_pool_composed, |leaves, run| run(
             leaves[0].clone().reshape([BATCH, 32, 32, 64]),
             kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 }
@@ -202,7 +203,7 @@ fn by_operation(c: &mut Criterion) {
     }
 }
 
-/// AdamW on the parameters of a block's MLP.
+/// A step of AdamW on the parameters of a block's MLP.
 fn optimizer(c: &mut Criterion) {
     let device = Device::default();
     let update = kernels::AdamW {
@@ -221,7 +222,9 @@ fn optimizer(c: &mut Criterion) {
         group.bench_function(kind, |b| {
             let mut state: Option<(Tensor<1>, [Tensor<1>; 2])> = Some((parameter.clone(), averages.clone()));
             b.iter(|| {
-                let Some((parameter, averages)) = state.take() else { unreachable!("put back each time") };
+                let Some((parameter, averages)) = state.take() else {
+                    unreachable!("each iteration stores the state again")
+                };
                 state = Some(step(update, parameter, gradient.clone(), averages));
             });
         });

@@ -104,16 +104,16 @@ fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
     let head_dim = dim / heads;
     let patches = batch * (tokens - config.num_prefix_tokens());
     let patch = config.channels * config.patch_size * config.patch_size;
-    let as_they_are = [false, false];
+    let neither = [false, false];
     let mut products = vec![
-        Products { count: 1, sizes: [patches, patch, dim], transposed: as_they_are },
+        Products { count: 1, sizes: [patches, patch, dim], transposed: neither },
         Products { count: 1, sizes: [patch, patches, dim], transposed: [true, false] },
     ];
     for _ in 0..config.depth[0] {
         for [inputs, outputs] in [[dim, 3 * dim], [dim, dim], [dim, mlp_dim], [mlp_dim, dim]] {
             let rows = batch * tokens;
             products.extend([
-                Products { count: 1, sizes: [rows, inputs, outputs], transposed: as_they_are },
+                Products { count: 1, sizes: [rows, inputs, outputs], transposed: neither },
                 Products { count: 1, sizes: [rows, outputs, inputs], transposed: [false, true] },
                 Products { count: 1, sizes: [inputs, rows, outputs], transposed: [true, false] },
             ]);
@@ -122,7 +122,7 @@ fn products_of_a_step(config: &ModelConfig, batch: usize) -> Vec<Products> {
         // the gradients of keys and of values.
         for (sizes, transposed) in [
             ([tokens, head_dim, tokens], [false, true]),
-            ([tokens, tokens, head_dim], as_they_are),
+            ([tokens, tokens, head_dim], neither),
             ([tokens, tokens, head_dim], [true, false]),
         ] {
             products.extend([sizes; 2].map(|sizes| Products { count: batch * heads, sizes, transposed }));

@@ -1,18 +1,19 @@
-//! The memory of the program: mimalloc, set to keep what it has.
+//! The global allocator: mimalloc, set to keep freed memory instead of returning it to the system.
 
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// mimalloc's `purge_delay`, which the binding has no name for.
+/// The index of mimalloc's option `purge_delay`, for which the bindings define no constant.
 #[cfg(not(target_env = "msvc"))]
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Freed pages stay with the program: every training step frees and takes the same memory, and pages that go back to the system in
-/// between would be zeroed again each time. To be called first of all.
+/// Makes mimalloc keep freed pages. Every training step frees and allocates the same memory, and the system would have
+/// to zero all pages that it got back in between. Call this at the start of `main`.
 pub fn keep_pages() {
     #[cfg(not(target_env = "msvc"))]
-    // SAFETY: the option exists in mimalloc 2 and 3, and the allocator reads it with every use.
+    // SAFETY: mimalloc 2 and 3 both have an option of this index. mimalloc reads its value at each use, so that the
+    // value may change at any time.
     unsafe {
         libmimalloc_sys::mi_option_set(PURGE_DELAY, -1);
     }
@@ -23,12 +24,13 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// The allocator takes the value of an option from a variable of its name: an index that gives that value is the option's.
+    /// mimalloc takes the initial value of an option from an environment variable of its name. If the option at the
+    /// index `PURGE_DELAY` has that value, it is the right one. The test runs itself once more with the variable set.
     #[test]
-    fn the_option_that_is_set_is_the_delay_of_purges() {
+    fn the_index_is_that_of_the_purge_delay() {
         const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
         const VALUE: libmimalloc_sys::mi_option_t = 4321;
-        // SAFETY: the option exists, as for `keep_pages`.
+        // SAFETY: mimalloc has an option of this index, as for `keep_pages`.
         let delay = || unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
         if std::env::var_os(VARIABLE).is_some_and(|value| value == *VALUE.to_string()) {
             assert_eq!(delay(), std::ffi::c_long::from(VALUE));
@@ -36,7 +38,7 @@ mod tests {
             assert_eq!(delay(), -1);
             return;
         }
-        let test = "allocator::tests::the_option_that_is_set_is_the_delay_of_purges";
+        let test = "allocator::tests::the_index_is_that_of_the_purge_delay";
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
             .env(VARIABLE, VALUE.to_string())

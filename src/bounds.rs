@@ -1,41 +1,41 @@
-//! The ranges of numbers that users give, in options and in recipe files.
+//! The allowed ranges of numbers in options and in recipe files.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A range of numbers. Each end is either inside or outside of it.
+/// A range of numbers, which includes or excludes each of its ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds<T> {
     low: T,
     high: T,
-    low_is_in: bool,
-    high_is_in: bool,
+    includes_low: bool,
+    includes_high: bool,
 }
 
-/// A share of anything, with 0 and 1.
+/// A share from 0 to 1.
 pub const SHARE: Bounds<f64> = Bounds::closed(0.0, 1.0);
-/// A share below 1.
-pub const SHARE_BELOW_ONE: Bounds<f64> = Bounds { high_is_in: false, ..SHARE };
-/// A share above 0 and below 1, such as that of the validation images.
-pub const PART: Bounds<f64> = Bounds { low_is_in: false, ..SHARE_BELOW_ONE };
-/// A factor above 0 that does not increase anything.
-pub const FACTOR: Bounds<f64> = Bounds { low_is_in: false, ..SHARE };
-/// The highest learning rate.
+/// A share of at least 0 and below 1.
+pub const SHARE_BELOW_ONE: Bounds<f64> = Bounds { includes_high: false, ..SHARE };
+/// A share above 0 and below 1, such as the share of images that is kept for validation.
+pub const PART: Bounds<f64> = Bounds { includes_low: false, ..SHARE_BELOW_ONE };
+/// A factor above 0 and at most 1.
+pub const FACTOR: Bounds<f64> = Bounds { includes_low: false, ..SHARE };
+/// The peak of the learning rate.
 pub const LEARNING_RATE: Bounds<f64> = FACTOR;
-/// Weight decay, and the norm that gradients are clipped to.
+/// Weight decay, and the norm to which gradients are clipped.
 pub const NOT_NEGATIVE: Bounds<f64> = Bounds::closed(0.0, 1e6);
 /// Seconds, up to a hundred years.
-pub const SECONDS: Bounds<f64> = Bounds { low_is_in: false, ..Bounds::closed(0.0, 3.2e9) };
-/// Epochs, and timed steps of a benchmark.
+pub const SECONDS: Bounds<f64> = Bounds { includes_low: false, ..Bounds::closed(0.0, 3.2e9) };
+/// Number of epochs, and of timed steps of a benchmark.
 pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
-/// Epochs without a better result before a run stops; 0 turns this off.
+/// Number of epochs without a better validation result after which a run stops; 0 never stops a run early.
 pub const PATIENCE: Bounds<usize> = Bounds::closed(0, 1_000_000);
-/// Images per step, and batches per update.
+/// Number of images per batch, and of batches per update.
 pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
 /// The mean of a channel.
 pub const CHANNEL_MEAN: Bounds<f32> = Bounds::closed(0.0, 1.0);
 /// The standard deviation of a channel.
-pub const CHANNEL_DEVIATION: Bounds<f32> = Bounds { low_is_in: false, ..CHANNEL_MEAN };
+pub const CHANNEL_DEVIATION: Bounds<f32> = Bounds { includes_low: false, ..CHANNEL_MEAN };
 /// Number of compute threads.
 pub const THREADS: Bounds<usize> = Bounds::closed(1, 1024);
 /// Height or width of an image in pixels.
@@ -47,21 +47,21 @@ pub const TOP: Bounds<usize> = Bounds::closed(1, 1_000_000);
 
 impl<T> Bounds<T> {
     const fn closed(low: T, high: T) -> Self {
-        Self { low, high, low_is_in: true, high_is_in: true }
+        Self { low, high, includes_low: true, includes_high: true }
     }
 }
 
 impl<T: PartialOrd + Copy + FromStr + fmt::Display> Bounds<T> {
     /// Whether a value lies in the range. NaN lies in no range.
     pub fn contain(&self, value: T) -> bool {
-        (value > self.low || (self.low_is_in && value == self.low))
-            && (value < self.high || (self.high_is_in && value == self.high))
+        (value > self.low || (self.includes_low && value == self.low))
+            && (value < self.high || (self.includes_high && value == self.high))
     }
 
     /// Parses the value of an option.
     ///
     /// # Errors
-    /// When the text is not a number of this range; the message states the range.
+    /// If the text is not a number in this range; the message states the range.
     pub fn read(&self, text: &str) -> Result<T, String> {
         text.trim()
             .parse()
@@ -74,8 +74,8 @@ impl<T: PartialOrd + Copy + FromStr + fmt::Display> Bounds<T> {
 impl<T: PartialOrd + Copy + FromStr + fmt::Display> fmt::Display for Bounds<T> {
     /// For example `above 0 and at most 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let low = if self.low_is_in { "at least" } else { "above" };
-        let high = if self.high_is_in { "at most" } else { "below" };
+        let low = if self.includes_low { "at least" } else { "above" };
+        let high = if self.includes_high { "at most" } else { "below" };
         write!(f, "{low} {} and {high} {}", self.low, self.high)
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_range_are_inside_or_outside() {
+    fn ranges_include_or_exclude_their_ends() {
         assert!(SHARE.contain(0.0) && SHARE.contain(1.0) && !SHARE.contain(1.1) && !SHARE.contain(f64::NAN));
         assert!(!PART.contain(0.0) && PART.contain(0.5) && !PART.contain(1.0));
         assert!(!LEARNING_RATE.contain(0.0) && LEARNING_RATE.contain(1.0) && !LEARNING_RATE.contain(-1.0));

@@ -1,4 +1,4 @@
-//! Which backend computes, and where: the one list of backends, and the choice among them.
+//! Compute devices: the table of burn's backends, the devices found on this machine, and the choice made by `--device`.
 
 use std::panic::{self, AssertUnwindSafe};
 
@@ -20,27 +20,28 @@ compile_error!(
     "vitrine needs a backend: enable one of the features flex, ndarray, wgpu, vulkan, metal, cuda, rocm"
 );
 
-/// A way to compute that burn offers under one cargo feature.
+/// A compute backend of burn, which one cargo feature builds in.
 pub struct Backend {
     /// The name of the cargo feature, and of the backend in `--device`.
     pub name: &'static str,
     /// Whether it runs on a GPU.
     pub is_gpu: bool,
-    /// The devices found on this machine; `None` where the feature is not built in.
+    /// Lists the devices of this machine; `None` if the feature is not built in.
     enumerate: Option<fn() -> Vec<Device>>,
 }
 
-/// A device that was found, with the name that `--device` takes.
+/// A device of this machine, with its name for `--device`.
 #[derive(Clone, Debug)]
 pub struct FoundDevice {
-    /// burn's handle, without automatic differentiation.
+    /// burn's device, without automatic differentiation.
     pub device: Device,
     /// For example `flex` or `wgpu:0`.
     pub name: String,
-    /// Whether it runs on a GPU; false for a software driver.
+    /// Whether it is a GPU. False for a software driver, which emulates a GPU on the CPU.
     pub is_gpu: bool,
 }
 
+/// The function that lists the devices of a backend, or `None` if the backend's cargo feature is off.
 macro_rules! built {
     ($feature:literal, $list:expr) => {{
         #[cfg(feature = $feature)]
@@ -51,7 +52,7 @@ macro_rules! built {
     }};
 }
 
-/// All backends, the preferred first.
+/// All backends, in order of preference.
 fn backends() -> [Backend; 7] {
     #[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
     use burn::tensor::DeviceType;
@@ -67,7 +68,7 @@ fn backends() -> [Backend; 7] {
     ]
 }
 
-/// burn calls the backend deprecated; it stays a choice for comparison.
+/// The device of the backend ndarray. burn has deprecated this backend; vitrine keeps it for comparison.
 #[cfg(feature = "ndarray")]
 #[allow(deprecated)]
 fn ndarray() -> Device {
@@ -75,22 +76,22 @@ fn ndarray() -> Device {
 }
 
 impl Backend {
-    /// Whether this binary was built with it.
+    /// Whether this binary was built with the backend's cargo feature.
     pub fn is_built(&self) -> bool {
         self.enumerate.is_some()
     }
 
-    /// The devices of this backend on this machine; empty where the driver is missing.
+    /// The devices of this backend on this machine; empty if the driver is missing.
     pub fn devices(&self) -> Vec<FoundDevice> {
         let Some(enumerate) = self.enumerate else { return Vec::new() };
-        let devices = quietly(enumerate).unwrap_or_default();
-        let number =
+        let devices = catch_panic(enumerate).unwrap_or_default();
+        let device_name =
             |index| if self.is_gpu { format!("{}:{index}", self.name) } else { self.name.to_owned() };
         devices
             .into_iter()
             .enumerate()
             .map(|(index, device)| FoundDevice {
-                name: number(index),
+                name: device_name(index),
                 is_gpu: self.is_gpu && !format!("{device:?}").contains("Cpu"),
                 device,
             })
@@ -99,24 +100,24 @@ impl Backend {
 }
 
 impl FoundDevice {
-    /// What the hardware is called, where the driver tells.
+    /// The name of the GPU as its driver states it, or else the number of CPU threads.
     pub fn hardware(&self) -> String {
         #[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
-        if let Some(Some(identity)) = quietly(|| self.device.identity()) {
+        if let Some(Some(identity)) = catch_panic(|| self.device.identity()) {
             return identity.name;
         }
         format!("CPU, {} threads", crate::threads::by_default())
     }
 
-    /// Computes something small there: whether the device really works.
+    /// Whether the device computes a small sum correctly. A device that its driver lists need not be able to compute.
     pub fn works(&self) -> bool {
         let sum = || Tensor::<1>::ones([8], &self.device).sum().into_scalar::<f32>();
-        quietly(sum) == Some(8.0)
+        catch_panic(sum) == Some(8.0)
     }
 }
 
-/// A call whose panic, such as a driver's, counts as no answer and prints nothing.
-fn quietly<T>(call: impl FnOnce() -> T) -> Option<T> {
+/// The result of a call, or `None` if it panics, as drivers may do. The panic is not printed.
+fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(AssertUnwindSafe(call));
@@ -135,12 +136,12 @@ pub fn list() -> Vec<(Backend, Vec<FoundDevice>)> {
         .collect()
 }
 
-/// The device that `--device` names; without it a GPU that works, else the CPU.
+/// The device that `--device` names. Without a name, it is the first GPU that works, or else the CPU.
 ///
-/// The second value is a message for the user, where the choice may surprise.
+/// The second value is a message for the user if the choice may be unexpected.
 ///
 /// # Errors
-/// When the binary lacks the backend (the message names the cargo feature) or the machine lacks the device.
+/// If the binary lacks the backend (the message names the cargo feature), or the machine lacks the device.
 pub fn select(wanted: Option<&str>) -> Result<(FoundDevice, Option<String>)> {
     match wanted {
         None => default_device(),
@@ -155,7 +156,7 @@ pub fn select(wanted: Option<&str>) -> Result<(FoundDevice, Option<String>)> {
             }
             None => bail!("--device gpu: this binary was built without a GPU backend; {}", gpu_features()),
         },
-        Some(name) => named(name).map(|device| (device, None)),
+        Some(name) => select_named(name).map(|device| (device, None)),
     }
 }
 
@@ -188,7 +189,7 @@ fn default_device() -> Result<(FoundDevice, Option<String>)> {
     }
 }
 
-/// The backend and index that a device's name says, whether or not this binary or machine has them.
+/// The backend and the index that the name of a device states. This binary or machine may lack the device.
 fn parse(wanted: &str) -> Result<(Backend, usize), String> {
     let (name, index) = match wanted.split_once(':') {
         Some((name, index)) => match index.parse() {
@@ -208,10 +209,11 @@ fn parse(wanted: &str) -> Result<(Backend, usize), String> {
     }
 }
 
-/// A value of `--device`, if it is one that some binary on some machine has.
+/// Checks that `wanted` is the name of a device that some build of vitrine may use, and returns it. [`select`] checks
+/// whether this build and this machine have the device.
 ///
 /// # Errors
-/// Says which there are.
+/// If there is no backend of that name; the message lists the names.
 pub fn known(wanted: &str) -> Result<String, String> {
     match wanted {
         "cpu" | "gpu" => Ok(wanted.to_owned()),
@@ -219,7 +221,7 @@ pub fn known(wanted: &str) -> Result<String, String> {
     }
 }
 
-fn named(wanted: &str) -> Result<FoundDevice> {
+fn select_named(wanted: &str) -> Result<FoundDevice> {
     let (backend, index) =
         parse(wanted).map_err(|problem| UsageError::new(format!("--device {wanted}: {problem}")))?;
     let name = backend.name;
@@ -246,11 +248,11 @@ mod tests {
     fn the_default_device_computes() {
         let (device, _) = select(None).unwrap();
         assert!(device.works());
-        assert_eq!(named(&device.name).unwrap().name, device.name);
+        assert_eq!(select_named(&device.name).unwrap().name, device.name);
     }
 
     #[test]
-    fn errors_say_what_to_build_or_choose() {
+    fn error_messages_name_the_feature_to_build_or_the_devices() {
         let message = |wanted| select(Some(wanted)).unwrap_err().to_string();
         assert!(message("abacus").contains("flex"), "{}", message("abacus"));
         assert!(message("flex:x").contains("device number"));

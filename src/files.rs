@@ -1,4 +1,5 @@
-//! Files that are whole or not there, and texts that have an end.
+//! Safe reading and writing of files: a write replaces the whole file or nothing, even if the program is killed, and a
+//! text file is read only up to a limit.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -7,10 +8,11 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use vitrine_datasets::open_regular;
 
-/// Writes a temporary file in the same folder, forces it to the disk and renames it to `path`.
+/// Replaces the file at `path` as a whole: writes a temporary file in the same folder, forces it to the disk, and
+/// renames it.
 ///
 /// # Errors
-/// When any of it fails; `path` then holds what it held before.
+/// If any of these steps fails. Until the temporary file is renamed, the file at `path` is unchanged.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
@@ -23,12 +25,12 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write().with_context(|| format!("{}: cannot be written", path.display()))
 }
 
-/// Forces the names in a folder to the disk, so that a renamed file is there after a power cut too.
+/// Forces the list of files in a folder to the disk, so that a renamed file keeps its new name after a power failure.
 ///
 /// # Errors
-/// When the folder cannot be read, or the disk fails.
+/// If the folder cannot be opened, or the disk fails.
 pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    // Elsewhere folders cannot be opened as files.
+    // Only Unix can open a folder as a file.
     #[cfg(unix)]
     std::fs::File::open(folder)?.sync_all()?;
     #[cfg(not(unix))]
@@ -36,13 +38,14 @@ pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The most bytes of a text that a user writes: a configuration, a recipe, a list of names.
+/// The limit on text files in bytes. Configurations, recipes, and lists of names are much smaller.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// The text of a regular file; devices and pipes, which may never end, are refused.
+/// Reads a regular text file. Devices and pipes, which may never end, are refused.
 ///
 /// # Errors
-/// When it is not there, no regular file, too long or not UTF-8; the message does not name the file.
+/// If the file is missing, is not a regular file, has more than 16 MiB, or is not UTF-8. The message does not name the
+/// file.
 pub fn read_text(path: &Path) -> Result<String> {
     let (file, _) = open_regular(path, u64::MAX).map_err(|problem| anyhow!("cannot be read: {problem}"))?;
     let mut text = String::new();
@@ -54,18 +57,20 @@ pub fn read_text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// How the names of our temporary files begin and end.
+/// The prefix and the suffix of the names of temporary files.
 const TEMPORARY: (&str, &str) = (".vitrine-", ".tmp");
 
-/// Whether a file of this name is a temporary one of ours, which stays where a program is killed.
+/// Whether this is the name of a temporary file of [`write_atomically`]. Such a file stays behind if the program is
+/// killed while it writes.
 pub fn is_temporary(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(TEMPORARY.0.as_bytes()) && name.ends_with(TEMPORARY.1.as_bytes())
 }
 
-/// A temporary file that gets the permissions any new file of the user has.
+/// A builder of temporary files that have the same permissions as other new files of the user. By default, only the
+/// user could read them.
 fn temporary() -> tempfile::Builder<'static, 'static> {
-    #[allow(unused_mut)] // only Unix has something to set
+    #[allow(unused_mut)] // changed only on Unix
     let mut builder = tempfile::Builder::new();
     builder.prefix(TEMPORARY.0).suffix(TEMPORARY.1);
     #[cfg(unix)]
@@ -82,7 +87,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_text_has_an_end() {
+    fn devices_and_files_above_the_limit_are_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
         std::fs::write(&path, "words").unwrap();
@@ -93,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_readable_by_others() {
+    fn a_written_file_replaces_the_old_one_and_has_usual_permissions() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         write_atomically(&path, b"one").unwrap();

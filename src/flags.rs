@@ -1,5 +1,5 @@
-//! Which command-line flag to name for an error of `vitrine-datasets`, which states limits and numbers but knows no
-//! flags.
+//! Names of command-line flags for the errors of `vitrine-datasets`. That crate states numbers and limits in its
+//! errors, but knows no flags.
 
 use vitrine_datasets::{BadFile, DatasetError, Fault};
 
@@ -13,22 +13,25 @@ pub fn explained(error: &anyhow::Error) -> String {
     flag.map_or_else(|| format!("{error:#}"), |flag| format!("{error:#} ({flag})"))
 }
 
-/// Whether an error is, or came from, more folds than the data set allows, which is wrong usage of `--folds`.
+/// Whether the cause of an error is that the data set has too few images for the number of folds, which is wrong usage
+/// of `--folds`.
 pub fn is_wrong_usage(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DatasetError::Folds { .. })))
 }
 
-/// Name and message of an unreadable image, followed by the flag that sets the limit on its size, if it is larger.
+/// The name and the error message of an unreadable image, followed by the flag for the size limit if the image exceeds
+/// that limit.
 pub fn described(bad: &BadFile) -> String {
     let BadFile { name, message, is_too_large } = bad;
     if *is_too_large { format!("{name}: {message} ({MAX_FILE_SIZE})") } else { format!("{name}: {message}") }
 }
 
-/// A hint for a list of unreadable images, some of which are larger than the limit.
+/// A hint that follows a list of unreadable images if some of them exceed the size limit.
 pub fn size_hint() -> String {
     format!("{MAX_FILE_SIZE} sets the largest image file that is read")
 }
 
+/// The flag that sets the number or limit in an error, if there is one.
 fn flag_of(error: &DatasetError) -> Option<&'static str> {
     match error {
         DatasetError::ValidationFraction { .. } => Some("--val-fraction"),
@@ -47,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flag_follows_the_message_of_the_error_that_it_belongs_to() {
+    fn error_messages_end_with_the_flag_that_sets_the_limit() {
         let image = |fault| DatasetError::Image { image: "a.png".to_owned(), fault };
         let no_images = |fault| {
             let mut left_out = Box::<LeftOut>::default();

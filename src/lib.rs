@@ -1,14 +1,16 @@
-//! vitrine trains a Vision Transformer on a folder of images, measures it honestly and classifies images.
+//! vitrine trains a Vision Transformer on a folder of images, evaluates it on images that it was not trained on, and
+//! classifies images.
 //!
-//! The library behind the command line program: [`train`](train()) makes a model file from a data set, [`evaluate`](evaluate())
-//! measures one, [`Classifier`] uses one, [`import`] reads those of other libraries. Models live in `vitrine_models`, images in
-//! `vitrine_datasets`; this crate joins the two.
+//! The command-line program is built on this library. [`train`](train()) makes a model file from a data set,
+//! [`evaluate`](evaluate()) measures a model, [`Classifier`] classifies images with it, and [`import`] reads the
+//! weights of other libraries. Architectures are in `vitrine_models` and data sets in `vitrine_datasets`; this crate
+//! uses both.
 //!
 //! ```no_run
 //! use vitrine::{Classifier, TrainOptions};
 //!
 //! let run = vitrine::train("photos/", &TrainOptions::default())?; // one folder per class
-//! println!("{}", run.report.expect("it was not interrupted").line);
+//! println!("{}", run.report.expect("the run was not interrupted").line);
 //!
 //! let evaluation = vitrine::evaluate(run.folder.path(), "photos/", None)?;
 //! println!("macro F1 {:.3}", evaluation.metrics.macro_f1);
@@ -20,7 +22,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 //!
-//! `examples/train.rs`, `examples/classify.rs` and `examples/import.rs` are whole programs.
+//! `examples/train.rs`, `examples/classify.rs`, and `examples/import.rs` are complete programs.
 
 pub mod allocator;
 pub mod bounds;

@@ -1,4 +1,5 @@
-//! The entry points for programs: [`train`] and [`evaluate`], with the defaults of the command line.
+//! The entry points for programs that use vitrine as a library: [`train`] and [`evaluate`], with the defaults of the
+//! command line.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,36 +17,36 @@ use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
 use crate::runtime::Runtime;
 use crate::{bounds, pretrained, threads};
 
-/// The options of [`train`]. The default leaves every choice to the program.
+/// The options of [`train`]. By default, architecture, recipe, and length are chosen from the data.
 #[derive(Clone, Debug, Default)]
 pub struct TrainOptions {
-    /// Architecture, recipe, length and whatever else is not to be chosen from the data.
+    /// Values that replace the choices made from the data, such as the architecture, the recipe, and the length.
     pub overrides: Overrides,
     /// Weights to start from: a model file, a run folder, another library's file or folder, or `hf:OWNER/NAME`.
     pub pretrained: Option<String>,
-    /// Share of the training images kept for validation, where the data set has no validation split: above 0 and below 1. By default a
-    /// fifth, or a tenth where it has a test split.
+    /// Share of the training images that is kept for validation if the data set has no validation split, above 0 and
+    /// below 1. By default 0.2, or 0.1 if the data set has a test split.
     pub val_fraction: Option<f64>,
     /// Random seed; by default 0.
     pub seed: u64,
     /// Run folder to create; by default the first unused `runs/DATA-MODEL-N`.
     pub output: Option<PathBuf>,
-    /// Where to compute, as `--device` names it; by default the best device of this build.
+    /// Name of the device, as for `--device`; by default a GPU that works, or else the CPU.
     pub device: Option<String>,
     /// Threads that decode images; by default one for each physical core.
     pub threads: Option<usize>,
 }
 
-/// Trains a classifier on a data set, a name or a path as `vitrine train` takes it, and measures it on images that it has not seen.
-/// Nothing is printed; [`train_with_events`] reports the progress.
+/// Trains a classifier on a data set, and evaluates it on images that it was not trained on. `data` is a name or a
+/// path, as for `vitrine train`. Nothing is printed; [`train_with_events`] reports the progress.
 ///
 /// # Errors
 ///
-/// As `vitrine train`: the message names the file or the option, and the way out.
+/// The same as those of `vitrine train`. The message names the file or the option, and says what to do.
 ///
 /// # Examples
 ///
-/// A model for two colors, in a moment:
+/// A model that tells two colors apart:
 ///
 /// ```
 /// use vitrine::plan::Overrides;
@@ -63,7 +64,7 @@ pub struct TrainOptions {
 /// #         image.save(photos.join(class).join(format!("{number}.png")))?;
 /// #     }
 /// # }
-/// # let photos = photos.to_str().expect("a name");
+/// # let photos = photos.to_str().expect("the path is UTF-8");
 /// let overrides = Overrides { length: AskedLength { epochs: Some(2), seconds: None }, ..Overrides::default() };
 /// let options = TrainOptions { overrides, output: Some(place.path().join("run")), ..TrainOptions::default() };
 /// let run = vitrine::train(photos, &options)?;
@@ -79,11 +80,11 @@ pub fn train(data: &str, options: &TrainOptions) -> Result<FinishedRun> {
     train_with_events(data, options, &Quiet)
 }
 
-/// Trains as [`train`] does, and reports what happens to a sink.
+/// Trains like [`train`], and reports events such as the end of an epoch to `events`.
 ///
 /// # Errors
 ///
-/// As [`train`].
+/// The same as those of [`train`].
 ///
 /// # Examples
 ///
@@ -111,11 +112,11 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     let threads = options.threads.unwrap_or_else(threads::by_default);
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
     threads::check()?;
-    let device = chosen(options.device.as_deref(), events)?;
+    let device = select_device(options.device.as_deref(), events)?;
     let runtime = Runtime { device: &device, threads, events };
     let new = NewRun {
         data,
-        dataset: opened(data, events)?,
+        dataset: open_dataset(data, events)?,
         data_dir: OpenOptions::default().data_dir,
         max_file_size: None,
         overrides: &options.overrides,
@@ -133,12 +134,13 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     Run::begin(planned, options.output.as_deref(), runtime)?.train(runtime)
 }
 
-/// Measures a model file or the best model of a run on a data set: on its test split if there is one, else on its validation split,
-/// else on all of it, without the images that the model was trained on; or on the part that is named.
+/// Evaluates a model file, or the best model of a run folder, on the named part of a data set. If `part` is `None`,
+/// that is the test split if there is one, or else the validation split, or else the whole data set, and images that
+/// the model was trained on are left out.
 ///
 /// # Errors
 ///
-/// As `vitrine evaluate`.
+/// The same as those of `vitrine evaluate`.
 ///
 /// # Examples
 ///
@@ -149,29 +151,29 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
 /// ```
 pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluation> {
     threads::check()?;
-    let device = chosen(None, &Quiet)?;
+    let device = select_device(None, &Quiet)?;
     let settings =
         EvaluationSettings { part, views: Views::One, batch_size: 64, limits: DecodeLimits::default() };
     let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet };
-    Evaluation::new(model, data, || opened(data, &Quiet), &settings, runtime)
+    Evaluation::new(model, data, || open_dataset(data, &Quiet), &settings, runtime)
 }
 
-/// The device of this name, or the best one. A notice tells of a choice that may surprise.
-fn chosen(name: Option<&str>, events: &dyn EventSink) -> Result<FoundDevice> {
+/// The device of this name, or the default device. A notice reports a default that may be unexpected.
+fn select_device(name: Option<&str>, events: &dyn EventSink) -> Result<FoundDevice> {
     let (device, message) = device::select(name)?;
     events.emit_notice(message);
     Ok(device)
 }
 
-/// Opens a data set and reports what is odd about it.
-fn opened(data: &str, events: &dyn EventSink) -> Result<Dataset> {
+/// Opens a data set, and reports its warnings as events.
+fn open_dataset(data: &str, events: &dyn EventSink) -> Result<Dataset> {
     let dataset = vitrine_datasets::open(data, &OpenOptions::default())?;
-    warn(&dataset, events);
+    emit_warnings(&dataset, events);
     Ok(dataset)
 }
 
-/// Reports what was found next to the images, or is odd about them.
-pub(crate) fn warn(dataset: &Dataset, events: &dyn EventSink) {
+/// Reports the warnings of a data set and its unreadable or unsupported files as events.
+pub(crate) fn emit_warnings(dataset: &Dataset, events: &dyn EventSink) {
     for warning in dataset.warnings.iter().cloned().chain(dataset.left_out.faults()) {
         events.emit(Event::warning(warning));
     }

@@ -1,16 +1,17 @@
-//! The command line program.
+//! The command-line program.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     vitrine::allocator::keep_pages();
-    outlive_file_limits();
+    ignore_file_size_signal();
     vitrine::cli::main()
 }
 
-/// A file that grows past what the system allows (`ulimit -f`) ends a program by a signal: without it, the write fails and is told.
-fn outlive_file_limits() {
-    // SAFETY: to ignore a signal installs no code of ours, and no other thread runs yet.
+/// Ignores the signal that would end the program when a file grows past the system's limit (`ulimit -f`). The write
+/// then fails instead, and the program reports the error.
+fn ignore_file_size_signal() {
+    // SAFETY: `SIG_IGN` installs no handler that could interrupt other code, and no other thread runs yet.
     #[cfg(unix)]
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);

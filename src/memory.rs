@@ -1,4 +1,4 @@
-//! Whether what is asked for fits the memory, judged before anything is begun.
+//! Memory estimates of training and inference, which are compared with the available memory before work begins.
 
 use anyhow::{Result, bail};
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, get_current_pid};
@@ -7,45 +7,46 @@ use vitrine_models::{ModelConfig, StepMemory};
 use crate::device::FoundDevice;
 use crate::recipe::Recipe;
 
-/// The program itself, its threads and their buffers.
-const PROGRAM: u64 = 64 << 20;
-/// Batches of images that wait or are made: see `LoaderConfig::prefetch`.
-const BATCHES: u64 = 6;
-/// How far an estimate may be above what is there before it is refused: estimates were within this of what was measured.
-const DOUBT: f64 = 1.5;
+/// Bytes of the program itself, its threads, and their buffers.
+const PROGRAM_BYTES: u64 = 64 << 20;
+/// Number of batches of images in memory at once, waiting or in preparation: see `LoaderConfig::prefetch`.
+const BATCHES_IN_MEMORY: u64 = 6;
+/// Work is refused if its estimate exceeds the available memory by more than this factor. Estimates differ from
+/// measured peaks by less, as a test below checks.
+const ESTIMATE_ERROR: f64 = 1.5;
 
-/// What a command is going to do.
+/// The work whose memory is estimated.
 #[derive(Clone, Copy, Debug)]
 pub enum Work<'a> {
-    /// Train on so many images with a recipe.
+    /// Training with this recipe, on this number of images.
     Training(&'a Recipe, usize),
-    /// Forward passes of so many images at once.
+    /// Forward passes of this number of images at once.
     Inference(usize),
 }
 
-/// Refuses work that clearly does not fit the memory of this machine or of the control group that this program is in. Returns
-/// a warning if it may just fit. The memory of a GPU is not considered.
+/// Refuses work that clearly exceeds the memory of this machine, or of the control group (such as a container's) in
+/// which the program runs. Returns a warning if the work may just fit. The memory of a GPU is not checked.
 ///
 /// # Errors
-/// Says how much is needed and available, and what to lower.
+/// If the work is refused; the message states how much memory is needed and available, and what to lower.
 pub fn check(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> Result<Option<String>> {
     if device.is_gpu {
         return Ok(None);
     }
     let Some(available) = available() else { return Ok(None) };
     let needed = needed(model, work);
-    if needed as f64 > DOUBT * available as f64 {
-        bail!("{}", refusal(needed, available, work));
+    if needed as f64 > ESTIMATE_ERROR * available as f64 {
+        bail!("{}", message(needed, available, work));
     }
-    Ok((needed > available).then(|| refusal(needed, available, work)))
+    Ok((needed > available).then(|| message(needed, available, work)))
 }
 
-/// Whether work fits the memory without a doubt, or nothing is known of it.
+/// Whether the estimate is within the available memory. Also true for a GPU, or if the available memory is unknown.
 pub fn suffices(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> bool {
     device.is_gpu || available().is_none_or(|available| needed(model, work) <= available)
 }
 
-/// The most images at once, up to `wanted`, whose forward pass fits the memory; 1 where none does.
+/// The batch size for inference: `wanted`, halved until the forward pass fits the available memory, and at least 1.
 pub fn images_at_once(model: &ModelConfig, wanted: usize, device: &FoundDevice) -> usize {
     let halves =
         std::iter::successors(Some(wanted.max(1)), |images| Some(images / 2).filter(|half| *half > 0));
@@ -55,7 +56,7 @@ pub fn images_at_once(model: &ModelConfig, wanted: usize, device: &FoundDevice) 
         .unwrap_or(1)
 }
 
-/// Bytes that the work takes.
+/// Estimated memory of the work in bytes.
 fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
     let memory = StepMemory::of(model);
     let size = model.image_size;
@@ -65,16 +66,17 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             let batch = recipe.batch_size.min(images);
             let average = if recipe.ema_decay > 0.0 { memory.parameters } else { 0 };
             let sums = if recipe.accumulate > 1 { memory.parameters } else { 0 };
-            let batches = BATCHES * batch as u64 * image;
+            let batches = BATCHES_IN_MEMORY * batch as u64 * image;
             let moments = recipe.optimizer.moments();
             let step = memory.training(batch, recipe.gradient_checkpointing, moments);
-            PROGRAM + step + average + sums + batches
+            PROGRAM_BYTES + step + average + sums + batches
         }
-        Work::Inference(batch) => PROGRAM + memory.inference(batch) + 2 * batch as u64 * image,
+        Work::Inference(batch) => PROGRAM_BYTES + memory.inference(batch) + 2 * batch as u64 * image,
     }
 }
 
-/// Bytes that this program can have: what the machine has free or can free, or what its control group has left.
+/// Bytes that this program can still allocate: the machine's available memory, or the rest of the control group's limit
+/// if that is less. `None` if the system does not report its memory.
 pub fn available() -> Option<u64> {
     let mut system = System::new().ok()?;
     system.refresh_memory();
@@ -84,18 +86,20 @@ pub fn available() -> Option<u64> {
         let refresh = ProcessRefreshKind::nothing();
         system.refresh_processes_specifics(ProcessesToUpdate::Some(&[process]), false, refresh);
         let limits = system.process(process)?.cgroup_limits()?;
-        // Not what is free: pages of files count as taken there, and make room when it is needed.
+        // Not the group's free memory: that excludes cached files, which the system drops when memory is needed.
         Some(limits.total_memory.saturating_sub(limits.rss))
     };
     Some(group().map_or(machine, |group| group.min(machine)))
 }
 
-/// Bytes that a loader may keep decoded images in: a part of what there is.
+/// Bytes for a loader's cache of decoded images: an eighth of the available memory, and at most 1 GiB. If the available
+/// memory is unknown, 1 GiB.
 pub fn for_cache() -> u64 {
     available().map_or(1 << 30, |bytes| (bytes / 8).min(1 << 30))
 }
 
-fn refusal(needed: u64, available: u64, work: Work<'_>) -> String {
+/// The message about work that may exceed the memory, with the options to change.
+fn message(needed: u64, available: u64, work: Work<'_>) -> String {
     let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let lower = match work {
         Work::Training(recipe, _) if recipe.gradient_checkpointing => {
@@ -119,13 +123,13 @@ mod tests {
     use vitrine_models::preset;
 
     #[test]
-    fn the_machine_tells_its_memory() {
+    fn the_available_memory_is_known() {
         let available = available().unwrap();
         assert!(available > 64 << 20, "{available}");
     }
 
     #[test]
-    fn as_many_images_are_measured_at_once_as_the_memory_holds() {
+    fn a_batch_for_inference_is_halved_until_it_fits_the_memory() {
         let device = crate::device::select(Some("cpu")).expect("a CPU").0;
         let model = preset::find("vit_pico_patch4_32").expect("a preset");
         assert_eq!([1, 64].map(|wanted| images_at_once(&model, wanted, &device)), [1, 64]);
@@ -135,9 +139,10 @@ mod tests {
         assert!(!suffices(&model, Work::Inference(fitting * 4), &device));
     }
 
-    /// Megabytes that `vitrine bench --model NAME --batch-size N --steps 1 --threads 2` reported as its peak.
+    /// Each case has a model, a batch size, whether `--gradient-checkpointing` is on, and the peak memory in MiB that
+    /// `vitrine bench --model NAME --batch-size N --steps 1 --threads 2` reported.
     #[test]
-    fn estimates_are_near_what_was_measured() {
+    fn estimates_are_close_to_measured_peaks() {
         let cases: [(&str, usize, bool, f64); 11] = [
             ("vit_tiny_patch16_224", 16, false, 813.0),
             ("vit_tiny_patch16_224", 16, true, 292.0),
@@ -154,11 +159,11 @@ mod tests {
         for (name, batch, gradient_checkpointing, measured) in cases {
             let model = preset::find(name).unwrap();
             let recipe = Recipe { batch_size: batch, gradient_checkpointing, ..Recipe::default() };
-            // The images of a bench are made once.
+            // `vitrine bench` trains on a single batch.
             let estimate = needed(&model, Work::Training(&recipe, batch)) as f64 / 1048576.0;
             let ratio = estimate / measured;
             assert!(
-                (1.0 / DOUBT..DOUBT).contains(&ratio),
+                (1.0 / ESTIMATE_ERROR..ESTIMATE_ERROR).contains(&ratio),
                 "{name}, {batch}: {estimate:.0} MB, measured {measured}"
             );
         }

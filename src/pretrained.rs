@@ -22,8 +22,9 @@ pub struct Pretrained {
     /// Architecture, class names, and preprocessing.
     pub card: ModelCard,
     tensors: Vec<NamedTensor>,
+    /// Whether the tensors include a classification head.
     has_head: bool,
-    /// The account of the import; `None` for a model of this program.
+    /// The report of the import about every tensor; `None` for a model of this program.
     pub account: Option<Account>,
 }
 

@@ -1,15 +1,15 @@
-//! The means of a command: where it computes, with how many threads, and who hears of its events.
+//! The device, the threads, and the event sink of long-running work, which functions pass on together.
 
 use crate::device::FoundDevice;
 use crate::events::EventSink;
 
-/// What long-running work is given by its caller.
+/// The device, the threads, and the event sink that a caller chooses for training or evaluation.
 #[derive(Clone, Copy)]
 pub struct Runtime<'a> {
     /// The device of all tensors.
     pub device: &'a FoundDevice,
     /// Threads that decode images.
     pub threads: usize,
-    /// Receives the events of the work.
+    /// Receives the events of the work, such as progress and warnings.
     pub events: &'a dyn EventSink,
 }

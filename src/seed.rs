@@ -9,12 +9,12 @@ pub enum Stream {
     Augmentation,
     /// Dropout and stochastic depth.
     Dropout,
-    /// The choice of images to measure, if the time does not suffice for all.
+    /// The choice of images to evaluate if the time limit of a run does not allow for all.
     Measuring,
 }
 
-/// The seed of a stream at a moment, such as a step: SplitMix64 (Steele et al. 2014) applied to the seed, the purpose,
-/// and the moment.
+/// The seed of a stream at a moment, such as the number of a training step: SplitMix64 (Steele et al. 2014) applied to
+/// the seed, the purpose, and the moment.
 pub fn stream(seed: u64, purpose: Stream, moment: u64) -> u64 {
     let purpose = match purpose {
         Stream::Initialization => 1,

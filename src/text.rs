@@ -1,15 +1,15 @@
-//! Text in messages: names from files made safe to print, and long lists cut short.
+//! Helpers for text in messages: escaping names that come from files, and shortening long lists.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text in which characters that a terminal would obey instead of showing are replaced by escapes, such as `\n` or
-/// `\u001b`.
+/// Text in which characters that a terminal would interpret instead of displaying are replaced by escapes, such as `\n`
+/// or `\u001b`.
 ///
-/// These are control characters, including line breaks, which could forge a line of output, and characters that change
-/// the direction of the text after them.
+/// These are control characters, including line breaks, with which a file name could forge a line of output, and
+/// characters that change the direction of the text after them.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_obeyed) {
+    if !text.chars().any(is_interpreted) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 8);
@@ -18,7 +18,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
-            _ if is_obeyed(character) => {
+            _ if is_interpreted(character) => {
                 let _ = write!(shown, "\\u{:04x}", u32::from(character));
             }
             _ => shown.push(character),
@@ -27,21 +27,22 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// [`printable`] text in which line breaks stay.
+/// Text escaped as by [`printable`], except for line breaks.
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a terminal obeys this character instead of showing it. The direction marks are those of Unicode Annex 9.
-fn is_obeyed(character: char) -> bool {
+/// Whether a terminal interprets this character instead of displaying it. The characters that change the direction of
+/// text are those of Unicode Annex 9.
+fn is_interpreted(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// How many names of a list a message shows.
+/// The number of names of a list that a message shows.
 const SHOWN: usize = 3;
 
-/// The first few names, and how many more there are: `a, b, c and 4 more`.
+/// The first three names, and the number of others: `a, b, c and 4 more`.
 pub(crate) fn first_few<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let mut names = names.into_iter();
     let shown: Vec<S> = names.by_ref().take(SHOWN).collect();
@@ -57,14 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_list_is_cut_short() {
+    fn a_long_list_is_shortened() {
         assert_eq!(first_few(["a"]), "a");
         assert_eq!(first_few(["a", "b", "c"]), "a, b, c");
         assert_eq!(first_few(["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
     }
 
     #[test]
-    fn characters_that_a_terminal_obeys_are_escaped() {
+    fn characters_that_a_terminal_interprets_are_escaped() {
         let cases = [
             ("cat", "cat"),
             ("Füchse und 猫", "Füchse und 猫"),

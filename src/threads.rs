@@ -1,4 +1,4 @@
-//! How many threads compute where nobody says.
+//! The default number of compute threads, and the check of `RAYON_NUM_THREADS`, which rayon also reads.
 
 use std::num::NonZero;
 use std::thread;
@@ -8,33 +8,35 @@ use anyhow::Result;
 use crate::bounds;
 use crate::usage::usage;
 
+/// The environment variable for the number of compute threads.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// One thread for each physical core that the program may use: two threads of a core share its vector and AMX tiles. A limit of the
-/// container or of the system on the CPU time counts, too; `RAYON_NUM_THREADS` comes before all.
+/// The number of compute threads if `--threads` does not state it: `RAYON_NUM_THREADS` if that is set, or else one
+/// thread for each available physical core, because two threads of a core share its vector units and AMX tiles. A limit
+/// on CPU time, such as a container's, also lowers the number.
 pub fn by_default() -> usize {
     let allowed = thread::available_parallelism().map_or(1, NonZero::get);
-    asked().unwrap_or_else(|| allowed.min(num_cpus::get_physical()).max(1))
+    from_environment().unwrap_or_else(|| allowed.min(num_cpus::get_physical()).max(1))
 }
 
-/// Checks what the environment asks for, for all that takes it from there.
+/// Checks `RAYON_NUM_THREADS`.
 ///
 /// # Errors
-/// When it is more threads than there may be.
+/// If the number is larger than the limit of [`bounds::THREADS`].
 pub fn check() -> Result<()> {
-    asked().map_or(Ok(()), allow)
+    from_environment().map_or(Ok(()), check_limit)
 }
 
-/// The threads that the environment asks for.
-fn asked() -> Option<usize> {
-    number(&std::env::var(VARIABLE).ok()?)
+/// The value of `RAYON_NUM_THREADS`, if it is a positive number.
+fn from_environment() -> Option<usize> {
+    positive(&std::env::var(VARIABLE).ok()?)
 }
 
-fn number(text: &str) -> Option<usize> {
+fn positive(text: &str) -> Option<usize> {
     text.parse().ok().filter(|&count| count > 0)
 }
 
-fn allow(count: usize) -> Result<()> {
+fn check_limit(count: usize) -> Result<()> {
     if !bounds::THREADS.contain(count) {
         usage!("{VARIABLE} is {count}: it must be {}", bounds::THREADS);
     }
@@ -48,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_threads_than_any_machine_has_are_refused() {
+    fn too_many_threads_are_refused() {
         assert!(by_default() > 0);
-        let numbers = ["5", "0", "many", "-1", ""].map(number);
-        assert_eq!(numbers, [Some(5), None, None, None, None]);
-        assert!(allow(1024).is_ok());
-        let message = allow(100_000).unwrap_err().to_string();
+        let counts = ["5", "0", "many", "-1", ""].map(positive);
+        assert_eq!(counts, [Some(5), None, None, None, None]);
+        assert!(check_limit(1024).is_ok());
+        let message = check_limit(100_000).unwrap_err().to_string();
         assert!(message.contains(VARIABLE) && message.contains("at most 1024"), "{message}");
     }
 }

@@ -1,15 +1,15 @@
-//! The error for wrong usage, which has another exit status than work that failed, and suggestions for mistyped names.
+//! The error for wrong usage, whose exit status differs from that of other errors, and suggestions for mistyped names.
 
 use std::fmt;
 
-/// An option or argument whose value makes no sense, or has no effect; the program ends with status 2.
+/// An option or argument that has an invalid value or no effect. The program ends with exit status 2.
 ///
 /// Commands return this error for usage that clap cannot check, because checking needs the data or a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageError(String);
 
 impl UsageError {
-    /// An error with a message that should name the option, its value, and the way out.
+    /// An error with a message, which should name the option, its value, and what to do instead.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }

@@ -1,4 +1,4 @@
-//! Every backend of the build, on every device that is there, trains and gives the logits of the CPU.
+//! Every backend of this build that has a device on this machine trains a model, and computes the CPU's logits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use vitrine::recipe::Recipe;
 use vitrine_models::weights::{from_timm, to_timm};
 use vitrine_models::{ModelConfig, preset};
 
-/// The devices of this machine, one a backend; `VITRINE_DEVICE` narrows them to one.
+/// The first device of each backend, if it works, or only the device that `VITRINE_DEVICE` names.
 fn devices() -> Vec<FoundDevice> {
     if let Ok(name) = std::env::var("VITRINE_DEVICE") {
         return vec![device::select(Some(&name)).unwrap().0];
@@ -28,8 +28,8 @@ fn devices() -> Vec<FoundDevice> {
 /// Logits of four images after three training steps on another four.
 fn trained_logits(config: &ModelConfig, device: &Device, numbers: &[f32]) -> Vec<f32> {
     let tracked = device.clone().autodiff();
-    let weights = config.init(&reference()).unwrap();
-    reference().seed(3);
+    let weights = config.init(&cpu()).unwrap();
+    cpu().seed(3);
     weights.initialize();
     let model = from_timm(config.init(&tracked).unwrap(), to_timm(&weights)).unwrap();
     let images = Tensor::<4>::from_data(TensorData::new(numbers.to_vec(), [4, 3, 32, 32]), &tracked);
@@ -44,23 +44,23 @@ fn trained_logits(config: &ModelConfig, device: &Device, numbers: &[f32]) -> Vec
     learner.model.forward(images).into_data().iter::<f32>().collect()
 }
 
-fn reference() -> Device {
+fn cpu() -> Device {
     device::select(Some("cpu")).unwrap().0.device
 }
 
 #[test]
-fn a_few_steps_of_training_end_with_the_cpus_logits() {
+fn every_device_gives_the_cpus_logits_after_three_training_steps() {
     let config = ModelConfig { depth: 2.into(), ..preset::find("vit_pico_patch4_32").unwrap() };
-    let numbers = Tensor::<1>::random([4 * 3 * 32 * 32], Distribution::Normal(0.0, 1.0), &reference());
+    let numbers = Tensor::<1>::random([4 * 3 * 32 * 32], Distribution::Normal(0.0, 1.0), &cpu());
     let numbers: Vec<f32> = numbers.into_data().iter::<f32>().collect();
-    let expected = trained_logits(&config, &reference(), &numbers);
+    let expected = trained_logits(&config, &cpu(), &numbers);
     assert!(expected.iter().any(|logit| logit.abs() > 0.01), "{expected:?}");
     let devices = devices();
     assert!(!devices.is_empty());
     for found in devices {
         let logits = trained_logits(&config, &found.device, &numbers);
         for (a, b) in logits.iter().zip(&expected) {
-            assert!((a - b).abs() < 1e-3, "{}: {a} there, {b} on the CPU", found.name);
+            assert!((a - b).abs() < 1e-3, "{}: {a} instead of {b} on the CPU", found.name);
         }
     }
 }
@@ -101,10 +101,10 @@ fn every_device_trains_and_classifies_from_the_command_line() {
                 .map(|v| v.as_f64().unwrap())
                 .collect()
         };
-        let (there, here) = (logits(&found.name), logits("cpu"));
-        assert_eq!(there.len(), 32);
-        for (a, b) in there.iter().zip(&here) {
-            assert!((a - b).abs() < 1e-3, "{}: {a} there, {b} on the CPU", found.name);
+        let (on_device, on_cpu) = (logits(&found.name), logits("cpu"));
+        assert_eq!(on_device.len(), 32);
+        for (a, b) in on_device.iter().zip(&on_cpu) {
+            assert!((a - b).abs() < 1e-3, "{}: {a} instead of {b} on the CPU", found.name);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Training as a whole: it learns, repeats itself bit for bit, and survives being stopped at any moment.
+//! Tests of whole training runs: every kind of model learns, the same seed gives the same bits, and a run that is
+//! killed and resumed ends like one that was not interrupted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +23,8 @@ use vitrine_models::{ImageSize, ModelConfig};
 fn every_mixer_gate_position_and_pooling_learns_32_images_by_heart() {
     let name = std::env::var("VITRINE_DEVICE").ok();
     let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
-    // Backends without the fused operations take minutes for all, and share the modules: every third one there.
+    // Backends without fused operations take minutes for all variants. They run the same modules as flex, so every
+    // third variant is enough there.
     let step = if found.name == "flex" { 1 } else { 3 };
     for config in variants::variants().into_iter().step_by(step) {
         assert_learns(&config, Optimizer::default(), &found.device);
@@ -38,6 +40,7 @@ fn every_optimizer_learns_32_images_by_heart() {
     }
 }
 
+/// Asserts that the loss on 32 random images of five classes falls below 0.05 within 600 steps.
 fn assert_learns(config: &ModelConfig, optimizer: Optimizer, device: &Device) {
     let tracked = device.clone().autodiff();
     device.seed(7);
@@ -61,13 +64,13 @@ fn assert_learns(config: &ModelConfig, optimizer: Optimizer, device: &Device) {
     assert!(last < 0.05, "the loss is still {last}: {optimizer:?}, {config:?}");
 }
 
-/// The default family in miniature: running averages, rotary positions.
+/// A tiny model like the default: a residual tokenizer, whose batch norms keep running averages, and rotary positions.
 fn tiny_hybrid(depth: usize) -> String {
     let tiny = TINY.replace("depth = 1", &format!("depth = {depth}"));
     format!("{tiny}position = \"rotary\"\ntokenizer = {{ residual = {{ width = 4 }} }}\n")
 }
 
-/// A small data set, and arguments that train on it for a while with everything random turned on.
+/// A folder with a small data set, and with a model and a recipe in which everything random is turned on.
 fn prepared() -> Images {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 40);
@@ -85,22 +88,23 @@ fn prepared() -> Images {
     images
 }
 
+/// Arguments that train with the files of [`prepared`].
 const ARGUMENTS: [&str; 8] =
     ["train", "data", "--model", "model.toml", "--recipe", "recipe.toml", "--threads", "2"];
 
-/// The best model's file.
+/// The bytes of the file with the best model.
 fn best_model(run: &Path) -> Vec<u8> {
     std::fs::read(run.join("model.safetensors")).unwrap()
 }
 
 #[test]
-fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
+fn a_run_that_is_killed_and_resumed_ends_with_the_same_bits() {
     let images = prepared();
     let start = Instant::now();
     vitrine(&images).args(ARGUMENTS).args(["--output", "whole"]).assert().success();
     let whole = start.elapsed();
     let run = images.path("killed");
-    // What each start gets of a run's length before it is killed; together most of it.
+    // Each start is killed after this share of the duration of a whole run. The shares add up to most of it.
     for (kill, share) in [0.1, 0.2, 0.25, 0.2, 0.15].into_iter().enumerate() {
         let mut process = Process::new(assert_cmd::cargo::cargo_bin!("vitrine"));
         process.current_dir(images.path("")).stdout(Stdio::null()).stderr(Stdio::null());
@@ -122,7 +126,7 @@ fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
     assert_eq!(best_model(&run), best_model(&images.path("whole")));
     let metrics = |run: &str| {
         let text = std::fs::read_to_string(images.path(run).join("metrics.csv")).unwrap();
-        // Everything but the two columns that tell the time.
+        // All columns except seconds and images per second.
         text.lines()
             .map(|line| {
                 line.split(',')
@@ -134,7 +138,7 @@ fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
             .collect::<Vec<_>>()
     };
     assert_eq!(metrics("killed"), metrics("whole"));
-    // The last weights and the optimizer's moments, too: what follows from them is the same.
+    // The last weights and the optimizer's moments are the same, too, because two more epochs give the same metrics.
     for run in ["killed", "whole"] {
         vitrine(&images)
             .args(["train", "--resume", run, "--epochs", "42", "--threads", "2"])
@@ -146,7 +150,7 @@ fn killed_at_any_moment_and_resumed_it_ends_with_the_same_bits() {
 }
 
 #[test]
-fn the_seed_decides_everything() {
+fn the_same_seed_gives_the_same_model_and_another_seed_does_not() {
     let images = prepared();
     let train = |output: &str, seed: &str, threads: &str| {
         vitrine(&images)
@@ -162,7 +166,7 @@ fn the_seed_decides_everything() {
 }
 
 #[test]
-fn gradient_checkpointing_changes_nothing_that_is_learned() {
+fn gradient_checkpointing_gives_the_same_losses_and_accuracies() {
     let images = prepared();
     let tiny = tiny_hybrid(3);
     images.write("model.toml", &tiny);
@@ -176,7 +180,7 @@ fn gradient_checkpointing_changes_nothing_that_is_learned() {
         std::fs::read_to_string(images.path(output).join("metrics.csv")).unwrap()
     };
     let columns = |metrics: String| -> Vec<f64> {
-        // Losses and shares, without the columns that tell the time.
+        // Only losses and accuracies.
         metrics
             .lines()
             .skip(1)
@@ -189,9 +193,10 @@ fn gradient_checkpointing_changes_nothing_that_is_learned() {
     let blocks = columns(train("blocks", &["--gradient-checkpointing"]));
     assert_eq!(whole.len(), 12);
     for (whole, blocks) in whole.iter().zip(&blocks) {
-        assert!((whole - blocks).abs() < 1e-3, "{whole} {blocks}");
+        assert!((whole - blocks).abs() < 1e-3, "{blocks} instead of {whole}");
     }
-    // Dropout is drawn block by block: something else is left out, and the same again in a second run.
+    // With gradient checkpointing, every block draws its dropout separately. The result differs from that without it,
+    // but not from that of a second run.
     images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
     let whole = columns(train("whole-dropout", &[]));
     let blocks = columns(train("blocks-dropout", &["--gradient-checkpointing"]));
@@ -200,7 +205,7 @@ fn gradient_checkpointing_changes_nothing_that_is_learned() {
 }
 
 #[test]
-fn a_time_budget_ends_the_run_and_fewer_images_than_a_batch_are_enough() {
+fn a_run_with_a_time_limit_ends_even_with_fewer_images_than_a_batch() {
     let images = Images::new();
     images.fill("data/red", [200, 30, 30], 3);
     images.fill("data/blue", [30, 30, 200], 3);

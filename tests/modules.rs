@@ -1,5 +1,5 @@
-//! The structure of the code: imports run one way, between files and between crates, and unsafe code is confined to a
-//! few places.
+//! Tests of the structure of the code: imports between files form no cycle, crates depend only on the crates below
+//! them, and unsafe code is confined to a few places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,28 +8,29 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Item, UseTree};
 
-/// A module as its path from the crate's root: `["attention", "mask"]`.
+/// The path of a module from the crate's root, such as `["attention", "mask"]`.
 type Module = Vec<String>;
 
-/// What a module holds: names that it defines, and names that stand for a path elsewhere.
+/// The names in a module: those that it defines, and those that it imports, each with the imported path.
 #[derive(Default)]
 struct Contents {
     defined: BTreeSet<String>,
     imported: BTreeMap<String, Segments>,
 }
 
-/// The segments of a path in code.
+/// The segments of a path in code, such as `["crate", "attention", "Mask"]`.
 type Segments = Vec<String>;
 
+/// The modules of a crate, and all paths in their code.
 #[derive(Default)]
 struct Crate {
     modules: BTreeMap<Module, Contents>,
-    /// Paths that a module's code names, tests apart.
+    /// Every path in the code outside tests, with the module that it occurs in.
     named: Vec<(Module, Segments)>,
 }
 
 impl Crate {
-    /// Reads all files below a folder with `lib.rs`, but for tests.
+    /// Reads all files in the folder of a `lib.rs`, except for tests.
     fn read(source: &Path) -> Self {
         let mut tree = Self::default();
         for file in walkdir::WalkDir::new(source).sort_by_file_name() {
@@ -48,14 +49,14 @@ impl Crate {
         let mut reader = Reader { contents: Contents::default(), named: Vec::new(), inline: 0 };
         reader.visit_file(&file);
         self.named.extend(reader.named.into_iter().map(|path| (module.clone(), path)));
-        // Folders whose modules are declared further up.
+        // A folder without `mod.rs` is a module, too.
         for length in 0..module.len() {
             self.modules.entry(module[..length].to_vec()).or_default();
         }
         self.modules.insert(module, reader.contents);
     }
 
-    /// The module in which the item that `path` names is written, if it is one of this crate.
+    /// The module that defines the item at `path`, as seen from the module `from`; `None` for other crates.
     fn resolve(&self, from: &Module, path: &[String]) -> Option<Module> {
         let (mut module, mut rest) = match path.first()?.as_str() {
             "crate" => (Vec::new(), &path[1..]),
@@ -77,7 +78,7 @@ impl Crate {
             {
                 return self.resolve(&module, &[elsewhere.as_slice(), after].concat());
             } else if path.len() == rest.len() {
-                // Another crate's, or a name of the language.
+                // The name of another crate, or a name of the language.
                 return None;
             } else {
                 return Some(module);
@@ -87,33 +88,34 @@ impl Crate {
         Some(module)
     }
 
-    /// Which modules need which, parents and their children apart; what lies deeper than `depth` counts to its folder.
-    fn needs(&self, depth: usize) -> BTreeMap<Module, BTreeSet<Module>> {
-        let mut needs: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+    /// The dependencies of each module, except those between parents and their children. A module that is deeper than
+    /// `depth` counts as the folder at that depth.
+    fn dependencies(&self, depth: usize) -> BTreeMap<Module, BTreeSet<Module>> {
+        let mut dependencies: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
         let folder = |module: &Module| module[..module.len().min(depth)].to_vec();
         for (module, path) in &self.named {
-            let Some(needed) = self.resolve(module, path) else { continue };
-            let (module, needed) = (folder(module), folder(&needed));
-            if !needed.starts_with(&module) && !module.starts_with(&needed) {
-                needs.entry(module).or_default().insert(needed);
+            let Some(used) = self.resolve(module, path) else { continue };
+            let (module, used) = (folder(module), folder(&used));
+            if !used.starts_with(&module) && !module.starts_with(&used) {
+                dependencies.entry(module).or_default().insert(used);
             }
         }
-        needs
+        dependencies
     }
 
-    /// A way from a module back to itself.
-    fn circle(&self, depth: usize) -> Option<Vec<String>> {
-        let needs = self.needs(depth);
-        needs.keys().find_map(|start| {
-            let mut ways: Vec<Vec<&Module>> = vec![vec![start]];
+    /// A cycle of modules in which each depends on the next, if there is one.
+    fn cycle(&self, depth: usize) -> Option<Vec<String>> {
+        let dependencies = self.dependencies(depth);
+        dependencies.keys().find_map(|start| {
+            let mut paths: Vec<Vec<&Module>> = vec![vec![start]];
             let mut seen = BTreeSet::new();
-            while let Some(way) = ways.pop() {
-                for next in way.last().and_then(|last| needs.get(*last)).into_iter().flatten() {
+            while let Some(path) = paths.pop() {
+                for next in path.last().and_then(|last| dependencies.get(*last)).into_iter().flatten() {
                     if next == start {
-                        return Some(way.iter().map(|module| module.join("::")).collect());
+                        return Some(path.iter().map(|module| module.join("::")).collect());
                     }
                     if seen.insert(next) {
-                        ways.push([way.as_slice(), &[next]].concat());
+                        paths.push([path.as_slice(), &[next]].concat());
                     }
                 }
             }
@@ -122,7 +124,7 @@ impl Crate {
     }
 }
 
-/// `attention/mod.rs` and `attention.rs` are `attention`, `lib.rs` is the root.
+/// The module of a file: `attention` for `attention/mod.rs` and `attention.rs`, the root for `lib.rs`.
 fn module_of(source: &Path, file: &Path) -> Module {
     let inside = file.strip_prefix(source).expect("a file of the folder").with_extension("");
     let mut module: Module = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -132,16 +134,16 @@ fn module_of(source: &Path, file: &Path) -> Module {
     module
 }
 
-/// Collects what one file holds and names.
+/// A visitor that collects the definitions, the imports, and the paths in one file.
 struct Reader {
     contents: Contents,
     named: Vec<Segments>,
-    /// How many modules of this file are open.
+    /// The number of inline modules around the code that is being visited.
     inline: usize,
 }
 
 impl Reader {
-    /// Keeps a path as seen from the top of the file.
+    /// Collects a path. `super` that leads from an inline module to its file becomes `self`.
     fn name(&mut self, mut path: Segments) {
         let supers = path.iter().take(self.inline).take_while(|name| *name == "super").count();
         path[..supers].fill("self".to_owned());
@@ -221,7 +223,7 @@ fn is_test(attribute: &syn::Attribute) -> bool {
     list.path.is_ident("cfg") && (condition == "test" || condition.starts_with("all(test,"))
 }
 
-/// The crates of the workspace that may be named in each crate's manifest and code.
+/// The folder of each crate, and the crates of the workspace that its manifest and code may name.
 const MAY_NAME: [(&str, &[&str]); 4] = [
     (".", &["vitrine", "vitrine-models", "vitrine-kernels", "vitrine-datasets"]),
     ("models", &["vitrine-models", "vitrine-kernels"]),
@@ -229,17 +231,18 @@ const MAY_NAME: [(&str, &[&str]); 4] = [
     ("datasets", &["vitrine-datasets"]),
 ];
 
-/// Crates without unsafe code, which their `lib.rs` forbids.
+/// The folders of crates whose `lib.rs` must forbid unsafe code.
 const FORBID_UNSAFE: [&str; 2] = ["models", "datasets"];
 
-/// The files and folders of the program that may hold unsafe code: the allocator's settings, a signal, a memory map.
+/// The files and folders of the program that may have unsafe code: for the allocator's option, a signal, and a memory
+/// map.
 const MAY_BE_UNSAFE: [&str; 3] = ["src/allocator.rs", "src/main.rs", "src/weights_file/"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Looks for unsafe code; what a macro is called with counts as code.
+/// A visitor that finds unsafe code, also in the arguments of macros.
 #[derive(Default)]
 struct UnsafeCode {
     found: bool,
@@ -331,24 +334,24 @@ fn unsafe_code_is_found_in_blocks_functions_impls_and_macros() {
 }
 
 #[test]
-fn no_two_files_need_each_other() {
+fn imports_form_no_cycle() {
     for folder in ["src", "models/src", "models/kernels/src", "datasets/src"] {
         let source = root().join(folder);
         let tree = Crate::read(&source);
         assert!(
-            tree.modules.len() > 10 && tree.needs(usize::MAX).len() > 10,
-            "{folder}: too little was read"
+            tree.modules.len() > 10 && tree.dependencies(usize::MAX).len() > 10,
+            "{folder}: hardly any modules or dependencies were found"
         );
-        let circle = [usize::MAX, 1].into_iter().find_map(|depth| tree.circle(depth));
+        let cycle = [usize::MAX, 1].into_iter().find_map(|depth| tree.cycle(depth));
         assert!(
-            circle.is_none(),
-            "{folder}: {circle:?} need each other: give what they share a file of its own"
+            cycle.is_none(),
+            "{folder}: the modules {cycle:?} form a cycle: move the code that they share to a file of its own"
         );
     }
 }
 
 #[test]
-fn a_circle_is_found_through_names_that_are_handed_on() {
+fn a_cycle_through_reexported_names_is_found() {
     let mut tree = Crate::default();
     let module = |path: &str| -> Module {
         PathBuf::from(path).iter().map(|part| part.to_string_lossy().into_owned()).collect()
@@ -357,7 +360,7 @@ fn a_circle_is_found_through_names_that_are_handed_on() {
     tree.add(module("a"), "use crate::Thing; pub fn f(thing: Thing) {}");
     tree.add(module("b"), "mod c; pub use c::Thing;");
     tree.add(module("b/c"), "pub struct Thing; #[cfg(all(test, x))] mod tests { use crate::a::f; }");
-    assert_eq!(tree.circle(usize::MAX), None);
+    assert_eq!(tree.cycle(usize::MAX), None);
     tree.add(module("b/c"), "pub struct Thing; fn g() { crate::a::f(Thing) }");
-    assert_eq!(tree.circle(usize::MAX), Some(vec!["a".to_owned(), "b::c".to_owned()]));
+    assert_eq!(tree.cycle(usize::MAX), Some(vec!["a".to_owned(), "b::c".to_owned()]));
 }

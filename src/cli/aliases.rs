@@ -1,5 +1,5 @@
-//! Other programs' spellings of options with exactly the same meaning. They are accepted, and `--help` does not show
-//! them.
+//! Aliases of options: other programs' names for options with exactly the same meaning. They are accepted, but `--help`
+//! does not show them.
 
 /// Aliases of `--model`.
 pub(crate) const MODEL: [&str; 2] = ["arch", "architecture"];

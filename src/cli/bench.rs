@@ -1,4 +1,4 @@
-//! `vitrine bench`: how fast a model trains and classifies here.
+//! `vitrine bench`: the speed of training and inference, and the peak memory, of a model on random images.
 
 use std::time::Instant;
 
@@ -46,6 +46,7 @@ pub(super) struct Bench {
     threads: ThreadArgs,
 }
 
+/// The results, as `--json` prints them.
 #[derive(Serialize)]
 struct Figures {
     model: String,
@@ -54,13 +55,13 @@ struct Figures {
     train_images_per_second: f64,
     infer_images_per_second: f64,
     latency_ms_batch1: f64,
-    /// Every timed step, in order: what a busy machine does to the medians shows here.
+    /// The duration of every timed step in order, which shows whether other programs slowed some steps down.
     step_ms: StepTimes,
-    /// Missing where the system does not tell.
+    /// Peak resident memory in MiB; null if the system does not report it.
     peak_rss_mb: Option<f64>,
 }
 
-/// Milliseconds of each step.
+/// Duration of each timed step in milliseconds.
 #[derive(Serialize)]
 struct StepTimes {
     train: Vec<f64>,
@@ -68,7 +69,7 @@ struct StepTimes {
     infer_batch1: Vec<f64>,
 }
 
-/// Steps before the clock counts.
+/// Number of steps before the timed ones.
 const WARM_UP: usize = 2;
 
 impl Bench {
@@ -119,7 +120,7 @@ impl Bench {
         Ok(Status::Done)
     }
 
-    /// Times of training steps: forward, loss, backward, clipping, AdamW.
+    /// Durations of training steps (forward pass, loss, backward pass, clipping, AdamW) in milliseconds.
     fn train(&self, config: &ModelConfig, device: &Device) -> Result<Vec<f64>> {
         let tracked = device.clone().autodiff();
         let recipe = Recipe { gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
@@ -137,7 +138,7 @@ impl Bench {
         times(self.steps, &mut step)
     }
 
-    /// Times of forward passes, until the logits are here.
+    /// Durations of forward passes in milliseconds, including the transfer of the logits to the CPU.
     fn infer(
         &self,
         model: &VisionTransformer,
@@ -159,7 +160,7 @@ fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
-/// Milliseconds of `steps` steps after the warm-up.
+/// Durations of `steps` steps after the warm-up, in milliseconds.
 fn times(steps: usize, step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
     for _ in 0..WARM_UP {
         step()?;
@@ -184,7 +185,7 @@ fn median(times: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// The most memory that this process has held, where the system tells.
+/// The peak resident memory of this process in MiB; `None` if the system does not report it.
 fn peak_rss_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

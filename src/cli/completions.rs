@@ -1,4 +1,4 @@
-//! `vitrine completions`: scripts by which a shell completes commands and options, generated from their declarations.
+//! `vitrine completions`: shell completion scripts, generated from the declarations of commands and options.
 
 use anyhow::Result;
 use clap::Args;

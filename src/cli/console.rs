@@ -1,4 +1,5 @@
-//! The event sinks of the command line: lines and progress bars for people, or one JSON object per line for programs.
+//! The event sink of the command line, which writes lines and progress bars for people, or one JSON object per line for
+//! programs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +23,15 @@ pub(super) enum LogFormat {
 /// Writes events to standard error.
 pub(super) struct Log {
     format: LogFormat,
-    /// The bar that is shown, hidden unless standard error is a terminal.
+    /// The current progress bar. It is hidden unless standard error is a terminal.
     bar: Mutex<ProgressBar>,
-    /// Whether results are printed as lines. A command that trains one run prints its result on standard output instead.
+    /// Whether the results of runs are printed as lines. A command that trains a single run prints its result on
+    /// standard output instead.
     shows_results: AtomicBool,
 }
 
 impl Log {
-    /// A log of this format, which from now on applies to all messages of the program.
+    /// A log of this format. With JSON, all other messages of the program are JSON objects from now on, too.
     pub(super) fn new(format: LogFormat, shows_results: bool) -> Self {
         if format == LogFormat::Json {
             output::write_json_messages();
@@ -37,17 +39,17 @@ impl Log {
         Self { format, bar: Mutex::new(ProgressBar::hidden()), shows_results: AtomicBool::new(shows_results) }
     }
 
-    /// The usual log: text, without results.
+    /// A log as text, without the results of runs.
     pub(super) fn text() -> Self {
         Self::new(LogFormat::Text, false)
     }
 
-    /// From now on, prints the results of runs as lines.
+    /// Prints the results of runs as lines from now on.
     pub(super) fn show_results(&self) {
         self.shows_results.store(true, Ordering::Relaxed);
     }
 
-    /// Shows progress on the bar, and everything else as a line.
+    /// Shows progress events on the bar, and prints all others as lines.
     fn print(&self, event: &Event) {
         let Ok(mut bar) = self.bar.lock() else { return };
         match event {
@@ -59,7 +61,7 @@ impl Log {
             }
             Event::Step { images, loss, images_per_second, seconds_left, time_limit, .. } => {
                 bar.inc(*images as u64);
-                let left = left(*seconds_left, *time_limit);
+                let left = time_left(*seconds_left, *time_limit);
                 bar.set_message(format!("loss {loss:.3}  {images_per_second:.0} images/s  {left}"));
             }
             Event::DownloadStart { label, bytes } => {
@@ -91,7 +93,7 @@ impl EventSink for Log {
     }
 }
 
-/// A bar of this length, or without one.
+/// A progress bar with a template of indicatif. Without `length`, the end of the bar is unknown.
 fn styled(length: Option<u64>, style: &str) -> ProgressBar {
     let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
     match ProgressStyle::with_template(style) {
@@ -100,8 +102,8 @@ fn styled(length: Option<u64>, style: &str) -> ProgressBar {
     }
 }
 
-/// The time that is left, and the time limit if there is one.
-fn left(seconds_left: Option<f64>, time_limit: Option<f64>) -> String {
+/// The text for the remaining time, and for the time limit if there is one.
+fn time_left(seconds_left: Option<f64>, time_limit: Option<f64>) -> String {
     match (seconds_left.map(clock), time_limit.map(clock)) {
         (None, _) => String::new(),
         (Some(left), None) => format!("{left} left"),
@@ -114,9 +116,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_shows_the_time_that_is_left_and_the_limit() {
-        assert_eq!(left(None, Some(60.0)), "");
-        assert_eq!(left(Some(180.0), None), "3:00 left");
-        assert_eq!(left(Some(1620.0), Some(1800.0)), "27:00 left of 30:00");
+    fn the_bar_shows_the_remaining_time_and_the_limit() {
+        assert_eq!(time_left(None, Some(60.0)), "");
+        assert_eq!(time_left(Some(180.0), None), "3:00 left");
+        assert_eq!(time_left(Some(1620.0), Some(1800.0)), "27:00 left of 30:00");
     }
 }

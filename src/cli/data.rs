@@ -1,4 +1,4 @@
-//! The options of data sets: where named ones are, whether to download them, and how large a file may be.
+//! The options of data sets: the folder of named data sets, their download, and the limit on the size of image files.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(super) struct DataArgs {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// URL of a mirror to download named data sets from; by default VITRINE_MIRROR from the environment.
-    #[arg(long, value_name = "URL", value_parser = address)]
+    #[arg(long, value_name = "URL", value_parser = url)]
     mirror: Option<String>,
     /// Never download.
     #[arg(long)]
@@ -37,11 +37,12 @@ impl DataArgs {
         self.data_dir.clone().or_else(variable).unwrap_or_else(|| OpenOptions::default().data_dir)
     }
 
-    /// Checks that the given options have an effect for `data`. `fetches` says that the command may also download
-    /// something else.
+    /// Checks that the given options have an effect for `data`. `fetches` states whether the command may also download
+    /// weights, because `--offline` then has an effect for any data set.
     ///
     /// # Errors
-    /// Names the option and why it has no effect. Environment variables are not checked, because they are set for all commands.
+    /// If an option has no effect; the message says why. Environment variables are not checked, because they are set
+    /// for all commands.
     pub(super) fn check(&self, data: &str, fetches: bool) -> Result<()> {
         // A folder in the working directory takes precedence over the data set of this name.
         let is_named =
@@ -59,12 +60,12 @@ impl DataArgs {
         }
     }
 
-    /// These options, with `data_dir` if `--data-dir` is not given: the folder that a run was begun with.
-    pub(super) fn or(&self, data_dir: PathBuf) -> Self {
+    /// These options with `data_dir`, the folder of a run that was begun before, unless `--data-dir` is given.
+    pub(super) fn or_data_dir(&self, data_dir: PathBuf) -> Self {
         Self { data_dir: Some(self.data_dir.clone().unwrap_or(data_dir)), ..self.clone() }
     }
 
-    /// Opens a data set with its own splits.
+    /// Opens a data set with the splits that it comes with, and reports its warnings as events.
     pub(super) fn open(&self, data: &str, events: &dyn EventSink) -> Result<Dataset> {
         let options = OpenOptions {
             data_dir: self.folder(),
@@ -77,13 +78,13 @@ impl DataArgs {
             max_file_bytes: self.file_size.limits().max_file_bytes,
         };
         let dataset = vitrine_datasets::open(data, &options)?;
-        crate::library::warn(&dataset, events);
+        crate::library::emit_warnings(&dataset, events);
         Ok(dataset)
     }
 }
 
-/// A value parser for the URL of a server.
-fn address(text: &str) -> Result<String, String> {
+/// A value parser for the URL of a mirror.
+fn url(text: &str) -> Result<String, String> {
     let is_url =
         ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme) && text.len() > scheme.len());
     if is_url { Ok(text.to_owned()) } else { Err("it must begin with https:// or http://".to_owned()) }
@@ -92,7 +93,7 @@ fn address(text: &str) -> Result<String, String> {
 /// Checks that `--val-fraction` has an effect, if it is given.
 ///
 /// # Errors
-/// When the data set has a validation split of its own.
+/// If the data set has a validation split of its own.
 pub(super) fn check_val_fraction(stated: Option<f64>, info: &DatasetInfo) -> Result<()> {
     if let (Some(share), ValidationOrigin::Given) = (stated, info.validation) {
         usage!("--val-fraction {share} has no effect: {} has a validation split of its own", info.name);
@@ -103,7 +104,7 @@ pub(super) fn check_val_fraction(stated: Option<f64>, info: &DatasetInfo) -> Res
 /// Checks that `--folds`, if it is given, suits the data set.
 ///
 /// # Errors
-/// When the data set has a validation split of its own.
+/// If the data set has a validation split of its own.
 pub(super) fn check_folds(folds: Option<usize>, info: &DatasetInfo) -> Result<()> {
     if let (Some(folds), ValidationOrigin::Given) = (folds, info.validation) {
         usage!(
@@ -115,7 +116,7 @@ pub(super) fn check_folds(folds: Option<usize>, info: &DatasetInfo) -> Result<()
     Ok(())
 }
 
-/// Says that a download begins.
+/// Prints a message when a download begins.
 fn announce(progress: &DownloadProgress<'_>) {
     if progress.received == 0 {
         note!("downloading {}", progress.url);

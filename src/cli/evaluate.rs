@@ -1,4 +1,4 @@
-//! `vitrine evaluate`: how good a model is on a data set.
+//! `vitrine evaluate`: the metrics of a model on a data set.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -37,8 +37,8 @@ pub(super) struct Evaluate {
     /// the images the model was trained on.
     #[arg(long, value_name = "SPLIT", value_parser = Part::from_str)]
     split: Option<Part>,
-    /// Print one JSON object. It has the confusion matrix as `confusion` (rows true, columns predicted), or with more than 1000
-    /// classes as `confusion_cells`, a list of [true, predicted, count] without zeros.
+    /// Print one JSON object. It has the confusion matrix as `confusion` (rows true, columns predicted), or with more
+    /// than 1000 classes as `confusion_cells`, a list of [true, predicted, count] without zeros.
     #[arg(long)]
     json: bool,
     /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.
@@ -87,18 +87,18 @@ impl Evaluate {
     }
 }
 
-/// What `--json` prints.
+/// The object that `--json` prints.
 #[derive(Serialize)]
 struct Measured<'a> {
     #[serde(flatten)]
     metrics: &'a Metrics,
-    /// train, val, test or all.
+    /// The measured split: train, val, test, or all.
     split: String,
-    /// Images of that split that were left out.
+    /// Number of images of the split that were left out.
     left_out: usize,
-    /// Images measured that the model was trained on; null where the model file does not say.
+    /// Number of measured images that the model was trained on; null if the model file does not state these images.
     trained_on: Option<usize>,
-    /// Whether the logits are those of `--tta`.
+    /// Whether the logits were averaged with those of mirror images (`--tta`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tta: bool,
 }

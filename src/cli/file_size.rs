@@ -1,10 +1,10 @@
-//! The option `--max-file-size`, and sizes such as `300M` or `2G`.
+//! The option `--max-file-size`, and the parser for sizes such as `300M` or `2G`.
 
 use clap::Args;
 use vitrine_datasets::DecodeLimits;
 
-/// The largest size that the option accepts, in bytes.
-const MOST: u64 = 1 << 40;
+/// The largest value of the option, in bytes.
+const LARGEST: u64 = 1 << 40;
 
 /// The size above which image files are not read.
 #[derive(Args, Clone)]
@@ -15,7 +15,7 @@ pub(super) struct FileSizeArgs {
 }
 
 impl FileSizeArgs {
-    /// The limits for decoding, with this size.
+    /// The limits for decoding, with the size of the option if it is given.
     pub(super) fn limits(&self) -> DecodeLimits {
         DecodeLimits::default().with_max_file_bytes(self.max_file_size)
     }
@@ -32,7 +32,7 @@ fn bytes(text: &str) -> Result<u64, String> {
         .unwrap_or((number, 0));
     let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
     bytes
-        .filter(|bytes| (1..=MOST).contains(bytes))
+        .filter(|bytes| (1..=LARGEST).contains(bytes))
         .ok_or_else(|| "it must be a size from 1 byte to 1024G, such as 300M or 2G".to_owned())
 }
 

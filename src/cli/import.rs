@@ -141,7 +141,7 @@ impl Import {
         }
     }
 
-    /// Refuses to overwrite the weights, and weights without a classifier.
+    /// Refuses an output that is one of the imported files, and weights without a classification head.
     fn check_imported(&self, imported: &Imported) -> Result<()> {
         if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
             bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
@@ -157,7 +157,7 @@ impl Import {
     }
 }
 
-/// Parses the name of a layout, and lists all names with their explanations in the help.
+/// A value parser for the name of a layout. The help lists all names with their explanations.
 fn layout() -> impl TypedValueParser<Value = Layout> {
     let values = Layout::ALL.iter().map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
     PossibleValuesParser::new(values).try_map(|name| {

@@ -35,9 +35,9 @@ impl Manual {
 
 /// The file name and the text, in roff, of every manual page.
 fn pages() -> Result<Vec<(String, Vec<u8>)>> {
-    // `vitrine help COMMAND` prints the same as the pages: it needs none of its own.
+    // The subcommand `help` prints the same texts as the pages, so it needs no page of its own.
     let mut program = super::command().disable_help_subcommand(true);
-    // Building names the commands of the program: `vitrine-train` instead of `train`.
+    // `build` gives each command the name of its page, such as `vitrine-train` instead of `train`.
     program.build();
     let commands = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let pages = std::iter::once(program.clone()).chain(commands);
@@ -70,12 +70,12 @@ mod tests {
             let page = String::from_utf8(pages[&format!("vitrine-{name}.1")].clone()).unwrap();
             // roff escapes hyphens.
             let page = page.replace("\\-", "-");
-            assert!(page.contains(&format!("vitrine {name}")), "{name} has an example");
+            assert!(page.contains(&format!("vitrine {name}")), "the page of {name} has no example");
             for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
                 assert!(page.contains(&format!("--{option}")), "{name}: --{option} is missing");
             }
             let main = String::from_utf8(pages["vitrine.1"].clone()).unwrap().replace("\\-", "-");
-            assert!(main.contains(&format!("vitrine-{name}(1)")), "vitrine.1 refers to {name}");
+            assert!(main.contains(&format!("vitrine-{name}(1)")), "vitrine.1 does not refer to {name}");
         }
     }
 }

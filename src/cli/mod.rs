@@ -56,7 +56,7 @@ enum Command {
     Devices(devices::Devices),
     Bench(bench::Bench),
     Completions(completions::Completions),
-    // For packages, which run it once: users need not see it among the commands.
+    // Hidden from the list of commands, because only packages need it.
     #[command(name = "man", hide = true)]
     Manual(manual::Manual),
 }
@@ -99,8 +99,8 @@ impl ThreadArgs {
     /// Checks the environment variables that concern computing, and sets up rayon's global thread pool. The fused
     /// operations use as many threads as this pool has.
     ///
-    /// The calling thread becomes a member of the pool, so that it takes part in its own operations and none has to be
-    /// woken for it.
+    /// The calling thread becomes a member of the pool. It then computes its share of an operation itself, instead of
+    /// waking another thread for it.
     fn apply(&self) -> Result<usize> {
         vitrine_kernels::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
         threads::check()?;
@@ -116,18 +116,19 @@ impl ThreadArgs {
 /// The exit status of wrong usage, the same as clap's.
 const WRONG_USAGE: u8 = 2;
 
-/// Runs the program on its arguments: 0 done, 1 failed, 2 wrong usage.
+/// Runs the program with the arguments of the process. The exit status is 0 for success, 1 for failure, and 2 for wrong
+/// usage.
 pub fn main() -> ExitCode {
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
-        Ok(cli) => ended(run(cli.command)),
+        Ok(cli) => exit_status(run(cli.command)),
         Err(usage) if usage.use_stderr() => {
-            // The exit status tells of the error even if the message is lost.
+            // If the message cannot be printed, the exit status still reports the error.
             let _ = usage.print();
             ExitCode::from(WRONG_USAGE)
         }
         Err(help) => {
-            ended(help.print().map(|()| Status::Done).map_err(|error| OutputError::from(error).into()))
+            exit_status(help.print().map(|()| Status::Done).map_err(|error| OutputError::from(error).into()))
         }
     }
 }
@@ -153,8 +154,9 @@ fn run(command: Command) -> Result<Status> {
     }
 }
 
-/// The exit status of a command; an error is printed to standard error.
-fn ended(result: Result<Status>) -> ExitCode {
+/// The exit status for the result of a command. An error is printed to standard error, unless a reader of standard
+/// output such as `head` caused it by closing the pipe.
+fn exit_status(result: Result<Status>) -> ExitCode {
     match result {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::Partial) => ExitCode::FAILURE,

@@ -1,7 +1,7 @@
-//! The program's output: results on standard output, which must arrive, and messages on standard error, which may be lost.
+//! The program's output: results on standard output, and messages on standard error.
 //!
-//! `print!` and `eprintln!` panic if a stream is closed or its disk is full. Here a result that cannot be written is an error, and a
-//! message that cannot be written is dropped.
+//! `print!` and `eprintln!` panic if a stream is closed or its disk is full. Here, a result that cannot be written is
+//! an error, and a message that cannot be written is dropped.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -18,16 +18,16 @@ use crate::text::printable_lines;
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Whether the reader went away, as `head` does: that is no fault.
+    /// Whether the reader closed the pipe, as `head` does. The program then ends without an error.
     pub fn is_closed(&self) -> bool {
         self.0.kind() == ErrorKind::BrokenPipe
     }
 }
 
-/// Writes to standard output and waits until it has arrived.
+/// Writes to standard output, and flushes it.
 ///
 /// # Errors
-/// When the stream is closed, or its disk is full.
+/// If the stream is closed, or its disk is full.
 pub fn write(bytes: &[u8]) -> Result<(), OutputError> {
     let mut stream = io::stdout().lock();
     stream.write_all(bytes)?;
@@ -42,10 +42,10 @@ pub(super) fn write_json_messages() {
     JSON_MESSAGES.store(true, Ordering::Relaxed);
 }
 
-/// Writes a message to standard error. That it cannot be written is ignored: the work goes on without a listener.
+/// Writes a message to standard error. A message that cannot be written is dropped, and the work goes on.
 ///
-/// Names of files and classes may come from anywhere, so characters that a terminal would obey are escaped, except for line
-/// breaks.
+/// Messages may have names of files and classes from untrusted data sets. Characters that a terminal would interpret
+/// are therefore escaped, except for line breaks.
 pub(super) fn message(line: fmt::Arguments<'_>) {
     if JSON_MESSAGES.load(Ordering::Relaxed) {
         event(&Event::notice(line.to_string()));
@@ -70,7 +70,7 @@ pub(super) fn event(event: &Event) {
     }
 }
 
-/// Writes to standard error in one piece, so that lines of several threads or programs do not mix.
+/// Writes to standard error with one call, so that the lines of several threads or programs do not mix.
 fn write_message(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
@@ -86,7 +86,7 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::cli::output::write(format!("{}\n", format_args!($($text)*)).as_bytes()) };
 }
 
-/// Writes a line to standard error, if anybody listens: [`message`], with the arguments of `eprintln!`.
+/// Writes a line to standard error, or drops it if that fails: [`message`], with the arguments of `eprintln!`.
 macro_rules! note {
     ($($text:tt)*) => { $crate::cli::output::message(format_args!($($text)*)) };
 }

@@ -15,7 +15,7 @@ use crate::cli::output::{out, outln};
 use crate::recipe::NamedRecipe;
 use crate::usage::{did_you_mean, usage};
 
-/// The version of the program, which printed files state.
+/// The version of the program, for the comments in printed files.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or
@@ -34,7 +34,7 @@ pub(super) struct Presets {
 impl Presets {
     pub(super) fn run(&self) -> Result<Status> {
         match &self.show {
-            Some(name) => out!("{}", shown(name)?)?,
+            Some(name) => out!("{}", file_text(name)?)?,
             None => Self::list()?,
         }
         Ok(Status::Done)
@@ -93,11 +93,11 @@ fn list_recipes() -> Result<()> {
     Ok(())
 }
 
-/// The file of a recipe or an architecture. No recipe has the name of an architecture.
+/// The text of the file for a recipe or an architecture. No recipe has the name of an architecture.
 ///
 /// # Errors
-/// When neither has this name.
-fn shown(name: &str) -> Result<String> {
+/// If there is no recipe or architecture of this name.
+fn file_text(name: &str) -> Result<String> {
     if let Some(named) = NamedRecipe::find(name) {
         return Ok(recipe_file(&named));
     }
@@ -112,7 +112,7 @@ fn shown(name: &str) -> Result<String> {
     );
 }
 
-/// The file of a recipe, with instructions on how to use it.
+/// The text of a recipe file, with comments on how to use it.
 fn recipe_file(named: &NamedRecipe) -> String {
     let NamedRecipe { name, text, .. } = named;
     let by_name = if named.is_whole() {
@@ -130,11 +130,11 @@ fn recipe_file(named: &NamedRecipe) -> String {
     )
 }
 
-/// The file of an architecture, with instructions on how to use it.
+/// The text of an architecture file, with comments on how to use it.
 fn architecture_file(preset: &Preset) -> Result<String> {
     let Preset { name, about, .. } = preset;
     let text = toml::to_string(&preset.config())?;
-    // The data set decides the number of classes.
+    // Training takes the number of classes from the data set.
     let keys: String =
         text.split_inclusive('\n').filter(|line| !line.starts_with("num_classes = ")).collect();
     Ok(format!(
@@ -145,7 +145,7 @@ fn architecture_file(preset: &Preset) -> Result<String> {
     ))
 }
 
-/// The keys of an architecture file whose values are names, with these names.
+/// The keys of an architecture file whose values are chosen from a list, with that list.
 fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
     Ok([
         ("position", names(Position::ALL)?),
@@ -161,7 +161,7 @@ fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
     ])
 }
 
-/// The names of values as files spell them.
+/// The spellings of values in a file.
 fn names<T: Serialize>(all: &[T]) -> Result<Vec<String>> {
     let name = |choice: &T| Ok(serde_json::to_value(choice)?.as_str().context("a name")?.to_owned());
     all.iter().map(name).collect()
@@ -185,27 +185,27 @@ mod tests {
         let path = folder.path().join("my.toml");
         let mut names = BTreeSet::new();
         for named in NamedRecipe::all() {
-            std::fs::write(&path, shown(named.name).unwrap()).unwrap();
+            std::fs::write(&path, file_text(named.name).unwrap()).unwrap();
             assert_eq!(Recipe::read(&path).unwrap(), named.recipe, "{}", named.name);
-            // The file that is built into the program is valid by itself, too.
+            // The file in `named/` is a valid recipe without the comments, too.
             std::fs::write(&path, named.text).unwrap();
             assert_eq!(Recipe::read(&path).unwrap(), named.recipe, "{}", named.name);
-            assert!(names.insert(named.name), "{} is the name of two things", named.name);
+            assert!(names.insert(named.name), "{} has been listed before", named.name);
         }
         for preset in preset::all() {
-            let text = shown(preset.name).unwrap();
+            let text = file_text(preset.name).unwrap();
             assert!(text.starts_with("# The architecture") && !text.contains("num_classes"), "{text}");
             std::fs::write(&path, text).unwrap();
             let config = preset.config().with_num_classes(ModelConfig::DEFAULT_CLASSES);
             assert_eq!(read_model(&path).unwrap(), config, "{}", preset.name);
-            assert!(names.insert(preset.name), "{} is the name of two things", preset.name);
+            assert!(names.insert(preset.name), "{} has been listed before", preset.name);
         }
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_most_similar() {
+    fn the_error_for_an_unknown_name_suggests_the_most_similar_one() {
         for (name, nearest) in [("fine-tun", "fine-tune"), ("vit_tiny_patch16_225", "vit_tiny_patch16_224")] {
-            let error = shown(name).unwrap_err();
+            let error = file_text(name).unwrap_err();
             assert!(crate::usage::UsageError::is_cause_of(&error));
             assert!(error.to_string().contains(&format!("did you mean {nearest}?")), "{error}");
         }

@@ -1,11 +1,11 @@
-//! A parser for clap that accepts the values within given bounds.
+//! A value parser for clap that accepts only numbers within bounds.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::bounds::Bounds;
 
-/// Parses a value within the bounds. The message of an error states them.
+/// Parses a number within the bounds. The error message states them.
 pub(super) fn within<T>(
     bounds: Bounds<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static

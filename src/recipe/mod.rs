@@ -74,7 +74,8 @@ pub struct Recipe {
     /// Whether the loss of an image is multiplied by `images / (classes * images of its class)`, so that all classes
     /// have the same total weight.
     pub class_weights: bool,
-    /// Whether an epoch draws its images from all classes equally often. It keeps its number of images.
+    /// Whether an epoch draws its images from all classes equally often. The number of images in an epoch stays the
+    /// same.
     pub balanced_sampling: bool,
     /// Decay rate of the running average of weights that is evaluated and saved. 0 turns averaging off.
     pub ema_decay: f64,
@@ -92,8 +93,8 @@ pub struct Recipe {
     /// Share of unreadable images in a split above which the run fails. A few unreadable images are always tolerated,
     /// except with 0.
     pub bad_file_limit: f64,
-    /// Smaller images and lighter augmentation in the first part of the run. Without this table, the whole run is
-    /// alike.
+    /// A first phase of the run with smaller images and lighter augmentation. Without this table, there is no such
+    /// phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressive_learning: Option<ProgressiveLearning>,
     /// Whether the run begins without flips, and mirrors images only after the validation images have shown that their

@@ -1,4 +1,4 @@
-//! Temporary folders with images, and the program to run in them.
+//! Support for tests: temporary folders with images, and a command that runs vitrine in them.
 
 #![allow(dead_code)]
 
@@ -30,7 +30,7 @@ impl Images {
         images
     }
 
-    /// [`Self::prepared`], with the run folder `run` of a training that classifies these images without a mistake.
+    /// The folder of [`Self::prepared`] with a run folder `run`, whose model classifies all these images correctly.
     pub fn trained() -> Self {
         let images = Self::prepared();
         vitrine(&images)
@@ -57,7 +57,7 @@ impl Images {
         std::fs::write(path, text).unwrap();
     }
 
-    /// `count` images of 16 by 16 pixels around a color, no two alike.
+    /// Writes `count` different images of 16 by 16 pixels in shades of a color.
     pub fn fill(&self, folder: &str, [red, green, blue]: [u8; 3], count: u32) {
         self.folder(folder);
         for index in 0..count {
@@ -70,7 +70,7 @@ impl Images {
     }
 }
 
-/// The program, to be started in the folder.
+/// A command that runs vitrine in the folder of `images`.
 pub fn vitrine(images: &Images) -> Command {
     let mut command = Command::cargo_bin("vitrine").unwrap();
     command.current_dir(images.0.path()).env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));

@@ -1,4 +1,5 @@
-//! Reference values of PyTorch and its libraries, from `tests/fixtures`, and comparisons within a tolerance.
+//! Reference values of PyTorch, timm, and other libraries, read from `tests/fixtures`, and comparisons within a
+//! tolerance.
 
 #![allow(dead_code)]
 
@@ -12,7 +13,7 @@ use vitrine::device;
 use vitrine_models::linear::Linear;
 use vitrine_models::weights::NamedTensor;
 
-/// Reference arrays by name.
+/// Reference values by name.
 pub type Arrays = BTreeMap<String, NamedTensor>;
 
 pub fn fixture(case: &str) -> PathBuf {
@@ -38,7 +39,7 @@ pub fn arrays(case: &str, file: &str) -> Arrays {
         .collect()
 }
 
-/// The device that `VITRINE_DEVICE` names, and the tolerance for it.
+/// The device that `VITRINE_DEVICE` names, or the CPU, and the tolerance for its results.
 pub fn tested_device() -> (Device, f32) {
     let name = std::env::var("VITRINE_DEVICE").ok();
     let (found, _) = device::select(name.as_deref().or(Some("cpu"))).unwrap();
@@ -60,7 +61,7 @@ pub fn assert_close(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
     for (index, (a, b)) in ours.iter().zip(theirs).enumerate() {
         let gap = (a - b).abs() / b.abs().max(1.0);
-        assert!(gap <= tolerance, "{what}[{index}]: {a} here, {b} there");
+        assert!(gap <= tolerance, "{what}[{index}]: {a} instead of {b}");
     }
 }
 

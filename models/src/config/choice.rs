@@ -90,7 +90,7 @@ pub enum Mixer {
     CrossCovariance,
 }
 
-/// The tokenizer, which makes tokens of an image.
+/// The tokenizer, which makes tokens from an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Tokenizer {
@@ -142,7 +142,7 @@ listed! {
 }
 
 listed! {
-    /// The normalizer, which makes attention weights of the scores of a query.
+    /// The normalizer, which makes attention weights from the scores of a query.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Normalizer {
@@ -177,14 +177,14 @@ listed! {
 pub struct AttentionOptions {
     /// The score of a query and a key.
     pub score: Score,
-    /// The normalizer of scores.
+    /// The normalizer, which makes attention weights from the scores of a query.
     #[serde(alias = "normaliser")]
     pub normalizer: Normalizer,
     /// Whether queries and keys are normalized by a layer norm in each head (Henry et al. 2020).
     pub qk_norm: bool,
     /// Whether heads are mixed before and after the softmax (Shazeer et al. 2020).
     pub talking_heads: bool,
-    /// The relative positions of windows; a table if left out.
+    /// The relative position bias of windows; `"table"` if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_position: Option<RelativePosition>,
 }
@@ -231,7 +231,7 @@ listed! {
 pub struct ChannelAttention {
     /// The kind of gate.
     pub kind: ChannelGate,
-    /// The channels divided by the width of the bottleneck; 16 if left out. `efficient` has no bottleneck.
+    /// The number of channels divided by the width of the bottleneck; 16 if left out. `efficient` has no bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<usize>,
     /// The branch of a block that is gated.
@@ -301,24 +301,25 @@ listed! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum PositionPlace {
-        /// To the tokens, once.
+        /// Added to the tokens once, before the first block.
         #[default]
         Tokens,
-        /// To the input of queries and keys in every block, not to values (Carion et al. 2020, DETR, appendix A.3).
+        /// Added to the input of queries and keys in every block, but not to that of values (Carion et al. 2020, DETR,
+        /// appendix A.3).
         QueryKey,
     }
 }
 
 listed! {
-    /// The pooling, which makes the input of the head of all tokens.
+    /// The pooling, which combines the tokens into the input of the head.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Pool {
         /// The class token, after the final norm.
         #[default]
         ClassToken,
-        /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`), a model of stages
-        /// the tokens before it.
+        /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`). A model of stages
+        /// normalizes the tokens before it computes the mean.
         Mean,
         /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
         Sequence,

@@ -64,7 +64,7 @@ pub struct ModelConfig {
     #[serde(default)]
     pub registers: usize,
     /// The number of class blocks at the end. The class token joins before them, attends to the patches, and is the
-    /// only token that changes (Touvron et al. 2021, CaiT, section 2.2).
+    /// only token that they change (Touvron et al. 2021, CaiT, section 2.2).
     #[serde(default)]
     pub class_depth: usize,
     /// The encoding of positions.
@@ -76,7 +76,7 @@ pub struct ModelConfig {
     /// Whether prefix tokens have learned positions, too.
     #[serde(default = "defaults::yes")]
     pub prefix_position: bool,
-    /// The pooling, which makes the input of the head of all tokens.
+    /// The pooling, which combines the tokens into the input of the head.
     #[serde(default)]
     pub pool: Pool,
     /// The start value of LayerScale (Touvron et al. 2021, CaiT, section 2.1); if left out, there is no LayerScale.
@@ -97,21 +97,21 @@ pub struct ModelConfig {
     /// The widths of hidden layers in the head; with none, the head is one linear layer.
     #[serde(default)]
     pub head_hidden: Vec<usize>,
-    /// The dropout after the position embedding, after the projections and in the MLPs: a probability below 1.
+    /// Dropout probability after the position embedding, after the projections, and in the MLPs.
     #[serde(default)]
     pub dropout: f64,
-    /// The dropout of attention weights: a probability below 1.
+    /// Dropout probability of attention weights.
     #[serde(default)]
     pub attention_dropout: f64,
     /// Stochastic depth (Huang et al. 2016): the probability that the last block drops a branch. It rises linearly from
     /// 0 over the blocks; with `class_depth`, it is the same for every block.
     #[serde(default)]
     pub drop_path: f64,
-    /// The token mixers that the blocks of a stage go through in turn: `["global"]`,
+    /// The token mixers that the blocks of a stage use in turn, such as `["global"]` or
     /// `[{ window = 4 }, { shifted_window = 4 }]`.
     #[serde(default = "defaults::mixers")]
     pub mixers: Vec<Mixer>,
-    /// The tokenizer, which makes tokens of an image.
+    /// The tokenizer, which makes tokens from an image.
     #[serde(default, alias = "tokeniser")]
     pub tokenizer: Tokenizer,
     /// The options of attention.

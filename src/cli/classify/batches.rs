@@ -1,4 +1,5 @@
-//! Inputs as they arrive, in batches: a full one at once, and what there is of one when nothing more comes for a moment.
+//! Batches of inputs that another thread lists. A batch is complete when it is full, or when no further input arrives
+//! for a tenth of a second.
 
 use std::io::{BufRead, Read};
 use std::path::PathBuf;
@@ -8,15 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How long a batch that has begun waits for the next input: shorter than a person notices, longer than it takes to
-/// list the files of a folder.
+/// How long a partial batch waits for the next input: a delay that a person hardly notices, but long enough to list
+/// more files of a folder.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How many inputs are found before the first of them is worked on.
-const AHEAD: usize = 1024;
-/// The longest path that is taken from a list; systems take no longer ones.
+/// The number of inputs that may be listed ahead of their use.
+const LISTED_AHEAD: usize = 1024;
+/// The longest path that is accepted in a list, in bytes. Systems do not accept longer ones.
 const LONGEST_PATH: u64 = 1 << 16;
 
-/// Batches of what another thread finds.
+/// An iterator over batches of the inputs that another thread lists.
 pub(super) struct Batches<T> {
     inputs: Receiver<T>,
     size: usize,
@@ -24,25 +25,25 @@ pub(super) struct Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Batches of up to `size` of what `find` lists, in its order; it runs in a thread of its own.
+    /// Batches of up to `size` inputs, in the order in which `inputs` yields them in a thread of its own.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// If the thread cannot be started.
     pub(super) fn of<I: Iterator<Item = T>>(
         size: usize,
-        find: impl FnOnce() -> I + Send + 'static,
+        inputs: impl FnOnce() -> I + Send + 'static,
     ) -> Result<Self> {
-        let (sender, inputs) = sync_channel(AHEAD);
+        let (sender, receiver) = sync_channel(LISTED_AHEAD);
         let list = move || {
-            for input in find() {
-                // Nobody wants more: the program is ending.
+            for input in inputs() {
+                // The receiver is gone, because the program is ending.
                 if sender.send(input).is_err() {
                     return;
                 }
             }
         };
         thread::Builder::new().spawn(list).context("a thread that lists the inputs cannot be started")?;
-        Ok(Self { inputs, size, patience: PATIENCE })
+        Ok(Self { inputs: receiver, size, patience: PATIENCE })
     }
 }
 
@@ -61,8 +62,8 @@ impl<T> Iterator for Batches<T> {
     }
 }
 
-/// The paths of a list, separated by line breaks or by `separator` if it is another byte. Empty ones are left out; after
-/// an error nothing more is read.
+/// The paths of a list in which the byte `separator`, a line break or a zero, ends each path. Empty paths are skipped,
+/// and nothing is read after an error.
 pub(super) fn listed(reader: impl BufRead, separator: u8) -> impl Iterator<Item = Result<PathBuf, String>> {
     let mut reader = Some(reader);
     std::iter::from_fn(move || {
@@ -112,23 +113,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_are_full_or_what_came_in_time() {
+    fn a_batch_is_full_or_has_the_inputs_that_arrived_in_time() {
         let (sender, inputs) = sync_channel(8);
-        // With no patience at all, and one that outlasts any machine's hiccup.
+        // The first iterator does not wait at all, and the second waits longer than any delay of a busy machine.
         let mut hasty = Batches { inputs, size: 3, patience: Duration::ZERO };
         sender.send(1).unwrap();
-        assert_eq!(hasty.next(), Some(vec![1]), "the sender is still there");
+        assert_eq!(hasty.next(), Some(vec![1]), "a partial batch is returned although the sender is open");
         let mut patient = Batches { patience: Duration::from_secs(600), ..hasty };
         (2..=5).for_each(|input| sender.send(input).unwrap());
         assert_eq!(patient.next(), Some(vec![2, 3, 4]));
         drop(sender);
         assert_eq!((patient.next(), patient.next()), (Some(vec![5]), None));
         let numbers: Vec<Vec<u32>> = Batches::of(4, || 0..5000).unwrap().collect();
-        assert_eq!(numbers.concat(), (0..5000).collect::<Vec<_>>(), "more than are found ahead, in order");
+        assert_eq!(
+            numbers.concat(),
+            (0..5000).collect::<Vec<_>>(),
+            "more inputs than may be listed ahead arrive in order"
+        );
     }
 
     #[test]
-    fn lists_are_separated_by_lines_or_by_zeros() {
+    fn paths_in_a_list_are_separated_by_line_breaks_or_zeros() {
         let paths = |text: &[u8], separator| -> Vec<String> {
             let shown = |path: Result<PathBuf, String>| {
                 path.map_or_else(|error| error, |path| path.display().to_string())
@@ -144,7 +149,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_path_need_not_be_text() {
+    fn a_path_need_not_be_utf8() {
         use std::os::unix::ffi::OsStrExt;
         let path = listed(&b"\xff.png\n"[..], b'\n').next().unwrap().unwrap();
         assert_eq!(path.as_os_str().as_bytes(), b"\xff.png");

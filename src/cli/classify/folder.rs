@@ -1,4 +1,4 @@
-//! The images of a folder and all below it, and what is said of the rest.
+//! A recursive search of a folder for images, which reports files that cannot be classified.
 
 use std::path::{Path, PathBuf};
 
@@ -6,24 +6,27 @@ use vitrine_datasets::{Entry, LeftOut, Reason, Walk, shown};
 
 use crate::cli::output::note;
 
-/// Images in the order of their paths, and images that are not supported or cannot be read with the reason. Files that
-/// are no images are counted on standard error at the end.
+/// An iterator over the images of a folder and its subfolders, in the order of their paths. An image that is not
+/// supported or cannot be read is an error with the reason. Other files are counted, and the counts are printed on
+/// standard error after the last image.
 pub(super) struct Folder {
     root: PathBuf,
     walk: Walk,
+    /// Hidden files, and files that are not images.
     others: LeftOut,
     is_empty: bool,
-    is_over: bool,
+    is_finished: bool,
 }
 
 impl Folder {
     pub(super) fn new(root: &Path) -> Self {
         let (walk, others) = (Walk::new(root), LeftOut::default());
-        Self { root: root.to_owned(), walk, others, is_empty: true, is_over: false }
+        Self { root: root.to_owned(), walk, others, is_empty: true, is_finished: false }
     }
 
-    fn end(&mut self) -> Option<(PathBuf, String)> {
-        if std::mem::replace(&mut self.is_over, true) {
+    /// On the first call, prints the counts of other files, and returns an error if the folder has no images.
+    fn finish(&mut self) -> Option<(PathBuf, String)> {
+        if std::mem::replace(&mut self.is_finished, true) {
             return None;
         }
         for line in self.others.others() {
@@ -53,7 +56,7 @@ impl Iterator for Folder {
                 }
             }
         }
-        self.end().map(Err)
+        self.finish().map(Err)
     }
 }
 
@@ -62,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_image_is_passed_over_and_what_is_not_supported_is_an_error() {
+    fn unsupported_images_are_errors_and_other_files_are_skipped() {
         let root = tempfile::tempdir().unwrap();
         for name in ["a.png", "b.heic", "c.txt", ".hidden.png"] {
             std::fs::write(root.path().join(name), "").unwrap();

@@ -1,4 +1,4 @@
-//! `vitrine classify`: what is in these images.
+//! `vitrine classify`: the most probable classes of images.
 
 mod batches;
 mod folder;
@@ -77,8 +77,8 @@ impl Classify {
         let device = self.device.select(&log)?;
         let views = if self.tta { Views::Mirrored } else { Views::One };
         let classifier = Classifier::load_on(&self.model, &device)?;
-        if let Some(doubt) = views.check(classifier.card())? {
-            log.emit(Event::notice(doubt));
+        if let Some(message) = views.check(classifier.card())? {
+            log.emit(Event::notice(message));
         }
         let classifier = classifier.with_limits(self.file_size.limits()).with_views(views)?;
         let selection = Selection { top: self.top, threshold: self.threshold, logits: self.logits };
@@ -93,7 +93,7 @@ impl Classify {
         Ok(status)
     }
 
-    /// Options that would have no effect.
+    /// Refuses options that have no effect.
     fn check(&self) -> Result<()> {
         if self.logits && self.format != Format::Jsonl {
             usage!("--logits only works with --format jsonl");
@@ -109,7 +109,7 @@ impl Classify {
     }
 }
 
-/// Batches of what the paths stand for, found by a thread of its own.
+/// Batches of the images that the arguments stand for, which a thread of its own lists.
 fn batches(
     paths: &[PathBuf],
     size: usize,
@@ -142,7 +142,8 @@ fn print(batch: Vec<Asked<Input, Vec<f32>>>, printer: &mut Printer) -> Result<St
     Ok(status)
 }
 
-/// Every image that the arguments mean.
+/// The images that the arguments stand for: files, the images of folders, the matches of patterns, and the paths of a
+/// list on standard input.
 fn inputs(paths: Vec<PathBuf>, separator: u8) -> impl Iterator<Item = Result<PathBuf, Unreadable>> {
     paths.into_iter().flat_map(move |path| -> Box<dyn Iterator<Item = _>> {
         if path == Path::new("-") {
@@ -158,7 +159,7 @@ fn inputs(paths: Vec<PathBuf>, separator: u8) -> impl Iterator<Item = Result<Pat
     })
 }
 
-/// An input that is no image, and why.
+/// An input that cannot be classified, with the reason.
 struct Unreadable {
     path: String,
     message: String,

@@ -1,4 +1,4 @@
-//! What `vitrine classify` prints for an image, in each format.
+//! The output of `vitrine classify` in each format.
 
 use std::io::Write;
 
@@ -21,14 +21,14 @@ pub(super) enum Format {
     Csv,
 }
 
-/// What is printed of a result.
+/// The parts of a result that are printed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selection {
-    /// How many of the best classes.
+    /// Number of the most probable classes.
     pub(super) top: usize,
-    /// Below which probability the best class is called unknown.
+    /// Probability below which the best class is called unknown.
     pub(super) threshold: Option<f64>,
-    /// Whether all logits are added.
+    /// Whether the logits of all classes are added.
     pub(super) logits: bool,
 }
 
@@ -46,12 +46,12 @@ struct ErrorLine<'a> {
     error: &'a str,
 }
 
-/// Results on their way to standard output.
+/// Formats results, and collects them until they are written to standard output.
 pub(super) struct Printer<'a> {
     format: Format,
     selection: Selection,
     classes: &'a [String],
-    /// What waits to be written.
+    /// Formatted results that are not written yet.
     out: Vec<u8>,
 }
 
@@ -62,11 +62,11 @@ impl<'a> Printer<'a> {
         Self { format, selection, classes, out: header.as_bytes().to_vec() }
     }
 
-    /// Adds the result of one image, whose logits are finite. Names are exact in JSON; in text and CSV, where a
-    /// terminal would obey them, control characters are shown as their escapes.
+    /// Adds the result of one image. Names are exact in JSON. In text and CSV, control characters, which a terminal
+    /// would interpret, are escaped.
     ///
     /// # Errors
-    /// When the line cannot be made.
+    /// If the result cannot be formatted.
     pub(super) fn result(&mut self, path: &str, logits: &[f32]) -> Result<()> {
         let predictions = self.predictions(logits);
         let out = &mut self.out;
@@ -100,10 +100,10 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// Says that an input could not be processed: on standard error, and in JSON among the results too.
+    /// Reports an input that could not be processed: on standard error, and with JSON among the results, too.
     ///
     /// # Errors
-    /// When the line cannot be made.
+    /// If the line cannot be formatted.
     pub(super) fn failure(&mut self, path: &str, message: &str) -> Result<()> {
         let message = message.strip_prefix(&format!("{path}: ")).unwrap_or(message);
         if self.format == Format::Jsonl {
@@ -113,18 +113,18 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// Writes what waits.
+    /// Writes the collected results.
     ///
     /// # Errors
-    /// When standard output refuses it.
+    /// If standard output cannot be written.
     pub(super) fn flush(&mut self) -> Result<()> {
         Ok(output::write(&std::mem::take(&mut self.out))?)
     }
 
-    /// The best classes; below the threshold the first one is called unknown.
+    /// The most probable classes. If the first is less probable than the threshold, its label is `unknown`.
     fn predictions(&self, logits: &[f32]) -> Vec<Prediction> {
         let mut ranked = rank(self.classes, logits, self.selection.top);
-        // Certain is what reaches the threshold: nothing else, whatever the probability is, gets a name.
+        // A comparison with NaN has no order, so that a probability that is NaN does not reach the threshold.
         let reaches = |p: f64, threshold| matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge());
         if let (Some(first), Some(threshold)) = (ranked.first_mut(), self.selection.threshold)
             && !reaches(first.probability, threshold)
@@ -139,7 +139,7 @@ impl<'a> Printer<'a> {
 mod tests {
     use super::*;
 
-    /// What is printed of one image with these logits, for two classes with names that a terminal would obey.
+    /// The output for one image with these logits, and two classes with control characters in their names.
     fn printed(format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
         let classes = ["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
         let selection = Selection { top: 2, threshold, logits: false };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped_in_text_and_csv_and_exact_in_json() {
+    fn control_characters_are_escaped_in_text_and_csv_and_exact_in_json() {
         let logits = [2.0, 0.0];
         assert_eq!(
             printed(Format::Text, None, &logits),
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn below_the_threshold_nothing_is_named() {
+    fn below_the_threshold_the_class_is_unknown() {
         let text = |threshold, logits: &[f32]| printed(Format::Text, Some(threshold), logits);
-        assert!(text(0.5, &[0.0, 0.0]).contains(": \\u001b[31mred 50.0%"), "the threshold itself is enough");
+        assert!(text(0.5, &[0.0, 0.0]).contains(": \\u001b[31mred 50.0%"), "the threshold itself suffices");
         assert!(text(0.51, &[0.0, 0.0]).contains(": unknown 50.0%"));
-        assert!(text(0.5, &[f32::NAN, 0.0]).contains(": unknown NaN%"), "no number reaches no threshold");
+        assert!(text(0.5, &[f32::NAN, 0.0]).contains(": unknown NaN%"), "NaN does not reach the threshold");
     }
 }

@@ -106,7 +106,7 @@ impl Inspect {
 
     /// Describes an architecture, and counts its cost.
     fn architecture(&self, mut config: ModelConfig) -> Result<Status> {
-        self.only_for_data()?;
+        self.refuse_data_options()?;
         if let Some(side) = self.image_size {
             config.image_size = ImageSize::square(side);
             if let Err(error) = config.validate() {
@@ -124,7 +124,7 @@ impl Inspect {
     }
 
     /// Refuses options that only have an effect for data sets.
-    fn only_for_data(&self) -> Result<()> {
+    fn refuse_data_options(&self) -> Result<()> {
         if self.val_fraction.is_some() {
             usage!("--val-fraction has no effect for {}, which is not a data set", self.what);
         }
@@ -133,7 +133,7 @@ impl Inspect {
 
     /// Describes a model file, after checking that its tensors fit its description.
     fn model(&self, path: &Path) -> Result<Status> {
-        self.only_for_data()?;
+        self.refuse_data_options()?;
         let (card, model) = model_file::load(path, &Device::default())?;
         let (card, parameters) = (card.summary(), model.num_params());
         if self.json {

@@ -7,7 +7,7 @@ use vitrine_models::{Complexity, ModelConfig};
 use crate::cli::output::{out, outln};
 use crate::text::printable;
 
-/// Number of groups of equal images that are listed.
+/// The largest number of groups of equal images that are listed.
 const NAMED_GROUPS: usize = 20;
 
 /// Prints the number of parameters and the cost of an architecture, as comments before its TOML.
@@ -104,7 +104,8 @@ fn faults(inspection: &Inspection) -> Result<()> {
     Ok(())
 }
 
-/// Prints the number of unreadable images and of images that occur more than once, and names the worst of the latter.
+/// Prints the number of unreadable images and of images that occur more than once. Lists groups of equal images that
+/// are in several splits or under several classes.
 fn duplicates(inspection: &Inspection) -> Result<()> {
     let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
     outln!(

@@ -1,4 +1,4 @@
-//! `vitrine train`: from images to a run folder.
+//! `vitrine train`: trains a model, or a series of models, on a data set and writes a run folder for each.
 
 mod recipe_args;
 
@@ -50,8 +50,8 @@ pub(super) struct Train {
     /// How images of other shapes become that size; by default chosen from the data, or the pretrained model's own.
     #[arg(long, value_enum, value_name = "RULE")]
     resize: Option<Resize>,
-    /// Recipe: plain, short, long, fine-tune, a published one (cct, vit-lite, sl-vit, swin-small-data; see `vitrine presets`)
-    /// or a TOML file; by default chosen from the data.
+    /// Recipe: plain, short, long, fine-tune, a published one (cct, vit-lite, sl-vit, swin-small-data; see `vitrine
+    /// presets`) or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE")]
     recipe: Option<String>,
     #[command(flatten)]
@@ -62,29 +62,31 @@ pub(super) struct Train {
     /// hf:OWNER/NAME[@REVISION] on Hugging Face.
     #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
     pretrained: Option<String>,
-    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2, or 0.1 if it has a
-    /// test split. Images are chosen by content, so adding or removing some does not move the others.
+    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2, or 0.1
+    /// if it has a test split. Images are chosen by content, so adding or removing some does not move the others.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Random seed.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
-    /// Train N runs with the seeds --seed, --seed + 1, ..., and print their mean and standard deviation. All have the same
-    /// architecture, recipe and validation images, those of the first seed.
+    /// Train N runs with the seeds --seed, --seed + 1, ..., and print their mean and standard deviation. All have the
+    /// same architecture, recipe and validation images, those of the first seed.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::RUNS), conflicts_with = "folds")]
     seeds: Option<usize>,
-    /// Cross-validate: split the training images into K parts, class by class, train K runs that each keep another part for
-    /// validation, and print their mean and standard deviation. Images with the same content are in the same part.
+    /// Cross-validate: split the training images into K parts, class by class, train K runs that each keep another part
+    /// for validation, and print their mean and standard deviation. Images with the same content are in the same part.
     #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = within(bounds::RUNS), conflicts_with = "val_fraction")]
     folds: Option<usize>,
-    /// Run folder to create; by default the first unused runs/DATA-MODEL-N. With --seeds or --folds, each run has a folder in it.
+    /// Run folder to create; by default the first unused runs/DATA-MODEL-N. With --seeds or --folds, each run has a
+    /// folder in it.
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: Option<PathBuf>,
-    /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only --output, --device, --threads and
-    /// --data-dir may be stated beside it.
+    /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only --output, --device,
+    /// --threads and --data-dir may be stated beside it.
     #[arg(long, value_name = "RUN")]
     config: Option<PathBuf>,
-    /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it longer, even if it is finished.
+    /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it
+    /// longer, even if it is finished.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     /// Form of the messages on standard error: text for people, or json, one object per line for programs.
@@ -121,7 +123,8 @@ impl Train {
         let log = Log::new(self.log_format, self.seeds.is_some() || self.folds.is_some());
         let earlier = self.config.as_deref().map(Earlier::open).transpose()?;
         let series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
-        // Bits depend on the number of threads, so a repeated or continued run uses as many as before.
+        // The last bits of results depend on the number of threads, so a repeated or resumed run uses as many as
+        // before.
         let before = earlier.as_ref().map(|earlier| &earlier.config).or(series.as_ref().map(Series::config));
         let before = before.and_then(|config| config.origin.threads);
         let threads = ThreadArgs { threads: self.threads.threads.or(before) }.apply()?;
@@ -136,7 +139,7 @@ impl Train {
             (Some(run), _) => match self.resumed(run, runtime)? {
                 Resumed::Ready(run) => *run,
                 Resumed::Finished(progress) => {
-                    runtime.events.emit(Event::notice(finished(run, &progress)));
+                    runtime.events.emit(Event::notice(already_finished(run, &progress)));
                     return Ok(Status::Done);
                 }
             },
@@ -190,6 +193,7 @@ impl Train {
         }
     }
 
+    /// Opens the data and the pretrained weights of a new run, and plans it.
     fn planned(&self, runtime: Runtime<'_>) -> Result<PlannedRun> {
         let begun = Instant::now();
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
@@ -212,6 +216,7 @@ impl Train {
         PlannedRun::new(new, runtime)
     }
 
+    /// Begins a run that repeats an earlier one, for `--config`.
     fn repeated(&self, earlier: &Earlier, runtime: Runtime<'_>) -> Result<Run> {
         for difference in earlier.differences(&runtime.device.name, runtime.threads) {
             runtime.events.emit(Event::notice(difference));
@@ -222,19 +227,21 @@ impl Train {
         Run::begin(planned, self.output.as_deref(), runtime)
     }
 
+    /// Opens an interrupted run, for `--resume`.
     fn resumed(&self, run: &Path, runtime: Runtime<'_>) -> Result<Resumed> {
         Run::resume(run, self.length.length(), runtime, |config| self.dataset_of(config, false, runtime))
     }
 
-    /// Opens the data set of a run that was begun before. `fetches` tells whether its weights are opened, too.
+    /// Opens the data set of a run that was begun before. `fetches` states whether the command also opens pretrained
+    /// weights, which may be downloaded.
     fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
         self.data_args.check(&config.data, fetches)?;
-        let mut data_args = self.data_args.or(config.data_dir.clone());
+        let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
         data_args.file_size.max_file_size = config.max_file_size;
         data_args.open(&config.data_now(), runtime.events)
     }
 
-    /// Opens the weights that a run of this configuration begins with.
+    /// Opens the pretrained weights that a run's configuration names.
     fn pretrained_of(&self, config: &RunConfig, runtime: Runtime<'_>) -> Result<Option<Pretrained>> {
         self.open_pretrained(config.pretrained_now().as_deref(), runtime)
     }
@@ -243,7 +250,7 @@ impl Train {
         source.map(|source| pretrained::open(source, self.data_args.offline, runtime.events)).transpose()
     }
 
-    /// Prints how a run ended.
+    /// Prints the result and the files of a finished run, or how to resume an interrupted one.
     fn conclude(&self, run: &FinishedRun, runtime: Runtime<'_>) -> Result<Status> {
         let Some(report) = &run.report else {
             let folder = run.folder.path().display();
@@ -264,8 +271,8 @@ impl Train {
     }
 }
 
-/// The message about a run that is finished already.
-fn finished(run: &Path, progress: &Progress) -> String {
+/// The message for `--resume` of a run that is finished already.
+fn already_finished(run: &Path, progress: &Progress) -> String {
     format!(
         "{} is finished: {} epochs in {}; to train longer, use --epochs above {} or a total --time above {}",
         run.display(),

@@ -1,8 +1,9 @@
 //! The options of `vitrine train` that replace values of the recipe, with their help and bounds.
 //!
-//! To add one, give [`RecipeOverrides`] a field, and [`RecipeArgs`] the field and its line in [`RecipeArgs::overrides`]. A choice
-//! such as the recipe's `optimizer` is a field whose value parser knows the names of `Optimizer::ALL`, with an arm in the test
-//! below that names a value other than the default.
+//! To add one, give [`RecipeOverrides`] a field, and [`RecipeArgs`] the field and its line in
+//! [`RecipeArgs::overrides`]. An option whose value is chosen from a list, such as `--optimizer`, has a value parser
+//! that accepts the names of the list (`Optimizer::ALL`). It needs an arm in the test below, with a value other than
+//! the default.
 
 use std::time::Duration;
 
@@ -44,18 +45,19 @@ pub(super) struct RecipeArgs {
     /// Fail if more than this share of a split's images is unreadable; a few are always tolerated, unless this is 0.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     pub(super) bad_file_limit: Option<f64>,
-    /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third more
-    /// computation.
+    /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third
+    /// more computation.
     #[arg(long)]
     pub(super) gradient_checkpointing: bool,
-    /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same together.
+    /// Multiply the loss of an image by a weight for its class, the larger the rarer it is: all classes count the same
+    /// together.
     #[arg(long, conflicts_with = "balanced_sampling")]
     pub(super) class_weights: bool,
     /// Draw from all classes equally often, however many images they have.
     #[arg(long)]
     pub(super) balanced_sampling: bool,
-    /// Mirror half of the images from the beginning on. By default, images of folders, manifests and archives are mirrored only once
-    /// validation has shown that mirror images are recognized, too.
+    /// Mirror half of the images from the beginning on. By default, images of folders, manifests and archives are
+    /// mirrored only once validation has shown that mirror images are recognized, too.
     #[arg(long, conflicts_with = "no_flips")]
     pub(super) flips: bool,
     /// Mirror no images: where left and right make a difference, such as in letters and signs.
@@ -112,14 +114,14 @@ fn optimizer() -> impl TypedValueParser<Value = Optimizer> {
     })
 }
 
-/// The length of a run, which may also be stated for a run that is resumed.
+/// The options for the length of a run, which may also be stated to lengthen a resumed run.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LengthArgs {
     /// Passes over the training images.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS), alias = "epoch")]
     pub(super) epochs: Option<usize>,
-    /// Length of the run (of each with --seeds or --folds), such as 90s, 30m or 2h; the learning rate follows the clock. Such a run
-    /// cannot be repeated bit for bit.
+    /// Length of the run (of each with --seeds or --folds), such as 90s, 30m or 2h; the learning rate follows the
+    /// clock. Such a run cannot be repeated bit for bit.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) time: Option<Duration>,
 }
@@ -159,6 +161,7 @@ mod tests {
         length: LengthArgs,
     }
 
+    /// A recipe after the options in `arguments` have replaced values of it.
     fn applied(arguments: &[&str]) -> Recipe {
         let matches = Program::command().try_get_matches_from([&["program"], arguments].concat()).unwrap();
         let program = Program::from_arg_matches(&matches).unwrap();
@@ -204,7 +207,7 @@ mod tests {
             }
             assert_ne!(changed[&key], unchanged[&key], "{option}");
             changed[&key] = unchanged[&key].clone();
-            // An optional key that has no value is missing in the other recipe, and null in this one.
+            // An optional key that is missing in `unchanged` has just become null in `changed`.
             changed.as_object_mut().unwrap().retain(|_, value| !value.is_null());
             assert_eq!(changed, unchanged, "{option}");
         }

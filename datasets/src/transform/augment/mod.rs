@@ -18,55 +18,59 @@ use crate::Image;
 /// The augmentation of training images. A value of 0 (`repeats`: 1, `mix_probability` and `mix_until`: 1) switches its
 /// part off.
 ///
+/// [`validate`](Self::validate) checks the range of every value; `docs/recipes.md` lists the ranges with these
+/// comments.
+///
 /// [`apply`](Self::apply) changes single images, [`erase`](Self::erase) their normalized values, and [`mix`](Self::mix)
 /// whole batches. The results depend only on these values, the input, and the random generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augmentation {
-    /// How the part of the image for the model is chosen.
+    /// The part of an image that the model gets.
     pub crop: Crop,
-    /// Probability that an image is mirrored, from 0 to 1.
+    /// Probability that an image is mirrored.
     pub horizontal_flip: f64,
-    /// Whether each image is mirrored in every second epoch, where `horizontal_flip` is the probability that the first
-    /// epoch is one of them (Jordan 2024, [arXiv:2404.00498](https://arxiv.org/abs/2404.00498), section 3.6).
+    /// Whether each image is mirrored in every second epoch. `horizontal_flip` is then the probability that it is
+    /// mirrored in the first one (Jordan 2024, [arXiv:2404.00498](https://arxiv.org/abs/2404.00498), section 3.6).
     pub alternate_flips: bool,
-    /// Largest rotation in either direction, in degrees from 0 to 180. Pixels from outside the image are gray (128).
+    /// Largest rotation in either direction, in degrees. Pixels from outside the image are gray (128).
     pub rotation: f64,
-    /// Strength s of the brightness jitter as in torchvision's `ColorJitter`, from 0 to 10: the factor is between
-    /// max(0, 1 - s) and 1 + s.
+    /// Strength s of the brightness jitter as in torchvision's `ColorJitter`: the factor is between max(0, 1 - s) and
+    /// 1 + s.
     pub brightness: f64,
     /// As `brightness`, for the contrast around the image's mean gray value.
     pub contrast: f64,
     /// As `brightness`, for the saturation around each pixel's gray value. Without effect on gray images.
     pub saturation: f64,
-    /// Largest rotation of the color circle in either direction, as a share of the circle from 0 to 0.5. Without effect
-    /// on gray images.
+    /// Largest rotation of the color circle in either direction, as a share of the circle. Without effect on gray
+    /// images.
     pub hue: f64,
     /// RandAugment: random operations of about the same strength
-    /// ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)).
+    /// ([arXiv:1909.13719](https://arxiv.org/abs/1909.13719)). At most one of `rand_augment`, `auto_augment`, and
+    /// `trivial_augment` may be on.
     pub rand_augment: Option<RandAugment>,
-    /// Instead of RandAugment, AutoAugment: pairs of operations found by a search.
+    /// AutoAugment: one random pair of operations out of a list that was found by a search
+    /// ([arXiv:1805.09501](https://arxiv.org/abs/1805.09501)).
     pub auto_augment: Option<AutoAugment>,
-    /// Instead of RandAugment, TrivialAugment with its wide space: one random operation of random strength
+    /// TrivialAugment with its wide space: one random operation of random strength
     /// ([arXiv:2103.10158](https://arxiv.org/abs/2103.10158)).
     pub trivial_augment: bool,
-    /// Repeated augmentation: how many differently augmented copies of each image a batch has, from 1 to 16
+    /// Repeated augmentation: the number of differently augmented copies of each image in a batch
     /// ([arXiv:1901.09335](https://arxiv.org/abs/1901.09335)). An epoch keeps its number of samples, so that with
-    /// `repeats` = 3 it has a third of the images.
+    /// `repeats = 3` it has a third of the images.
     pub repeats: usize,
-    /// Probability of random erasing, which replaces a rectangle by noise
-    /// ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)), from 0 to 1.
+    /// Probability of random erasing, which replaces a rectangle of the image by noise
+    /// ([arXiv:1708.04896](https://arxiv.org/abs/1708.04896)).
     pub random_erasing: f64,
-    /// Alpha of mixup ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)), from 0 (off) to 10.
+    /// Alpha of mixup ([arXiv:1710.09412](https://arxiv.org/abs/1710.09412)). 0 turns mixup off.
     pub mixup: f64,
-    /// Alpha of CutMix ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)), from 0 (off) to 10.
+    /// Alpha of CutMix ([arXiv:1905.04899](https://arxiv.org/abs/1905.04899)). 0 turns CutMix off.
     pub cutmix: f64,
-    /// Probability that mixup or CutMix is applied, drawn once per batch, pair, or image according to `mix_mode`: above
-    /// 0 and at most 1; 1 if neither is on.
+    /// Probability that mixup or CutMix is applied, drawn once per batch, pair, or image according to `mix_mode`.
     pub mix_probability: f64,
-    /// Whether a batch, a pair of images, or an image shares one draw of mixup or CutMix.
+    /// The images that share one random draw for mixup or CutMix.
     pub mix_mode: MixMode,
-    /// Share of the run during which mixup and CutMix are applied: above 0 and at most 1.
+    /// Share of the run after which mixup and CutMix stop.
     pub mix_until: f64,
 }
 

@@ -18,11 +18,11 @@ const APPLIED: f64 = 0.5;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandAugment {
-    /// Number of operations to draw per image, from 0 to 16. Each is applied with probability 1/2.
+    /// Number of operations to draw per image, each of which is applied with probability 1/2.
     pub layers: usize,
-    /// Mean strength of an operation, from 0 to 10.
+    /// Mean strength of an operation, where 10 is the strongest.
     pub magnitude: f64,
-    /// Standard deviation of the strength, from 0 to 10.
+    /// Standard deviation of the strength.
     pub magnitude_std: f64,
 }
 
