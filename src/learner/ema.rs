@@ -1,12 +1,14 @@
-//! The running average of weights (Polyak & Juditsky 1992), which is evaluated and saved instead of the last ones.
+//! The exponential moving average of weights (Polyak & Juditsky 1992), which is evaluated and saved instead of the
+//! latest weights.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, container::TensorContainer};
 use vitrine_models::VisionTransformer;
 
-/// `average * decay + model * (1 - decay)`, parameter by parameter; the average lives on the plain device.
+/// `average * decay + model * (1 - decay)` for each parameter. The average is on the device without autodiff.
 ///
-/// The decay rises to `decay` with the number of updates, from 2/11 at the first, so that the start is forgotten soon.
+/// The effective decay starts at 2/11 and rises to `decay` with the number of updates, so that the random initial
+/// weights are soon forgotten.
 pub fn update(
     average: VisionTransformer,
     model: &VisionTransformer,
@@ -19,13 +21,13 @@ pub fn update(
     average.map(&mut Blend { live, decay: decay.min(warm) })
 }
 
-/// What a model in training has.
+/// Values of a model in training, by parameter.
 #[derive(Default)]
 struct Live {
     path: Vec<String>,
-    /// Parameters that learn. What is frozen stays as it is, to the last bit.
+    /// Trainable parameters. Frozen ones are left out, because averaging could change their last bits.
     learning: TensorContainer<ParamId>,
-    /// The running averages of batch norms, which are averages already.
+    /// The running statistics of batch norms, which are averages already and are copied.
     running: TensorContainer<ParamId>,
 }
 
@@ -90,7 +92,7 @@ mod tests {
         }
     }
 
-    /// What is known of every parameter of a model.
+    /// Properties of all parameters of a model, in the order of a visit.
     #[derive(Default)]
     struct Found {
         ids: Vec<ParamId>,
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decay_rises_from_a_tenth_to_what_is_asked_for() {
+    fn the_decay_rises_from_a_tenth_to_its_final_value() {
         let model = model().map(&mut Fill(1.0));
         for (updates, decay, expected) in [
             (0, 0.99, 0.9),
@@ -139,14 +141,14 @@ mod tests {
                 assert!((value - expected).abs() < 1e-6, "{value} for {expected} after {updates} updates");
             }
         }
-        // The second update mixes into what the first has left: 0.9 * 2/11 + 9/11.
+        // The second update averages with the result of the first: 0.9 * 2/11 + 9/11.
         let average = update(model.valid().map(&mut Fill(0.0)), &model, 0.99, 0);
         let average = update(average, &model, 0.99, 1);
         assert!(found(&average).values.concat().iter().all(|value| (value - 10.8 / 11.0).abs() < 1e-6));
     }
 
     #[test]
-    fn what_is_frozen_stays_to_the_last_bit() {
+    fn frozen_parameters_keep_every_bit() {
         let start = model();
         let average = start.valid();
         let model = start.map(&mut Fill(1.0));
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_averages_of_batch_norms_are_those_of_the_model() {
+    fn the_statistics_of_batch_norms_are_copied_from_the_model() {
         let config = ModelConfig { depth: 1.into(), ..preset::find("hybrid_pico_patch4_32").unwrap() };
         let model = config.init(&Device::default().autodiff()).unwrap();
         model.initialize();
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_lives_on_the_plain_device_under_the_models_ids() {
+    fn the_average_has_the_models_parameter_ids_and_no_autodiff() {
         let model = model();
         let average = update(model.valid(), &model, 0.9, 1);
         let (live, average) = (found(&model), found(&average));

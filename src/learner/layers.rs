@@ -1,4 +1,4 @@
-//! Parameters by depth: what is frozen, and which learn more slowly than the head.
+//! Parameters grouped by depth, for freezing and for layer-wise learning-rate decay.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use vitrine_models::{ModelConfig, VisionTransformer};
 
 use crate::recipe::Freeze;
 
-/// Parameters by their layer: 0 is what makes tokens, then a number for every block, the last is what follows the blocks.
+/// Parameters by layer: layer 0 makes tokens, each block has a layer of its own, and the last layer follows the blocks.
 pub struct Layers {
     by_layer: BTreeMap<usize, Vec<ParamId>>,
     head: Vec<ParamId>,
@@ -17,7 +17,8 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// The layers of a model (the numbering of BEiT and timm; merging belongs to the block after it).
+    /// Groups the parameters of a model, with the layer numbers of BEiT and timm. Patch merging belongs to the next
+    /// block.
     pub fn new(model: &VisionTransformer) -> Self {
         let config = model.config();
         let mut layers = Self {
@@ -29,7 +30,7 @@ impl Layers {
         layers
     }
 
-    /// The model whose frozen part takes no part in the backward pass.
+    /// The model with the layers that `freeze` names excluded from the backward pass. The head is always trained.
     pub fn freeze(&self, model: VisionTransformer, freeze: Freeze) -> VisionTransformer {
         let frozen = |layer: usize| match freeze {
             Freeze::Backbone => true,
@@ -44,7 +45,7 @@ impl Layers {
         model.freeze_group(ParamGroup::from_ids(ids.collect()))
     }
 
-    /// A learning rate that is `rate` after the blocks and falls by the factor `decay` with every layer toward the input
+    /// Layer-wise learning rates: `rate` in the last layer, multiplied by `decay` for each layer towards the input
     /// (Clark et al. 2020, ELECTRA, appendix A; Bao et al. 2022, BEiT, appendix H).
     pub fn rates(&self, rate: f64, decay: f64) -> ModuleLearningRate {
         if decay >= 1.0 {
@@ -94,7 +95,7 @@ fn layer_of(path: &[&str], config: &ModelConfig, last: usize) -> usize {
             before + block + 1
         }
         "class_blocks" => config.depth.sum() + number(1) + 1,
-        // CaiT's class token joins after the blocks.
+        // CaiT adds the class token after the blocks of the stages.
         "class_token" if config.class_depth > 0 => config.depth.sum() + 1,
         "norm" | "pooling" | "head" | "distillation_head" => last,
         _ => 0,
@@ -113,7 +114,7 @@ mod tests {
         let layer = |path: &str| layer_of(&path.split('.').collect::<Vec<_>>(), &swin, 13);
         assert_eq!(layer("patch_embed.tokenizer.weight"), 0);
         assert_eq!(layer("stages.0.blocks.1.mlp.inner.weight"), 2);
-        assert_eq!(layer("stages.1.merging.norm.weight"), 3, "with the block after it");
+        assert_eq!(layer("stages.1.merging.norm.weight"), 3, "merging belongs to the next block");
         assert_eq!(layer("stages.2.blocks.5.mlp_norm.weight"), 10);
         assert_eq!((layer("norm.weight"), layer("head.output.bias")), (13, 13));
     }
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_frozen_gets_no_gradient() {
+    fn frozen_parameters_get_no_gradient() {
         struct Count(usize, usize);
         impl ModuleVisitor for Count {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {

@@ -1,4 +1,5 @@
-//! The learner: a model with its optimizer and the running average of its weights, and the one training step of the program.
+//! The learner: a model with its optimizer and the running average of its weights, and the one training step of the
+//! program.
 
 mod ema;
 mod layers;
@@ -17,21 +18,21 @@ use crate::recipe::{Freeze, Recipe};
 pub struct Learner {
     /// The model that is trained.
     pub model: VisionTransformer,
-    /// The running average of its weights.
+    /// The exponential moving average of its weights, if the recipe asks for it.
     pub average: Option<VisionTransformer>,
-    /// Its moments.
+    /// The optimizer with its state.
     pub optimizer: ModuleOptimizer,
     layers: Layers,
-    /// Gradients since the last update, summed over `images` images.
+    /// Sums of gradients since the last update, over `images` images.
     sums: GradientsAccumulator<VisionTransformer>,
     images: usize,
 }
 
-/// What a batch gave, still on the device.
+/// The results of a batch, which are still on the device.
 pub struct BatchResult {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
-    /// The best class of each image, `[batch]`.
+    /// The predicted class of each image, `[batch]`.
     pub answers: Tensor<1, Int>,
 }
 
@@ -42,7 +43,7 @@ impl Learner {
         Self::restored(model, average, optimizer::new(recipe))
     }
 
-    /// What was saved of one, between two updates.
+    /// A learner from saved parts. Saving happens between two updates, so there are no gradients to restore.
     pub(crate) fn restored(
         model: VisionTransformer,
         average: Option<VisionTransformer>,
@@ -52,17 +53,17 @@ impl Learner {
         Self { model, average, optimizer, layers, sums: GradientsAccumulator::new(), images: 0 }
     }
 
-    /// Keeps a part of the model as it is.
+    /// Freezes a part of the model.
     pub fn freeze(&mut self, freeze: Freeze) {
         self.model = self.layers.freeze(self.model.clone(), freeze);
     }
 
-    /// Adds the gradients of one batch, as a sum over its images. `seed` is that of dropout.
+    /// Adds the gradients of one batch, summed over its images. `seed` is for dropout and stochastic depth.
     ///
     /// # Shapes
-    /// - images: `[batch, channels, height, width]`, on the device of the model; of another size than the model's where its parameters
-    ///   [fit all sizes](vitrine_models::ModelConfig::fits_all_sizes)
-    /// - targets: `[batch, classes]`, each row sums to 1, or to the weight of its image
+    /// - images: `[batch, channels, height, width]`, on the device of the model. The size may differ from the model's
+    ///   if its parameters [fit all sizes](vitrine_models::ModelConfig::fits_all_sizes).
+    /// - targets: `[batch, classes]`; each row sums to 1, or to the class weight of its image
     pub fn backward(
         &mut self,
         recipe: &Recipe,
@@ -95,8 +96,8 @@ impl Learner {
         result.expect("the loss was computed")
     }
 
-    /// Updates the parameters with the mean of the gradients since the last update, if there are any: the update of number `updates`,
-    /// from 1 on. Whether there were.
+    /// Updates the parameters with the mean of the gradients since the last update, if there are any. `updates` is the
+    /// number of this update, from 1. Returns whether there were gradients.
     pub fn update(&mut self, recipe: &Recipe, learning_rate: f64, updates: usize) -> bool {
         let images = std::mem::take(&mut self.images);
         if images == 0 {
@@ -111,7 +112,7 @@ impl Learner {
         true
     }
 
-    /// The model that is measured and saved: the average where there is one.
+    /// The model to evaluate and save: the running average if there is one.
     pub fn evaluated(&self) -> VisionTransformer {
         self.average.clone().unwrap_or_else(|| self.model.valid())
     }
@@ -131,7 +132,7 @@ mod tests {
         model
     }
 
-    /// Images with their targets.
+    /// Four images and their targets.
     fn batch() -> (Tensor<4>, Tensor<2>) {
         let device = Device::default().autodiff();
         let images = Tensor::random([4, 3, 32, 32], Distribution::Default, &device);
@@ -142,15 +143,15 @@ mod tests {
         (images, targets)
     }
 
-    /// The largest difference of the logits of two models.
+    /// The largest difference between the logits of two models.
     fn difference(a: &Learner, b: &Learner, images: &Tensor<4>) -> f32 {
         let logits = |learner: &Learner| learner.model.valid().forward(images.clone().inner());
         (logits(a) - logits(b)).abs().max().into_scalar()
     }
 
     #[test]
-    fn batches_that_are_summed_and_computed_twice_give_the_update_of_one() {
-        // An epsilon that keeps rounding errors of small gradients from becoming whole steps.
+    fn accumulation_and_checkpointing_give_the_update_of_one_batch() {
+        // A large epsilon: with a small one, Adam would turn rounding errors of small gradients into full steps.
         let recipe = Recipe { clip_norm: 0.0, epsilon: 1e-2, ..Recipe::default() };
         let (images, targets) = batch();
         let start = model();
@@ -171,16 +172,16 @@ mod tests {
                 parts.backward(&recipe, images, targets, 0);
             }
             let before = difference(&whole, &parts, &images);
-            assert!(before > 1e-3, "nothing was learned before the update");
+            assert!(before > 1e-3, "the update of the whole batch changed nothing");
             assert!(parts.update(&recipe, 5e-3, 1));
             let apart = difference(&whole, &parts, &images);
             assert!(apart < 0.02 * before, "{apart} of {before}, checkpointing {checkpointing}");
-            assert!(!parts.update(&recipe, 5e-3, 2), "there is nothing to learn from");
+            assert!(!parts.update(&recipe, 5e-3, 2), "an update without gradients");
         }
     }
 
     #[test]
-    fn what_is_evaluated_is_the_average_where_there_is_one() {
+    fn the_average_is_evaluated_if_there_is_one() {
         for ema_decay in [0.0, 0.9] {
             let recipe = Recipe { ema_decay, ..Recipe::default() };
             let mut learner = Learner::new(model(), &recipe);

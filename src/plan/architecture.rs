@@ -1,4 +1,4 @@
-//! What is trained where nobody said so: an architecture in the size of the images.
+//! The choice of an architecture and its image size, where the user does not state them.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use crate::import;
 use crate::model_file::ModelCard;
 use crate::usage::{did_you_mean, usage};
 
-/// The architecture, for the data's classes, and what it is called.
+/// The name and the architecture of the model, for the classes of the data set. Adds the reasons for choices to
+/// `reasons`.
 pub(super) fn choose(
     overrides: &Overrides,
     evidence: &Evidence<'_>,
@@ -19,14 +20,14 @@ pub(super) fn choose(
 ) -> Result<(String, ModelConfig)> {
     let (name, mut model) = match (evidence.pretrained, &overrides.model) {
         (Some((name, card)), _) => pretrained(overrides, evidence, name, card, reasons),
-        (None, Some(wanted)) => asked_for(wanted, overrides, evidence)?,
+        (None, Some(wanted)) => requested(wanted, overrides, evidence)?,
         (None, None) => by_default(overrides, evidence, reasons)?,
     };
-    model.num_classes = classes_of(&model, overrides, evidence)?;
+    model.num_classes = num_classes(&model, overrides, evidence)?;
     Ok((name, model))
 }
 
-fn asked_for(wanted: &str, overrides: &Overrides, evidence: &Evidence<'_>) -> Result<(String, ModelConfig)> {
+fn requested(wanted: &str, overrides: &Overrides, evidence: &Evidence<'_>) -> Result<(String, ModelConfig)> {
     let (name, mut config, is_preset) = named_model(wanted)?;
     if is_preset {
         config.channels = evidence.channels();
@@ -37,7 +38,7 @@ fn asked_for(wanted: &str, overrides: &Overrides, evidence: &Evidence<'_>) -> Re
     Ok((name, config))
 }
 
-/// The default architecture at the largest size that the time pays for.
+/// The default architecture, at the largest image size that the time limit allows.
 fn by_default(
     overrides: &Overrides,
     evidence: &Evidence<'_>,
@@ -75,10 +76,10 @@ fn by_default(
     Ok((name, config))
 }
 
-/// Sides to choose from, where the images have more pixels than the smallest: largest first.
+/// Image sizes to choose from for images of more than 40 pixels, largest first.
 const SIDES: [usize; 5] = [128, 96, 64, 48, 32];
 
-/// The size for images of these sizes, and why.
+/// The image size for the data set, and the reason for it.
 fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
     let sizes = &evidence.survey.sizes;
     let native = sizes.width.median.min(sizes.height.median) as usize;
@@ -86,7 +87,7 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
         let why = format!("the images are {native} pixels on their shorter side");
         return (native.next_multiple_of(4).max(16), why);
     }
-    // A tenth more pixels than there are does no harm.
+    // Sizes up to 10% above the original resolution are allowed; so little upscaling does no harm.
     let fitting: Vec<usize> = SIDES.into_iter().filter(|side| 10 * side <= 11 * native).collect();
     let smallest = SIDES[SIDES.len() - 1];
     let about = format!("the images are about {native} pixels on their shorter side");
@@ -105,34 +106,38 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
     (side, why)
 }
 
-/// Epochs before which more of them are worth more than more pixels: few images want many.
+/// The number of epochs that an image size must leave time for: with fewer, a run gains more from further epochs than
+/// from larger images. Small data sets need more epochs.
 fn wanted_epochs(images: usize) -> f64 {
     (25_000.0 / images.max(1) as f64).clamp(4.0, 25.0)
 }
 
-/// The default architecture at a size: residual convolutions down to a grid of about 8 by 8, then attention.
+/// The default architecture for an image size: residual convolutions down to a grid of about 8 by 8 tokens, then
+/// attention.
 fn hybrid(side: usize, channels: usize) -> ModelConfig {
     let name = if side <= 40 { "hybrid_pico_patch4_32" } else { "hybrid_nano_patch8_64" };
     let base = preset::find(name).expect("a preset of this program");
-    // What nothing divides is refused before, or by the model's own rules.
+    // For sides that no patch size divides, an earlier check or the validation of the model reports the error.
     let patch_size = patch_for(side).unwrap_or(base.patch_size);
     ModelConfig { image_size: ImageSize::square(side), patch_size, channels, ..base }
 }
 
-/// The architecture whose speed stands for that of the run: the one that was asked for, or the default one on images of 32 pixels.
+/// The architecture to measure the speed of training with: the requested one, or else the default one for images of 32
+/// pixels.
 ///
 /// # Errors
-/// When there is no such architecture.
+/// When the requested architecture does not exist.
 pub(super) fn to_measure(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<ModelConfig> {
     let mut config = match &overrides.model {
-        Some(wanted) => asked_for(wanted, overrides, evidence)?.1,
+        Some(wanted) => requested(wanted, overrides, evidence)?.1,
         None => hybrid(overrides.image_size.unwrap_or(32), evidence.channels()),
     };
     config.num_classes = evidence.info.classes.len();
     Ok(config)
 }
 
-/// The patch that leaves a grid of 8 by 8, or up to some 24 by 24 of large images; none if nothing divides the side.
+/// The default patch size for an image size: it results in about 8 by 8 tokens, or up to 24 by 24 for large images.
+/// `None` if no suitable patch size divides the side.
 fn patch_for(side: usize) -> Option<usize> {
     let fitting: &[usize] = match side {
         ..=40 => &[4, 2],
@@ -144,10 +149,10 @@ fn patch_for(side: usize) -> Option<usize> {
     fitting.iter().copied().find(|patch| side.is_multiple_of(*patch))
 }
 
-/// The architecture that `--model` names, what it is called, and whether it is a preset rather than a TOML file.
+/// The name and architecture that `--model` refers to, and whether it is a preset rather than a TOML file.
 ///
 /// # Errors
-/// When there is no such preset or file, or the file describes no model.
+/// When there is no such preset or file, or the file does not describe a valid model.
 pub fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
     if let Some(config) = preset::find(wanted) {
         return Ok((wanted.to_owned(), config, true));
@@ -165,10 +170,10 @@ pub fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
     Ok((name, config, false))
 }
 
-/// The architecture that a TOML file describes.
+/// Reads an architecture from a TOML file.
 ///
 /// # Errors
-/// When the file cannot be read or describes no model; the message names it.
+/// When the file cannot be read or does not describe a valid model; the message names the file.
 pub fn read_model(path: &Path) -> Result<ModelConfig> {
     let named = || path.display().to_string();
     let text = read_text(path).with_context(named)?;
@@ -177,7 +182,7 @@ pub fn read_model(path: &Path) -> Result<ModelConfig> {
     Ok(config)
 }
 
-/// The architecture of pretrained weights, for the data's size and colors.
+/// The architecture of pretrained weights, with the image size and channels of this run.
 fn pretrained(
     overrides: &Overrides,
     evidence: &Evidence<'_>,
@@ -185,7 +190,7 @@ fn pretrained(
     card: &ModelCard,
     reasons: &mut Vec<String>,
 ) -> (String, ModelConfig) {
-    // The filters of plain patches can be joined or repeated.
+    // Plain patch embeddings can be converted between gray and color, by combining or repeating their filters.
     let channels = match (card.model.tokenizer, evidence.survey.gray) {
         (Tokenizer::Patch, true) => 1,
         (Tokenizer::Patch, false) => 3,
@@ -207,8 +212,8 @@ fn pretrained(
     (name.to_owned(), config)
 }
 
-/// As many classes as the data have; a file of an architecture that states another number is not meant for them.
-fn classes_of(model: &ModelConfig, overrides: &Overrides, evidence: &Evidence<'_>) -> Result<usize> {
+/// The number of classes of the data set. An architecture file that states a different number is an error.
+fn num_classes(model: &ModelConfig, overrides: &Overrides, evidence: &Evidence<'_>) -> Result<usize> {
     let classes = evidence.info.classes.len();
     let stated = match &overrides.model {
         Some(file) if preset::find(file).is_none() => Path::new(file),

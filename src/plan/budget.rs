@@ -1,4 +1,5 @@
-//! What the time there is can pay for: how large images may be and how often each is seen.
+//! The compute budget of a run with a time limit, from a measurement of training speed: it determines the image size
+//! and the number of epochs.
 
 use std::time::{Duration, Instant};
 
@@ -13,33 +14,34 @@ use crate::learner::Learner;
 use crate::memory::{self, Work};
 use crate::recipe::Recipe;
 
-/// Share of a run's time that is spent in training steps; the rest goes to validation, loading and checkpoints.
-const TRAINING: f64 = 0.85;
+/// Share of a run's time that training steps take; validation, loading, and checkpoints take the rest.
+const TRAINING_SHARE: f64 = 0.85;
 
-/// Steps that are measured at most, besides the first ones of each size, which allocate and are not counted.
-const STEPS: usize = 5;
-/// Images of the first steps, which show a slow device before it is given whole batches.
-const FIRST: [usize; 2] = [1, 8];
+/// Maximum number of measured steps, not counting the first step at each batch size, which allocates memory.
+const MAX_STEPS: usize = 5;
+/// Batch sizes of the first steps. They show how slow a device is before it gets whole batches.
+const FIRST_BATCHES: [usize; 2] = [1, 8];
 
-/// The most seconds that are measured, and the largest share of the run.
-const MOST_SECONDS: f64 = 2.0;
-const MOST_OF_RUN: f64 = 0.02;
+/// Maximum time for measuring in seconds.
+const MAX_SECONDS: f64 = 2.0;
+/// Maximum time for measuring as a share of the run.
+const MAX_SHARE_OF_RUN: f64 = 0.02;
 
-/// How much a machine trains in a second, and how long it may.
+/// How fast the machine trains, and how long the run may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// Length of the run.
+    /// Time limit of the run.
     pub seconds: f64,
-    /// Multiply-adds of forward passes that are trained in a second, backward pass and update included.
+    /// Multiply-adds of forward passes per second of training; the time includes backward passes and updates.
     pub multiply_adds_per_second: f64,
 }
 
 impl Budget {
-    /// What the time of a run pays for, where there is a limit and the plan depends on it: what is stated needs no measuring. Nothing where
-    /// a training step does not fit the memory, which whoever begins the run will say.
+    /// Measures the budget, if the run has a time limit and its plan has open choices that depend on it. Returns `None`
+    /// otherwise, and if a training step does not fit in memory, which is reported when the run starts.
     ///
     /// # Errors
-    /// When there is no such architecture or recipe, or the device fails.
+    /// When the requested architecture or recipe does not exist, or the device fails.
     pub fn of_run(
         overrides: &Overrides,
         evidence: &Evidence<'_>,
@@ -60,21 +62,22 @@ impl Budget {
         Self::measure(seconds, &config, &recipe, device).map(Some)
     }
 
-    /// Measures a few training steps of a model by a recipe, with its batches and its optimizer: for a second or two, and no more than a
-    /// fiftieth of the run, but for the first steps, which are colder than those of the run.
+    /// Measures the speed of training steps with the recipe's batch size and optimizer, for two seconds or 2% of
+    /// the run, whichever is less. At least two steps are made, however long they take.
     fn measure(seconds: f64, config: &ModelConfig, recipe: &Recipe, device: &FoundDevice) -> Result<Self> {
         let mut learner = Learner::new(config.init(&device.device.clone().autodiff())?, recipe);
-        let patience = Duration::from_secs_f64((MOST_OF_RUN * seconds).min(MOST_SECONDS));
+        let patience = Duration::from_secs_f64((MAX_SHARE_OF_RUN * seconds).min(MAX_SECONDS));
         let whole = recipe.batch_size;
         let begin = Instant::now();
         let mut images_per_second = 0f64;
         for (step, batch) in
-            FIRST.into_iter().chain([whole; STEPS + 1]).map(|batch| batch.min(whole)).enumerate()
+            FIRST_BATCHES.into_iter().chain([whole; MAX_STEPS + 1]).map(|batch| batch.min(whole)).enumerate()
         {
             let start = Instant::now();
             train_once(&mut learner, config, recipe, (batch, step + 1))?;
             device.device.sync().context("the device failed")?;
-            // The first step of all allocates, and so does the first of a size; nothing else may be known of a slow device.
+            // The first step allocates memory and is not measured. The first step at each later batch size is slow as
+            // well, but on a slow device no other measurement may follow, and the fastest step counts.
             if step > 0 {
                 images_per_second =
                     images_per_second.max(batch as f64 / start.elapsed().as_secs_f64().max(1e-9));
@@ -89,15 +92,15 @@ impl Budget {
         })
     }
 
-    /// Passes over so many images that the time pays for.
+    /// Number of epochs over `images` images for which the time suffices.
     pub fn epochs(&self, config: &ModelConfig, images: usize) -> f64 {
-        let views = TRAINING * self.seconds * self.multiply_adds_per_second
+        let views = TRAINING_SHARE * self.seconds * self.multiply_adds_per_second
             / Complexity::of(config).total().max(1) as f64;
         views / images.max(1) as f64
     }
 }
 
-/// Step number `step` on `batch` images that mean nothing.
+/// Step number `step`, on `batch` random images.
 fn train_once(
     learner: &mut Learner,
     config: &ModelConfig,

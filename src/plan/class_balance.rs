@@ -1,4 +1,4 @@
-//! Classes of very different sizes: what is said of them, and whether what evens them out has anything to do.
+//! Checks of class sizes: whether class weights or balanced sampling have an effect, and a hint if classes are uneven.
 
 use anyhow::Result;
 
@@ -6,10 +6,11 @@ use super::Evidence;
 use crate::recipe::Recipe;
 use crate::usage::usage;
 
-/// How many times larger the largest class may be than the smallest before the user is told.
-const UNEVEN: usize = 5;
+/// Ratio of the largest to the smallest class above which the user is told.
+const UNEVEN_RATIO: usize = 5;
 
-/// Refuses to even out classes that are equally large, and says where they are not and nothing is done about it.
+/// Returns an error for class weights or balanced sampling with equally large classes. Adds a hint to `reasons` if
+/// classes are uneven and neither is in use.
 pub(super) fn check(recipe: &Recipe, evidence: &Evidence<'_>, reasons: &mut Vec<String>) -> Result<()> {
     let Some([(rare, least), (common, most)]) = evidence.class_sizes.extremes() else { return Ok(()) };
     let asked = match (recipe.class_weights, recipe.balanced_sampling) {
@@ -21,7 +22,7 @@ pub(super) fn check(recipe: &Recipe, evidence: &Evidence<'_>, reasons: &mut Vec<
         Some(option) if least == most => {
             usage!("{option} has no effect: each class has {least} training images; leave it out")
         }
-        None if most > UNEVEN * least => {
+        None if most > UNEVEN_RATIO * least => {
             let classes = &evidence.info.classes;
             reasons.push(format!(
                 "class '{}' has {most} training images and '{}' only {least}: --class-weights or --balanced-sampling makes all classes \

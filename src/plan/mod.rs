@@ -1,4 +1,5 @@
-//! The plan of a run: image size, architecture, and recipe are chosen from the data where the user leaves them open, each with its reason.
+//! The plan of a run: chooses image size, architecture, and recipe from the data where the user leaves them open, and
+//! states the reason for each choice.
 
 mod architecture;
 mod budget;
@@ -23,59 +24,59 @@ use crate::model_file::ModelCard;
 use crate::recipe::{AskedLength, Freeze, Optimizer, Recipe, RecipeOverrides};
 use crate::usage::usage;
 
-/// What the user states about a run. Whatever is left out is chosen from the data.
+/// Settings of a run that the user states. The others are chosen from the data.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Architecture: a preset's name or the path of a TOML file.
     pub model: Option<String>,
     /// Height and width of the input in pixels.
     pub image_size: Option<usize>,
-    /// How images of other shapes become that size.
+    /// How images with other aspect ratios are brought to that size.
     pub resize: Option<Resize>,
     /// Recipe: a name or the path of a TOML file.
     pub recipe: Option<String>,
-    /// How long the run is.
+    /// Number of epochs, time limit, or both.
     pub length: AskedLength,
     /// Values that replace those of the recipe.
     pub options: RecipeOverrides,
 }
 
-/// What will be trained and how.
+/// The settings of a run before it starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the model is called in folder names and titles.
+    /// Name of the model in folder names and titles.
     pub model_name: String,
-    /// The architecture, for the data's classes.
+    /// The architecture, with the number of classes of the data set.
     pub model: ModelConfig,
-    /// What is done to every image.
+    /// Preprocessing of every image.
     pub preprocessing: Preprocessing,
-    /// How it is trained.
+    /// The training recipe.
     pub recipe: Recipe,
-    /// What was chosen and why, one choice per line.
+    /// The choices with their reasons, one choice per line.
     pub reasons: Vec<String>,
 }
 
-/// What the choices depend on.
+/// The facts on which the choices depend.
 pub struct Evidence<'a> {
-    /// Names, classes, what may be done to the images.
+    /// Names, classes, and kind of the data set, and whether images may be mirrored.
     pub info: &'a DatasetInfo,
-    /// Sizes and colors.
+    /// Image sizes, aspect ratios, and colors.
     pub survey: &'a Survey,
     /// Number of training images.
     pub train: usize,
-    /// Their number in each class.
+    /// Number of training images in each class.
     pub class_sizes: &'a ClassSizes,
-    /// The weights that training begins with: what they are called, and what is known of them.
+    /// Name and metadata of the pretrained weights that training starts from.
     pub pretrained: Option<(&'a str, &'a ModelCard)>,
-    /// What the time there is can pay for, where it was stated.
+    /// The measured compute budget, if the run has a time limit on which the choices depend.
     pub budget: Option<Budget>,
 }
 
 impl Plan {
-    /// Fills what `overrides` leave open.
+    /// Chooses all settings that `overrides` leave open.
     ///
     /// # Errors
-    /// When a preset, recipe or file is not there or not valid, or overrides do not fit together.
+    /// When a preset, recipe, or file does not exist or is not valid, or the overrides contradict each other.
     pub fn new(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<Self> {
         if let (Some(model), Some(_)) = (&overrides.model, evidence.pretrained) {
             usage!(
@@ -91,7 +92,8 @@ impl Plan {
         }
         let preprocessing = preprocessing(&model, overrides.resize, evidence, &mut reasons);
         let recipe = recipe::choose(overrides, evidence, &model, &mut reasons)?;
-        // A recipe's file was valid, and so are named ones: what is wrong now was typed.
+        // Recipe files and named recipes were validated when they were read, so the error is in the command-line
+        // options.
         if let Err(error) = recipe.validate() {
             usage!("{error:#}");
         }
@@ -106,24 +108,24 @@ impl Plan {
 }
 
 impl Evidence<'_> {
-    /// Whether the model sees no colors.
+    /// Whether the model gets gray images.
     fn is_gray_to(&self, model: &ModelConfig) -> bool {
         self.survey.gray || model.channels == 1
     }
 
-    /// 1 for gray images, 3 for others.
+    /// Number of channels of the images: 1 if all are gray, otherwise 3.
     fn channels(&self) -> usize {
         if self.survey.gray { 1 } else { 3 }
     }
 
-    /// Whether all images are squares, so that nothing is lost by scaling them to one.
+    /// Whether all images are squares, so that scaling to a square neither crops nor distorts them.
     fn has_squares(&self) -> bool {
         let (width, height) = (self.survey.sizes.width, self.survey.sizes.height);
         width == height && width.min == width.max
     }
 }
 
-/// What the recipe file or the command line asks for must be able to do something.
+/// Returns an error if a requested setting would have no effect.
 fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result<()> {
     let Augmentation { saturation, hue, mixup, cutmix, .. } = recipe.augmentation;
     for (key, strength) in [("saturation", saturation), ("hue", hue)] {
@@ -132,7 +134,7 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
         }
     }
     for (key, alpha) in [("mixup", mixup), ("cutmix", cutmix)] {
-        // The program's own choice of a recipe may have nothing to mix; one that was named may not.
+        // A recipe that the program itself chose may include mixing without effect; one that the user named may not.
         if overrides.recipe.is_some() && recipe.batch_size == 1 && alpha > 0.0 {
             usage!(
                 "`batch_size` (--batch-size) is 1, so `augmentation.{key}`, which mixes the images of a batch, has no effect: use at \
@@ -150,7 +152,8 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
     }
 }
 
-/// What is frozen must be there, and must not be random.
+/// Checks that the frozen part exists, that it has pretrained weights, and that freezing it does not make another
+/// option useless.
 fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -> Result<()> {
     let blocks = model.depth.sum() + model.class_depth;
     match recipe.freeze {
@@ -195,7 +198,7 @@ fn preprocessing(
     }
 }
 
-/// A number of epochs as people say it.
+/// A number of epochs rounded for messages.
 fn rounded(epochs: f64) -> String {
     match epochs {
         ..0.1 => "less than 0.1".to_owned(),

@@ -1,14 +1,16 @@
-//! How images of other shapes become the model's input: as asked for, as the pretrained weights know it, or so that no edge is lost.
+//! The choice of how images with other aspect ratios are resized to the model's input: as requested, as for the
+//! pretrained weights, or without cutting off edges.
 
 use clap::ValueEnum;
 use vitrine_datasets::ResizeRule;
 
 use super::Evidence;
 
-/// Images whose longer side is at most so many times the shorter one are still told apart when they are squashed to a square.
-const MILD: f64 = 2.0;
+/// Largest median aspect ratio (longer to shorter side) at which images are squashed to squares; they are still
+/// recognized then.
+const MAX_SQUASHED_RATIO: f64 = 2.0;
 
-/// What `--resize` names.
+/// The values of `--resize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Resize {
     /// Scale both sides: nothing is lost, and shapes are distorted.
@@ -29,8 +31,8 @@ impl Resize {
     }
 }
 
-/// The rule that was asked for, else that of the pretrained weights, else one that suits the shapes of the images; says what may
-/// surprise.
+/// The requested rule, or else that of the pretrained weights, or else the one that suits the aspect ratios of the
+/// images. Adds a reason to `reasons` if the result may surprise.
 pub(super) fn choose(
     asked: Option<Resize>,
     evidence: &Evidence<'_>,
@@ -38,18 +40,18 @@ pub(super) fn choose(
 ) -> ResizeRule {
     let pretrained = evidence.pretrained.map(|(_, card)| card.preprocessing.resize);
     let (rule, reason) = match (asked, pretrained) {
-        // Weights that know a crop keep their share of it.
+        // Pretrained weights that were trained with center crops keep the share of the image that the crop leaves.
         (Some(Resize::Crop), Some(own @ ResizeRule::ShorterSide { .. })) => (own, None),
         (Some(asked), _) => (asked.rule(), None),
-        (None, Some(own)) => (own, loss(own, evidence)),
+        (None, Some(own)) => (own, edge_loss(own, evidence)),
         (None, None) => by_shape(evidence),
     };
     reasons.extend(reason);
     rule
 }
 
-/// What pretrained weights' own preprocessing cuts off.
-fn loss(rule: ResizeRule, evidence: &Evidence<'_>) -> Option<String> {
+/// A warning if the preprocessing of pretrained weights cuts off edges.
+fn edge_loss(rule: ResizeRule, evidence: &Evidence<'_>) -> Option<String> {
     let squares = evidence.survey.aspect_ratios.max <= 1.0;
     let what = match rule {
         ResizeRule::ShorterSide { crop } if crop < 1.0 || !squares => "the shorter side is scaled",
@@ -65,14 +67,14 @@ fn loss(rule: ResizeRule, evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
-/// The rule for the images' shapes, and what to say of it.
+/// The rule for the aspect ratios of the data set, and the reason for it.
 fn by_shape(evidence: &Evidence<'_>) -> (ResizeRule, Option<String>) {
     let ratios = evidence.survey.aspect_ratios;
     if ratios.max <= 1.0 {
         return (ResizeRule::Squash, None);
     }
     let median = format!("the longer side of the median image is {:.2} times its shorter one", ratios.median);
-    if ratios.median <= MILD {
+    if ratios.median <= MAX_SQUASHED_RATIO {
         let reason = format!(
             "images are squashed to squares, so no edge is lost: {median}; --resize crop or letterbox keeps their shapes"
         );

@@ -1,4 +1,4 @@
-//! What is chosen for which data.
+//! Tests of the choices for different data sets, overrides, and time limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ struct Case {
     class_sizes: ClassSizes,
 }
 
-/// So many training images in each class.
+/// The sizes of three classes.
 fn class_sizes(sizes: [usize; 3]) -> ClassSizes {
     let sample = |label| Sample { label, source: ImageSource::Drawn { class: 0, seed: 0 } };
     let samples: Vec<Sample> = (0..3).flat_map(|label| vec![sample(label); sizes[label]]).collect();
@@ -63,7 +63,7 @@ fn evidence(case: &Case) -> Evidence<'_> {
 }
 
 #[test]
-fn digits_color_images_and_photos_get_what_suits_them() {
+fn digits_color_images_and_photos_get_suitable_plans() {
     let digits = plan(&case(SourceKind::Idx, [28, 28], true, 48_000), &Overrides::default()).unwrap();
     assert_eq!((digits.model.channels, digits.model.image_size), (1, ImageSize::square(28)));
     assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0, "a mirrored digit is another one");
@@ -81,7 +81,7 @@ fn digits_color_images_and_photos_get_what_suits_them() {
 }
 
 #[test]
-fn time_buys_views_then_stronger_augmentation_and_pixels() {
+fn more_time_means_stronger_augmentation_and_larger_images() {
     let chosen = |side, train, seconds| {
         let case = case(SourceKind::Folder, [side; 2], false, train);
         let budget = Some(Budget { seconds, multiply_adds_per_second: 3e10 });
@@ -97,7 +97,7 @@ fn time_buys_views_then_stronger_augmentation_and_pixels() {
 }
 
 #[test]
-fn overrides_come_before_choices() {
+fn overrides_take_precedence() {
     let overrides = Overrides {
         model: Some("vit_tiny_patch16_224".to_owned()),
         recipe: Some("plain".to_owned()),
@@ -123,7 +123,7 @@ fn overrides_come_before_choices() {
 }
 
 #[test]
-fn a_published_recipe_keeps_what_its_result_belongs_to() {
+fn a_published_recipe_is_adapted_only_in_its_flips() {
     let published = NamedRecipe::find("sl-vit").unwrap().recipe;
     let overrides = Overrides { recipe: Some("sl-vit".to_owned()), ..Overrides::default() };
     let color = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &overrides).unwrap();
@@ -151,7 +151,7 @@ fn a_published_recipe_keeps_what_its_result_belongs_to() {
 }
 
 #[test]
-fn what_has_no_effect_is_refused_and_never_chosen() {
+fn settings_without_effect_are_refused_and_never_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let recipe = |text: &str| {
         let path = folder.path().join("recipe.toml");
@@ -191,7 +191,7 @@ fn what_has_no_effect_is_refused_and_never_chosen() {
 }
 
 #[test]
-fn a_run_begins_with_what_is_easy_where_the_model_and_its_length_allow() {
+fn progressive_learning_is_used_as_far_as_the_model_allows() {
     let photos = case(SourceKind::Folder, [64, 64], false, 300);
     let chosen = |model: Option<&str>, recipe: &str, epochs| {
         let overrides = Overrides {
@@ -208,13 +208,14 @@ fn a_run_begins_with_what_is_easy_where_the_model_and_its_length_allow() {
     assert_eq!(chosen(None, "short", 10), Some(48));
     assert_eq!(chosen(None, "long", 60), Some(48));
     assert_eq!(chosen(None, "short", 1), Some(48), "a phase need not be a whole number of epochs");
-    // Windows belong to one size: augmentation alone is light at first, where there is more to leave out.
+    // Windowed attention is bound to one image size, so only augmentation is lighter at first; `short` has no strong
+    // augmentation to leave out.
     assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "long", 60), Some(32));
     assert_eq!(chosen(Some("swin_pico_patch2_window4_32"), "short", 60), None);
 }
 
 #[test]
-fn no_more_than_half_of_the_updates_are_on_small_images_whatever_the_time() {
+fn at_most_half_of_the_updates_are_on_small_images() {
     let images = case(SourceKind::Folder, [32, 32], false, 45_000);
     for seconds in [2.0, 60.0, 600.0, 6000.0] {
         let overrides = Overrides {
@@ -224,14 +225,14 @@ fn no_more_than_half_of_the_updates_are_on_small_images_whatever_the_time() {
         let budget = Some(Budget { seconds, multiply_adds_per_second: 5e10 });
         let plan = Plan::new(&overrides, &Evidence { budget, ..evidence(&images) }).unwrap();
         let first = plan.recipe.progressive_learning.unwrap();
-        // The clock ends it, and its images cost as much less as they have fewer pixels.
+        // The time limit ends the first phase, and the cost of an image is proportional to its pixels.
         let [small, large] = [first.until / first.cost(&plan.model), 1.0 - first.until];
         assert!(small <= large, "{seconds} s: {small} {large}");
     }
 }
 
 #[test]
-fn flips_of_images_of_which_nothing_is_known_are_judged_unless_the_user_decides() {
+fn flips_of_unknown_images_are_judged_unless_the_user_decides() {
     let planned = |source, is_gray, flips| {
         let options = RecipeOverrides { flips, ..RecipeOverrides::default() };
         let plan =
@@ -250,7 +251,7 @@ fn flips_of_images_of_which_nothing_is_known_are_judged_unless_the_user_decides(
 }
 
 #[test]
-fn what_is_measured_is_what_will_run() {
+fn speed_is_measured_with_the_model_and_recipe_of_the_run() {
     let images = case(SourceKind::Folder, [32, 32], false, 4000);
     let options =
         RecipeOverrides { batch_size: Some(2), gradient_checkpointing: true, ..RecipeOverrides::default() };
@@ -260,11 +261,11 @@ fn what_is_measured_is_what_will_run() {
     assert_eq!((model.num_classes, model.depth.sum()), (3, 7));
     let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
     assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
-    assert_eq!(recipe.optimizer, Optimizer::Muon, "that of the recipe that will be chosen");
+    assert_eq!(recipe.optimizer, Optimizer::Muon, "the optimizer of the recipe that the plan chooses");
 }
 
 #[test]
-fn what_a_file_asks_for_must_be_possible() {
+fn a_recipe_file_that_the_model_cannot_follow_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recipe.toml");
     std::fs::write(&file, "epochs = 9\nprogressive_learning = { until = 0.5, scale = 0.5 }").unwrap();
@@ -316,7 +317,7 @@ fn an_image_size_gets_a_patch_that_divides_it_or_an_error() {
 }
 
 #[test]
-fn no_edge_is_lost_unless_it_is_asked_for_or_said() {
+fn edges_are_cut_off_only_on_request_or_with_a_remark() {
     let chosen = |side, asked, own: Option<ResizeRule>| {
         let case = case(SourceKind::Folder, side, false, 300);
         let model = vitrine_models::preset::find("vit_tiny_patch16_224").unwrap();
@@ -341,7 +342,7 @@ fn no_edge_is_lost_unless_it_is_asked_for_or_said() {
         ([640, 480], Some(Resize::Letterbox), None, letterbox, ""),
         ([1000, 100], Some(Resize::Squash), None, squash, ""),
         ([1000, 100], Some(Resize::Crop), None, shorter(1.0), ""),
-        // Pretrained weights keep theirs, and what that loses is said.
+        // The rule of pretrained weights is kept, and a loss of edges is reported.
         ([640, 480], None, Some(shorter(1.0)), shorter(1.0), "lose their edges"),
         ([64, 64], None, Some(shorter(1.0)), shorter(1.0), ""),
         ([64, 64], None, Some(shorter(0.9)), shorter(0.9), "lose their edges"),
@@ -367,7 +368,7 @@ fn no_edge_is_lost_unless_it_is_asked_for_or_said() {
 }
 
 #[test]
-fn uneven_classes_are_named_and_even_ones_are_not_evened_out() {
+fn uneven_classes_are_reported_and_balancing_even_ones_is_refused() {
     let of_sizes =
         |sizes| Case { class_sizes: class_sizes(sizes), ..case(SourceKind::Folder, [32, 32], false, 300) };
     let weights = RecipeOverrides { class_weights: true, ..RecipeOverrides::default() };

@@ -1,22 +1,25 @@
-//! The choice of the best epoch, whose model is kept.
+//! The choice of the best epoch, whose model the run keeps.
 
 use super::state::Progress;
 use crate::model_file::Validation;
 use crate::recipe::Metric;
 
-/// A validation compared with those before it.
+/// The validation of an epoch compared with those of earlier epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Whether its metric is the highest so far.
     pub(super) is_highest: bool,
-    /// Whether its model is kept: the metric is the highest, or below it by less than the standard error of a share of so many images.
+    /// Whether the epoch's model is kept: its metric is the highest, or below the highest by less than the standard
+    /// error of an accuracy that was measured on all validation images.
     ///
-    /// Of epochs that validation cannot tell apart, the last one has learned for longest, at the lowest learning rate (the rule of one standard
-    /// error, Breiman et al. 1984, section 3.4.3). A loss has no such error here: the lowest is kept.
+    /// Validation cannot tell such epochs apart, and the last of them has learned for longest, at the lowest learning
+    /// rate: the one-standard-error rule (Breiman et al. 1984, section 3.4.3). A loss has no known standard error here,
+    /// so only the lowest one is kept.
     pub(super) is_kept: bool,
 }
 
-/// Judges the validation of the epoch that has just ended, and records the highest score and for how many epochs it has stood.
+/// Judges the validation of the epoch that has just ended. Updates the highest score and the number of epochs since
+/// it was reached.
 pub(super) fn judge_next(progress: &mut Progress, metric: Metric, validation: &Validation) -> Verdict {
     let before = progress.best.as_ref().map(|kept| score(metric, kept));
     progress.highest = progress.highest.or(before);
@@ -29,7 +32,7 @@ pub(super) fn judge_next(progress: &mut Progress, metric: Metric, validation: &V
     verdict
 }
 
-/// Judges a validation by the highest score of those before it.
+/// Compares a validation with the highest score of earlier epochs.
 fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
     let score = score(metric, new);
     let Some(highest) = highest else { return Verdict { is_highest: true, is_kept: true } };
@@ -45,7 +48,8 @@ fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
     Verdict { is_highest, is_kept }
 }
 
-/// The score of a validation; higher is better. A metric that an earlier version of the program did not measure counts as the lowest.
+/// The score of a validation; higher is better. Checkpoints of earlier versions lack some metrics, which count as the
+/// lowest.
 fn score(metric: Metric, validation: &Validation) -> f64 {
     match metric {
         Metric::Accuracy => validation.top1,
@@ -65,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn each_metric_has_its_own_highest() {
+    fn each_metric_chooses_by_its_own_score() {
         let all = [Metric::Accuracy, Metric::MacroF1, Metric::BalancedAccuracy, Metric::Loss];
         let usual = validation([0.5, 0.5, 0.5, 1.0]);
         for (changed, better) in [
@@ -98,15 +102,15 @@ mod tests {
     }
 
     #[test]
-    fn of_epochs_that_validation_cannot_tell_apart_the_last_is_kept() {
-        // Of 100 images, a share of 0.5 is known to within 0.05.
+    fn within_one_standard_error_the_last_epoch_is_kept() {
+        // The standard error of an accuracy of 0.5 on 100 images is 0.05.
         let kept = |top1, samples| {
             let new = Validation { samples, ..validation([top1, 0.0, 0.0, 1.0]) };
             judge(Metric::Accuracy, &new, Some(0.5)).is_kept
         };
         assert_eq!([0.51, 0.5, 0.46, 0.44].map(|top1| kept(top1, 100)), [true, true, true, false]);
         let right = validation([1.0, 0.0, 0.0, 1.0]);
-        assert!(judge(Metric::Accuracy, &right, Some(1.0)).is_kept, "without an error, too");
+        assert!(judge(Metric::Accuracy, &right, Some(1.0)).is_kept, "the standard error is 0 here");
         assert_eq!([0.5, 0.496, 0.494].map(|top1| kept(top1, 10_000)), [true, true, false]);
         let verdict = judge(Metric::Loss, &validation([0.5, 0.5, 0.5, 1.0]), Some(-1.0));
         assert_eq!(verdict, Verdict { is_highest: false, is_kept: false });

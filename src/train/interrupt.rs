@@ -1,15 +1,15 @@
-//! The request to stop: training saves its state after the current update and ends.
+//! The process-wide request to stop, upon which training saves its state after the current update and ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Asks every training in this process to save and stop. Returns whether that was asked before.
+/// Asks all training in this process to save and stop. Returns whether this was already requested.
 pub fn request() -> bool {
     REQUESTED.swap(true, Ordering::SeqCst)
 }
 
-/// Whether a stop was asked for.
+/// Whether training was asked to stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }

@@ -1,12 +1,12 @@
-//! The reading of images that training and validation have in common.
+//! The loader settings that training and validation share.
 
 use vitrine_datasets::{LoaderConfig, Preprocessing};
 
 use crate::memory;
 use crate::run_folder::RunConfig;
 
-/// Batches in the order of the samples, without augmentation, whose decoded images stay in memory from one epoch to the
-/// next.
+/// Settings for batches in the order of the samples, without augmentation, with decoded images cached from one epoch to
+/// the next.
 pub(super) fn in_order(config: &RunConfig, preprocessing: &Preprocessing, threads: usize) -> LoaderConfig {
     LoaderConfig {
         batch_size: config.recipe.batch_size,

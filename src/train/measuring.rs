@@ -1,4 +1,5 @@
-//! How many images are measured where the clock ends a run: all of them, or as many as a part of the time pays for.
+//! The number of validation and test images that a run with a time limit measures, and the time that it sets aside for
+//! them.
 
 use std::sync::Arc;
 
@@ -6,30 +7,35 @@ use vitrine_datasets::{Sample, epoch_order};
 
 use crate::seed::{Stream, stream};
 
-/// The largest part of a run's time that may go into its last validation, and the largest that may go into measuring the test split.
-const PART: f64 = 1.0 / 6.0;
-/// As many images are measured in any case.
-const FEWEST: usize = 100;
-/// Seconds that are kept for the report and the last checkpoint,
-const REPORT: f64 = 0.2;
-/// and as a part of those for measuring: speeds are those of other batches.
-const DOUBT: f64 = 1.1;
+/// The largest share of a run's time for one measurement: of the validation images after an epoch, or of the test
+/// images.
+const MAX_SHARE: f64 = 1.0 / 6.0;
+/// Minimum number of images to measure, however short the run is.
+const MIN_IMAGES: usize = 100;
+/// Seconds to set aside for the report and the last checkpoint.
+const REPORT_SECONDS: f64 = 0.2;
+/// Factor by which the time for measuring is overestimated, because the speed is that of earlier batches.
+const SAFETY_FACTOR: f64 = 1.1;
 
-/// Of `images` images, how many a run of `seconds` seconds can measure at so many a second.
-pub(super) fn payable(images: usize, seconds: Option<f64>, per_second: Option<f64>) -> usize {
+/// The number of images, out of `images`, that a run of `seconds` seconds measures at `per_second` images per second.
+/// All, if there is no time limit or the speed is unknown.
+pub(super) fn affordable_images(images: usize, seconds: Option<f64>, per_second: Option<f64>) -> usize {
     match (seconds, per_second) {
-        (Some(seconds), Some(per_second)) => images.min(((PART * seconds * per_second) as usize).max(FEWEST)),
+        (Some(seconds), Some(per_second)) => {
+            images.min(((MAX_SHARE * seconds * per_second) as usize).max(MIN_IMAGES))
+        }
         _ => images,
     }
 }
 
-/// Seconds to keep for measuring so many images at the end of a run of `seconds` seconds, and for writing its report.
-pub(super) fn reserve(images: usize, seconds: f64, per_second: Option<f64>) -> f64 {
+/// Seconds to set aside at the end of a run of `seconds` seconds for measuring `images` images and writing the report.
+pub(super) fn reserved_seconds(images: usize, seconds: f64, per_second: Option<f64>) -> f64 {
     let measuring = per_second.map_or(0.0, |per_second| images as f64 / per_second);
-    DOUBT * measuring + REPORT.min(PART * seconds)
+    SAFETY_FACTOR * measuring + REPORT_SECONDS.min(MAX_SHARE * seconds)
 }
 
-/// As many of the images, the same ones each time: the first ones of an order that `seed` shuffles.
+/// A random subset of the samples in their order, with `images` samples: the same subset for the same `seed`. All
+/// samples if `images` is `None`.
 pub(crate) fn part(samples: &[Sample], images: Option<usize>, seed: u64) -> Arc<[Sample]> {
     match images {
         Some(images) if images < samples.len() => {
@@ -49,22 +55,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_run_measures_what_it_can_pay_for_and_a_long_one_everything() {
-        let at = |seconds| payable(10_000, Some(seconds), Some(3000.0));
-        assert_eq!([0.01, 2.0, 60.0].map(at), [FEWEST, 1000, 10_000]);
-        assert_eq!(payable(10_000, None, Some(1.0)), 10_000, "without a clock");
-        assert_eq!(payable(10_000, Some(1.0), None), 10_000, "nothing is known yet");
-        assert_eq!(payable(7, Some(0.01), Some(1.0)), 7);
+    fn a_short_run_measures_fewer_images_and_a_long_run_all() {
+        let at = |seconds| affordable_images(10_000, Some(seconds), Some(3000.0));
+        assert_eq!([0.01, 2.0, 60.0].map(at), [MIN_IMAGES, 1000, 10_000]);
+        assert_eq!(affordable_images(10_000, None, Some(1.0)), 10_000, "no time limit");
+        assert_eq!(affordable_images(10_000, Some(1.0), None), 10_000, "the speed is unknown");
+        assert_eq!(affordable_images(7, Some(0.01), Some(1.0)), 7);
     }
 
     #[test]
-    fn time_is_kept_for_measuring_and_the_report() {
-        assert!((reserve(6000, 60.0, Some(3000.0)) - 2.4).abs() < 1e-9);
-        assert!((reserve(6000, 0.6, None) - 0.1).abs() < 1e-9);
+    fn time_is_set_aside_for_measuring_and_the_report() {
+        assert!((reserved_seconds(6000, 60.0, Some(3000.0)) - 2.4).abs() < 1e-9);
+        assert!((reserved_seconds(6000, 0.6, None) - 0.1).abs() < 1e-9);
     }
 
     #[test]
-    fn a_part_is_the_same_each_time_and_not_the_first_classes() {
+    fn the_subset_depends_on_the_seed_and_spreads_over_all_classes() {
         let samples: Vec<Sample> = (0..100)
             .map(|label| Sample { label, source: ImageSource::Drawn { class: label, seed: 0 } })
             .collect();

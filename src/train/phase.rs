@@ -1,4 +1,5 @@
-//! The phases of a run: what training images go through changes with the share of the run that is done, even within an epoch.
+//! The phases of a run: image size, flips, and mixing change at given shares of the run, even in the middle of an
+//! epoch.
 
 use std::sync::Arc;
 
@@ -12,20 +13,20 @@ use crate::recipe::Recipe;
 use crate::run_folder::RunConfig;
 use crate::seed::{Stream, stream};
 
-/// The differences between phases.
+/// The settings in which phases differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PhaseKind {
-    /// Whether images are small and lightly augmented: the first part of `progressive_learning`.
+    /// Whether images are small and lightly augmented, as in the first part of `progressive_learning`.
     pub(super) is_easy: bool,
-    /// Whether images are mirrored, if the recipe mirrors them.
+    /// Whether the flips of the recipe, if it has any, are applied.
     pub(super) flips: bool,
-    /// Whether the clock still allows mixup and CutMix.
+    /// Whether mixup and CutMix are still on, as far as the time limit decides (see [`mixes_after`]).
     pub(super) mixes: bool,
 }
 
 impl PhaseKind {
-    /// The phase of the next update: after the share `done` of the attempt and `seconds` of the run, given what validation
-    /// has shown about flips.
+    /// The phase of the next update: `done` is the finished share of the attempt, `seconds` the time of the run, and
+    /// `flips` the judgment of the validation images if it has been made.
     pub(super) fn at(recipe: &Recipe, done: f64, seconds: f64, flips: Option<&FlipVerdict>) -> Self {
         let is_easy =
             recipe.progressive_learning.as_ref().is_some_and(|progressive| done < progressive.until);
@@ -34,32 +35,32 @@ impl PhaseKind {
     }
 }
 
-/// The present phase of a run: its recipe, and the batches that follow from it.
+/// The present phase of a run: its recipe, and the loader that follows from it.
 pub(super) struct Phase {
     pub(super) kind: PhaseKind,
     /// The recipe of the configuration, or a gentler one after a restart.
     pub(super) recipe: Recipe,
-    /// The batches of training.
+    /// The loader of training batches.
     pub(super) batches: Loader,
-    /// What every training image goes through.
+    /// Preprocessing of the training images.
     pub(super) preprocessing: Preprocessing,
 }
 
-/// What batches are made from in all phases.
+/// The inputs of a training loader that are the same in all phases.
 #[derive(Clone, Copy)]
 pub(super) struct Ingredients<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) class_sizes: &'a ClassSizes,
-    /// Threads that decode.
+    /// Number of threads that decode images.
     pub(super) threads: usize,
 }
 
 impl Phase {
-    /// The first phase of a session, in which nothing is known of the place in the run yet: full size, with everything that the
-    /// recipe has. [`Self::change`] comes before its first batch.
+    /// The phase to start a session with: full size, and all augmentation of the recipe. The position in the run is not
+    /// known yet; [`Self::change`] follows before the first batch if another phase is due.
     pub(super) fn first(ingredients: Ingredients<'_>, recipe: Recipe, images: Arc<[Sample]>) -> Result<Self> {
         let kind = PhaseKind { is_easy: false, flips: true, mixes: true };
-        let loading = training(ingredients, &recipe, kind);
+        let loading = loader_config(ingredients, &recipe, kind);
         Ok(Self {
             kind,
             recipe,
@@ -68,14 +69,14 @@ impl Phase {
         })
     }
 
-    /// Makes the batches anew, for another kind of phase or another recipe. Decoded images that the loader keeps stay.
+    /// Changes the loader for another kind of phase or another recipe. The cache of decoded images is kept.
     pub(super) fn change(
         &mut self,
         ingredients: Ingredients<'_>,
         kind: PhaseKind,
         hash_pixels: bool,
     ) -> Result<()> {
-        let loading = training(ingredients, &self.recipe, kind);
+        let loading = loader_config(ingredients, &self.recipe, kind);
         self.batches = self.batches.reconfigured(LoaderConfig { hash_pixels, ..loading })?;
         self.preprocessing = preprocessing(ingredients.config, kind);
         self.kind = kind;
@@ -83,7 +84,7 @@ impl Phase {
     }
 }
 
-/// What the images of a phase go through: smaller ones if the recipe begins with them.
+/// The preprocessing of images in a phase: to a smaller size in the first part of progressive learning.
 fn preprocessing(config: &RunConfig, kind: PhaseKind) -> Preprocessing {
     let mut preprocessing = config.preprocessing.clone();
     if let (Some(progressive), true) = (&config.recipe.progressive_learning, kind.is_easy) {
@@ -93,13 +94,13 @@ fn preprocessing(config: &RunConfig, kind: PhaseKind) -> Preprocessing {
     preprocessing
 }
 
-/// How the batches of training are made by a recipe, in one of its phases.
-fn training(ingredients: Ingredients<'_>, recipe: &Recipe, kind: PhaseKind) -> LoaderConfig {
+/// The settings of the training loader for a recipe in one of its phases.
+fn loader_config(ingredients: Ingredients<'_>, recipe: &Recipe, kind: PhaseKind) -> LoaderConfig {
     let Ingredients { config, class_sizes, threads } = ingredients;
     let preprocessing = preprocessing(config, kind);
     let share = preprocessing.image_size[0] as f64 / config.preprocessing.image_size[0] as f64;
     let whole = if kind.flips { recipe.augmentation.clone() } else { recipe.augmentation.without_flips() };
-    let augmentation = if kind.is_easy { scaled(whole.crop_and_flips(), share) } else { whole };
+    let augmentation = if kind.is_easy { scale_shift(whole.crop_and_flips(), share) } else { whole };
     LoaderConfig {
         seed: stream(config.seed, Stream::Augmentation, 0),
         augmentation: Some(augmentation),
@@ -110,8 +111,8 @@ fn training(ingredients: Ingredients<'_>, recipe: &Recipe, kind: PhaseKind) -> L
     }
 }
 
-/// An augmentation for images whose side is the share `share` of the usual one: shifts are scaled with it.
-fn scaled(augmentation: Augmentation, share: f64) -> Augmentation {
+/// The augmentation for images with `share` times the usual side: the pixels of a random shift are scaled with it.
+fn scale_shift(augmentation: Augmentation, share: f64) -> Augmentation {
     let crop = match augmentation.crop {
         Crop::Pad { pixels, reflect } => {
             let scaled = (f64::from(pixels) * share).round() as u32;
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_end_at_their_share_of_the_run_wherever_an_epoch_is() {
+    fn phases_end_at_their_share_of_the_run_even_within_an_epoch() {
         let progressive_learning = Some(ProgressiveLearning { until: 0.4, scale: 0.5 });
         let augmentation = Augmentation { mix_until: 0.5, ..Augmentation::none() };
         let recipe =
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn flips_that_validation_decides_wait_for_the_verdict() {
+    fn flips_wait_for_the_judgment_of_the_validation_images() {
         let judged = Recipe { judge_flips: true, ..Recipe::default() };
         let flips = |verdict: Option<&FlipVerdict>| PhaseKind::at(&judged, 0.5, 0.0, verdict).flips;
         assert_eq!(
@@ -159,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn shifts_are_a_share_of_the_image() {
+    fn shifts_are_scaled_with_the_image() {
         let shifted = |pixels, share| {
             let crop = Crop::Pad { pixels, reflect: true };
-            match scaled(Augmentation { crop, ..Augmentation::none() }, share).crop {
+            match scale_shift(Augmentation { crop, ..Augmentation::none() }, share).crop {
                 Crop::Pad { pixels, reflect: true } => pixels,
                 crop => panic!("{crop:?}"),
             }

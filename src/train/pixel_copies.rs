@@ -1,7 +1,9 @@
-//! Images with the same pixels in different files, saved again or with another text in them: in training and validation, or in two classes.
+//! Detection of images with equal pixels in different files, such as files that were saved again or have other
+//! metadata: a validation image that equals a training image, and training images of two classes.
 //!
-//! Splits are chosen by the bytes of files, as decoding every image before the first step would take as long as an epoch. Pixels are
-//! compared as they are decoded for training: once, when every training image was seen or the run is over.
+//! Splits compare the bytes of files only, because decoding every image before the first step would take as long as an
+//! epoch. Pixels are hashed while images are decoded for training, and compared once: when every training image has
+//! been decoded, or at the end of the run.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,24 +12,27 @@ use vitrine_datasets::Sample;
 use crate::evaluate::Predicted;
 use crate::text::first_few;
 
-/// The keys of the pixels that were seen in training, each with the first image that has them.
+/// Hashes of the pixels of training images, each with the first image that has it.
 #[derive(Debug, Default)]
 pub(super) struct PixelCopies {
     images: HashMap<u64, usize>,
-    /// Images of another class than the first image with the same pixels, which stands second.
+    /// Training images whose pixels equal those of an image of another class. Maps the index of an image to the index
+    /// of that other image.
     contradictions: BTreeMap<usize, usize>,
+    /// By index, whether a training image has been hashed.
     seen: Vec<bool>,
+    /// Number of training images that have not been hashed.
     unseen: usize,
 }
 
 impl PixelCopies {
-    /// Of so many training images, none of which was seen yet.
+    /// Starts with `images` training images, none of which has been hashed.
     pub(super) fn new(images: usize) -> Self {
         Self { seen: vec![false; images], unseen: images, ..Self::default() }
     }
 
-    /// Takes note of the keys of some of the training images.
-    pub(super) fn saw(&mut self, trained: &[Sample], indices: &[usize], keys: &[u64]) {
+    /// Adds the pixel hashes (`keys`) of the training images at `indices`.
+    pub(super) fn add(&mut self, trained: &[Sample], indices: &[usize], keys: &[u64]) {
         for (&index, &key) in indices.iter().zip(keys) {
             if !std::mem::replace(&mut self.seen[index], true) {
                 self.unseen -= 1;
@@ -39,13 +44,14 @@ impl PixelCopies {
         }
     }
 
-    /// Whether every training image was seen, but for some that cannot be read.
+    /// Whether every training image has been hashed, except for `unreadable` ones.
     pub(super) fn is_complete(&self, unreadable: usize) -> bool {
         self.unseen <= unreadable
     }
 
-    /// What to say of the images of `measured`, of which `predicted` are some, that have the pixels of images of `trained`, and of those of
-    /// `trained` that have the pixels of another class.
+    /// Warnings about images with equal pixels. The first is about images of `measured` that equal one of `trained`;
+    /// `predicted` has the hashes of those that were decoded. The second is about images of `trained` that equal one of
+    /// another class.
     pub(super) fn remarks(
         &self,
         trained: &[Sample],
@@ -69,7 +75,7 @@ impl PixelCopies {
     }
 }
 
-/// A remark about images and the others that each of them is a copy of; none without any.
+/// A warning about pairs of images with equal pixels; `None` without pairs.
 fn remark(pairs: Vec<(&Sample, &Sample)>, what: &str) -> Option<String> {
     let names =
         pairs.iter().map(|(image, other)| format!("{} = {}", image.source.name(), other.source.name()));
@@ -90,7 +96,7 @@ mod tests {
     use crate::evaluate::Predictions;
 
     #[test]
-    fn copies_are_named_once_all_training_images_were_seen() {
+    fn equal_pixels_are_reported_after_all_training_images_are_hashed() {
         let samples = |names: &[&str]| -> Vec<Sample> {
             let sample =
                 |(label, name): (usize, &&str)| Sample { label, source: ImageSource::File(name.into()) };
@@ -98,10 +104,10 @@ mod tests {
         };
         let (trained, measured) = (samples(&["a", "b", "c", "d"]), samples(&["e", "f"]));
         let mut copies = PixelCopies::new(4);
-        copies.saw(&trained, &[2, 0], &[30, 10]);
-        copies.saw(&trained, &[2], &[30]);
+        copies.add(&trained, &[2, 0], &[30, 10]);
+        copies.add(&trained, &[2], &[30]);
         assert!(!copies.is_complete(1));
-        copies.saw(&trained, &[1], &[10]);
+        copies.add(&trained, &[1], &[10]);
         assert!(copies.is_complete(1) && !copies.is_complete(0));
         let predicted = |keys: [u64; 2]| Predicted {
             predictions: Predictions::new(1),

@@ -1,4 +1,4 @@
-//! The attempts of a run: where one learns nothing, another one begins, with new weights and a gentler recipe.
+//! The attempts of a run: after one that does not learn, the next one starts with new weights and a gentler recipe.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::at_chance::AtChance;
 use crate::recipe::Recipe;
 
-/// The most attempts of a run.
-pub(super) const MOST: usize = 3;
+/// Maximum number of attempts in a run.
+pub(super) const MAX_ATTEMPTS: usize = 3;
 
-/// An attempt that was given up, and where the run stood then.
+/// An attempt that was given up, and the position of the run at that moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GivenUp {
-    /// Whole epochs that were done.
+    /// Whole epochs done.
     pub epoch: usize,
-    /// Batches that were done of the epoch after them.
+    /// Batches done of the epoch that had begun.
     #[serde(default)]
     pub batch: usize,
-    /// Updates of the run that were done.
+    /// Updates done since the beginning of the run.
     pub updates: usize,
-    /// Seconds of the run that had passed.
+    /// Seconds since the beginning of the run.
     pub seconds: f64,
-    /// Why it was given up.
+    /// The comparison with chance for which the attempt was given up.
     pub found: AtChance,
 }
 
@@ -41,7 +41,8 @@ impl fmt::Display for GivenUp {
     }
 }
 
-/// The recipe of an attempt after so many others: a third of the learning rate each time, and of the augmentations crop and flips alone.
+/// The recipe after `given_up` failed attempts: each divides the learning rate by 3, and augmentation is reduced to
+/// crop and flips.
 pub(super) fn recipe_after(given_up: usize, recipe: &Recipe) -> Recipe {
     if given_up == 0 {
         return recipe.clone();
@@ -64,7 +65,7 @@ mod tests {
     fn every_attempt_is_gentler_than_the_one_before() {
         let recipe = NamedRecipe::find("long").unwrap().recipe;
         assert_eq!(recipe_after(0, &recipe), recipe);
-        for given_up in 1..MOST {
+        for given_up in 1..MAX_ATTEMPTS {
             let gentler = recipe_after(given_up, &recipe);
             gentler.validate().unwrap();
             assert!(
@@ -74,7 +75,7 @@ mod tests {
             assert!(recipe.augmentation.cutmix > 0.0 && recipe.augmentation.trivial_augment);
             assert_eq!((cutmix, trivial_augment), (0.0, false));
             let light = (recipe.augmentation.crop, recipe.augmentation.horizontal_flip);
-            assert_eq!((crop, horizontal_flip), light, "what is light stays");
+            assert_eq!((crop, horizontal_flip), light, "crop and flips stay");
         }
     }
 }

@@ -1,18 +1,19 @@
-//! What changes over a run: the learning rate, with a linear warm-up and then half a cosine (Loshchilov & Hutter 2017), and mixing.
+//! Schedules of a run: the learning rate, with linear warm-up and cosine decay (Loshchilov & Hutter 2017), and the
+//! share of the run in which batches are mixed.
 
 use crate::recipe::Recipe;
 
-/// How much of a run is done, from 0 to 1: by its place, by the clock, or by whichever is ahead.
+/// The length of a run in steps, in seconds, or both; the limit that is reached first ends it.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
-    /// Steps of the whole run, where the recipe counts epochs: the updates of all its epochs, if every one of them had an image.
+    /// Number of steps in all epochs that the recipe asks for (see [`Steps`]).
     pub steps: Option<usize>,
-    /// Seconds of training, where the recipe has a time budget; measuring at the end is already taken off.
+    /// Seconds of training that the time limit allows, without the time for measuring at the end.
     pub seconds: Option<f64>,
 }
 
 impl Length {
-    /// The share of the run that is done at the place `steps` and after `seconds` seconds.
+    /// The share of the run, from 0 to 1, that is done after `steps` steps and `seconds` seconds.
     pub fn done(&self, steps: usize, seconds: f64) -> f64 {
         let by_place = self.steps.map_or(0.0, |total| steps as f64 / total.max(1) as f64);
         let by_clock = self.seconds.map_or(0.0, |total| if total > 0.0 { seconds / total } else { 1.0 });
@@ -20,37 +21,38 @@ impl Length {
     }
 }
 
-/// How epochs are divided: where a run is, counted in the steps that its updates would be if no image were unreadable and no epoch were
-/// cut short by the clock. Counting updates instead would make up for those that were not, with more epochs than were asked for.
+/// Conversion of epochs and batches to steps, which measure the position in a run. A step is `accumulate` batches, even
+/// if their images were unreadable and no update followed. Actual updates are not counted, because a run with
+/// unreadable images would then get more epochs than the recipe asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Batches of an epoch.
+    /// Batches per epoch.
     pub batches: usize,
     /// Batches whose gradients are averaged for one update.
     pub accumulate: usize,
 }
 
 impl Steps {
-    /// Steps of so many epochs.
+    /// Steps in `epochs` epochs.
     pub fn of_epochs(self, epochs: usize) -> usize {
         epochs * self.batches.div_ceil(self.accumulate)
     }
 
-    /// Steps before the place after `batch` batches of the epoch that comes after `epoch` whole ones.
+    /// Steps before the position after `epoch` whole epochs and `batch` batches of the next one.
     pub fn until(self, epoch: usize, batch: usize) -> usize {
         self.of_epochs(epoch) + batch.div_ceil(self.accumulate)
     }
 }
 
-/// The share of the rest of a run that is done, where the rest began after the share `before` of the whole.
+/// Rescales a share of the whole run, `done`, to a share of the part that began at `before`.
 pub fn rest(done: f64, before: f64) -> f64 {
     ((done - before) / (1.0 - before).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
 }
 
-/// The learning rate when `done` of the run (0 to 1) lies behind.
+/// The learning rate at the share `done` (0 to 1) of the run.
 pub fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
     if done < recipe.warmup {
-        // Never 0: the first update already learns, however short the warm-up.
+        // Never 0, so that even the first update learns.
         return recipe.learning_rate * (done / recipe.warmup).max(1e-3);
     }
     let rest = ((done - recipe.warmup) / (1.0 - recipe.warmup)).min(1.0);
@@ -58,7 +60,8 @@ pub fn learning_rate(recipe: &Recipe, done: f64) -> f64 {
     recipe.learning_rate * (recipe.final_learning_rate + (1.0 - recipe.final_learning_rate) * cosine)
 }
 
-/// How many of an epoch's batches, from the first on, are mixed by mixup and CutMix, as far as the number of epochs decides.
+/// Number of batches, from the beginning of an epoch, that mixup and CutMix may mix. If the recipe states epochs,
+/// mixing ends after their share `mix_until`; otherwise all batches may be mixed.
 pub fn mixed_batches(recipe: &Recipe, epoch: usize, batches: usize) -> usize {
     let until = recipe.augmentation.mix_until;
     let Some(epochs) = recipe.epochs.filter(|_| until < 1.0) else { return batches };
@@ -66,7 +69,8 @@ pub fn mixed_batches(recipe: &Recipe, epoch: usize, batches: usize) -> usize {
     mixed.round().clamp(0.0, batches as f64) as usize
 }
 
-/// Whether batches are still mixed after so many seconds, as far as the clock decides.
+/// Whether mixup and CutMix may mix batches `seconds` seconds after the beginning of a run. If the recipe has a time
+/// limit, mixing ends after its share `mix_until`; otherwise it does not depend on time.
 pub fn mixes_after(recipe: &Recipe, seconds: f64) -> bool {
     let until = recipe.augmentation.mix_until;
     until >= 1.0 || recipe.time_seconds.is_none_or(|total| seconds < until * total)
@@ -77,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rises_to_the_peak_and_falls_to_the_last_rate() {
+    fn the_learning_rate_warms_up_and_decays_to_its_final_value() {
         let recipe =
             Recipe { learning_rate: 0.1, final_learning_rate: 0.01, warmup: 0.2, ..Recipe::default() };
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
@@ -89,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_run_goes_from_0_to_1_and_that_of_a_whole_run_is_the_run() {
+    fn the_rest_of_a_run_is_rescaled_to_0_to_1() {
         assert_eq!([0.25, 0.625, 1.0].map(|done| rest(done, 0.25)), [0.0, 0.5, 1.0]);
         assert_eq!(rest(0.1 + 0.2, 0.0), 0.1 + 0.2);
         assert_eq!(rest(1.0, 1.0), 0.0);
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_run_does_not_depend_on_what_was_unreadable() {
+    fn steps_count_batches_even_if_their_images_are_unreadable() {
         let steps = Steps { batches: 5, accumulate: 2 };
         assert_eq!([0, 1, 2, 3, 5].map(|batch| steps.until(2, batch)), [6, 7, 7, 8, 9]);
         assert_eq!((steps.until(3, 0), steps.of_epochs(3)), (9, 9));

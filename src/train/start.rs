@@ -1,4 +1,4 @@
-//! Where a run begins.
+//! The starting point of a run: fresh parameters, pretrained parameters, or a saved state.
 
 use anyhow::Result;
 use burn::tensor::Device;
@@ -11,24 +11,24 @@ use crate::learner::Learner;
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::seed::{Stream, stream};
 
-/// Where a run begins.
+/// What a run starts from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
-    /// With fresh parameters.
+    /// Fresh parameters.
     Fresh,
-    /// With parameters under timm's names; a head that they lack is fresh.
+    /// Parameters with timm's names. Without those of a head, the head is fresh.
     Pretrained(Vec<NamedTensor>),
-    /// From the state that was saved.
+    /// The saved state of the run.
     Resumed,
 }
 
 impl Start {
-    /// Whether nothing was saved before.
+    /// Whether the run is new, as opposed to resumed.
     pub(super) fn is_new(&self) -> bool {
         matches!(self, Self::Fresh | Self::Pretrained(_))
     }
 
-    /// The state that the run begins with.
+    /// The state at the start of the session.
     pub(super) fn state(self, config: &RunConfig, folder: &RunFolder, device: &Device) -> Result<State> {
         let is_new = self.is_new();
         let fresh = State { learner: self.learner(config, 0, device)?, progress: Progress::default() };
@@ -43,14 +43,15 @@ impl Start {
         Ok(state)
     }
 
-    /// What learns, in an attempt after so many others: fresh parameters are drawn anew in each.
+    /// The learner of an attempt after `given_up` failed ones. Fresh parameters are drawn from a different random
+    /// stream in each attempt.
     pub(super) fn learner(self, config: &RunConfig, given_up: usize, device: &Device) -> Result<Learner> {
         device.seed(stream(config.seed, Stream::Initialization, given_up as u64));
         let model = config.model.init(&device.clone().autodiff())?;
         model.initialize();
         let is_new = self.is_new();
         let model = match self {
-            Self::Pretrained(tensors) => filled(model, tensors)?,
+            Self::Pretrained(tensors) => with_parameters(model, tensors)?,
             Self::Fresh | Self::Resumed => model,
         };
         let mut learner = Learner::new(model, &config.recipe);
@@ -61,7 +62,7 @@ impl Start {
     }
 }
 
-fn filled(model: VisionTransformer, mut tensors: Vec<NamedTensor>) -> Result<VisionTransformer> {
+fn with_parameters(model: VisionTransformer, mut tensors: Vec<NamedTensor>) -> Result<VisionTransformer> {
     if !tensors.iter().any(|tensor| weights::is_head(&tensor.name)) {
         tensors.extend(head_of(&model));
     }

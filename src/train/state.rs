@@ -23,7 +23,7 @@ use crate::recipe::{AskedLength, Recipe};
 use crate::run_folder::states::{self, Position, WriteFile};
 use crate::weights_file::Precision;
 
-/// The file of the progress record within a state.
+/// Name of the progress record's file within a saved state.
 const PROGRESS: &str = "progress.toml";
 
 /// The progress record of a run: everything about its position except tensors.
@@ -35,39 +35,40 @@ pub struct Progress {
     pub batch: usize,
     /// Optimizer updates done.
     pub updates: usize,
-    /// Seconds spent, over all sessions.
+    /// Seconds of training in all sessions.
     pub seconds: f64,
-    /// What the validation images have shown of mirror images, where the recipe asks them.
+    /// The judgment on flips, once validation has made it; only for recipes with `judge_flips`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flips: Option<FlipVerdict>,
-    /// Validation images that are measured, where the clock pays for no more: the first ones of a shuffled order.
+    /// Number of validation images that are measured, if the time limit does not allow all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_images: Option<usize>,
     /// Sums over the epoch that has begun.
     pub running: Running,
-    /// The validation of the model that is kept so far.
+    /// The validation result of the best model so far.
     pub best: Option<Validation>,
-    /// The highest score of any validation.
+    /// The highest validation score so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest: Option<f64>,
-    /// Epochs since then.
+    /// Epochs since the highest score.
     pub stale_epochs: usize,
     /// One row per epoch.
     pub history: Vec<EpochRow>,
-    /// Whether the run has come to its end, which is that of `length`.
+    /// Whether the run has ended, by reaching `length` or by early stopping.
     pub finished: bool,
-    /// The length that the run was to have when this was saved.
+    /// The length of the run, as last requested.
     pub length: AskedLength,
-    /// Threads that compute: the bits of sums depend on it. 0 where it is not known.
+    /// Number of threads that compute, on which the last bits of sums depend. 0 if unknown.
     #[serde(default)]
     pub threads: usize,
-    /// What the run was begun with and keeps: see [`RunFolder::fixed`](super::RunFolder::fixed).
+    /// Checksums of the files that must not change during a run: see
+    /// [`RunFolder::fixed`](crate::run_folder::RunFolder::fixed).
     #[serde(default)]
     pub fixed: BTreeMap<String, String>,
-    /// What the present attempt has shown.
+    /// Training results of the present attempt, from which it is judged whether the run learns.
     #[serde(default)]
     pub watch: ChanceWatch,
-    /// The attempts before.
+    /// The failed attempts before the present one.
     #[serde(default)]
     pub given_up: Vec<GivenUp>,
 }
@@ -78,8 +79,8 @@ impl Progress {
         self.updates - self.given_up.last().map_or(0, |before| before.updates)
     }
 
-    /// Records the number of threads that compute from now on. Returns a remark if it was another one before: sums over a
-    /// batch are then taken in another order.
+    /// Records the number of threads that compute from now on. Returns a remark if it has changed, because sums over a
+    /// batch are then added in another order.
     pub(super) fn set_threads(&mut self, threads: usize) -> Option<String> {
         let before = std::mem::replace(&mut self.threads, threads);
         (before != 0 && before != threads).then(|| {
@@ -90,8 +91,8 @@ impl Progress {
         })
     }
 
-    /// Takes note of the length that the run is to have now: another one than before reopens a run that had ended, and waits for
-    /// a better epoch anew.
+    /// Records the requested length. If it has changed, a finished run is reopened and early stopping counts its epochs
+    /// from zero.
     pub(super) fn set_length(&mut self, recipe: &Recipe) {
         let length = AskedLength::from(recipe);
         if self.length != length {
@@ -104,48 +105,48 @@ impl Progress {
 /// Sums over the batches of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Running {
-    /// Loss times images.
+    /// Sum over images of the training loss.
     pub loss: f64,
-    /// Images whose best class is the one that dominates the target.
+    /// Number of images whose predicted class is the one with their largest target.
     pub correct: u64,
     /// Images seen.
     pub samples: u64,
-    /// Images that could not be read.
+    /// Files that could not be read.
     pub bad: Vec<BadFile>,
 }
 
 impl Running {
-    /// Adds a batch: its mean loss, and for each image the class with the largest target and the best class.
+    /// Adds a batch: its mean loss, and for each image the class with the largest target and the predicted class.
     pub(super) fn add(&mut self, mean_loss: f64, dominant: &[usize], answers: &[usize]) {
         self.loss += mean_loss * dominant.len() as f64;
         self.correct += dominant.iter().zip(answers).filter(|(a, b)| a == b).count() as u64;
         self.samples += dominant.len() as u64;
     }
 
-    /// Mean loss of the images; 0 without images.
+    /// Mean training loss; 0 without images.
     pub(super) fn mean_loss(&self) -> f64 {
         self.loss / self.samples.max(1) as f64
     }
 
-    /// Share of the images whose best class is the one with the largest target.
+    /// Share of images, from 0 to 1, whose predicted class is the one with their largest target.
     pub(super) fn accuracy(&self) -> f64 {
         self.correct as f64 / self.samples.max(1) as f64
     }
 }
 
-/// The state of a run.
+/// The complete state of a run.
 pub struct State {
-    /// The tensors.
+    /// Model, running average, and optimizer.
     pub learner: Learner,
-    /// Where the run stands.
+    /// Position and history.
     pub progress: Progress,
 }
 
-/// The best model since the last checkpoint, which becomes the run's model file together with the next one.
+/// The best model since the last checkpoint. The next checkpoint writes it as the run's model file.
 pub struct Kept {
-    /// What its file says of it.
+    /// Metadata for the model file.
     pub card: ModelCard,
-    /// The model.
+    /// The model with the best weights.
     pub model: VisionTransformer,
 }
 
@@ -153,16 +154,16 @@ impl Kept {
     /// Writes the model file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         model_file::save(path, &self.card, &self.model, Precision::F32)
     }
 }
 
-/// Saves `state`, and with it the model that is to become the run's model file, if there is one.
+/// Saves `state`, and with it the run's model file if `kept` has a new best model.
 ///
 /// # Errors
-/// When the disk refuses; the state saved before then stays valid.
+/// When a file cannot be written; the previously saved state then stays valid.
 pub fn save(run: &Path, state: &State, kept: Option<&Kept>) -> Result<()> {
     let Progress { updates, epoch, .. } = state.progress;
     let write_model = kept.map(|kept| |path: &Path| kept.write(path));
@@ -176,27 +177,28 @@ fn write(folder: &Path, state: &State) -> Result<()> {
         average.clone().into_record().save(folder.join("average.bpk"))?;
     }
     state.learner.optimizer.save(folder.join("optimizer.bpk"))?;
-    // TOML keeps floats to the last bit.
+    // TOML keeps all bits of floats.
     Ok(fs::write(folder.join(PROGRESS), toml::to_string(&state.progress)?)?)
 }
 
-/// The progress record of the valid state in `run`, without its tensors.
+/// Reads the progress record of the saved state in `run`, without its tensors.
 ///
 /// # Errors
-/// When nothing valid was saved.
+/// When `run` has no valid state.
 pub fn progress(run: &Path) -> Result<Progress> {
     let file = states::locate(run)?.join(PROGRESS);
     let read = || -> Result<Progress> { Ok(toml::from_str(&fs::read_to_string(&file)?)?) };
     read().with_context(|| format!("{}: the checkpoint cannot be read", file.display()))
 }
 
-/// Fills a freshly built state with the one saved in `run`.
+/// Loads the state saved in `run` into a freshly built one.
 ///
 /// # Errors
-/// When nothing valid was saved, or the saved state does not fit the configuration.
+/// When `run` has no valid state, or one that does not fit the configuration.
 pub fn load(run: &Path, fresh: State) -> Result<State> {
     let folder = states::open(run)?;
-    // Records of files read a tensor when it is first used, when the folder may be gone: they are read whole now.
+    // Files are read into memory at once: burn's records of files read each tensor on first use, when the folder may
+    // have been deleted.
     let bytes = |name: &str| -> Result<Bytes> { Ok(Bytes::from_bytes_vec(fs::read(folder.join(name))?)) };
     let read = || -> Result<State> {
         let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_run_stands_is_read_back_to_the_last_bit() {
+    fn the_progress_record_keeps_every_bit() {
         let mut bits = 0x3fd5_5555_5555_5555u64;
         let mut float = || {
             bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn another_length_reopens_a_run_and_the_same_does_not() {
+    fn only_a_different_length_reopens_a_finished_run() {
         let recipe = |epochs| Recipe { epochs: Some(epochs), ..Recipe::default() };
         let mut progress = Progress::default();
         progress.set_length(&recipe(3));

@@ -1,4 +1,4 @@
-//! Validation within a run: all images of the validation split, or as many as the time limit allows.
+//! Validation during a run: on all images of the validation split, or on as many as the time limit allows.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::run_folder::RunConfig;
 pub(super) struct ValidationSplit {
     /// All images of the split.
     images: Arc<[Sample]>,
-    /// Batches of those that are measured. Decoded images stay in its cache from one epoch to the next.
+    /// Batches of the images that are measured, with a cache of decoded images that lasts over epochs.
     pub(super) loader: Loader,
     preprocessing: Preprocessing,
     threads: usize,
@@ -25,17 +25,18 @@ pub(super) struct ValidationSplit {
 }
 
 impl ValidationSplit {
-    /// Batches of the first `measured` images of an order that the run's seed shuffles; of all images if there is no number.
+    /// Measures a random subset of `measured` images, which depends on the run's seed, or all images if `measured` is
+    /// `None`.
     ///
     /// # Errors
-    /// When the threads cannot be started.
+    /// When the loader's threads cannot be started.
     pub(super) fn new(
         config: &RunConfig,
         images: Arc<[Sample]>,
         measured: Option<usize>,
         (device, threads): (&FoundDevice, usize),
     ) -> Result<Self> {
-        let loader = reading(config, part(&images, measured, config.seed), threads)?;
+        let loader = validation_loader(config, part(&images, measured, config.seed), threads)?;
         let preprocessing = config.preprocessing.clone();
         Ok(Self { images, loader, preprocessing, threads, device: device.clone() })
     }
@@ -45,27 +46,27 @@ impl ValidationSplit {
         self.images.len()
     }
 
-    /// From now on, measures only so many images.
+    /// Restricts later validations to a random subset of `measured` images.
     pub(super) fn restrict(&mut self, config: &RunConfig, measured: usize) -> Result<()> {
         let images = part(&self.images, Some(measured), config.seed);
-        self.loader = reading(config, images, self.threads)?;
+        self.loader = validation_loader(config, images, self.threads)?;
         Ok(())
     }
 
-    /// From now on, no keys of pixels are made.
+    /// Turns off the hashing of pixels in later validations.
     pub(super) fn stop_hashing(&mut self) -> Result<()> {
         let config = LoaderConfig { hash_pixels: false, ..self.loader.config().clone() };
         self.loader = self.loader.reconfigured(config)?;
         Ok(())
     }
 
-    /// The predictions of a model for the images that are measured, in one of their views.
+    /// Predicts the images that are measured, in the given `views` of each image.
     pub(super) fn predict(&self, model: &VisionTransformer, views: Views) -> Result<Predicted> {
         let predictor = Predictor::new(model.clone(), self.preprocessing.clone(), &self.device);
         evaluate::predict(&predictor.with_views(views), &self.loader)
     }
 }
 
-fn reading(config: &RunConfig, images: Arc<[Sample]>, threads: usize) -> Result<Loader> {
+fn validation_loader(config: &RunConfig, images: Arc<[Sample]>, threads: usize) -> Result<Loader> {
     Ok(Loader::new(images, in_order(config, &config.preprocessing, threads))?)
 }

@@ -1,6 +1,7 @@
-//! Optimizers as Vision Transformers are trained with them: no decay where it does not belong, gradients clipped together.
+//! Optimizers of the parameters, with weight decay only where it helps, and clipping by the global norm of the
+//! gradients.
 //!
-//! To add one, give [`Optimizer`] a variant, and its rule an arm in `with_spared`.
+//! To add one, give [`Optimizer`] a variant and `with_spared` an arm.
 
 mod muon;
 #[cfg(test)]
@@ -13,37 +14,38 @@ use burn::tensor::{Device, Tensor};
 use self::muon::Muon;
 use crate::recipe::{Optimizer, Recipe};
 
-/// Paths of parameters that weight decay would only harm: norms, biases, scales, positions and tokens.
+/// Paths of parameters without weight decay: norms, biases, scales, positions, and tokens, which decay would only harm.
 const NO_DECAY: [&str; 5] = [
     r"(^|\.|_)bias$",
     r"norm[12]?\.weight$",
     r"\.(gamma|logit_scale|temperature|latent)$|\.relative_position\.",
-    // The factors of a score, by name.
+    // Scale factors in attention scores, recognized by name.
     r"\.score\.[\w.]*(scale|factor|temperature)$",
     r"^(class_token|distillation_token|registers|position\.learned)$",
 ];
 
-/// Paths of what Muon updates: all of the blocks that [`NO_DECAY`] does not name, and convolutions after the first.
+/// Paths of the parameters that Muon updates: everything in blocks except [`NO_DECAY`], and all convolutions of the
+/// tokenizer except the first.
 const HIDDEN: [&str; 3] = [
     r"^(stages|class_blocks)\.",
     r"^patch_embed\.tokenizer\.Convolution\.layers\.[1-9][0-9]*\.weight$",
     r"^patch_embed\.tokenizer\.Residual\.stages\.[0-9]+\.conv[12]\.weight$",
 ];
 
-/// Of these, queries, keys and values in one matrix.
+/// Paths of parameters that hold the matrices of queries, keys, and values next to each other.
 const FUSED: [&str; 1] = [r"^(stages|class_blocks)\..*\.qkv\.weight$"];
 
-/// The recipe's optimizer with its numbers; weight decay spares what it would only harm.
+/// The optimizer that the recipe asks for, without weight decay for [`NO_DECAY`].
 pub fn new(recipe: &Recipe) -> ModuleOptimizer {
     with_spared(recipe, Some(group(NO_DECAY)))
 }
 
-/// [`new`] with the same decay for every parameter.
+/// The same optimizer with weight decay for all parameters.
 pub fn uniform(recipe: &Recipe) -> ModuleOptimizer {
     with_spared(recipe, None)
 }
 
-/// The parameters at paths that a pattern matches.
+/// The group of parameters whose paths match any of the patterns.
 fn group<const N: usize>(patterns: [&str; N]) -> ParamGroup {
     ParamGroup::from_any_regexes(patterns.to_vec()).expect("the patterns of this file are valid")
 }
@@ -51,14 +53,15 @@ fn group<const N: usize>(patterns: [&str; N]) -> ParamGroup {
 fn with_spared(recipe: &Recipe, spared: Option<ParamGroup>) -> ModuleOptimizer {
     match recipe.optimizer {
         Optimizer::AdamW => one_rule(AdamW::new, recipe, spared),
-        // Vectors, tokens, and what is next to the images or the classes learn by AdamW. The last group that matches counts.
+        // Muon is for hidden matrices only; AdamW updates vectors, tokens, the embedding, and the head. If several
+        // groups match, the last one counts.
         Optimizer::Muon => one_rule(AdamW::new, recipe, spared)
             .with_group(group(HIDDEN).exclude(group(NO_DECAY)), Muon::new(recipe, 1), None)
             .with_group(group(FUSED), Muon::new(recipe, 3), None),
     }
 }
 
-/// One rule for all parameters, which does not decay those of `spared`.
+/// The same update rule for all parameters, without weight decay for those in `spared`.
 fn one_rule<O: burn::optim::Optimizer>(
     rule: fn(&Recipe) -> O,
     recipe: &Recipe,
@@ -74,7 +77,8 @@ fn one_rule<O: burn::optim::Optimizer>(
     }
 }
 
-/// AdamW (Loshchilov & Hutter 2019) as `torch.optim.AdamW` computes it, in one pass over each parameter; its state is that of burn's.
+/// AdamW (Loshchilov & Hutter 2019) as in `torch.optim.AdamW`, in one pass over each parameter. The state has the type
+/// of burn's AdamW.
 #[derive(Clone, Debug)]
 struct AdamW {
     betas: [f32; 2],
@@ -123,14 +127,14 @@ impl burn::optim::Optimizer for AdamW {
     }
 }
 
-/// Scales all gradients so that their norm over all parameters together is at most `max_norm`, as
+/// Scales the gradients so that their norm over all parameters together is at most `max_norm`, as
 /// `torch.nn.utils.clip_grad_norm_` does. The norm stays on the device.
 pub fn clip_global_norm<M: Module>(model: &M, grads: GradientsParams, max_norm: f64) -> GradientsParams {
     mean_clipped(model, grads, 1, max_norm)
 }
 
-/// Gradients summed over `samples` images become their mean, clipped as by [`clip_global_norm`] where `max_norm` is above 0:
-/// one pass for the norm, one for both factors.
+/// Divides gradients that are sums over `samples` images by `samples`, then clips them as [`clip_global_norm`] does if
+/// `max_norm` is above 0. One pass computes the norm, and one applies both factors.
 pub fn mean_clipped<M: Module>(
     model: &M,
     grads: GradientsParams,
@@ -171,8 +175,9 @@ impl ModuleVisitor for SumOfSquares<'_> {
 
 struct Scale {
     grads: GradientsParams,
+    /// The factor `1 / samples`, which applies without clipping.
     mean: f64,
-    /// Instead of the mean, where the norm decides.
+    /// With clipping, the product of both factors, which replaces `mean`.
     factor: Option<Tensor<1>>,
 }
 

@@ -1,8 +1,9 @@
-//! Muon: momentum whose matrices are orthogonalized (Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon/>).
+//! Muon: momentum with orthogonalized update matrices (Jordan et al. 2024,
+//! <https://kellerjordan.github.io/posts/muon/>).
 //!
-//! The numbers are those of `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` (Liu et al. 2025, "Muon is Scalable for LLM Training",
-//! section 2.2): an update is as large as AdamW's, whose learning rate and weight decay it takes over. torch orthogonalizes in bfloat16, this
-//! in float32.
+//! Updates are scaled as by `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` (Liu et al. 2025, "Muon is
+//! Scalable for LLM Training", section 2.2): to the size of AdamW's, so that AdamW's learning rate and weight decay can
+//! be used. torch orthogonalizes in bfloat16, this implementation in float32.
 
 use burn::optim::LearningRate;
 use burn::optim::momentum::{Momentum, MomentumConfig, MomentumState};
@@ -10,15 +11,16 @@ use burn::tensor::{Device, Tensor};
 
 use crate::recipe::Recipe;
 
-/// The root mean square of AdamW's updates, which these have too.
+/// The typical root mean square of AdamW's updates, to which Muon's updates are scaled.
 const RMS: f64 = 0.2;
 
-/// The rule for hidden matrices.
+/// The Muon update rule, which is for hidden matrices only.
 #[derive(Clone)]
 pub(super) struct Muon {
     momentum: Momentum,
     weight_decay: f64,
-    /// Matrices that stand side by side in a parameter of two dimensions: 3 where queries, keys, and values are one product.
+    /// Number of matrices next to each other in a two-dimensional parameter: 3 for the joint weight of queries, keys,
+    /// and values, otherwise 1.
     parts: usize,
 }
 
@@ -28,8 +30,9 @@ impl Muon {
         Self { momentum: Momentum::new(&config), weight_decay: recipe.weight_decay, parts }
     }
 
-    /// The matrices of a parameter, each of which is a map of its own: the parts of two dimensions, those that three dimensions are a stack
-    /// of, or the kernel of a convolution, `[out, ...]`, as one.
+    /// Splits a parameter into the matrices that are orthogonalized separately: a two-dimensional one into `parts`
+    /// groups of columns, and a three-dimensional one along its first axis. A convolution kernel, `[out, ...]`, becomes
+    /// one matrix with `out` rows.
     ///
     /// # Shapes
     /// - output: `[matrices, rows, columns]`
@@ -56,7 +59,7 @@ impl burn::optim::Optimizer for Muon {
         let matrices = self.matrices(gradient);
         let [_, rows, columns] = matrices.dims();
         let update = vitrine_kernels::orthogonalize(matrices);
-        // The inverse of `matrices`.
+        // Back from `[matrices, rows, columns]` to the shape of the parameter.
         let update = if D == 2 { update.swap_dims(0, 1) } else { update };
         let update = update.reshape(parameter.dims());
         let rate = learning_rate * RMS * (rows.max(columns) as f64).sqrt();

@@ -1,4 +1,5 @@
-//! What decays and what is spared; means and clipping in numbers.
+//! Tests of optimizers: which parameters have weight decay, which ones Muon updates, resuming, and the clipping of
+//! gradients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,7 @@ use vitrine_models::{
 
 use super::*;
 
-/// Sets every parameter to one, so that decay shows in it.
+/// Sets every parameter to one, so that weight decay shows in its value.
 struct Ones;
 
 impl ModuleMapper for Ones {
@@ -26,7 +27,7 @@ impl ModuleMapper for Ones {
     }
 }
 
-/// A gradient of one value for every parameter.
+/// Gradients with the same value in all elements of all parameters.
 struct Constant(f64, GradientsParams);
 
 impl ModuleVisitor for Constant {
@@ -47,7 +48,7 @@ impl ModuleVisitor for Waves {
     }
 }
 
-/// All values of every parameter, by its path.
+/// The values of every parameter, by its path.
 #[derive(Default)]
 struct Values {
     path: Vec<String>,
@@ -79,7 +80,8 @@ fn values(model: &VisionTransformer) -> BTreeMap<String, Vec<f32>> {
     values.by_path
 }
 
-/// The first value of each parameter of a model of ones after one update, at a learning rate of 0.5, with a gradient of one value.
+/// The first value of each parameter after one update of a model of ones, at learning rate 0.5, with the same value in
+/// all gradients.
 fn updated(config: &ModelConfig, mut optimizer: ModuleOptimizer, gradient: f64) -> BTreeMap<String, f32> {
     let model = ones(config);
     let mut gradients = Constant(gradient, GradientsParams::new());
@@ -88,7 +90,8 @@ fn updated(config: &ModelConfig, mut optimizer: ModuleOptimizer, gradient: f64) 
     values(&model).into_iter().map(|(path, values)| (path, values[0])).collect()
 }
 
-/// What one update by an optimizer leaves of a model of ones without gradients: 0.75 of what decays.
+/// The first value of each parameter after one update of a model of ones with zero gradients: 0.75 with weight decay, 1
+/// without.
 fn decayed(
     config: &ModelConfig,
     optimizer: Optimizer,
@@ -97,7 +100,7 @@ fn decayed(
     updated(config, new(&Recipe { optimizer, weight_decay: 0.5, ..Recipe::default() }), 0.0)
 }
 
-/// One block on four patches.
+/// A model with one block on four patches.
 fn plain() -> ModelConfig {
     ModelConfig {
         image_size: ImageSize::square(8),
@@ -108,7 +111,7 @@ fn plain() -> ModelConfig {
     }
 }
 
-/// Two stages of one block each.
+/// A model with two stages of one block each.
 fn staged(block: BlockStyle, score: Score, relative_position: RelativePosition) -> ModelConfig {
     ModelConfig {
         image_size: ImageSize::square(16),
@@ -126,8 +129,9 @@ fn staged(block: BlockStyle, score: Score, relative_position: RelativePosition) 
     }
 }
 
-/// Checks which parameters each optimizer spares next to biases and the weights of norms, and which decay next to the patch embedding, the first
-/// block's MLP and the head. Paths inside of the first block begin there.
+/// Checks which parameters have weight decay with each optimizer. `spared` has those without, except biases and the
+/// weights of norms; `decaying` those with decay, except the patch embedding, the MLP of the first block, and the head.
+/// Paths in the first block are relative to it.
 fn assert_spared(config: &ModelConfig, spared: &[&str], decaying: &[&str]) {
     for &optimizer in Optimizer::ALL {
         assert_spared_by(optimizer, config, spared, decaying);
@@ -211,7 +215,7 @@ fn decay_spares_tokens_positions_and_scales() {
 }
 
 #[test]
-fn decay_spares_the_query_of_pooling_and_no_matrix_of_it() {
+fn decay_spares_the_query_of_pooling_but_not_its_matrices() {
     let attention = ModelConfig { class_token: false, pool: Pool::Attention, ..plain() };
     assert_spared(
         &attention,
@@ -234,7 +238,7 @@ fn decay_spares_the_query_of_pooling_and_no_matrix_of_it() {
 }
 
 #[test]
-fn decay_spares_the_factors_of_scores_and_no_matrix_of_them() {
+fn decay_spares_the_factors_of_scores_but_not_their_matrices() {
     for &score in Score::ALL {
         let (spared, decaying): (&[&str], &[&str]) = match score {
             Score::ScaledDot | Score::Dot => (&[], &[]),
@@ -265,7 +269,7 @@ fn decay_spares_the_factors_of_scores_and_no_matrix_of_them() {
     );
 }
 
-/// What both stages of a Swin decay.
+/// Parameters with weight decay in both stages of a Swin.
 const STAGED: [&str; 7] = [
     "mixer.Window.inner.qkv.weight",
     "mixer.Window.inner.proj.weight",
@@ -301,7 +305,7 @@ fn decay_spares_relative_positions() {
 }
 
 #[test]
-fn a_score_names_its_factors() {
+fn factors_of_scores_are_recognized_by_name() {
     let (group, id) = (group(NO_DECAY), ParamId::new());
     let is_spared =
         |name: &str| group.matches(&id, Some(&format!("stages.0.blocks.0.mixer.MultiHead.{name}")));
@@ -322,7 +326,8 @@ fn the_uniform_optimizer_decays_everything() {
     }
 }
 
-/// What Muon updates: AdamW's first step takes the whole learning rate of 0.5 from each value, and Muon's not a quarter of it.
+/// Paths of the parameters that Muon updates. The first step of AdamW changes each value by the whole learning rate of
+/// 0.5, that of Muon by less than a quarter of it.
 fn by_muon(config: &ModelConfig) -> BTreeSet<String> {
     let recipe = Recipe { optimizer: Optimizer::Muon, weight_decay: 0.0, ..Recipe::default() };
     let values = updated(config, new(&recipe), 1.0);
@@ -363,7 +368,7 @@ fn muon_takes_the_matrices_of_blocks_and_the_convolutions_after_the_first() {
     let convolutions =
         by_muon(&residual).into_iter().filter(|path| path.starts_with("patch_embed")).collect();
     let stages: BTreeSet<String> = convolutions;
-    assert!(residual.patch_size >= 4, "two stages or more");
+    assert!(residual.patch_size >= 4, "the tokenizer needs at least two stages");
     assert!(!stages.contains("patch_embed.tokenizer.Residual.stem.weight"), "{stages:?}");
     for path in ["0.conv1", "0.conv2", "1.conv1", "1.conv2"] {
         assert!(
@@ -401,7 +406,7 @@ fn a_saved_optimizer_continues_with_the_same_bits() {
     }
 }
 
-/// A layer of two parameters, and gradients of them whose norm together is 10.
+/// A linear layer, and gradients of its two parameters whose global norm is 10.
 fn layer() -> (Linear, GradientsParams) {
     let device = Device::default();
     let layer = Linear::new(2, 2, true, &device);
@@ -416,7 +421,7 @@ fn gradients_become_a_mean_and_are_clipped_together() {
     for (samples, max_norm, expected) in [
         (1, 0.0, [6.0, -8.0]),
         (2, 0.0, [3.0, -4.0]),
-        // A norm of 10, and of 5 where they are of two samples.
+        // The norm of the sums is 10; with two samples, the norm of the means is 5.
         (1, 5.0, [3.0, -4.0]),
         (2, 5.0, [3.0, -4.0]),
         (2, 1.0, [0.6, -0.8]),
@@ -436,7 +441,7 @@ fn gradients_become_a_mean_and_are_clipped_together() {
 }
 
 #[test]
-fn what_has_no_gradient_takes_no_part_in_clipping() {
+fn parameters_without_gradients_are_ignored_by_clipping() {
     let (layer, mut grads) = layer();
     let bias = layer.bias.as_ref().unwrap().id;
     grads.remove::<1>(bias).unwrap();

@@ -1,4 +1,4 @@
-//! One epoch of updates: batches in, gradients summed, parameters updated, losses read back.
+//! The updates of one epoch: takes batches, sums gradients, updates parameters, and reads losses back from the device.
 
 use anyhow::{Context, Result};
 use burn::tensor::{Int, Tensor, TensorData, Transaction};
@@ -14,7 +14,7 @@ use crate::train::phase::PhaseKind;
 use crate::train::schedule::{learning_rate, mixed_batches};
 use crate::train::state::Progress;
 
-/// Losses are read back from the device after this many batches, or after every update if the sink shows steps.
+/// Losses are read back from the device after this many batches, or after every update if the event sink shows steps.
 const READ_BACK: usize = 16;
 
 /// Results of batches that are still on the device.
@@ -27,7 +27,7 @@ struct Pending {
 }
 
 impl Trainer<'_> {
-    /// Trains to the end of the epoch from wherever it stands, and validates.
+    /// Trains from the present position to the end of the epoch, then validates.
     pub(super) fn epoch(&mut self) -> Result<EpochOutcome> {
         let Progress { epoch, batch, .. } = self.state.progress;
         let images = self.phase.batches.len();
@@ -49,14 +49,14 @@ impl Trainer<'_> {
         Ok(outcome)
     }
 
-    /// Trains until the epoch ends in one way or another. Returns nothing where the next phase begins.
+    /// Trains until the epoch ends. Returns `None` if another phase begins before that.
     fn train_in_phase(&mut self, pending: &mut Pending) -> Result<Option<EpochOutcome>> {
         let Progress { epoch, batch: first_batch, .. } = self.state.progress;
         let batches = self.steps().batches;
         let (mut waiting_batches, mut waiting_images) = (0, 0);
         let mixed = if self.phase.kind.mixes { mixed_batches(self.recipe(), epoch, batches) } else { 0 };
         for batch in self.phase.batches.epoch_mixing(epoch, first_batch, mixed) {
-            waiting_images += self.take(batch?, pending);
+            waiting_images += self.process(batch?, pending);
             waiting_batches += 1;
             let is_last = self.state.progress.batch >= batches;
             if !is_last && waiting_batches < self.recipe().accumulate {
@@ -64,14 +64,14 @@ impl Trainer<'_> {
             }
             waiting_batches = 0;
             let found = self.update(pending)?;
-            self.show(std::mem::take(&mut waiting_images), pending, is_last)?;
+            self.report_step(std::mem::take(&mut waiting_images), pending, is_last)?;
             if let Some(found) = found {
                 return Ok(Some(EpochOutcome::AtChance(found)));
             }
             if !self.after_update(pending)? {
                 return Ok(Some(EpochOutcome::Interrupted));
             }
-            if self.time().is_some() && self.done() >= 1.0 {
+            if self.time_limit().is_some() && self.done() >= 1.0 {
                 break;
             }
             if !is_last && self.phase_now() != self.phase.kind {
@@ -81,12 +81,13 @@ impl Trainer<'_> {
         Ok(Some(EpochOutcome::Done))
     }
 
-    /// Takes one batch from the loader: notes what it tells about the images and adds its gradients. Returns the number of images.
-    fn take(&mut self, mut batch: Batch, pending: &mut Pending) -> usize {
+    /// Adds the gradients of one batch, and records its pixel hashes and unreadable files. Returns its number of
+    /// images.
+    fn process(&mut self, mut batch: Batch, pending: &mut Pending) -> usize {
         self.state.progress.batch += 1;
         add_new(&mut self.state.progress.running.bad, std::mem::take(&mut batch.skipped));
         if let Some(copies) = &mut self.training.pixel_copies {
-            copies.saw(self.phase.batches.samples(), &batch.indices, &batch.pixel_keys);
+            copies.add(self.phase.batches.samples(), &batch.indices, &batch.pixel_keys);
         }
         let images = batch.size;
         if images > 0 {
@@ -95,13 +96,13 @@ impl Trainer<'_> {
         images
     }
 
-    /// The kind of phase to which the next update belongs.
+    /// The kind of phase that the next update belongs to.
     pub(super) fn phase_now(&self) -> PhaseKind {
         let flips = self.state.progress.flips.as_ref();
         PhaseKind::at(self.recipe(), self.attempt_done(), self.session.run_seconds(), flips)
     }
 
-    /// Makes the batches anew if another phase begins.
+    /// Changes the loader if another phase begins.
     fn enter_phase(&mut self) -> Result<()> {
         let (before, now) = (self.phase.kind, self.phase_now());
         if now == before {
@@ -115,17 +116,18 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Saves a checkpoint between two updates if one is due. Returns false if the user asked to stop.
+    /// Saves a checkpoint between two updates if one is due or the user asked to stop. Returns false if the user asked
+    /// to stop.
     fn after_update(&mut self, pending: &mut Pending) -> Result<bool> {
         let stop = interrupt::requested();
-        if stop || self.session.is_due_within_epoch() {
+        if stop || self.session.is_checkpoint_due_within_epoch() {
             self.read_back(pending)?;
             self.checkpoint()?;
         }
         Ok(!stop)
     }
 
-    /// Adds the gradients of one batch, as a sum over its images.
+    /// Adds the gradients of one batch, summed over its images.
     fn backward(&mut self, batch: Batch, pending: &mut Pending) {
         let progress = &self.state.progress;
         let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
@@ -134,7 +136,7 @@ impl Trainer<'_> {
         let images = image_tensor(batch.images, batch.size, &self.phase.preprocessing, &device);
         let classes = self.config.classes.len();
         let dominant = dominant_classes(&batch.targets, classes);
-        self.state.progress.watch.saw_targets(&batch.targets, classes, &dominant);
+        self.state.progress.watch.add_targets(&batch.targets, classes, &dominant);
         pending.dominant.push(dominant);
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
         let result = self.state.learner.backward(&self.phase.recipe, images, targets, seed);
@@ -143,8 +145,8 @@ impl Trainer<'_> {
         self.session.trained_on(batch.size);
     }
 
-    /// Updates the parameters with the gradients since the last update, if any of those batches had images. Returns what was
-    /// measured if the attempt turns out to learn nothing.
+    /// Updates the parameters with the gradients since the last update, unless none of the batches had images. Returns
+    /// the comparison with chance if it shows that the attempt does not learn.
     fn update(&mut self, pending: &mut Pending) -> Result<Option<AtChance>> {
         let recipe = &self.phase.recipe;
         let rate = learning_rate(recipe, self.attempt_done());
@@ -155,14 +157,14 @@ impl Trainer<'_> {
         let warmup = recipe.warmup;
         self.state.progress.updates += 1;
         let moment = Moment { updates, attempt: self.attempt_done(), run: self.done(), warmup };
-        if !self.state.progress.watch.saw_update(moment) {
+        if !self.state.progress.watch.count_update(moment) {
             return Ok(None);
         }
         self.read_back(pending)?;
         Ok(self.state.progress.watch.judge(moment))
     }
 
-    /// Adds the results that the device has computed to the sums of the epoch.
+    /// Reads pending results back from the device and adds them to the sums of the epoch.
     fn read_back(&mut self, pending: &mut Pending) -> Result<()> {
         let Pending { losses, answers, dominant } = std::mem::take(pending);
         if losses.is_empty() {
@@ -181,14 +183,15 @@ impl Trainer<'_> {
                 return Err(diverged(progress.epoch + 1, "loss", loss, &self.phase.recipe));
             }
             let answers: Vec<usize> = answers.by_ref().take(dominant.len()).collect();
-            progress.watch.saw_result(loss, &dominant, &answers);
+            progress.watch.add_results(loss, &dominant, &answers);
             progress.running.add(loss, &dominant, &answers);
         }
         Ok(())
     }
 
-    /// Reads the results back if it is time to, and reports an update of `images` images to a sink that shows steps.
-    fn show(&mut self, images: usize, pending: &mut Pending, is_last: bool) -> Result<()> {
+    /// Reads pending results back if enough have accumulated, and reports an update of `images` images to a sink that
+    /// shows steps.
+    fn report_step(&mut self, images: usize, pending: &mut Pending, is_last: bool) -> Result<()> {
         let shows_steps = self.runtime.events.shows_steps();
         if !(shows_steps || pending.losses.len() >= READ_BACK || is_last) {
             return Ok(());
@@ -203,14 +206,14 @@ impl Trainer<'_> {
                 images_per_second: self.session.images_per_second(),
                 done,
                 seconds_left: self.session.seconds_left(done),
-                time_limit: self.time(),
+                time_limit: self.time_limit(),
             });
         }
         Ok(())
     }
 }
 
-/// Adds the files that are not listed yet: balanced epochs draw an image more than once.
+/// Adds the files in `found` that are not known yet. An epoch with balanced sampling draws some images repeatedly.
 fn add_new(known: &mut Vec<BadFile>, found: Vec<BadFile>) {
     for bad in found {
         if !known.contains(&bad) {

@@ -1,4 +1,4 @@
-//! The end of an epoch: validate the model, judge it, record the figures, and write files.
+//! The end of an epoch: validation, the choice of the best model, the metrics file, and a checkpoint.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use crate::events::{EpochEnd, EpochRow, Event};
 use crate::model_file::{ModelCard, Validation};
 use crate::predict::Views;
 use crate::recipe::Recipe;
-use crate::train::measuring::payable;
+use crate::train::measuring::affordable_images;
 use crate::train::schedule::learning_rate;
 use crate::train::state::{Kept, Running};
 use crate::train::{best_epoch, flips, interrupt};
 
 impl Trainer<'_> {
-    /// Validates, judges, records, and writes.
+    /// Validates the model, decides whether to keep it, and writes the results of the epoch.
     pub(super) fn end_epoch(&mut self) -> Result<()> {
         let images_per_second = self.session.images_per_second();
         let learning_rate = learning_rate(self.recipe(), self.attempt_done());
@@ -26,7 +26,7 @@ impl Trainer<'_> {
         self.judge_bad_files(Split::Train, &running.bad, self.phase.batches.len())?;
         let model = self.state.learner.evaluated();
         let (predicted, metrics) = self.validate(&model)?;
-        self.state.progress.watch.saw_validation(metrics.errors_above_chance());
+        self.state.progress.watch.add_validation(metrics.errors_above_chance());
         self.judge_flips(&model, &predicted)?;
         self.compare_pixels(&predicted, running.bad.len())?;
         let progress = &mut self.state.progress;
@@ -46,20 +46,20 @@ impl Trainer<'_> {
             self.keep(model, validation, predicted);
         }
         self.folder.write_metrics(&self.state.progress.history)?;
-        if self.session.is_due_after_epoch() || interrupt::requested() {
+        if self.session.is_checkpoint_due_after_epoch() || interrupt::requested() {
             self.checkpoint()?;
         }
         Ok(())
     }
 
-    /// Reports the figures and adds them to the history.
+    /// Reports the results of the epoch and adds them to the history.
     fn record(&mut self, row: EpochRow, best: bool) {
         let Recipe { epochs, metric, .. } = *self.recipe();
         self.emit(Event::EpochEnd(EpochEnd { row: row.clone(), epochs, metric, best }));
         self.state.progress.history.push(row);
     }
 
-    /// Refuses a split with too many unreadable images, of which it has `total` with those included.
+    /// Records the unreadable files `bad` of a split of `total` images. Returns an error if there are too many.
     fn judge_bad_files(
         &mut self,
         split: Split,
@@ -73,8 +73,8 @@ impl Trainer<'_> {
     /// Measures the model on the validation images, or on as many as the time limit allows.
     fn validate(&mut self, model: &VisionTransformer) -> Result<(Predicted, Metrics)> {
         let images = self.validation.loader.len();
-        let measured = payable(images, self.time(), self.session.measured_per_second());
-        // Later epochs are measured on the same images as the first one, so that they compare.
+        let measured = affordable_images(images, self.time_limit(), self.session.measured_per_second());
+        // The subset is chosen once per session, so that the epochs are measured on the same images and compare.
         if measured < images && !self.session.has_validated() {
             self.emit(Event::PartialValidation { measured, images: self.validation.len() });
             self.state.progress.validation_images = Some(measured);
@@ -93,12 +93,12 @@ impl Trainer<'_> {
         Ok((predicted, metrics))
     }
 
-    /// Decides about flips, once, if the recipe leaves that to the validation images.
+    /// Judges flips by the validation images, once per run, if the recipe has `judge_flips`.
     fn judge_flips(&mut self, model: &VisionTransformer, plain: &Predicted) -> Result<()> {
         let done = self.attempt_done();
         if !self.recipe().judge_flips
             || self.state.progress.flips.is_some()
-            || !(flips::FROM..1.0).contains(&done)
+            || !(flips::JUDGE_FROM..1.0).contains(&done)
         {
             return Ok(());
         }
@@ -112,8 +112,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Names the validation images that have the pixels of training images: once, as soon as all training images were seen or
-    /// the run is over.
+    /// Reports images with equal pixels, once: when all training images have been decoded, or at the end of the run.
     fn compare_pixels(&mut self, predicted: &Predicted, unreadable: usize) -> Result<()> {
         let is_over = self.done() >= 1.0;
         let copies = &mut self.training.pixel_copies;
@@ -129,7 +128,7 @@ impl Trainer<'_> {
         self.validation.stop_hashing()
     }
 
-    /// Keeps the model for the next checkpoint, and its predictions for the report.
+    /// Keeps the model until the next checkpoint writes it, and its predictions for the report.
     fn keep(&mut self, model: VisionTransformer, validation: Validation, predicted: Predicted) {
         self.state.progress.best = Some(validation.clone());
         self.best.kept = Some(Kept { card: self.card(validation), model });
@@ -154,7 +153,7 @@ impl Trainer<'_> {
     }
 }
 
-/// The part of the metrics that model files and checkpoints keep.
+/// The metrics that model files and checkpoints store.
 fn validation(epoch: usize, metrics: &Metrics) -> Validation {
     Validation {
         epoch,
@@ -166,7 +165,7 @@ fn validation(epoch: usize, metrics: &Metrics) -> Validation {
     }
 }
 
-/// The figures of an epoch that follow from its batches and its validation.
+/// The columns of the metrics file that follow from the training batches and the validation.
 fn row(running: &Running, validation: &Validation) -> EpochRow {
     EpochRow {
         epoch: validation.epoch,
@@ -186,7 +185,7 @@ mod tests {
     use crate::evaluate::Predictions;
 
     #[test]
-    fn a_row_has_the_means_of_the_batches_and_the_figures_of_the_validation() {
+    fn a_row_has_the_means_of_the_batches_and_the_metrics_of_the_validation() {
         let mut running = Running::default();
         running.add(1.0, &[0, 0], &[0, 1]);
         running.add(4.0, &[1], &[1]);

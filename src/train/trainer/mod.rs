@@ -1,4 +1,4 @@
-//! The trainer: one run in memory, from its first or next epoch to its end.
+//! The trainer: the loop over the epochs of one run, from a fresh or a saved state to the end of the run.
 
 mod epoch;
 mod epoch_end;
@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use super::at_chance::AtChance;
-use super::measuring::{payable, reserve};
+use super::measuring::{affordable_images, reserved_seconds};
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
 use super::restarts;
@@ -27,7 +27,7 @@ use crate::recipe::{AskedLength, Recipe};
 use crate::run_folder::{BadFiles, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
 
-/// How a run came to its end.
+/// How a session of training ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// All epochs are done, or the time is up.
@@ -38,15 +38,15 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The beginning of a session of training.
+/// The starting point of a session.
 pub struct Beginning {
-    /// The parameters.
+    /// The parameters, or the saved state, to start from.
     pub start: Start,
-    /// When the command began. The time of the run counts from then on, so that planning is part of it.
+    /// When the command started. Planning before training counts towards the time limit of the run.
     pub begun: Instant,
 }
 
-/// A run in memory: model, data, optimizer, and the folder that it writes to.
+/// A run in memory: model, data, and optimizer, with the folder that it writes to.
 pub struct Trainer<'a> {
     config: RunConfig,
     folder: RunFolder,
@@ -54,7 +54,7 @@ pub struct Trainer<'a> {
     phase: Phase,
     training: TrainingData,
     validation: ValidationSplit,
-    /// Number of test images, which are measured after training and whose time is set aside.
+    /// Number of test images. Time is set aside for measuring them after training.
     test_images: usize,
     state: State,
     best: BestModel,
@@ -62,12 +62,13 @@ pub struct Trainer<'a> {
     session: Session,
 }
 
-/// Facts about the training images.
+/// Class sizes, content keys, and pixel hashes of the training images.
 struct TrainingData {
     class_sizes: ClassSizes,
-    /// Written into the model file, so that no image that was trained on counts as held out later.
+    /// Content keys of the training images. The model file stores them, so that later evaluations do not count these
+    /// images as held out.
     trained_on: TrainedOn,
-    /// Keys of the images' pixels, until they have been compared with those of the validation images.
+    /// Pixel hashes of the training images, until they have been compared with those of the validation images.
     pixel_copies: Option<PixelCopies>,
 }
 
@@ -80,15 +81,15 @@ struct BestModel {
     validated: Option<Predicted>,
 }
 
-/// What remains when training is over.
+/// The results of a session.
 pub struct Trained {
     /// The progress record of the run.
     pub progress: Progress,
-    /// What the user was told of unreadable images.
+    /// Unreadable images that the user has been warned about.
     pub bad_files: BadFiles,
-    /// The predictions of the run's best model for the validation images, if this session has made them.
+    /// The predictions of the best model for the validation images, if this session has made them.
     pub validated: Option<Predicted>,
-    /// How many test images the rest of the time allows to measure, if not all.
+    /// Number of test images that the time limit allows to measure; `None` if all.
     pub test_images: Option<usize>,
 }
 
@@ -98,15 +99,15 @@ enum EpochOutcome {
     Done,
     /// The user asked to stop; the state is saved.
     Interrupted,
-    /// The attempt learns nothing.
+    /// The attempt does not learn.
     AtChance(AtChance),
 }
 
 impl<'a> Trainer<'a> {
-    /// A new run, or the one whose state is saved in `folder`.
+    /// Prepares a new run, or resumes the one whose state is saved in `folder`.
     ///
     /// # Errors
-    /// When the model cannot be built, the loaders do not start, or the saved state cannot be read.
+    /// When the model cannot be built, a loader does not start, or the saved state cannot be read.
     pub fn new(
         config: RunConfig,
         folder: RunFolder,
@@ -146,20 +147,21 @@ impl<'a> Trainer<'a> {
         if is_new {
             trainer.checkpoint()?;
         } else {
-            // Rows that were written after the last checkpoint are not part of this run any more.
+            // The metrics file may have rows that are newer than the checkpoint; the resumed run trains those epochs
+            // again.
             trainer.folder.write_metrics(&trainer.state.progress.history)?;
         }
         Ok(trainer)
     }
 
-    /// Hands over which unreadable images the user has been told of.
+    /// Sets the unreadable images that the user has already been warned about.
     pub fn set_bad_files(&mut self, bad_files: BadFiles) {
         self.bad_files = bad_files;
     }
 
-    /// Ends the session.
+    /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
-        let test = payable(self.test_images, self.time(), self.session.measured_per_second());
+        let test = affordable_images(self.test_images, self.time_limit(), self.session.measured_per_second());
         Trained {
             test_images: (test < self.test_images).then_some(test),
             progress: self.state.progress,
@@ -168,15 +170,16 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Trains until the run ends or the user stops it. `start_again` gives the parameters that the run began with, for
-    /// another attempt.
+    /// Trains until the run ends or the user stops it. `start_again` returns the parameters that the run started from,
+    /// for another attempt.
     ///
     /// # Errors
-    /// When the loss is not finite, too many images are unreadable, or the disk refuses.
+    /// When the loss is not finite, too many images are unreadable, or a file cannot be written.
     pub fn run(&mut self, start_again: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
         let outcome = self.run_to_the_end(start_again);
         if let (Err(_), Some(kept)) = (&outcome, self.best.kept.take()) {
-            // No checkpoint will write it any more. The first error is the one that the user must see.
+            // No checkpoint follows that would write the best model. A second error is ignored, because the user must
+            // see the first.
             let _ = kept.write(&self.folder.model());
         }
         outcome
@@ -194,17 +197,18 @@ impl<'a> Trainer<'a> {
             }
             let patience = self.recipe().patience;
             if patience > 0 && self.state.progress.stale_epochs >= patience {
-                self.end()?;
+                self.finish_run()?;
                 return Ok(Outcome::StoppedEarly);
             }
         }
-        self.end()?;
+        self.finish_run()?;
         Ok(Outcome::Finished)
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn finish_run(&mut self) -> Result<()> {
         if !self.state.progress.finished {
-            // A report describes the whole run. A finished run without one gets it when it is resumed.
+            // The report describes a finished run and is out of date now. Resuming a finished run without a report
+            // writes one.
             self.folder.remove_report()?;
             self.state.progress.finished = true;
             self.checkpoint()?;
@@ -212,13 +216,14 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// Whether all epochs are done, or the time is up: never before there is a model, however little time there is.
+    /// Whether all epochs are done or the time is up. At least one epoch is completed however little time there is,
+    /// because a run must result in a model.
     fn is_over(&self) -> bool {
         let Progress { finished, batch, history, .. } = &self.state.progress;
         *finished || (self.done() >= 1.0 && *batch == 0 && !history.is_empty())
     }
 
-    /// Saves the state, and with it the best model.
+    /// Saves the state, and with it the best model since the last checkpoint.
     fn checkpoint(&mut self) -> Result<()> {
         self.state.progress.seconds = self.session.run_seconds();
         state::save(self.folder.path(), &self.state, self.best.kept.as_ref())?;
@@ -232,7 +237,7 @@ impl<'a> Trainer<'a> {
         &self.phase.recipe
     }
 
-    /// Makes the batches anew after the recipe or the phase has changed.
+    /// Changes the loader after the recipe or the kind of phase has changed.
     fn change_phase(&mut self) -> Result<()> {
         let kind = self.phase_now();
         let (config, class_sizes) = (&self.config, &self.training.class_sizes);
@@ -240,32 +245,32 @@ impl<'a> Trainer<'a> {
         self.phase.change(ingredients, kind, self.training.pixel_copies.is_some())
     }
 
-    /// The share of the run that is done.
+    /// The share of the run that is done, from 0 to 1.
     fn done(&self) -> f64 {
         let Progress { epoch, batch, .. } = self.state.progress;
         self.length().done(self.steps().until(epoch, batch), self.session.run_seconds())
     }
 
-    /// The steps of an epoch.
+    /// The conversion of epochs and batches to steps.
     fn steps(&self) -> Steps {
         let Recipe { batch_size, accumulate, .. } = *self.recipe();
         Steps { batches: self.phase.batches.len().div_ceil(batch_size), accumulate }
     }
 
-    /// Seconds that the run may take, if there is a limit.
-    fn time(&self) -> Option<f64> {
+    /// The time limit of the run in seconds, if it has one.
+    fn time_limit(&self) -> Option<f64> {
         AskedLength::from(self.recipe()).seconds
     }
 
-    /// How long training takes: with a time limit, until the rest suffices to measure the result.
+    /// The length of training: the time limit, if there is one, is reduced by the time for measuring at the end.
     fn length(&self) -> Length {
         let speed = self.session.measured_per_second();
-        let payable = |images: usize| payable(images, self.time(), speed);
-        let measured = payable(self.validation.loader.len()) + payable(self.test_images);
-        let training = |seconds: f64| (seconds - reserve(measured, seconds, speed)).max(0.0);
+        let affordable_images = |images: usize| affordable_images(images, self.time_limit(), speed);
+        let measured = affordable_images(self.validation.loader.len()) + affordable_images(self.test_images);
+        let training = |seconds: f64| (seconds - reserved_seconds(measured, seconds, speed)).max(0.0);
         Length {
             steps: self.recipe().epochs.map(|epochs| self.steps().of_epochs(epochs)),
-            seconds: self.time().map(training),
+            seconds: self.time_limit().map(training),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Starting over within a run, after an attempt that learned nothing.
+//! The restart of a run after an attempt that did not learn.
 
 use anyhow::Result;
 
@@ -11,7 +11,8 @@ use crate::train::start::Start;
 use crate::train::state::Progress;
 
 impl Trainer<'_> {
-    /// Starts over for the rest of the run, with new parameters and a gentler recipe, unless there were too many attempts.
+    /// Starts another attempt with new parameters and a gentler recipe. If the maximum number of attempts is reached or
+    /// the parameters cannot be loaded, the present attempt continues.
     pub(super) fn start_over(
         &mut self,
         found: AtChance,
@@ -22,7 +23,7 @@ impl Trainer<'_> {
         let attempt = GivenUp { epoch: *epoch, batch: *batch, updates: *updates, seconds, found };
         self.emit(Event::NotLearning { message: attempt.to_string() });
         let attempts = given_up.len() + 1;
-        let start = if attempts < restarts::MOST { start_again().map(Some) } else { Ok(None) };
+        let start = if attempts < restarts::MAX_ATTEMPTS { start_again().map(Some) } else { Ok(None) };
         let start = start.unwrap_or_else(|error| {
             let message = format!("the weights that the run began with cannot be read again: {error:#}");
             self.emit(Event::warning(message));
@@ -46,7 +47,7 @@ impl Trainer<'_> {
         self.checkpoint()
     }
 
-    /// The share of the present attempt that is done.
+    /// The share of the present attempt that is done, from 0 to 1.
     pub(super) fn attempt_done(&self) -> f64 {
         let (length, steps) = (self.length(), self.steps());
         let before = self.state.progress.given_up.last();
