@@ -273,6 +273,17 @@ impl<'a> Visit<'a> for UnsafeCode {
     }
 }
 
+/// The source files below a folder of the repository: path, with slashes, and text.
+fn sources(folder: &str) -> impl Iterator<Item = (String, String)> {
+    walkdir::WalkDir::new(root().join(folder)).sort_by_file_name().into_iter().filter_map(|file| {
+        let path = file.expect("the sources can be read").into_path();
+        let name =
+            path.strip_prefix(root()).expect("a file of the repository").to_string_lossy().replace('\\', "/");
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        is_source.then(|| (name, fs::read_to_string(&path).expect("a source file")))
+    })
+}
+
 fn has_unsafe_code(text: &str) -> bool {
     let mut code = UnsafeCode::default();
     code.visit_file(&syn::parse_file(text).expect("the code compiles"));
@@ -308,15 +319,9 @@ fn unsafe_code_is_in_the_kernels_and_three_files_of_the_program() {
         });
         assert!(forbids, "{folder}/src/lib.rs lacks #![forbid(unsafe_code)]");
     }
-    for file in walkdir::WalkDir::new(root().join("src")).sort_by_file_name() {
-        let file = file.expect("the sources can be read").into_path();
-        let name =
-            file.strip_prefix(root()).expect("a file of the folder").to_string_lossy().replace('\\', "/");
-        if file.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&file).expect("a source file");
-            let may_be_unsafe = MAY_BE_UNSAFE.iter().any(|place| name.starts_with(place));
-            assert!(may_be_unsafe || !has_unsafe_code(&text), "{name} holds unsafe code");
-        }
+    for (name, text) in sources("src") {
+        let may_be_unsafe = MAY_BE_UNSAFE.iter().any(|place| name.starts_with(place));
+        assert!(may_be_unsafe || !has_unsafe_code(&text), "{name} holds unsafe code");
     }
 }
 
@@ -363,4 +368,51 @@ fn a_cycle_through_reexported_names_is_found() {
     assert_eq!(tree.cycle(usize::MAX), None);
     tree.add(module("b/c"), "pub struct Thing; fn g() { crate::a::f(Thing) }");
     assert_eq!(tree.cycle(usize::MAX), Some(vec!["a".to_owned(), "b::c".to_owned()]));
+}
+
+/// What code names that writes to the terminal.
+const PRINTERS: [&str; 12] = [
+    "print!",
+    "println!",
+    "eprint!",
+    "eprintln!",
+    "dbg!",
+    "note!",
+    "out!",
+    "outln!",
+    "stdout(",
+    "stderr(",
+    "ProgressBar",
+    "cli::output",
+];
+
+/// The first name in the code of a file, tests and comments apart, that writes to the terminal.
+fn printer(text: &str) -> Option<&'static str> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let is_word = |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+    PRINTERS.into_iter().find(|name| code.match_indices(name).any(|(place, _)| is_word(&code[..place])))
+}
+
+#[test]
+fn only_the_command_line_writes_to_the_terminal() {
+    for folder in ["src", "models/src", "models/kernels/src", "datasets/src"] {
+        for (name, text) in sources(folder) {
+            let is_test =
+                name.ends_with("/tests.rs") || name.contains("/tests/") || name.contains("/testing/");
+            if !name.starts_with("src/cli/") && !is_test {
+                assert_eq!(printer(&text), None, "{name} writes to the terminal: emit an event instead");
+            }
+        }
+    }
+}
+
+#[test]
+fn printers_are_found_in_code_but_not_in_comments_and_tests() {
+    assert_eq!(printer("fn f() { println!(\"a\") }"), Some("println!"));
+    assert_eq!(printer("fn f() { io::stderr().write_all(b\"a\") }"), Some("stderr("));
+    assert_eq!(
+        printer("/// println!(\"a\")\nfn f() { layout!() }\n#[cfg(test)]\nmod tests { dbg!(1) }"),
+        None
+    );
 }
