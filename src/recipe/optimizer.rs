@@ -1,28 +1,27 @@
-//! The choice of an optimizer, and the recipe keys that each one reads. `src/train/optimizer.rs` computes the updates.
+//! The choice of an optimizer, and the recipe keys that each one reads. `src/learner/optimizer/` computes the updates.
 //!
 //! To add an optimizer, add a variant to [`Optimizer`]: the compiler then lists the matches that need an arm.
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{Freeze, Recipe};
 
 /// The rule by which gradients become updates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Optimizer {
     /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
     #[default]
     #[serde(rename = "adamw")]
+    #[value(name = "adamw")]
     AdamW,
     /// Orthogonalized momentum for the matrices of hidden layers (Jordan et al. 2024), AdamW for the rest.
     Muon,
 }
 
 impl Optimizer {
-    /// All optimizers.
-    pub const ALL: &[Self] = &[Self::AdamW, Self::Muon];
-
     /// The name in files and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn recipe_files_have_the_name() {
-        for &optimizer in Optimizer::ALL {
+        for &optimizer in Optimizer::value_variants() {
             let text = format!("optimizer = \"{}\"", optimizer.name());
             let recipe: Recipe = toml::from_str(&text).unwrap();
             assert_eq!(recipe, Recipe { optimizer, ..Recipe::default() });
@@ -103,7 +102,7 @@ mod tests {
             ("epsilon", Recipe { epsilon: 1e-3, ..Recipe::default() }),
             ("momentum", Recipe { momentum: 0.9, ..Recipe::default() }),
         ];
-        for &optimizer in Optimizer::ALL {
+        for &optimizer in Optimizer::value_variants() {
             for (key, recipe) in &others {
                 let recipe = Recipe { optimizer, ..recipe.clone() };
                 assert_eq!(recipe.validate().is_ok(), optimizer.keys().contains(key), "{optimizer:?}: {key}");

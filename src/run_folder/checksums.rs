@@ -41,7 +41,7 @@ pub(super) fn fixed_files(run: &Path) -> Result<BTreeMap<String, String>> {
     Ok(fixed)
 }
 
-/// Checks that what the run in a folder was begun with is still what it was, against the checksums that [`fixed_files`] gave then.
+/// Checks that what the run in a folder was begun with is still what it was, against the checksums that `fixed_files` gave then.
 ///
 /// # Errors
 /// Names the file that was changed, and the way out.

@@ -1,14 +1,12 @@
 //! The options of `vitrine train` that replace values of the recipe, with their help and bounds.
 //!
 //! To add one, give [`RecipeOverrides`] a field, and [`RecipeArgs`] the field and its line in
-//! [`RecipeArgs::overrides`]. An option whose value is chosen from a list, such as `--optimizer`, has a value parser
-//! that accepts the names of the list (`Optimizer::ALL`). It needs an arm in the test below, with a value other than
-//! the default.
+//! [`RecipeArgs::overrides`]. An option whose value is chosen from a list, such as `--optimizer`, has an enum that
+//! derives `ValueEnum`. It needs an arm in the test below, with a value other than the default.
 
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::bounds;
 use crate::cli::aliases;
@@ -31,7 +29,7 @@ pub(super) struct RecipeArgs {
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
     pub(super) learning_rate: Option<f64>,
     /// How gradients become updates: adamw, or muon for the matrices of hidden layers and adamw for the rest.
-    #[arg(long, value_name = "NAME", value_parser = optimizer())]
+    #[arg(long, value_enum, value_name = "NAME")]
     pub(super) optimizer: Option<Optimizer>,
     /// Weight decay.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::NOT_NEGATIVE), alias = "wd")]
@@ -101,17 +99,6 @@ impl RecipeArgs {
             flips: (flips || no_flips).then_some(flips),
         }
     }
-}
-
-/// A value parser for the name of an optimizer.
-fn optimizer() -> impl TypedValueParser<Value = Optimizer> {
-    PossibleValuesParser::new(Optimizer::ALL.iter().map(|optimizer| optimizer.name())).try_map(|name| {
-        Optimizer::ALL
-            .iter()
-            .copied()
-            .find(|optimizer| optimizer.name() == name)
-            .ok_or("there is no such optimizer")
-    })
 }
 
 /// The options for the length of a run, which may also be stated to lengthen a resumed run.

@@ -35,7 +35,7 @@ const HIDDEN: [&str; 3] = [
 /// Paths of parameters that hold the matrices of queries, keys, and values next to each other.
 const FUSED: [&str; 1] = [r"^(stages|class_blocks)\..*\.qkv\.weight$"];
 
-/// The optimizer that the recipe asks for, without weight decay for [`NO_DECAY`].
+/// The optimizer that the recipe asks for, without weight decay for the parameters listed in `NO_DECAY`.
 pub fn new(recipe: &Recipe) -> ModuleOptimizer {
     with_spared(recipe, Some(group(NO_DECAY)))
 }

@@ -23,14 +23,14 @@ pub struct NamedRecipe {
 
 /// Names and files. Two names may share a file.
 const FILES: [(&str, &str); 8] = [
-    ("plain", include_str!("named/plain.toml")),
-    ("short", include_str!("named/short.toml")),
-    ("long", include_str!("named/long.toml")),
-    ("fine-tune", include_str!("named/fine-tune.toml")),
-    ("cct", include_str!("named/cct.toml")),
-    ("vit-lite", include_str!("named/cct.toml")),
-    ("sl-vit", include_str!("named/sl-vit.toml")),
-    ("swin-small-data", include_str!("named/sl-vit.toml")),
+    ("plain", include_str!("plain.toml")),
+    ("short", include_str!("short.toml")),
+    ("long", include_str!("long.toml")),
+    ("fine-tune", include_str!("fine-tune.toml")),
+    ("cct", include_str!("cct.toml")),
+    ("vit-lite", include_str!("cct.toml")),
+    ("sl-vit", include_str!("sl-vit.toml")),
+    ("swin-small-data", include_str!("sl-vit.toml")),
 ];
 
 impl NamedRecipe {
