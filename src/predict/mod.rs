@@ -20,3 +20,6 @@ pub(crate) use decoder::image_tensor;
 
 /// The message about logits that are NaN or infinite.
 pub(crate) const NOT_FINITE: &str = "the model gives logits that are not finite (NaN or infinity), so there is no prediction; its weights are broken";
+
+#[cfg(test)]
+mod tests;

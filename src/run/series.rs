@@ -219,3 +219,73 @@ fn create(output: Option<&Path>, Plan { kind, config, .. }: &Plan, data_name: &s
     }
     Ok(path.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::run_folder::testing::config;
+
+    fn plan(kind: Kind, runs: usize) -> Plan {
+        Plan { kind, runs, config: config(&["a", "b"]) }
+    }
+
+    fn series(kind: Kind, runs: usize) -> Series {
+        Series { folder: "series".into(), plan: plan(kind, runs) }
+    }
+
+    #[test]
+    fn seeds_count_up_and_keep_the_validation_images_of_the_first() {
+        let series = series(Kind::Seeds, 3);
+        assert_eq!([0, 1, 2].map(|index| series.name(index)), ["seed-7", "seed-8", "seed-9"]);
+        let configs = [0, 1, 2].map(|index| series.config_of(index));
+        assert_eq!(configs[0], series.plan.config, "the first run is the one that was planned");
+        for (index, config) in configs.iter().enumerate() {
+            assert_eq!(config.hold_out(), series.plan.config.hold_out(), "the same validation images");
+            let first = RunConfig { seed: 7, split_seed: None, ..config.clone() };
+            assert_eq!((config.seed, first), (7 + index as u64, series.plan.config.clone()));
+        }
+    }
+
+    #[test]
+    fn folds_take_turns_and_keep_the_seed() {
+        let series = series(Kind::Folds, 4);
+        assert_eq!([0, 3].map(|index| series.name(index)), ["fold-1", "fold-4"]);
+        for index in 0..4 {
+            let config = series.config_of(index);
+            config.validate().unwrap();
+            assert_eq!(config.fold, Some(Fold { number: index + 1, of: 4 }));
+            assert_eq!(RunConfig { fold: None, ..config }, series.plan.config, "nothing else differs");
+        }
+    }
+
+    #[test]
+    fn a_series_is_read_back_and_a_run_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(Series::open(place.path()).unwrap().is_none());
+        let file = place.path().join(SERIES);
+        fs::write(&file, toml::to_string(&plan(Kind::Folds, 4)).unwrap()).unwrap();
+        let series = Series::open(place.path()).unwrap().unwrap();
+        assert_eq!((series.plan.kind, series.plan.runs), (Kind::Folds, 4));
+        assert_eq!((series.config(), series.folder()), (&config(&["a", "b"]), place.path()));
+        assert_eq!(series.summary(), place.path().join("summary.json"));
+        let mut invalid = plan(Kind::Folds, 4);
+        invalid.config.recipe.batch_size = 0;
+        fs::write(&file, toml::to_string(&invalid).unwrap()).unwrap();
+        let message = format!("{:#}", Series::open(place.path()).unwrap_err());
+        assert!(message.contains(SERIES) && message.contains("batch_size"), "{message}");
+    }
+
+    #[test]
+    fn a_series_needs_a_folder_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("series");
+        assert_eq!(create(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap(), path);
+        assert_eq!(create(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap(), path, "it is still empty");
+        fs::write(path.join("notes.txt"), "").unwrap();
+        let refused = || create(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap_err().to_string();
+        assert!(refused().contains("not empty"));
+        fs::write(path.join(SERIES), "").unwrap();
+        assert!(refused().contains("vitrine train --resume"));
+    }
+}

@@ -12,6 +12,8 @@ mod location;
 mod lock;
 mod origin;
 pub mod states;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -292,4 +294,8 @@ mod tests {
         check_fixed(folder.path(), &before).unwrap();
         assert_eq!(config["lengthened"].as_bool(), Some(true));
     }
+
+    mod crashes;
+    mod images;
+    mod opening;
 }

@@ -23,3 +23,6 @@ pub use state::{Progress, progress};
 pub use trainer::{Beginning, Outcome, Trained, Trainer};
 
 pub(crate) use measuring::part;
+
+#[cfg(test)]
+mod tests;

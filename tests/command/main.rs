@@ -9,6 +9,7 @@ mod completions;
 mod folders;
 mod image_files;
 mod limits;
+mod log_format;
 mod model_files;
 mod options;
 mod refused;

@@ -8,6 +8,7 @@
 
 mod layers;
 mod optimizer;
+mod outputs;
 #[path = "../support/reference.rs"]
 mod reference;
 

@@ -7,6 +7,7 @@ mod support;
 
 mod at_chance;
 mod held_out;
+mod library;
 mod repeat;
 mod resume;
 mod threads;

@@ -1,0 +1,398 @@
+//! Phases, validation, and whole small runs on drawn images: their rows, events, and files.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use vitrine_datasets::{
+    Augmentation, ClassSizes, Crop, Dataset, ImageSource, LoaderConfig, MixMode, Sample, Split,
+};
+
+use super::measuring::part;
+use super::phase::{Ingredients, Phase, PhaseKind};
+use super::validation::ValidationSplit;
+use super::{Outcome, Progress};
+use crate::device::{self, FoundDevice};
+use crate::events::{EpochEnd, EpochRow, Event, EventSink};
+use crate::model_file;
+use crate::plan::Overrides;
+use crate::predict::Views;
+use crate::recipe::{AskedLength, ProgressiveLearning, Recipe};
+use crate::run::{FinishedRun, NewRun, PlannedRun, Resumed, Run};
+use crate::run_folder::testing::{config, drawn};
+use crate::run_folder::{RunConfig, RunFolder};
+use crate::runtime::Runtime;
+
+fn cpu() -> FoundDevice {
+    device::select(Some("cpu")).unwrap().0
+}
+
+/// A sink that keeps every event, and shows steps or not.
+#[derive(Default)]
+struct Kept {
+    events: Mutex<Vec<Event>>,
+    shows_steps: bool,
+}
+
+impl EventSink for Kept {
+    fn emit(&self, event: Event) {
+        self.events.lock().unwrap().push(event);
+    }
+
+    fn shows_steps(&self) -> bool {
+        self.shows_steps
+    }
+}
+
+impl Kept {
+    /// What `choose` gives for the events that it concerns, in order.
+    fn all<T>(&self, choose: impl FnMut(&Event) -> Option<T>) -> Vec<T> {
+        self.events.lock().unwrap().iter().filter_map(choose).collect()
+    }
+
+    fn ends(&self) -> Vec<EpochEnd> {
+        self.all(|event| if let Event::EpochEnd(end) = event { Some(end.clone()) } else { None })
+    }
+}
+
+/// A folder with an architecture and a place for a run.
+struct Place(tempfile::TempDir);
+
+const MODEL: &str = "image_size = 16\npatch_size = 4\nembed_dim = 16\ndepth = 1\nnum_heads = 2\nclass_token = false\n\
+    pool = \"mean\"\nposition = \"rotary\"\n";
+
+impl Place {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("model.toml"), MODEL).unwrap();
+        Self(place)
+    }
+
+    fn run(&self) -> PathBuf {
+        self.0.path().join("run")
+    }
+
+    /// Trains with a recipe, given as TOML, to the end.
+    fn train(&self, dataset: Dataset, recipe: &str, length: AskedLength, events: &Kept) -> FinishedRun {
+        let path = |name: &str| self.0.path().join(name).display().to_string();
+        std::fs::write(path("recipe.toml"), recipe).unwrap();
+        let overrides = Overrides {
+            model: Some(path("model.toml")),
+            recipe: Some(path("recipe.toml")),
+            length,
+            ..Overrides::default()
+        };
+        let new = NewRun {
+            data: "drawn by a test",
+            dataset,
+            data_dir: self.0.path().to_owned(),
+            max_file_size: None,
+            overrides: &overrides,
+            pretrained: None,
+            val_fraction: None,
+            seed: 3,
+            fold: None,
+            begun: Instant::now(),
+        };
+        let runtime = Runtime { device: &cpu(), threads: 1, events };
+        let planned = PlannedRun::new(new, runtime).unwrap();
+        Run::begin(planned, Some(&self.run()), runtime).unwrap().train(runtime).unwrap()
+    }
+}
+
+const EVEN: &str = "batch_size = 8\nlearning_rate = 0.001\nepochs = 3\n";
+
+/// Rows of `metrics.csv`.
+fn rows(run: &Path) -> Vec<EpochRow> {
+    let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
+    reader.deserialize().map(Result::unwrap).collect()
+}
+
+#[test]
+fn rows_events_and_files_of_a_run_agree() {
+    let (place, events) = (Place::new(), Kept::default());
+    let run = place.train(drawn([30, 12, 0]), EVEN, AskedLength::default(), &events);
+    let Progress { history, best, finished, epoch, updates, .. } = &run.progress;
+    assert_eq!((run.outcome, *finished, *epoch, *updates), (Outcome::Finished, true, 3, 12));
+    assert_eq!(*history, rows(&place.run()));
+    let ends = events.ends();
+    assert_eq!(ends.iter().map(|end| end.row.clone()).collect::<Vec<_>>(), *history);
+    assert_eq!(
+        history.iter().map(|row| (row.epoch, row.step)).collect::<Vec<_>>(),
+        [(1, 4), (2, 8), (3, 12)]
+    );
+    assert!(
+        history.is_sorted_by_key(|row| row.seconds) && history[2].learning_rate < history[0].learning_rate
+    );
+    // The model file is that of the last row that is marked.
+    let kept = history.iter().rfind(|row| row.kept).unwrap();
+    let (card, _) = model_file::load(&place.run(), &cpu().device).unwrap();
+    let validation = card.validation.unwrap();
+    assert_eq!((validation.epoch, Some(validation.top1)), (kept.epoch, kept.val_top1));
+    assert_eq!((Some(&validation), validation.samples), (best.as_ref(), 12));
+    assert!(ends[0].best && ends[0].row.kept, "the first epoch has nothing before it");
+    let highest = |until: usize| history[..until].iter().filter_map(|row| row.val_top1).fold(-1.0, f64::max);
+    for (index, end) in ends.iter().enumerate() {
+        assert_eq!(end.best, end.row.val_top1.unwrap() > highest(index), "epoch {}", index + 1);
+    }
+}
+
+#[test]
+fn accumulated_batches_give_one_update() {
+    let (place, events) = (Place::new(), Kept::default());
+    let recipe = format!("{EVEN}accumulate = 3\n");
+    let run = place.train(drawn([30, 6, 0]), &recipe, AskedLength::default(), &events);
+    // Four batches of an epoch: three for the first update, and the last one for another.
+    let steps: Vec<usize> = run.progress.history.iter().map(|row| row.step).collect();
+    assert_eq!(steps, [2, 4, 6]);
+}
+
+#[test]
+fn steps_are_reported_to_a_sink_that_shows_them_and_change_nothing_else() {
+    let told = |shows_steps| {
+        let (place, events) = (Place::new(), Kept { shows_steps, ..Kept::default() });
+        place.train(drawn([30, 6, 0]), EVEN, AskedLength::default(), &events);
+        events
+    };
+    let (shown, hidden) = (told(true), told(false));
+    let steps = shown.all(|event| match event {
+        Event::Step { epoch, images, loss, done, .. } => Some((*epoch, *images, *loss, *done)),
+        _ => None,
+    });
+    assert_eq!(steps.iter().map(|step| (step.0, step.1)).collect::<Vec<_>>(), {
+        let epoch = |number| [8, 8, 8, 6].map(|images| (number, images));
+        [epoch(1), epoch(2), epoch(3)].concat()
+    });
+    assert!(steps.is_sorted_by_key(|step| step.3) && steps.last().unwrap().3 == 1.0, "{steps:?}");
+    for (last, end) in [steps[3], steps[7], steps[11]].iter().zip(shown.ends()) {
+        assert_eq!(last.2, end.row.train_loss, "the mean loss of the whole epoch");
+    }
+    let kinds = |events: &Kept| {
+        events.all(|event| (!matches!(event, Event::Step { .. })).then(|| std::mem::discriminant(event)))
+    };
+    assert_eq!(kinds(&shown), kinds(&hidden));
+    assert!(hidden.all(|event| matches!(event, Event::Step { .. }).then_some(())).is_empty());
+}
+
+#[test]
+fn an_epoch_begins_and_its_updates_end_before_it_is_measured() {
+    let (place, events) = (Place::new(), Kept::default());
+    place.train(drawn([30, 6, 0]), EVEN, AskedLength::default(), &events);
+    let order = events.all(|event| match event {
+        Event::EpochStart { epoch, epochs, images, seen } => {
+            assert_eq!((*epochs, *images, *seen), (Some(3), 30, 0));
+            Some(format!("start {epoch}"))
+        }
+        Event::UpdatesEnd => Some("updates".to_owned()),
+        Event::EpochEnd(end) => Some(format!("end {}", end.row.epoch)),
+        Event::Data { training, validation, .. } => Some(format!("data {training} {validation}")),
+        Event::RunFolder { .. } => Some("folder".to_owned()),
+        Event::Result { .. } => Some("result".to_owned()),
+        _ => None,
+    });
+    let epoch = |number| [format!("start {number}"), "updates".to_owned(), format!("end {number}")];
+    let begin = ["data 30 6", "folder"].map(str::to_owned);
+    let whole = [&begin[..], &epoch(1), &epoch(2), &epoch(3), &["result".to_owned()]].concat();
+    assert_eq!(order, whole);
+}
+
+#[test]
+fn a_run_without_a_better_epoch_stops_after_its_patience() {
+    let (place, events) = (Place::new(), Kept::default());
+    // With such a learning rate, no prediction changes.
+    let recipe = "batch_size = 8\nlearning_rate = 1e-12\nweight_decay = 0.0\nepochs = 9\npatience = 2\n";
+    let run = place.train(drawn([16, 6, 0]), recipe, AskedLength::default(), &events);
+    assert_eq!(run.outcome, Outcome::StoppedEarly);
+    let Progress { history, stale_epochs, finished, .. } = &run.progress;
+    assert_eq!((history.len(), *stale_epochs, *finished), (3, 2, true));
+    let best: Vec<bool> = events.ends().iter().map(|end| end.best).collect();
+    assert_eq!(best, [true, false, false]);
+    let stops = events.all(|event| match event {
+        Event::EarlyStop { metric, patience } => Some((metric.clone(), *patience)),
+        _ => None,
+    });
+    assert_eq!(stops, [("accuracy".to_owned(), 2)]);
+    assert!(run.report.is_some(), "a run that stops early is measured");
+}
+
+#[test]
+fn a_time_limit_that_is_over_at_once_leaves_a_model_measured_on_a_part() {
+    let (place, events) = (Place::new(), Kept::default());
+    let length = AskedLength { epochs: None, seconds: Some(0.001) };
+    let run = place.train(drawn([40, 130, 120]), "batch_size = 8\n", length, &events);
+    let parts = events.all(|event| match event {
+        Event::PartialValidation { measured, images } => Some((*measured, *images)),
+        _ => None,
+    });
+    // A hundred images are measured however little time there is.
+    assert_eq!(parts, [(100, 130)]);
+    let Progress { history, validation_images, best, .. } = &run.progress;
+    assert_eq!((history.len(), *validation_images, history[0].step), (1, Some(100), 1));
+    assert_eq!(best.as_ref().unwrap().samples, 100);
+    assert!(history[0].kept && place.run().join("model.safetensors").is_file());
+    let tested = RunFolder::results(&place.run()).unwrap()[&Split::Test].samples;
+    assert!((100..=120).contains(&tested), "{tested}");
+}
+
+#[test]
+fn the_second_phase_of_progressive_learning_begins_once() {
+    let (place, events) = (Place::new(), Kept::default());
+    let recipe = format!("{EVEN}[progressive_learning]\nuntil = 0.5\nscale = 0.5\n");
+    place.train(drawn([32, 6, 0]), &recipe, AskedLength::default(), &events);
+    let sizes = events.all(|event| match event {
+        Event::FullSize { updates, width, height } => Some((*updates, *width, *height)),
+        _ => None,
+    });
+    assert_eq!(sizes, [(6, 16, 16)], "after half of twelve updates, within the second epoch");
+}
+
+#[test]
+fn an_unreadable_image_is_reported_once_and_trained_without() {
+    let (place, events) = (Place::new(), Kept { shows_steps: true, ..Kept::default() });
+    let mut dataset = drawn([30, 6, 0]);
+    let source =
+        ImageSource::Encoded { name: "cut.png".to_owned(), bytes: b"\x89PNG\r\n\x1a\n".as_slice().into() };
+    dataset.train.insert(4, Sample { label: 0, source });
+    place.train(dataset, EVEN, AskedLength::default(), &events);
+    let told = events.all(|event| match event {
+        Event::UnreadableImages { split, unreadable, images, first } => {
+            Some((*split, *unreadable, *images, first.name.clone()))
+        }
+        _ => None,
+    });
+    assert_eq!(told, [(Split::Train, 1, 31, "cut.png".to_owned())], "in three epochs");
+    let trained: usize = events
+        .all(|event| if let Event::Step { images, .. } = event { Some(*images) } else { None })
+        .iter()
+        .sum();
+    assert_eq!(trained, 90);
+}
+
+#[test]
+fn a_resumed_run_continues_its_rows_and_drops_those_after_its_state() {
+    let (place, events) = (Place::new(), Kept::default());
+    let first = place.train(drawn([30, 6, 0]), EVEN, AskedLength::default(), &events);
+    let before = first.progress.history.clone();
+    drop(first);
+    let metrics = place.run().join("metrics.csv");
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::write(&metrics, format!("{text}{}\n", text.lines().last().unwrap())).unwrap();
+    let events = Kept::default();
+    let runtime = Runtime { device: &cpu(), threads: 1, events: &events };
+    let resume = |epochs| {
+        let length = AskedLength { epochs: Some(epochs), seconds: None };
+        Run::resume(&place.run(), length, runtime, |_| Ok(drawn([30, 6, 0])))
+    };
+    let Resumed::Finished(progress) = resume(3).unwrap() else { panic!("three epochs are done") };
+    assert_eq!(progress.history, before);
+    let Resumed::Ready(run) = resume(5).unwrap() else { panic!("two epochs are left") };
+    let longer = run.train(runtime).unwrap();
+    assert_eq!(longer.progress.history[..3], before);
+    assert_eq!(rows(&place.run()), longer.progress.history);
+    let steps: Vec<(usize, usize)> = events.ends().iter().map(|end| (end.row.epoch, end.row.step)).collect();
+    assert_eq!(steps, [(4, 16), (5, 20)]);
+    assert!(
+        longer.config.recipe.epochs == Some(5)
+            && RunConfig::read(&place.run().join("config.toml")).unwrap().lengthened
+    );
+    drop(longer);
+    let shorter = resume(4).map(|_| ()).unwrap_err().to_string();
+    assert!(shorter.contains("--epochs 4") && shorter.contains("5 epochs are done"), "{shorter}");
+}
+
+/// A recipe with something of everything.
+fn strong() -> Recipe {
+    Recipe {
+        label_smoothing: 0.1,
+        class_weights: true,
+        progressive_learning: Some(ProgressiveLearning { until: 0.5, scale: 0.5 }),
+        augmentation: Augmentation {
+            crop: Crop::Pad { pixels: 4, reflect: true },
+            horizontal_flip: 0.5,
+            rotation: 10.0,
+            mixup: 0.8,
+            mix_mode: MixMode::default(),
+            ..Augmentation::none()
+        },
+        ..config(&["circle", "ring"]).recipe
+    }
+}
+
+#[test]
+fn a_phase_decides_the_size_and_the_augmentation_of_its_batches() {
+    let config = RunConfig { recipe: strong(), ..config(&["circle", "ring"]) };
+    let images: Arc<[Sample]> = drawn([20, 0, 0]).train[..19].into();
+    let class_sizes = ClassSizes::of(&images, 2);
+    let ingredients = Ingredients { config: &config, class_sizes: &class_sizes, threads: 1 };
+    let mut phase = Phase::first(ingredients, config.recipe.clone(), images.clone()).unwrap();
+    let loading = phase.batches.config().clone();
+    assert_eq!(loading.augmentation, Some(strong().augmentation), "a session begins with everything");
+    assert_eq!(
+        (loading.preprocessing.image_size, loading.batch_size, loading.label_smoothing),
+        ([16, 16], 8, 0.1)
+    );
+    let weights = loading.class_weights.clone().unwrap();
+    assert!(weights[0] < 1.0 && weights[1] > 1.0, "ten circles and nine rings: {weights:?}");
+
+    let mut at = |is_easy, flips, hash_pixels| -> LoaderConfig {
+        phase.change(ingredients, PhaseKind { is_easy, flips, mixes: true }, hash_pixels).unwrap();
+        assert_eq!((phase.kind.is_easy, phase.kind.flips), (is_easy, flips));
+        assert_eq!(phase.preprocessing, phase.batches.config().preprocessing);
+        let [height, width] = phase.preprocessing.image_size;
+        let batch = phase.batches.epoch(0, 0).next().unwrap().unwrap();
+        assert_eq!(batch.images.len(), 8 * 3 * height * width);
+        assert_eq!(batch.pixel_keys.len(), if hash_pixels { 8 } else { 0 });
+        assert_eq!(phase.batches.len(), 19);
+        phase.batches.config().clone()
+    };
+    let easy = at(true, true, true);
+    assert_eq!(easy.preprocessing.image_size, [8, 8]);
+    let light = easy.augmentation.unwrap();
+    assert_eq!((light.rotation, light.mixup, light.horizontal_flip), (0.0, 0.0, 0.5));
+    assert_eq!(light.crop, Crop::Pad { pixels: 2, reflect: true }, "half the side, half the shift");
+    assert_eq!(at(true, false, true).augmentation.unwrap().horizontal_flip, 0.0);
+    let whole = at(false, false, false);
+    assert_eq!(whole.preprocessing.image_size, [16, 16]);
+    assert_eq!(whole.augmentation, Some(strong().augmentation.without_flips()));
+    assert_eq!((whole.seed, whole.class_weights), (loading.seed, loading.class_weights), "the rest stays");
+}
+
+#[test]
+fn validation_measures_the_same_images_in_the_same_order_until_it_is_restricted() {
+    let config = config(&["circle", "ring"]);
+    let images: Arc<[Sample]> = drawn([0, 40, 0]).val.into();
+    let device = cpu();
+    let model = config.model.init(&device.device).unwrap();
+    model.initialize();
+    let mut split = ValidationSplit::new(&config, images.clone(), None, (&device, 1)).unwrap();
+    let whole = split.predict(&model, Views::One).unwrap();
+    assert_eq!((split.len(), split.loader.len()), (40, 40));
+    assert_eq!(whole.indices, (0..40).collect::<Vec<_>>());
+    let labels: Vec<usize> = images.iter().map(|sample| sample.label).collect();
+    assert_eq!(whole.predictions.labels(), labels);
+    assert_eq!(
+        whole.predictions,
+        split.predict(&model, Views::One).unwrap().predictions,
+        "from the cache, too"
+    );
+    let keys: std::collections::BTreeSet<u64> = whole.pixel_keys.iter().copied().collect();
+    assert_eq!(keys.len(), 40, "no two images have the same pixels");
+    split.stop_hashing().unwrap();
+    assert!(split.predict(&model, Views::One).unwrap().pixel_keys.is_empty());
+
+    split.restrict(&config, 10).unwrap();
+    assert_eq!((split.len(), split.loader.len()), (40, 10), "the split itself stays");
+    let expected = part(&images, Some(10), config.seed);
+    let names = |samples: &[Sample]| samples.iter().map(|sample| sample.source.name()).collect::<Vec<_>>();
+    assert_eq!(names(split.loader.samples()), names(&expected));
+    let resumed = ValidationSplit::new(&config, images.clone(), Some(10), (&device, 1)).unwrap();
+    assert_eq!(names(resumed.loader.samples()), names(&expected), "a resumed run measures the same part");
+    let answers: Vec<Option<usize>> = whole.predictions.answers().collect();
+    let restricted = split.predict(&model, Views::One).unwrap();
+    for (sample, answer) in expected.iter().zip(restricted.predictions.answers()) {
+        let index = images.iter().position(|image| image.source.name() == sample.source.name()).unwrap();
+        assert_eq!(answer, answers[index], "{}", sample.source.name());
+    }
+}
