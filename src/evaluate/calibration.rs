@@ -1,5 +1,5 @@
-//! Whether a confidence of 80% is right 80% of the time: On Calibration of Modern Neural Networks
-//! (Guo et al. 2017), section 2.
+//! Calibration: whether predictions of 80% confidence are correct 80% of the time. Reliability bins and expected
+//! calibration error as in On Calibration of Modern Neural Networks (Guo et al. 2017), section 2.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct ReliabilityBin {
     pub accuracy: f64,
 }
 
-/// Sorts the samples into [`RELIABILITY_BINS`] bins of equal width by the probability of the chosen class.
+/// Sorts the samples into [`RELIABILITY_BINS`] bins of equal width by the probability of the predicted class.
 ///
 /// Samples whose logits are not finite have no confidence and are left out.
 pub fn reliability(predictions: &Predictions) -> Vec<ReliabilityBin> {
@@ -46,7 +46,8 @@ pub fn reliability(predictions: &Predictions) -> Vec<ReliabilityBin> {
     bins
 }
 
-/// The gap between confidence and accuracy, averaged over the samples: 0 is perfect, NaN is no samples.
+/// The gap between confidence and accuracy of each bin, averaged over the samples: from 0 (perfect) to 1, NaN without
+/// samples.
 pub fn expected_calibration_error(bins: &[ReliabilityBin]) -> f64 {
     let samples: usize = bins.iter().map(|bin| bin.count).sum();
     let gaps: f64 = bins.iter().map(|bin| bin.count as f64 * (bin.accuracy - bin.confidence).abs()).sum();
@@ -57,7 +58,7 @@ pub fn expected_calibration_error(bins: &[ReliabilityBin]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A row of two logits whose first class has this probability.
+    /// Two logits for which the first class has this probability.
     fn row(probability: f64) -> [f32; 2] {
         [(probability / (1.0 - probability)).ln() as f32, 0.0]
     }
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn certainty_belongs_to_the_last_bin() {
+    fn a_confidence_of_one_is_in_the_last_bin() {
         let mut predictions = Predictions::new(2);
         predictions.push(&[0, 0], &[1000.0, -1000.0, f32::NAN, 0.0]);
         let bins = reliability(&predictions);
@@ -86,14 +87,14 @@ mod tests {
 
     #[test]
     fn the_upper_edge_is_included() {
-        // One third is the least confidence that three classes allow, and the edge of the fifth bin.
+        // One third is the lowest confidence possible with three classes, and the upper edge of the fifth bin.
         let mut predictions = Predictions::new(3);
         predictions.push(&[0], &[0.0, 0.0, 0.0]);
         assert_eq!(reliability(&predictions)[4].count, 1);
     }
 
     #[test]
-    fn nothing_has_no_calibration() {
+    fn the_error_without_samples_is_nan() {
         assert!(expected_calibration_error(&reliability(&Predictions::new(4))).is_nan());
     }
 }

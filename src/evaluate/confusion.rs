@@ -1,40 +1,41 @@
-//! How often each class was taken for each class: the cells that are not zero, of which there are no more than images.
+//! The confusion matrix, stored sparsely, since it has no more nonzero cells than there are images.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Up to this many classes, the whole matrix is written; beyond that, its cells that are not zero. A million numbers are
-/// the most that a reader can be expected to load without a thought; 21,841 classes would make 477 million.
+/// The largest number of classes for which JSON holds the whole matrix, up to a million numbers. With more classes it
+/// holds only the nonzero cells: the whole matrix of 21,841 classes would have 477 million.
 pub const WHOLE_MATRIX_CLASSES: usize = 1000;
 
-/// How often each class was taken for each class.
+/// The confusion matrix: for each pair of classes, the number of images of the first for which the second was
+/// predicted.
 ///
 /// In JSON it is the key `confusion`, the whole matrix (rows true, columns predicted), or with more than
 /// [`WHOLE_MATRIX_CLASSES`] classes the key `confusion_cells`, a list of `[true, predicted, count]` in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "ConfusionJson", into = "ConfusionJson")]
 pub struct Confusion {
     /// Counts above zero, by true and predicted class.
     counts: BTreeMap<(usize, usize), usize>,
-    /// The number of classes, where the whole matrix is written.
+    /// The number of classes if the whole matrix is serialized, `None` if only the nonzero cells are.
     whole: Option<usize>,
 }
 
-/// A true class, the class that was chosen, and how often that happened.
+/// One nonzero cell of a confusion matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfusionCell {
     /// The true class.
     pub truth: usize,
-    /// The class chosen.
+    /// The predicted class.
     pub predicted: usize,
-    /// How often that happened.
+    /// The number of images.
     pub count: usize,
 }
 
-/// The form in JSON.
+/// The form of a [`Confusion`] in JSON, which has one of the two keys.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct ConfusionJson {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     confusion: Option<Vec<Vec<usize>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +43,7 @@ struct Written {
 }
 
 impl Confusion {
-    /// Of a model with so many classes, without a prediction.
+    /// A matrix of zeros for a model with this number of classes.
     pub(super) fn new(classes: usize) -> Self {
         Self { counts: BTreeMap::new(), whole: (classes <= WHOLE_MATRIX_CLASSES).then_some(classes) }
     }
@@ -52,23 +53,23 @@ impl Confusion {
         *self.counts.entry((truth, predicted)).or_default() += 1;
     }
 
-    /// How often `predicted` was chosen for images of the class `truth`.
+    /// The number of images of class `truth` for which class `predicted` was predicted.
     pub fn count(&self, truth: usize, predicted: usize) -> usize {
         self.counts.get(&(truth, predicted)).copied().unwrap_or(0)
     }
 
-    /// The cells that are not zero, row by row.
+    /// The nonzero cells, row by row.
     pub fn cells(&self) -> impl Iterator<Item = ConfusionCell> {
         self.counts.iter().map(|(&(truth, predicted), &count)| ConfusionCell { truth, predicted, count })
     }
 }
 
-impl TryFrom<Written> for Confusion {
+impl TryFrom<ConfusionJson> for Confusion {
     type Error = &'static str;
 
     /// # Errors
-    /// For a matrix that is not square, which has never been written.
-    fn try_from(Written { confusion, confusion_cells }: Written) -> Result<Self, Self::Error> {
+    /// If the matrix is not square, as in a damaged file.
+    fn try_from(ConfusionJson { confusion, confusion_cells }: ConfusionJson) -> Result<Self, Self::Error> {
         let matrix = confusion.unwrap_or_default();
         if matrix.iter().any(|row| row.len() != matrix.len()) {
             return Err("`confusion` is not a square matrix");
@@ -85,7 +86,7 @@ impl TryFrom<Written> for Confusion {
     }
 }
 
-impl From<Confusion> for Written {
+impl From<Confusion> for ConfusionJson {
     fn from(confusion: Confusion) -> Self {
         let cells = confusion.cells();
         let Some(classes) = confusion.whole else {
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn few_classes_are_written_as_a_matrix_and_many_as_cells() {
+    fn json_holds_a_matrix_for_few_classes_and_cells_for_many() {
         let pairs = [(2, 0), (0, 0), (2, 0), (1, 2)];
         let few = of(3, &pairs);
         let written = serde_json::to_value(&few).unwrap();

@@ -1,4 +1,4 @@
-//! A model file measured on a data set.
+//! Evaluation of a model file on a data set.
 
 use std::path::Path;
 
@@ -11,36 +11,38 @@ use crate::model_file;
 use crate::predict::{NOT_FINITE, Predictor, Views};
 use crate::runtime::Runtime;
 
-/// How a model is measured.
+/// The settings of an evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationSettings {
-    /// The part of the data set; see [`Selection::new`] for what is taken by default.
+    /// The part of the data set that is measured; see [`Selection::new`] for the default.
     pub part: Option<Part>,
-    /// What of each image is classified.
+    /// The views of each image over which predictions are averaged.
     pub views: Views,
     /// Images per forward pass.
     pub batch_size: usize,
-    /// What an image may cost.
+    /// The limits on the size of an image that is decoded.
     pub limits: DecodeLimits,
 }
 
-/// How good a model is on some images.
+/// The metrics of a model on a selection of images.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
-    /// The figures.
+    /// The metrics.
     pub metrics: Metrics,
-    /// What they were measured on.
+    /// The images that were measured.
     pub selection: Selection,
-    /// Images that could not be read and are not counted.
+    /// Images that could not be read, which the metrics leave out.
     pub bad: Vec<BadFile>,
 }
 
 impl Evaluation {
-    /// Measures the model of a file or run folder on the data set that `open` opens once the model is there, and that messages call
-    /// `data`.
+    /// Measures the model of a model file or run folder on a data set, whose name in messages is `data`. `open` opens
+    /// the data set; it is called once the model is loaded, so that nothing is downloaded for a model that does not
+    /// exist.
     ///
     /// # Errors
-    /// When there is no model, it was trained without the views, it does not know the classes, nothing is left to measure, or its logits are not finite.
+    /// If the model cannot be loaded or does not suit the views, the model lacks a class of the data set, no image is
+    /// left to measure, the memory does not suffice, or a logit is NaN or infinite.
     pub fn new(
         model: &Path,
         data: &str,

@@ -1,4 +1,4 @@
-//! The numbers of an evaluation, in the form of `vitrine evaluate --json`.
+//! The metrics of an evaluation, in the form of `vitrine evaluate --json`.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -7,12 +7,11 @@ use super::calibration::{expected_calibration_error, reliability};
 use super::confusion::{Confusion, ConfusionCell};
 use super::predictions::Predictions;
 
-/// The result of an evaluation.
+/// The metrics of an evaluation.
 ///
-/// A sample with a logit that is NaN or infinite is never dropped: it counts as wrong in every accuracy and
-/// in its class's recall, stands in no column of `confusion`, makes `loss` NaN, and is counted in `invalid`;
-/// only `ece` leaves it out. What is undefined (the loss then, a mean of no samples) is NaN here and `null`
-/// in JSON.
+/// A sample with a logit that is NaN or infinite is never dropped: it counts as wrong in every accuracy and in the
+/// recall of its class, makes `loss` NaN, and is counted in `invalid`. Only `confusion` and `ece` leave it out. An
+/// undefined value, such as that loss or a mean over no samples, is NaN here and `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Number of samples.
@@ -23,12 +22,11 @@ pub struct Metrics {
     /// Fraction of samples whose largest logit is the true class; the lower index wins a tie.
     #[serde(deserialize_with = "null_is_nan")]
     pub top1: f64,
-    /// Fraction of samples whose true class is among the best five, or among all if there are fewer.
+    /// Fraction of samples whose true class is among the five largest logits, or among all if there are fewer.
     #[serde(deserialize_with = "null_is_nan")]
     pub top5: f64,
-    /// Unweighted mean of F1 over the classes that occur, as a sample's class or as a prediction; a class of the
-    /// model that neither has nor is given a sample says nothing (scikit-learn's `f1_score(average="macro",
-    /// zero_division=0)` without `labels`).
+    /// Unweighted mean of F1 over the classes that occur as the class of a sample or as a prediction. Other classes of
+    /// the model are left out (scikit-learn's `f1_score(average="macro", zero_division=0)` without `labels`).
     #[serde(deserialize_with = "null_is_nan")]
     pub macro_f1: f64,
     /// Expected calibration error over the bins of [`reliability`].
@@ -36,10 +34,10 @@ pub struct Metrics {
     pub ece: f64,
     /// Every class's scores, in class order.
     pub per_class: Vec<ClassMetrics>,
-    /// How often each class was taken for each class.
+    /// The confusion matrix.
     #[serde(flatten)]
     pub confusion: Confusion,
-    /// 95% Wilson score interval of `top1`: what the number of samples alone leaves open.
+    /// 95% Wilson score interval of `top1`: the uncertainty due to the number of samples alone.
     pub top1_interval: [f64; 2],
     /// Number of samples with a logit that is not finite.
     pub invalid: usize,
@@ -50,9 +48,9 @@ pub struct Metrics {
 pub struct ClassMetrics {
     /// The class's name.
     pub label: String,
-    /// Of the samples given this class, the fraction that belong to it.
+    /// Of the samples predicted as this class, the fraction that belong to it.
     pub precision: f64,
-    /// Of the samples that belong to this class, the fraction given it.
+    /// Of the samples that belong to this class, the fraction predicted as it.
     pub recall: f64,
     /// Harmonic mean of precision and recall.
     pub f1: f64,
@@ -61,7 +59,7 @@ pub struct ClassMetrics {
 }
 
 impl Metrics {
-    /// Measures predictions; `class_names` are in class order.
+    /// Computes the metrics of predictions. `class_names` are in the order of the logits.
     ///
     /// # Panics
     ///
@@ -101,14 +99,15 @@ impl Metrics {
         }
     }
 
-    /// Unweighted mean of the recalls of the classes that have samples (scikit-learn's `balanced_accuracy_score`); NaN without samples.
+    /// Unweighted mean of the recalls of the classes that have samples (scikit-learn's `balanced_accuracy_score`); NaN
+    /// without samples.
     pub fn balanced_accuracy(&self) -> f64 {
         let recalls: Vec<f64> =
             self.per_class.iter().filter(|class| class.support > 0).map(|class| class.recall).collect();
         recalls.iter().sum::<f64>() / recalls.len() as f64
     }
 
-    /// How the answers agree with the classes, apart from those to images with logits that are not finite.
+    /// The agreement of predictions and true classes, without the samples whose logits are not finite.
     fn agreement(&self) -> Agreement {
         let mut agreement = Agreement::new(self.per_class.len());
         let cells = self.confusion.cells();
@@ -116,17 +115,17 @@ impl Metrics {
         agreement
     }
 
-    /// By how many standard errors the answers are better than the same ones given to the images at random.
+    /// The number of standard errors by which the accuracy exceeds [`chance`](Self::chance).
     pub(crate) fn errors_above_chance(&self) -> f64 {
         self.agreement().errors_above_chance()
     }
 
-    /// The accuracy that the same answers would have if they were given to the images at random, from 0 to 1.
+    /// The expected accuracy if the same predictions were assigned to the images at random, from 0 to 1.
     pub(crate) fn chance(&self) -> f64 {
         self.agreement().expected()
     }
 
-    /// The `count` most frequent confusions, the most frequent first, then in class order.
+    /// The `count` most frequent confusions, the most frequent first. Equal ones are in class order.
     pub fn most_confused(&self, count: usize) -> Vec<ConfusionCell> {
         let mut cells: Vec<_> = self.confusion.cells().filter(|cell| cell.truth != cell.predicted).collect();
         cells.sort_by_key(|cell| std::cmp::Reverse(cell.count));
@@ -135,11 +134,11 @@ impl Metrics {
     }
 }
 
-/// How often each of `classes` classes was chosen.
+/// For each of `classes` classes, the number of samples for which it was predicted.
 fn predicted_counts(confusion: &Confusion, classes: usize) -> Vec<usize> {
     let mut counts = vec![0; classes];
     for ConfusionCell { predicted, count, .. } in confusion.cells() {
-        // A file of metrics that was edited may name other classes.
+        // A confusion matrix read from an edited file may contain classes that do not exist.
         if let Some(counted) = counts.get_mut(predicted) {
             *counted += count;
         }
@@ -168,7 +167,7 @@ fn class_scores(
     class_names.iter().enumerate().map(scores).collect()
 }
 
-/// The mean F1 of the classes that have samples or were chosen; NaN where there are none.
+/// The mean F1 of the classes that have samples or were predicted; NaN if there are none.
 fn macro_f1(per_class: &[ClassMetrics], predicted: &[usize]) -> f64 {
     let occurs = |(class, chosen): &(&ClassMetrics, &usize)| class.support > 0 || **chosen > 0;
     let scores: Vec<f64> =
@@ -176,9 +175,9 @@ fn macro_f1(per_class: &[ClassMetrics], predicted: &[usize]) -> f64 {
     scores.iter().sum::<f64>() / scores.len() as f64
 }
 
-/// The 95% score interval of a proportion (Wilson 1927); `[0, 1]` where nothing was counted.
+/// The 95% score interval of a proportion (Wilson 1927); `[0, 1]` without samples.
 ///
-/// Unlike the normal approximation it stays inside `[0, 1]` and keeps its coverage near the ends.
+/// Unlike the normal approximation, it stays inside `[0, 1]` and keeps its coverage for proportions near 0 and 1.
 pub(crate) fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
     const Z: f64 = 1.959_963_984_540_054;
     if samples == 0 {
@@ -192,7 +191,7 @@ pub(crate) fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
     [(center - half_width).max(0.0), (center + half_width).min(1.0)]
 }
 
-/// Reads a number where `null` stands for NaN, as `serde_json` writes it.
+/// Reads a number, with `null` as NaN, since `serde_json` writes NaN as `null`.
 fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
@@ -211,7 +210,7 @@ mod tests {
         assert!((actual - expected).abs() < 1e-6, "{actual} is not {expected}");
     }
 
-    /// The whole matrix.
+    /// The confusion matrix, as rows of true classes.
     fn matrix(metrics: &Metrics) -> Vec<Vec<usize>> {
         let classes = 0..metrics.per_class.len();
         let row =
@@ -219,7 +218,7 @@ mod tests {
         classes.clone().map(row).collect()
     }
 
-    /// Metrics of so many samples of a class for which a class was chosen.
+    /// Metrics of samples given as `(true class, predicted class, number of samples)`.
     fn counted(classes: usize, counts: &[(usize, usize, usize)]) -> Metrics {
         let mut predictions = Predictions::new(classes);
         for &(truth, predicted, count) in counts {
@@ -230,7 +229,7 @@ mod tests {
         Metrics::compute(&predictions, &names(classes))
     }
 
-    /// 40 samples of 7 classes, the last of which has no sample, from a formula that Python repeats exactly.
+    /// 40 samples of 7 classes, the last of which has no sample. The formula gives the same numbers in Python.
     fn seven_classes() -> Predictions {
         let mut predictions = Predictions::new(7);
         for sample in 0..40 {
@@ -254,7 +253,7 @@ mod tests {
         assert_close(metrics.top1, 0.525);
         assert_close(metrics.top5, 0.975);
         assert_close(metrics.macro_f1, 0.466_980_64);
-        // The mean of the recalls of the six classes with samples, as balanced_accuracy_score has it.
+        // The mean of the recalls of the six classes with samples, as in balanced_accuracy_score.
         assert_close(
             metrics.balanced_accuracy(),
             (2.0 / 7.0 + 5.0 / 6.0 + 2.0 / 3.0 + 3.0 / 7.0 + 2.0 / 7.0 + 5.0 / 7.0) / 6.0,
@@ -284,7 +283,8 @@ mod tests {
             [0, 0, 1, 1, 0, 5, 0],
             [0, 0, 0, 0, 0, 0, 0],
         ]);
-        // The paper's formula in NumPy, and scipy.stats.binomtest(21, 40).proportion_ci(method="wilson").
+        // The error computed in NumPy by the formula of Guo et al., and the interval of
+        // scipy.stats.binomtest(21, 40).proportion_ci(method="wilson").
         assert_close(metrics.ece, 0.164_161_43);
         assert_close(metrics.top1_interval[0], 0.374_973_62);
         assert_close(metrics.top1_interval[1], 0.670_645_30);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_do_not_occur_have_no_part_in_the_mean() {
+    fn macro_f1_leaves_out_classes_that_do_not_occur() {
         // scikit-learn: f1_score([0, 0, 1, 1], [0, 0, 1, 3], average="macro", zero_division=0) is
         // (1 + 2/3 + 0) / 3 over the labels 0, 1 and 3; label 2 is in neither list.
         let mut predictions = Predictions::new(4);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn no_samples_are_undefined_and_survive_json() {
+    fn metrics_without_samples_are_nan_also_after_json() {
         let metrics = Metrics::compute(&Predictions::new(2), &names(2));
         assert!(metrics.top1.is_nan() && metrics.loss.is_nan());
         assert_eq!(metrics.top1_interval, [0.0, 1.0]);
@@ -361,16 +361,17 @@ mod tests {
     }
 
     #[test]
-    fn agreement_is_told_from_chance_in_standard_errors() {
-        // Of two classes, z is the square root of the samples times the correlation (phi) of truth and answer.
+    fn agreement_above_chance_is_measured_in_standard_errors() {
+        // With two classes, the number of standard errors (z) is the square root of the number of samples times the
+        // correlation (phi) of truth and prediction.
         for (counts, z) in [
-            // All right, 260 to 1: phi is 1.
+            // 260 samples of one class and 1 of the other, all correct: phi is 1.
             (&[(0, 0, 260), (1, 1, 1)][..], 261f64.sqrt()),
-            // phi is (40 * 40 - 10 * 10) / 2500 = 0.6 of 100 samples.
+            // 100 samples with a phi of (40 * 40 - 10 * 10) / 2500 = 0.6.
             (&[(0, 0, 40), (0, 1, 10), (1, 0, 10), (1, 1, 40)], 6.0),
             (&[(0, 1, 40), (0, 0, 10), (1, 1, 10), (1, 0, 40)], -6.0),
             (&[(0, 0, 25), (0, 1, 25), (1, 0, 25), (1, 1, 25)], 0.0),
-            // One class alone is chosen, or has samples.
+            // Only one class is predicted, or only one has samples.
             (&[(0, 0, 260), (1, 0, 1)], 0.0),
             (&[(0, 0, 9), (0, 1, 2)], 0.0),
             (&[(0, 0, 9)], 0.0),
@@ -378,21 +379,22 @@ mod tests {
         ] {
             assert_close(counted(2, counts).errors_above_chance(), z);
         }
-        // Three classes of 2, 1 and 1 samples, all right: p = q = 1/2, 1/4, 1/4, so pe = 3/8, the sum of p q (p + q) is
-        // 2 (1/8 + 1/64 + 1/64) = 5/16, and var0 = (3/8 + 9/64 - 5/16) / (4 * 25/64) = (13/64) / (100/64) = 0.13.
+        // Three classes of 2, 1, and 1 samples, all correct. In the notation of Fleiss et al.: p = q = 1/2, 1/4, 1/4,
+        // so pe = 3/8, the sum of p q (p + q) is 2 (1/8 + 1/64 + 1/64) = 5/16, and var0 = (3/8 + 9/64 - 5/16) / (4 *
+        // 25/64) = (13/64) / (100/64) = 0.13.
         assert_close(
             counted(3, &[(0, 0, 2), (1, 1, 1), (2, 2, 1)]).errors_above_chance(),
             1.0 / 0.13f64.sqrt(),
         );
-        // Classes that are never right and never expected to be.
+        // No class is both true and predicted, so both the accuracy and the expected accuracy are 0.
         assert_eq!(counted(4, &[(0, 2, 5), (1, 3, 5)]).errors_above_chance(), 0.0);
         let metrics = counted(3, &[(0, 0, 2), (1, 0, 1), (2, 2, 1)]);
         assert_close(metrics.chance(), 0.5 * 0.75 + 0.25 * 0.25);
     }
 
     #[test]
-    fn many_classes_take_the_memory_of_their_images() {
-        // The whole matrix would take 20 GB.
+    fn memory_with_many_classes_grows_with_images_and_not_with_the_matrix() {
+        // The whole confusion matrix of 50,000 classes would take 20 GB.
         let classes = 50_000;
         let metrics = counted(classes, &[(7, 7, 2), (49_999, 3, 1), (5, 49_999, 1)]);
         assert_eq!((metrics.top1, metrics.confusion.cells().count()), (0.5, 3));
@@ -432,7 +434,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "one name for each of 3 classes")]
-    fn names_must_match() {
+    fn a_missing_class_name_is_refused() {
         Metrics::compute(&Predictions::new(3), &names(2));
     }
 }

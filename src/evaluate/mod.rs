@@ -1,4 +1,4 @@
-//! How good a classifier is: accuracy with its uncertainty, per-class scores, confusion and calibration.
+//! Evaluation of a classifier: accuracy with its uncertainty, per-class scores, confusion matrix, and calibration.
 //!
 //! Logits go into [`Predictions`] batch by batch; [`Metrics::compute`] turns them into the object that
 //! `vitrine evaluate --json` prints, and [`table`] into the text for a terminal.

@@ -10,11 +10,11 @@ use crate::predict::{LabeledAnswers, Output, Predictor};
 /// The predictions for every readable image of a loader, in its order.
 #[derive(Clone, Debug)]
 pub struct Predicted {
-    /// The predicted and the true classes.
+    /// The predictions with the true classes.
     pub predictions: Predictions,
     /// For each prediction, the index of its sample in the loader.
     pub indices: Vec<usize>,
-    /// For each prediction, the key of its image's pixels, if the loader makes them.
+    /// For each prediction, a hash of the image's decoded pixels; empty unless the loader computes them.
     pub pixel_keys: Vec<u64>,
     /// Images that cannot be read.
     pub bad: Vec<BadFile>,
@@ -23,7 +23,7 @@ pub struct Predicted {
 /// Classifies every image of `loader` once.
 ///
 /// # Errors
-/// When no image can be read, or loading fails as a whole.
+/// If no image can be read, or the loader fails.
 pub fn predict(predictor: &Predictor, loader: &Loader) -> Result<Predicted> {
     let mut predicted = Predicted {
         predictions: Predictions::new(predictor.model().config().num_classes),

@@ -1,38 +1,38 @@
-//! What the logits of a data set say, image by image, with the true labels.
+//! Predictions for labeled images: for each image, the predicted class, its confidence, and the loss.
 
-/// True labels and what the logits say, gathered batch by batch. The logits themselves are not kept: those of 50,000 images and
+/// True labels and predictions, collected batch by batch. The logits are not kept, since those of 50,000 images and
 /// 21,841 classes would take 4 GB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictions {
     classes: usize,
     labels: Vec<usize>,
-    /// `None` where a logit is not finite.
-    outcomes: Vec<Option<Outcome>>,
+    /// The prediction for each sample; `None` if a logit is NaN or infinite.
+    outcomes: Vec<Option<SampleOutcome>>,
 }
 
-/// A sample that was classified wrongly, and how sure the model was.
+/// A sample that was classified wrongly, with the confidence of the prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfidentMistake {
     /// Position of the sample, in the order in which it was pushed.
     pub sample: usize,
     /// The true class.
     pub truth: usize,
-    /// The class that the model chose.
+    /// The predicted class.
     pub predicted: usize,
-    /// Softmax probability of the chosen class.
+    /// Softmax probability of the predicted class, from 0 to 1.
     pub confidence: f64,
 }
 
-/// What one row of finite logits says about a sample.
+/// The prediction for one labeled sample, computed from its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Outcome {
-    /// Index of the largest logit, the first of equals.
+pub(super) struct SampleOutcome {
+    /// Index of the largest logit; of equal logits, the lowest index.
     pub(super) predicted: usize,
     /// Softmax probability of `predicted`.
     pub(super) confidence: f64,
     /// Cross-entropy of the true class, in nats.
     pub(super) loss: f64,
-    /// How many classes come before the true one; 0 is a correct prediction.
+    /// Number of classes that are ranked before the true one, so 0 for a correct prediction.
     pub(super) rank: usize,
 }
 
@@ -47,7 +47,7 @@ impl Predictions {
         Self { classes, labels: Vec::new(), outcomes: Vec::new() }
     }
 
-    /// Adds a batch.
+    /// Adds the predictions for a batch.
     ///
     /// # Shapes
     ///
@@ -56,7 +56,7 @@ impl Predictions {
     ///
     /// # Panics
     ///
-    /// If the shapes disagree or a label is not a class.
+    /// If the shapes disagree or a label is not below the number of classes.
     pub fn push(&mut self, labels: &[usize], logits: &[f32]) {
         let Self { classes, .. } = *self;
         assert_eq!(logits.len(), labels.len() * classes, "logits must be [{}, {classes}]", labels.len());
@@ -64,7 +64,7 @@ impl Predictions {
             assert!(label < classes, "label {label} is not one of {classes} classes");
         }
         let rows = labels.iter().zip(logits.chunks_exact(classes));
-        self.outcomes.extend(rows.map(|(&label, logits)| Outcome::read(logits, label)));
+        self.outcomes.extend(rows.map(|(&label, logits)| SampleOutcome::new(logits, label)));
         self.labels.extend_from_slice(labels);
     }
 
@@ -78,7 +78,8 @@ impl Predictions {
         &self.labels
     }
 
-    /// The answer to each sample, in the order in which they were pushed; none where a logit is not finite.
+    /// The predicted class of each sample, in the order in which they were pushed; `None` if a logit is NaN or
+    /// infinite.
     pub fn answers(&self) -> impl Iterator<Item = Option<usize>> {
         self.outcomes().map(|(_, outcome)| outcome.map(|outcome| outcome.predicted))
     }
@@ -93,15 +94,15 @@ impl Predictions {
         self.labels.is_empty()
     }
 
-    /// The `count` wrong samples about which the model was most sure, the surest first.
+    /// The `count` wrong predictions of highest confidence, the highest first.
     ///
-    /// Samples whose logits are not finite have no prediction to be sure about and are left out.
+    /// Samples with a logit that is NaN or infinite have no confidence and are left out.
     pub fn confident_mistakes(&self, count: usize) -> Vec<ConfidentMistake> {
         let mut mistakes: Vec<_> = self
             .outcomes()
             .enumerate()
             .filter_map(|(sample, (truth, outcome))| {
-                let Outcome { predicted, confidence, .. } = outcome?;
+                let SampleOutcome { predicted, confidence, .. } = outcome?;
                 (predicted != truth).then_some(ConfidentMistake { sample, truth, predicted, confidence })
             })
             .collect();
@@ -116,15 +117,16 @@ impl Predictions {
         outcomes.filter_map(|(sample, (_, outcome))| outcome.is_none().then_some(sample)).collect()
     }
 
-    /// Every sample's label with what its logits say; `None` where a logit is not finite.
-    pub(super) fn outcomes(&self) -> impl Iterator<Item = (usize, Option<Outcome>)> {
+    /// The label and the prediction of every sample; the prediction is `None` if a logit is NaN or infinite.
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = (usize, Option<SampleOutcome>)> {
         self.labels.iter().copied().zip(self.outcomes.iter().copied())
     }
 }
 
-impl Outcome {
-    /// Reads one row; `None` if a logit is NaN or infinite: then neither an order nor a softmax exists.
-    fn read(logits: &[f32], label: usize) -> Option<Self> {
+impl SampleOutcome {
+    /// The prediction from the logits of a sample with this label. `None` if a logit is NaN or infinite, since then
+    /// neither a ranking nor a softmax exists.
+    fn new(logits: &[f32], label: usize) -> Option<Self> {
         if !logits.iter().all(|logit| logit.is_finite()) {
             return None;
         }
@@ -149,9 +151,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_row() {
+    fn logits_give_class_confidence_loss_and_rank() {
         // softmax([0, ln 3]) = [1/4, 3/4]
-        let outcome = Outcome::read(&[0.0, 3f32.ln()], 0).unwrap();
+        let outcome = SampleOutcome::new(&[0.0, 3f32.ln()], 0).unwrap();
         assert_eq!((outcome.predicted, outcome.rank), (1, 1));
         assert!((outcome.confidence - 0.75).abs() < 1e-7);
         assert!((outcome.loss - 4f64.ln()).abs() < 1e-7);
@@ -159,28 +161,28 @@ mod tests {
 
     #[test]
     fn huge_logits_do_not_overflow() {
-        let outcome = Outcome::read(&[f32::MAX, f32::MIN, 0.0], 1).unwrap();
+        let outcome = SampleOutcome::new(&[f32::MAX, f32::MIN, 0.0], 1).unwrap();
         assert_eq!(outcome.confidence, 1.0);
         assert_eq!(outcome.loss, 2.0 * f64::from(f32::MAX));
     }
 
     #[test]
     fn ties_go_to_the_lower_index() {
-        let outcome = Outcome::read(&[1.0, 2.0, 2.0, 2.0], 3).unwrap();
+        let outcome = SampleOutcome::new(&[1.0, 2.0, 2.0, 2.0], 3).unwrap();
         assert_eq!((outcome.predicted, outcome.rank), (1, 2));
-        let outcome = Outcome::read(&[0.0, -0.0], 1).unwrap();
+        let outcome = SampleOutcome::new(&[0.0, -0.0], 1).unwrap();
         assert_eq!((outcome.predicted, outcome.rank), (0, 1));
     }
 
     #[test]
-    fn a_row_that_is_not_finite_says_nothing() {
+    fn logits_that_are_not_finite_give_no_prediction() {
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(Outcome::read(&[0.0, broken, 1.0], 0), None);
+            assert_eq!(SampleOutcome::new(&[0.0, broken, 1.0], 0), None);
         }
     }
 
     #[test]
-    fn mistakes_come_surest_first() {
+    fn mistakes_are_sorted_by_confidence() {
         let mut predictions = Predictions::new(2);
         predictions.push(&[0, 0, 1], &[0.0, 1.0, 3.0, 0.0, 5.0, 0.0]);
         predictions.push(&[1, 1], &[f32::NAN, 0.0, 2.0, 0.0]);
@@ -196,7 +198,7 @@ mod tests {
     fn logits_are_not_kept() {
         let mut predictions = Predictions::new(1000);
         (0..100).for_each(|label| predictions.push(&[label], &[0.0; 1000]));
-        assert!(predictions.outcomes.capacity() * size_of::<Option<Outcome>>() < 10_000);
+        assert!(predictions.outcomes.capacity() * size_of::<Option<SampleOutcome>>() < 10_000);
     }
 
     #[test]

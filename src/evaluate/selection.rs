@@ -1,4 +1,4 @@
-//! Which images of a data set are measured: by default none that the model was trained on.
+//! The choice of images that an evaluation measures: by default, only images that the model was not trained on.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +12,12 @@ use crate::model_file::ModelCard;
 use crate::model_file::TrainedOn;
 use crate::text::first_few;
 
-/// A part of a data set.
+/// A part of a data set, as `--split` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// One split; `val` of a data set without one is what the model was not trained on.
+    /// One split. If a data set has no validation split, `val` stands for the images that the model was not trained on.
     Split(Split),
-    /// Every image, trained on or not.
+    /// All images, including those that the model was trained on.
     All,
 }
 
@@ -25,7 +25,7 @@ impl FromStr for Part {
     type Err = String;
 
     /// # Errors
-    /// For any word but those of splits and `all`.
+    /// If the word is neither the name of a split nor `all`.
     fn from_str(word: &str) -> Result<Self, String> {
         if word.eq_ignore_ascii_case("all") {
             return Ok(Self::All);
@@ -48,37 +48,40 @@ impl fmt::Display for Part {
 /// The images that are measured.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// With the labels of the model.
+    /// The images, with labels that index the model's classes.
     pub samples: Vec<Sample>,
-    /// The part of the data set that they are.
+    /// The part of the data set to which the images belong.
     pub part: Part,
-    /// Images of that part that are left out, as the model was trained on them.
+    /// Number of images of that part that are left out because the model was trained on them.
     pub left_out: usize,
-    /// How many of `samples` the model was trained on, where the model file says so.
+    /// Number of `samples` that the model was trained on; `None` if the model file does not list its training images.
     pub trained_on: Option<usize>,
-    /// What they are, in a line.
+    /// A description of the images in one line.
     pub title: String,
-    /// What the user should know about them, one per line.
+    /// Notes for the user about the images, such as warnings, one per entry.
     pub remarks: Vec<String>,
 }
 
-/// Which images of the source are taken.
+/// Which images of the source splits are measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Take {
+    /// All images.
     Every,
-    /// Those that the model was not trained on.
+    /// The images that the model was not trained on.
     Unseen,
-    /// Those that it was trained on.
+    /// The images that the model was trained on.
     Seen,
 }
 
 impl Selection {
-    /// Chooses from `dataset`, which messages call `data`, what `part` asks for: by default the test split, else the
-    /// validation split, else everything; and never what the model was trained on, unless `part` says so. `limits` are those that the
-    /// images will be decoded with.
+    /// Chooses the images to measure from `dataset`, whose name in messages is `data`. The default for `part` is the
+    /// first that exists of the test split, the validation split, and all images. Images that the model was trained on
+    /// are left out, unless `part` is the training split or all images. `limits` are the limits with which the images
+    /// will be decoded.
     ///
     /// # Errors
-    /// When there is no such part, all of it was trained on, or the model does not know one of its classes.
+    /// If the data set has no such part, the model was trained on all of it, or the model lacks a class of the data
+    /// set.
     pub fn new(
         dataset: Dataset,
         data: &str,
@@ -86,9 +89,9 @@ impl Selection {
         card: &ModelCard,
         limits: &DecodeLimits,
     ) -> Result<Self> {
-        let places = places(&dataset.info, data, card)?;
+        let model_labels = model_labels(&dataset.info, data, card)?;
         let request = Request::new(&dataset, data, part, card)?;
-        let images = Inventory::of(restricted(dataset, request.source), limits);
+        let images = Inventory::of(only_source(dataset, request.source), limits);
         let changes = request.changes(&images);
         let is_seen: Vec<bool> = images.images.iter().map(|image| request.is_seen(image)).collect();
         let (total, seen) = (is_seen.len(), is_seen.iter().filter(|&&is_seen| is_seen).count());
@@ -96,7 +99,7 @@ impl Selection {
         let (mut samples, mut left_out) = (Vec::new(), Vec::new());
         for (ListedImage { sample, .. }, is_seen) in images.images.into_iter().zip(is_seen) {
             if take == Take::Every || (take == Take::Seen) == is_seen {
-                samples.push(Sample { label: places[sample.label], ..sample });
+                samples.push(Sample { label: model_labels[sample.label], ..sample });
             } else {
                 left_out.push(sample.source.name());
             }
@@ -115,10 +118,10 @@ impl Selection {
     }
 }
 
-/// The model's number of each of the data set's classes, matched by name.
-fn places(info: &DatasetInfo, data: &str, card: &ModelCard) -> Result<Vec<usize>> {
-    let place = |class: &String| match card.classes.iter().position(|known| known == class) {
-        Some(place) => Ok(place),
+/// For each class of the data set, the index of the class of the same name in the model.
+fn model_labels(info: &DatasetInfo, data: &str, card: &ModelCard) -> Result<Vec<usize>> {
+    let label = |class: &String| match card.classes.iter().position(|known| known == class) {
+        Some(label) => Ok(label),
         None => {
             bail!(
                 "{data}: its class `{class}` is unknown to the model, which has {}",
@@ -126,11 +129,11 @@ fn places(info: &DatasetInfo, data: &str, card: &ModelCard) -> Result<Vec<usize>
             )
         }
     };
-    info.classes.iter().map(place).collect()
+    info.classes.iter().map(label).collect()
 }
 
-/// The data set without the splits that are not looked at, whose files need not be read then.
-fn restricted(mut dataset: Dataset, source: Part) -> Dataset {
+/// The data set with only the splits of `source`, so that files of other splits are not read.
+fn only_source(mut dataset: Dataset, source: Part) -> Dataset {
     let keeps = |split| source == Part::All || source == Part::Split(split);
     for (split, samples) in
         [(Split::Train, &mut dataset.train), (Split::Val, &mut dataset.val), (Split::Test, &mut dataset.test)]
@@ -142,16 +145,18 @@ fn restricted(mut dataset: Dataset, source: Part) -> Dataset {
     dataset
 }
 
-/// What is to be measured, and where it is found.
+/// A request to measure a part of a data set, with the splits from which that part is taken.
 struct Request<'a> {
     data: &'a str,
-    /// What the user asked for.
+    /// The part that the user asked for.
     part: Option<Part>,
-    /// Where it is taken from: what the data set itself calls so.
+    /// The part of the data set from which images are taken: the training split if `part` is a validation split that
+    /// the data set lacks.
     source: Part,
-    /// Whether the data set has training images alone.
+    /// Whether all images of the data set are in its training split.
     is_unsplit: bool,
     card: &'a ModelCard,
+    /// The images that the model was trained on, if the model file lists them.
     known: Option<&'a TrainedOn>,
 }
 
@@ -177,7 +182,8 @@ impl<'a> Request<'a> {
         self.known.is_some_and(|known| known.keys.contains(image.key))
     }
 
-    /// Which images are taken, and what they are called, when the model was trained on `seen` of them.
+    /// Decides which images of the source are measured and to which part they belong. `seen` is the number of images of
+    /// the source that the model was trained on.
     fn resolve(&self, seen: usize) -> Result<(Take, Part)> {
         let (train, val) = (Part::Split(Split::Train), Part::Split(Split::Val));
         Ok(match self.part {
@@ -201,13 +207,13 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What is measured: `count` of `total` images, of which the model was trained on `seen`.
+    /// Describes the measured images: `count` of `total` images, of which the model was trained on `seen`.
     fn title(&self, (take, part): (Take, Part), (count, total, seen): (usize, usize, usize)) -> String {
         let data = self.data;
-        let says_it = take == Take::Unseen && part != self.source && part != Part::All;
+        let names_unseen = take == Take::Unseen && part != self.source && part != Part::All;
         let images = match part {
             Part::All => format!("all {count} images of {data}"),
-            _ if says_it => {
+            _ if names_unseen => {
                 format!("{count} of {total} images of {data}, those that the model was not trained on")
             }
             _ if take == Take::Seen => {
@@ -217,11 +223,15 @@ impl<'a> Request<'a> {
         };
         match self.known {
             None => format!("{images}; the model file does not say what it was trained on"),
-            Some(_) if seen == 0 && !says_it => format!("{images}; the model was trained on none of them"),
+            Some(_) if seen == 0 && !names_unseen => {
+                format!("{images}; the model was trained on none of them")
+            }
             Some(_) => images,
         }
     }
 
+    /// Warnings about images that were left out, and about measured images that the model was or may have been trained
+    /// on.
     fn remarks(&self, left_out: &[String], take: Take, (seen, count): (usize, usize)) -> Vec<String> {
         let mut remarks = Vec::new();
         if take == Take::Unseen && self.source != Part::Split(Split::Train) && !left_out.is_empty() {
@@ -247,8 +257,8 @@ impl<'a> Request<'a> {
         remarks
     }
 
-    /// How the splits that are looked at differ from what they were when the model was trained, if they are of the
-    /// same data set.
+    /// Warnings about splits that changed since the model was trained on this data set. There are none if the model was
+    /// trained on another data set.
     fn changes(&self, images: &Inventory) -> Vec<String> {
         let Some(known) = self.known else { return Vec::new() };
         let same_name = |data: &str| data.trim_end_matches('/') == self.data.trim_end_matches('/');

@@ -1,20 +1,20 @@
-//! An evaluation as text for a terminal.
+//! The metrics of an evaluation as a text table for the terminal.
 
 use super::metrics::{ClassMetrics, Metrics};
 use crate::text::printable;
 
-/// Up to this many classes, all are listed.
+/// The largest number of classes that are all listed.
 const LISTED_CLASSES: usize = 50;
-/// Beyond that, this many of the worst.
+/// The number of classes that are listed if there are more than [`LISTED_CLASSES`]: those with the lowest F1.
 const WORST_CLASSES: usize = 20;
-/// Number of confused pairs.
+/// The number of confused pairs that are listed.
 const LISTED_PAIRS: usize = 5;
-/// Longer class names are cut.
+/// The largest width of a class name, in characters. Longer names are cut.
 const NAME_WIDTH: usize = 32;
 
-/// Renders the per-class table, the most confused pairs and a summary; the last line ends in `\n` too.
+/// Renders the per-class table, the most confused pairs, and a summary. The last line ends in `\n` as well.
 ///
-/// With more than 50 classes the table holds the 20 of lowest F1 and says so.
+/// With more than 50 classes, the table holds the 20 with the lowest F1 and says so.
 pub fn table(metrics: &Metrics) -> String {
     [class_table(metrics), confused_pairs(metrics), summary(metrics)].concat()
 }
@@ -28,7 +28,7 @@ fn class_table(metrics: &Metrics) -> String {
         classes.sort_by(|a, b| a.f1.total_cmp(&b.f1));
         classes.truncate(WORST_CLASSES);
     }
-    let names: Vec<_> = classes.iter().map(|class| shown(&class.label)).collect();
+    let names: Vec<_> = classes.iter().map(|class| column_name(&class.label)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("class".len());
     let header = format!("{:width$}  precision  recall     F1  support\n", "class");
     let rows = classes.iter().zip(&names).map(|(class, name)| {
@@ -38,13 +38,13 @@ fn class_table(metrics: &Metrics) -> String {
     title + &header + &rows.collect::<String>() + "\n"
 }
 
-/// The most frequent confusions; nothing if there are none.
+/// The most frequent confusions; empty if there are none.
 fn confused_pairs(metrics: &Metrics) -> String {
     let pairs = metrics.most_confused(LISTED_PAIRS);
     if pairs.is_empty() {
         return String::new();
     }
-    let name = |class: usize| shown(&metrics.per_class[class].label);
+    let name = |class: usize| column_name(&metrics.per_class[class].label);
     let width = pairs.iter().map(|pair| name(pair.truth).chars().count()).max().unwrap_or(0);
     let lines = pairs.iter().map(|pair| {
         let support = metrics.per_class[pair.truth].support;
@@ -58,7 +58,7 @@ fn confused_pairs(metrics: &Metrics) -> String {
     format!("Most confused:\n{}\n", lines.collect::<String>())
 }
 
-/// The headline numbers, and what is wrong with them.
+/// The metrics over all classes, and a warning about logits that are not finite.
 fn summary(metrics: &Metrics) -> String {
     let Metrics { samples, loss, macro_f1, ece, invalid, .. } = metrics;
     let mut text = format!(
@@ -77,8 +77,8 @@ fn summary(metrics: &Metrics) -> String {
     text
 }
 
-/// A class name that keeps to its column: printable and not too long.
-fn shown(name: &str) -> String {
+/// A class name that fits its column: without control characters, and cut to [`NAME_WIDTH`].
+fn column_name(name: &str) -> String {
     let mut name = printable(name).into_owned();
     if let Some((cut, _)) = name.char_indices().nth(NAME_WIDTH) {
         name.truncate(cut);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::evaluate::Predictions;
 
-    /// Class 0 is always right, every other class is mistaken for class 0.
+    /// Metrics of predictions that are all class 0, with the same number of samples in each class.
     fn metrics(names: &[&str], samples_each: usize) -> Metrics {
         let mut predictions = Predictions::new(names.len());
         let mut logits = vec![0.0; names.len()];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn two_classes() {
+    fn two_classes_are_listed_with_their_confusion_and_a_summary() {
         let expected = "\
 class       precision  recall     F1  support
 cat             0.500   1.000  0.667        4
@@ -138,7 +138,7 @@ top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.54
     }
 
     #[test]
-    fn what_is_not_a_number_is_said() {
+    fn undefined_metrics_and_invalid_logits_are_reported() {
         let names = ["a".to_owned(), "b".to_owned()];
         let mut predictions = Predictions::new(2);
         assert!(
@@ -150,9 +150,9 @@ top-1 50.0% (95% interval 21.5–78.5%)  top-5 100.0%  macro F1 0.333  loss 1.54
     }
 
     #[test]
-    fn names_keep_to_their_column() {
-        assert_eq!(shown("a\tb\u{1b}[31m"), "a\\tb\\u001b[31m");
-        assert_eq!(shown(&"é".repeat(40)), "é".repeat(31) + "…");
-        assert_eq!(shown(&"é".repeat(32)), "é".repeat(32));
+    fn names_fit_their_column() {
+        assert_eq!(column_name("a\tb\u{1b}[31m"), "a\\tb\\u001b[31m");
+        assert_eq!(column_name(&"é".repeat(40)), "é".repeat(31) + "…");
+        assert_eq!(column_name(&"é".repeat(32)), "é".repeat(32));
     }
 }

@@ -1,4 +1,4 @@
-//! The figures of an epoch: a row of `metrics.csv`, and the event that reports it.
+//! The metrics of an epoch: a row of `metrics.csv`, and the event that reports it.
 
 use std::fmt;
 
@@ -8,47 +8,49 @@ use crate::recipe::Metric;
 
 /// One row of a run's `metrics.csv`.
 ///
-/// Accuracies are shares, 0 to 1. A figure that was not measured is `None` (an empty field).
+/// Accuracies are from 0 to 1. A metric that was not measured is `None` (an empty field).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
     /// Number of the epoch, from 1.
     pub epoch: usize,
-    /// Optimizer updates of the run by the end of the epoch.
+    /// Number of optimizer updates of the run by the end of the epoch.
     pub step: usize,
-    /// Seconds of the run by the end of the epoch, over all sessions.
+    /// Seconds of training by the end of the epoch, over all sessions of the run.
     pub seconds: f64,
     /// Learning rate of the last update.
     pub learning_rate: f64,
     /// Mean training loss of the epoch.
     pub train_loss: f64,
-    /// Training accuracy of the epoch: the share of images whose best class is the one with the largest target.
+    /// Training accuracy of the epoch: the share of images whose largest logit is that of the class with the largest
+    /// target (mixup and CutMix give an image several classes).
     pub train_top1: Option<f64>,
-    /// Loss on the validation images.
+    /// Mean loss on the validation images.
     pub val_loss: Option<f64>,
     /// Accuracy on the validation images.
     pub val_top1: Option<f64>,
     /// Training images per second in this epoch, without validation.
     pub images_per_second: f64,
-    /// F1 on the validation images, averaged over the classes.
+    /// Macro F1 on the validation images: the unweighted mean of the F1 scores of the classes.
     pub val_macro_f1: Option<f64>,
-    /// Recall on the validation images, averaged over the classes.
+    /// Balanced accuracy on the validation images: the unweighted mean of the recalls of the classes.
     pub val_balanced_accuracy: Option<f64>,
-    /// Whether the model of this epoch replaced the one in the run's model file. The last such row belongs to the file.
+    /// Whether the model of this epoch replaced the one in the run's model file. The file holds the model of the last
+    /// such row.
     #[serde(default)]
     pub kept: bool,
 }
 
-/// The end of an epoch, with what is needed to print it.
+/// The metrics at the end of an epoch, with the context that a printed line needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochEnd {
-    /// The figures.
+    /// The metrics.
     #[serde(flatten)]
     pub row: EpochRow,
-    /// The number of epochs of the run; none where the clock ends it.
+    /// Number of epochs of the run; `None` if a time limit ends it.
     pub epochs: Option<usize>,
     /// The metric that chooses the best epoch.
     pub metric: Metric,
-    /// Whether that metric is higher than after every epoch before.
+    /// Whether `metric` is better than after every earlier epoch.
     pub best: bool,
 }
 
@@ -76,7 +78,7 @@ impl fmt::Display for EpochEnd {
 }
 
 impl EpochEnd {
-    /// The metric that chooses the best epoch, unless the line shows it anyway.
+    /// The metric that chooses the best epoch, as text; empty if the line shows it already.
     fn score(&self) -> String {
         let value = match self.metric {
             Metric::Accuracy | Metric::Loss => return String::new(),
@@ -87,7 +89,7 @@ impl EpochEnd {
     }
 }
 
-/// The number of an epoch, with the number of all epochs where that is known: `3/7`.
+/// The number of an epoch with the total, as in `3/7`, or without it if the total is unknown.
 pub(crate) fn of_all(epoch: usize, epochs: Option<usize>) -> String {
     epochs.map_or_else(|| epoch.to_string(), |epochs| format!("{epoch}/{epochs}"))
 }
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_an_epoch_shows_the_metric_that_chooses_and_whether_the_model_is_kept() {
+    fn the_line_of_an_epoch_shows_the_selection_metric_and_whether_the_model_is_kept() {
         let row = EpochRow {
             epoch: 3,
             val_top1: Some(0.5),
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_short_as_they_can_be() {
+    fn times_omit_leading_units_that_are_zero() {
         assert_eq!([3.4, 123.0, 3723.0].map(clock), ["3 s", "2:03", "1:02:03"]);
     }
 }

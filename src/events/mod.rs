@@ -1,7 +1,7 @@
-//! Typed events of long-running work, and the sink that receives them.
+//! Typed events of training, evaluation, and downloads, and the sink that receives them.
 //!
-//! The library never writes to a terminal: whoever calls it passes an [`EventSink`] and decides whether events are
-//! printed, logged, or dropped ([`Quiet`]). `Display` gives the line for people, `Serialize` the object for programs.
+//! The library never writes to a terminal. Its caller passes an [`EventSink`] that prints, logs, or drops ([`Quiet`])
+//! the events. `Display` formats an event as text for people, and `Serialize` as an object for programs.
 
 mod epoch;
 
@@ -19,7 +19,7 @@ pub(crate) use epoch::of_all;
 
 /// Receives events, possibly from several threads.
 pub trait EventSink: Send + Sync {
-    /// Handles one event. Must not fail: the work goes on whether or not anyone listens.
+    /// Handles one event. An implementation cannot report failure, since the work does not depend on its events.
     fn emit(&self, event: Event);
 
     /// Whether the sink shows progress within an epoch. Training then reads the loss back after every update and emits
@@ -60,14 +60,14 @@ impl EventSink for Quiet {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// Something the user should know of, such as files that were left out. The work goes on.
+    /// A problem that does not stop the work, such as files that were left out.
     Warning {
         /// The warning, without a prefix.
         message: String,
     },
-    /// A fact about the work for which there is no event of its own.
+    /// Information about the work that has no event type of its own.
     Notice {
-        /// One line, or several.
+        /// The text, which may have several lines.
         message: String,
     },
     /// The data set of a new run was read and split.
@@ -90,60 +90,60 @@ pub enum Event {
     },
     /// The folder of a new run was created.
     RunFolder {
-        /// Its path, as the user gave it or as it was chosen.
+        /// The path of the folder, as the user gave it or the program chose it.
         path: PathBuf,
     },
     /// A run of a series (`--seeds`, `--folds`) begins or continues.
     SeriesRun {
-        /// Its number, from 1.
+        /// The number of the run in the series, from 1.
         number: usize,
         /// The number of runs in the series.
         runs: usize,
-        /// Its folder within that of the series.
+        /// The name of the run's folder within that of the series.
         name: String,
     },
     /// Some images of a split cannot be read and are left out.
     UnreadableImages {
         /// The split.
         split: Split,
-        /// How many cannot be read.
+        /// Number of images that cannot be read.
         unreadable: usize,
-        /// How many the split has, those included.
+        /// Number of images in the split, including the unreadable ones.
         images: usize,
-        /// The first of them, and why it cannot be read.
+        /// The first unreadable image, with the reason.
         first: BadFile,
     },
     /// An epoch begins, or continues after an interruption.
     EpochStart {
-        /// Its number, from 1.
+        /// Number of the epoch, from 1.
         epoch: usize,
-        /// The number of epochs of the run; none where the clock ends it.
+        /// Number of epochs of the run; `None` if a time limit ends it.
         epochs: Option<usize>,
-        /// Images in the epoch.
+        /// Number of images in the epoch.
         images: usize,
-        /// Images of the epoch that were trained on before the interruption.
+        /// Number of images of the epoch that were trained on before the interruption.
         seen: usize,
     },
-    /// An update of the parameters. Only emitted for a sink that [shows steps](EventSink::shows_steps).
+    /// The parameters were updated. Only emitted for a sink that [shows steps](EventSink::shows_steps).
     Step {
         /// Number of the epoch, from 1.
         epoch: usize,
-        /// Images of this update.
+        /// Number of images in this update.
         images: usize,
         /// Mean training loss of the epoch so far.
         loss: f64,
         /// Training images per second in this epoch.
         images_per_second: f64,
-        /// Share of the run that is done, 0 to 1.
+        /// Share of the run that is done, from 0 to 1.
         done: f64,
-        /// Estimated seconds until the run ends; none before an estimate is possible.
+        /// Estimated seconds until the run ends; `None` before an estimate is possible.
         seconds_left: Option<f64>,
-        /// Seconds that the whole run may take; none without a time limit.
+        /// Seconds that the whole run may take; `None` without a time limit.
         time_limit: Option<f64>,
     },
-    /// The updates of an epoch are done or were interrupted; validation comes next, unless it was an interruption.
+    /// The updates of an epoch are done, and validation follows, or they were interrupted.
     UpdatesEnd,
-    /// The images of training become larger and the whole augmentation begins: the second phase of progressive learning.
+    /// The second phase of progressive learning begins: training images of full size with the whole augmentation.
     FullSize {
         /// Updates done so far.
         updates: usize,
@@ -152,25 +152,26 @@ pub enum Event {
         /// Height of the images in pixels.
         height: usize,
     },
-    /// An epoch ended with its validation.
+    /// An epoch ended, including its validation.
     EpochEnd(EpochEnd),
-    /// Validation measures only part of the images, because the time limit does not allow for all.
+    /// Validation will measure only some of the images, because the time limit does not allow for all.
     PartialValidation {
-        /// Images that are measured.
+        /// Number of images that are measured.
         measured: usize,
-        /// Images of the validation split.
+        /// Number of images in the validation split.
         images: usize,
     },
-    /// Validation showed whether mirror images keep their class, which decides about flips in training.
+    /// Validation has decided whether training flips images, by whether the model recognizes mirror images as their
+    /// class.
     Flips {
         /// Whether training flips images from now on.
         flips: bool,
-        /// The decision with its evidence.
+        /// The decision with the numbers of validation images on which it is based.
         message: String,
     },
-    /// Training was no better than chance; the message tells what was measured.
+    /// The model predicts no better than chance after a part of the training.
     NotLearning {
-        /// The measured and the chance figures.
+        /// The measured accuracy, compared with that of chance.
         message: String,
     },
     /// Training starts over with fresh parameters and a gentler recipe, after [`Event::NotLearning`].
@@ -180,30 +181,30 @@ pub enum Event {
         /// The recipe's peak learning rate.
         stated_learning_rate: f64,
     },
-    /// Validation has not improved for as long as the recipe allows, so the run ends.
+    /// The run ends because validation has not improved for the number of epochs that the recipe allows.
     EarlyStop {
         /// The metric that was watched.
         metric: String,
-        /// Epochs without an improvement.
+        /// Number of epochs without an improvement.
         patience: usize,
     },
     /// The best model of a finished run was measured.
     Result {
         /// The result in one line.
         message: String,
-        /// Reasons not to trust the result, or not to stop at it, one paragraph each.
+        /// Reasons to doubt the result or to train further, one paragraph each.
         caveats: Vec<String>,
     },
     /// A download begins.
     DownloadStart {
-        /// The file and where it is from.
+        /// The name of the file and its origin.
         label: String,
-        /// Its length; none where the server does not tell.
+        /// Size of the file in bytes; `None` if the server does not state it.
         bytes: Option<u64>,
     },
-    /// More of a download has arrived.
+    /// Another part of a download was received.
     DownloadProgress {
-        /// Bytes that are there.
+        /// Number of bytes received so far.
         bytes: u64,
     },
     /// A download ended, or was interrupted.
@@ -221,7 +222,7 @@ impl Event {
         Self::Notice { message: message.into() }
     }
 
-    /// Whether the event is one of many that a progress bar shows, and that have no line of their own in a log.
+    /// Whether the event belongs in a progress bar, and would be noise in a log.
     pub fn is_progress(&self) -> bool {
         matches!(
             self,
@@ -299,7 +300,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// The word for the images of a split in a sentence.
+/// The adjective for the images of a split, as in "training images".
 pub(crate) fn adjective(split: Split) -> &'static str {
     match split {
         Split::Train => "training",
@@ -318,7 +319,7 @@ mod tests {
     fn events_are_lines_for_people_and_objects_for_programs() {
         let data = Event::Data { name: "photos".to_owned(), classes: 2, training: 8, validation: 2, test: 0 };
         assert_eq!(data.to_string(), "data: photos, 2 classes, 8 training and 2 validation images");
-        let object = serde_json::to_value(&data).expect("it is serializable");
+        let object = serde_json::to_value(&data).expect("events are serializable");
         assert_eq!((&object["event"], &object["training"]), (&"data".into(), &8.into()));
         let bad = Event::UnreadableImages {
             split: Split::Train,

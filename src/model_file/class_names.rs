@@ -19,7 +19,7 @@ pub fn check_unique(names: &[String]) -> Result<()> {
 }
 
 /// Makes names unique by appending the class number, as in `crane (0)`, to each name that several classes share. The
-/// second value tells whether there were any.
+/// second value says whether any name was changed.
 pub fn numbered(names: &[String]) -> (Vec<String>, bool) {
     let is_shared = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
     if duplicate_name(names).is_none() {

@@ -179,6 +179,7 @@ pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransforme
     Ok((card, model))
 }
 
+/// The error for a file whose card cannot be parsed.
 fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
     anyhow!(
         "{}: not a model file, or cut short ({error}); a model file is what `vitrine train` writes",
@@ -186,6 +187,7 @@ fn damaged(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
     )
 }
 
+/// Reads the card from the text entries of a safetensors header.
 fn card(metadata: &HashMap<String, String>, path: &Path) -> Result<ModelCard> {
     let text = metadata.get(KEY).ok_or_else(|| {
         anyhow!(
@@ -224,7 +226,7 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
 /// size, and channels.
 ///
 /// # Errors
-/// If one of them is invalid or they disagree; the message says in what.
+/// If one of them is invalid, or they disagree; the message says which and why.
 pub fn check_together(model: &ModelConfig, classes: &[String], preprocessing: &Preprocessing) -> Result<()> {
     model.validate()?;
     preprocessing.validate()?;

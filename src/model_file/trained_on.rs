@@ -1,37 +1,39 @@
-//! Which images a model has learned from: it goes with the model, so that none of them ever counts as held out.
+//! The record of the images that a model was trained on, stored in its file, so that no evaluation mistakes one of them
+//! for held-out data.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{Fingerprint, KeySet, Split};
 
-/// What a model was trained on.
+/// The images that a model was trained on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainedOn {
-    /// Number of different images that the weights were fitted to, those of the weights that training began with
-    /// included.
+    /// Number of different training images, including those of the pretrained weights.
     pub images: usize,
-    /// What the splits of the data set held when training began; `train` is the whole of an unsplit one.
+    /// The fingerprint of each split of the data set when training began, before images were held out for validation.
+    /// All images of a data set without splits count as `train`.
     pub splits: BTreeMap<Split, Fingerprint>,
-    /// These images, as base64.
-    #[serde(with = "encoded", skip_serializing_if = "KeySet::is_empty")]
+    /// The content keys of the training images; base64 in JSON.
+    #[serde(with = "base64_keys", skip_serializing_if = "KeySet::is_empty")]
     pub keys: KeySet,
 }
 
 impl TrainedOn {
-    /// What was trained on, beginning with weights that know of `earlier` images.
+    /// A record of the images `keys`, joined with the `earlier` record of pretrained weights.
     pub fn new(splits: BTreeMap<Split, Fingerprint>, keys: &KeySet, earlier: Option<&Self>) -> Self {
         let keys = earlier.map_or_else(|| keys.clone(), |earlier| keys.union(&earlier.keys));
         Self { images: keys.len(), splits, keys }
     }
 
-    /// For people to read: without the keys.
+    /// The record without the keys, for display.
     pub fn summary(&self) -> Self {
         Self { keys: KeySet::default(), ..self.clone() }
     }
 }
 
-mod encoded {
+/// The keys as a base64 string.
+mod base64_keys {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
     use serde::de::Error;
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn it_survives_being_written_and_knows_what_came_before() {
+    fn a_record_survives_json_and_includes_the_images_of_earlier_training() {
         let earlier = TrainedOn::new(BTreeMap::new(), &keys(0..30), None);
         let print = Fingerprint { images: 40, hash: "00".repeat(16) };
         let splits = BTreeMap::from([(Split::Train, print)]);

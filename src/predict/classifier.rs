@@ -11,18 +11,18 @@ use super::{Output, Predictor, Views};
 use crate::device::{self, FoundDevice};
 use crate::model_file::{self, ModelCard};
 
-/// A class that an image may be of.
+/// A class of the model with its probability for an image.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// The name of the class.
     pub label: String,
-    /// Its index among the model's classes.
+    /// The index of the class among the model's classes.
     pub index: usize,
-    /// Its softmax probability, 0 to 1. The probabilities of all classes sum to 1.
+    /// The softmax probability, from 0 to 1. The probabilities of all classes sum to 1.
     pub probability: f64,
 }
 
-/// The `top` most probable classes, best first, by finite logits in the order of `classes`.
+/// The `top` most probable classes, the most probable first. `logits` are finite and in the order of `classes`.
 pub fn rank(classes: &[String], logits: &[f32], top: usize) -> Vec<Prediction> {
     let mut ranked: Vec<(usize, f64)> = softmax(logits).into_iter().enumerate().collect();
     ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -31,7 +31,7 @@ pub fn rank(classes: &[String], logits: &[f32], top: usize) -> Vec<Prediction> {
     ranked.into_iter().take(top).map(named).collect()
 }
 
-/// Probabilities of finite logits, computed so that large ones do not overflow.
+/// Probabilities of finite logits. The largest logit is subtracted first, so that large logits do not overflow.
 fn softmax(logits: &[f32]) -> Vec<f64> {
     let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let powers: Vec<f64> = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).collect();
@@ -39,7 +39,7 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// A trained model: its file's description and a predictor for its weights.
+/// A trained model: the card of its file and a predictor with its weights.
 pub struct Classifier {
     card: ModelCard,
     predictor: Predictor,
@@ -52,11 +52,11 @@ impl Classifier {
         Self { card, predictor }
     }
 
-    /// Loads a model file, or the best model of a run folder, onto the default device: a GPU that works if the program
-    /// was built with a backend for it, and else the CPU.
+    /// Loads a model file, or the best model of a run folder, onto the default device: a working GPU if the program was
+    /// built with a backend for it, or else the CPU.
     ///
     /// # Errors
-    /// When `path` holds no model of this program.
+    /// If `path` holds no model of this program.
     pub fn load(path: &Path) -> Result<Self> {
         let (device, _) = device::select(None)?;
         Self::load_on(path, &device)
@@ -65,13 +65,13 @@ impl Classifier {
     /// Loads a model file, or the best model of a run folder, onto a device of [`device::select`].
     ///
     /// # Errors
-    /// When `path` holds no model of this program.
+    /// If `path` holds no model of this program.
     pub fn load_on(path: &Path, device: &FoundDevice) -> Result<Self> {
         let (card, model) = model_file::load(path, &device.device)?;
         Ok(Self::new(card, model, device))
     }
 
-    /// The same classifier with other limits of decoding.
+    /// The same classifier with other limits on the size of images that are decoded.
     pub fn with_limits(self, limits: DecodeLimits) -> Self {
         Self { predictor: self.predictor.with_limits(limits), ..self }
     }
@@ -79,13 +79,13 @@ impl Classifier {
     /// The same classifier with other views of each image, such as test-time augmentation.
     ///
     /// # Errors
-    /// When the model was trained without them.
+    /// If the model was trained without mirror images and a view is one.
     pub fn with_views(self, views: Views) -> Result<Self> {
         views.check(&self.card)?;
         Ok(Self { predictor: self.predictor.with_views(views), ..self })
     }
 
-    /// The description in the model file.
+    /// The card of the model file.
     pub fn card(&self) -> &ModelCard {
         &self.card
     }
@@ -95,8 +95,8 @@ impl Classifier {
         &self.predictor
     }
 
-    /// The logits of each image, in the order of the class names and all of them finite. An image that cannot be read
-    /// fails alone.
+    /// The finite logits of each image, in the order of the class names. An image that cannot be read is an `Err` of
+    /// its own, and does not affect the others.
     ///
     /// Images are decoded in parallel and classified as one batch.
     pub fn classify(&self, images: &[ImageSource]) -> Vec<Result<Vec<f32>>> {
@@ -106,7 +106,7 @@ impl Classifier {
     /// All classes of one image file, the most probable one first.
     ///
     /// # Errors
-    /// When the file cannot be read, or the model gives NaN or infinity.
+    /// If the file cannot be read, or a logit is NaN or infinite.
     pub fn predict(&self, image: &Path) -> Result<Vec<Prediction>> {
         let logits =
             self.classify(&[ImageSource::File(image.to_owned())]).pop().unwrap_or_else(|| Ok(Vec::new()))?;

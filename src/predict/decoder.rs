@@ -1,10 +1,10 @@
-//! Decoding images into the input of a model.
+//! Decoding and preprocessing of images into the input tensor of a model.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 use vitrine_datasets::{DatasetError, DecodeLimits, ImageSource, Preprocessing};
 
-/// Decodes and preprocesses images.
+/// Decodes and preprocesses images for one model.
 #[derive(Clone, Debug)]
 pub(super) struct Decoder {
     pub(super) preprocessing: Preprocessing,
@@ -13,11 +13,11 @@ pub(super) struct Decoder {
 
 /// A batch of decoded images.
 pub(super) struct Decoded {
-    /// `[readable images, channels, height, width]`
+    /// Preprocessed pixels: `[readable images, channels, height, width]`.
     pub(super) values: Vec<f32>,
     /// Number of readable images.
     pub(super) readable: usize,
-    /// For each image of the batch, why it cannot be read, if it cannot.
+    /// For each image of the batch, readable or not: the error if it cannot be read.
     pub(super) outcomes: Vec<Result<(), DatasetError>>,
 }
 
@@ -35,6 +35,7 @@ impl Decoder {
         Decoded { values, readable, outcomes }
     }
 
+    /// Decodes one image into `slot`, its part of the batch.
     fn decode_one(&self, image: &ImageSource, slot: &mut [f32]) -> Result<(), DatasetError> {
         let image = image.decode_for_use(&self.limits)?;
         self.preprocessing.normalize(&self.preprocessing.resized(&image), slot);
@@ -42,7 +43,8 @@ impl Decoder {
     }
 }
 
-/// Moves the readable images, each of `size` values, to the front, cuts the rest off, and returns their number.
+/// Moves the readable images, each of `size` values, to the front, truncates the rest, and returns the number of
+/// readable images.
 fn keep_readable(values: &mut Vec<f32>, outcomes: &[Result<(), DatasetError>], size: usize) -> usize {
     let mut readable = 0;
     for (place, _) in outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_ok()) {
@@ -59,7 +61,7 @@ fn keep_readable(values: &mut Vec<f32>, outcomes: &[Result<(), DatasetError>], s
 ///
 /// # Shapes
 /// - values: `[count, channels, height, width]`, of the preprocessing's image size
-/// - output: the same
+/// - output: the same shape
 pub(crate) fn image_tensor(
     values: Vec<f32>,
     count: usize,

@@ -1,7 +1,7 @@
-//! Asking a model: the one place that brings images, preprocessing, views, a device, and its memory together.
+//! Inference: computes the logits or embeddings of images, from decoding to the finished vectors.
 //!
-//! [`Predictor`] answers for tensors, image files, images in memory, labeled batches, or an endless list of images.
-//! [`Classifier`] adds the model file and the names of its classes. A new kind of answer is a variant of [`Output`].
+//! A [`Predictor`] takes tensors, image files, images in memory, labeled batches, or an endless stream of images. A
+//! [`Classifier`] adds the model file and the class names. Each kind of answer is a variant of [`Output`].
 
 mod classifier;
 mod decoder;
@@ -18,7 +18,7 @@ pub use views::Views;
 
 pub(crate) use decoder::image_tensor;
 
-/// The message about logits that are NaN or infinite.
+/// The error message for logits that are NaN or infinite.
 pub(crate) const NOT_FINITE: &str = "the model gives logits that are not finite (NaN or infinity), so there is no prediction; its weights are broken";
 
 #[cfg(test)]

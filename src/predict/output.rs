@@ -1,11 +1,11 @@
-//! The kinds of answers that a model gives.
+//! The kinds of answers that a model can give for an image: logits or an embedding.
 
 use burn::tensor::Tensor;
 use vitrine_models::VisionTransformer;
 
 use super::Views;
 
-/// What a model is asked for: one vector for each image.
+/// The kind of answer, one vector for each image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// The logits of all classes, in the order of the class names.

@@ -1,4 +1,4 @@
-//! The predictor: a model together with everything that is needed to ask it about images.
+//! The predictor: a model with the preprocessing, device, views, and limits that inference needs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{NOT_FINITE, Output, Views};
 use crate::device::FoundDevice;
 use crate::memory::{self, Work};
 
-/// A model with its preprocessing, its device, the views of each image, and the limits of decoding.
+/// A model with its preprocessing and device, the views of each image, and the limits on the size of decoded images.
 pub struct Predictor {
     model: VisionTransformer,
     pub(super) decoder: Decoder,
@@ -24,26 +24,26 @@ pub struct Predictor {
 
 /// The answers to one batch of labeled images.
 pub struct LabeledAnswers {
-    /// `[images, width of an answer]`, row by row. Not checked to be finite.
+    /// The answers, row by row: `[images, width of an answer]`. They may be NaN or infinite.
     pub values: Vec<f32>,
     /// The class of each image.
     pub labels: Vec<usize>,
     /// The index of each image in the loader.
     pub indices: Vec<usize>,
-    /// The key of each image's pixels, if the loader makes them.
+    /// A hash of each image's decoded pixels; empty unless the loader computes them.
     pub pixel_keys: Vec<u64>,
-    /// Images of the batch that cannot be read, and thus have no answer.
+    /// The images of the batch that cannot be read and therefore have no answer.
     pub bad: Vec<BadFile>,
 }
 
 impl Predictor {
-    /// A predictor for a model whose parameters are on `device`, with the usual limits and one view of each image.
+    /// A predictor for a model whose parameters are on `device`, with the default limits and one view of each image.
     pub fn new(model: VisionTransformer, preprocessing: Preprocessing, device: &FoundDevice) -> Self {
         let decoder = Decoder { preprocessing, limits: DecodeLimits::default() };
         Self { model, decoder, device: device.clone(), views: Views::One }
     }
 
-    /// The same predictor with other limits of decoding.
+    /// The same predictor with other limits on the size of images that are decoded.
     pub fn with_limits(self, limits: DecodeLimits) -> Self {
         Self { decoder: Decoder { limits, ..self.decoder }, ..self }
     }
@@ -58,10 +58,10 @@ impl Predictor {
         &self.model
     }
 
-    /// Checks that batches of this size fit the memory. Returns a warning if it is a close call.
+    /// Checks that batches of this size fit the memory. Returns a warning if they may not.
     ///
     /// # Errors
-    /// When they clearly do not fit.
+    /// If they clearly do not fit.
     pub fn check_memory(&self, batch_size: usize) -> Result<Option<String>> {
         memory::check(self.model.config(), Work::Inference(batch_size), &self.device)
     }
@@ -75,7 +75,7 @@ impl Predictor {
     /// while the model computes.
     ///
     /// # Errors
-    /// When the threads cannot be started.
+    /// If the threads cannot be started.
     pub fn loader(&self, samples: Arc<[Sample]>, batch_size: usize, threads: usize) -> Result<Loader> {
         let config = LoaderConfig {
             batch_size,
@@ -95,25 +95,27 @@ impl Predictor {
         output.compute(&self.model, self.views, images)
     }
 
-    /// The attention weights of every block for preprocessed images. Views do not count here.
+    /// The attention weights of every block for preprocessed images. They are those of the image itself, whatever the
+    /// views.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - outputs: for each block `[batch, heads, tokens, tokens]` where it attends to all tokens, see
-    ///   [`TokenMixer`](vitrine_models::attention::TokenMixer)
+    /// - output: for each block `[batch, heads, tokens, tokens]`, if its attention is over all tokens; see
+    ///   [`TokenMixer`](vitrine_models::attention::TokenMixer) for other kinds
     pub fn attention(&self, images: Tensor<4>) -> Vec<Tensor<4>> {
         self.model.forward_with_weights(images).1
     }
 
     /// The answer for each image, in the order given: one batch, decoded in parallel.
     ///
-    /// An image fails alone, if it cannot be read or its answer is NaN or infinite.
+    /// An image that cannot be read, or whose answer is NaN or infinite, is an `Err` of its own and does not affect the
+    /// others.
     pub fn ask_images(&self, output: Output, images: &[ImageSource]) -> Vec<Result<Vec<f32>>> {
         self.ask_decoded(output, self.decoder.decode(images))
     }
 
-    /// The answers for the batches of a loader that was made by [`Self::loader`] or has the same preprocessing. Images
-    /// are decoded while earlier ones are computed.
+    /// The answers for the batches of a loader, which comes from [`Self::loader`] or has the same preprocessing. The
+    /// next images are decoded while the model computes.
     pub fn ask_labeled(
         &self,
         output: Output,
@@ -123,38 +125,38 @@ impl Predictor {
             let batch = batch?;
             let values = match batch.size {
                 0 => Vec::new(),
-                size => self.values(output, batch.images, size),
+                size => self.compute(output, batch.images, size),
             };
             let (labels, indices, pixel_keys) = (batch.labels, batch.indices, batch.pixel_keys);
             Ok(LabeledAnswers { values, labels, indices, pixel_keys, bad: batch.skipped })
         })
     }
 
-    /// The answer for each decoded image, in order.
+    /// The answer or the error for each image of a decoded batch, in order.
     pub(super) fn ask_decoded(&self, output: Output, decoded: Decoded) -> Vec<Result<Vec<f32>>> {
         let Decoded { values, readable, outcomes } = decoded;
-        let answers = if readable == 0 { Vec::new() } else { self.values(output, values, readable) };
+        let answers = if readable == 0 { Vec::new() } else { self.compute(output, values, readable) };
         let width = answers.len() / readable.max(1);
         let mut answers = answers.chunks_exact(width.max(1)).map(<[f32]>::to_vec);
         let answer = |outcome: Result<(), DatasetError>| {
             outcome?;
-            finite(answers.next().unwrap_or_default())
+            check_finite(answers.next().unwrap_or_default())
         };
         outcomes.into_iter().map(answer).collect()
     }
 
     /// The answers for `count` preprocessed images, row by row.
-    fn values(&self, output: Output, images: Vec<f32>, count: usize) -> Vec<f32> {
+    fn compute(&self, output: Output, images: Vec<f32>, count: usize) -> Vec<f32> {
         let images = image_tensor(images, count, &self.decoder.preprocessing, &self.device.device);
         self.ask(output, images).into_data().convert::<f32>().iter::<f32>().collect()
     }
 }
 
-/// An answer without NaN and infinity: neither an order nor a probability exists with them.
+/// Checks that an answer is finite, since logits with NaN or infinity have neither a ranking nor probabilities.
 ///
 /// # Errors
-/// Says that the model is at fault.
-fn finite(answer: Vec<f32>) -> Result<Vec<f32>> {
+/// If a value is NaN or infinite.
+fn check_finite(answer: Vec<f32>) -> Result<Vec<f32>> {
     ensure!(answer.iter().all(|value| value.is_finite()), "{NOT_FINITE}");
     Ok(answer)
 }

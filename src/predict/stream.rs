@@ -1,4 +1,4 @@
-//! Asking about a list of images of any length, whose images are decoded while earlier ones are computed.
+//! Inference on a stream of images of any length, in which the next images are decoded while the model computes.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -10,30 +10,30 @@ use super::decoder::{Decoded, Decoder};
 use super::{Output, Predictor};
 use crate::events::EventSink;
 
-/// Batches that may be decoded ahead of the one that is computed.
-const AHEAD: usize = 2;
+/// The number of decoded batches that may wait for the model.
+const BATCHES_AHEAD: usize = 2;
 
-/// One entry of the list: an image, or the reason why there is none, and whatever the caller needs to recognize it.
+/// One entry of a stream: an image, or the error that prevents it, with a tag by which the caller recognizes it.
 pub struct Asked<T, A> {
-    /// The caller's name for the entry, such as its path.
+    /// The caller's identification of the entry, such as a path.
     pub tag: T,
-    /// The image; in the result, its answer.
+    /// The image in a batch of the input, and the answer for it in a batch of the output.
     pub value: Result<A>,
 }
 
-/// A batch with its images decoded. Entries without an image keep their error.
+/// A batch whose images are decoded. Entries without an image keep their error.
 struct DecodedBatch<T> {
     entries: Vec<Asked<T, ()>>,
     decoded: Decoded,
 }
 
 impl Predictor {
-    /// Asks about every batch that `batches` gives and passes the answers to `handle`, in order. The first batch is
-    /// answered before the second one is asked for; from then on a thread decodes ahead, with a pool of as many threads as
-    /// compute. An event warns if the memory may not suffice.
+    /// Computes the answers for every batch of `batches` and passes them to `handle`, in order. The answers for the
+    /// first batch are passed on before the second batch is requested. From then on, a thread decodes ahead, in a pool
+    /// of as many threads as the current rayon pool. An event warns if the memory may not suffice.
     ///
     /// # Errors
-    /// When `handle` fails, a batch does not fit the memory, or the threads cannot be started.
+    /// If `handle` fails, a batch does not fit the memory, or the threads cannot be started.
     pub fn ask_stream<T: Send + 'static>(
         &self,
         output: Output,
@@ -41,7 +41,7 @@ impl Predictor {
         events: &dyn EventSink,
         mut handle: impl FnMut(Vec<Asked<T, Vec<f32>>>) -> Result<()>,
     ) -> Result<()> {
-        // A single batch, such as one image on the command line, starts no thread.
+        // The first batch is decoded on this thread, so that a single image on the command line starts no other.
         let Some(first) = batches.next() else { return Ok(()) };
         let mut largest = 0;
         let mut answer = |batch: DecodedBatch<T>| -> Result<_> {
@@ -54,9 +54,10 @@ impl Predictor {
         let (entries, images) = separate(first);
         let decoded = self.decoder.decode(&images);
         handle(answer(DecodedBatch { entries, decoded })?)?;
-        let (sender, receiver) = sync_channel(AHEAD);
+        let (sender, receiver) = sync_channel(BATCHES_AHEAD);
         let decoder = self.decoder.clone();
-        // Not a scoped thread: if `handle` fails while the list waits for input, nobody waits for the thread.
+        // The thread is not scoped, because a scope would wait for it: if `handle` fails while `batches` is blocked on
+        // its input, this function must still return.
         let thread = thread::Builder::new()
             .name("decoder".to_owned())
             .spawn(move || decoder.decode_ahead(batches, &sender))
@@ -67,6 +68,7 @@ impl Predictor {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// Computes the answers for a decoded batch. Entries without an image keep their error.
     fn answer<T>(&self, output: Output, batch: DecodedBatch<T>) -> Vec<Asked<T, Vec<f32>>> {
         let mut answers = self.ask_decoded(output, batch.decoded).into_iter();
         let answered = |Asked { tag, value }: Asked<T, ()>| {
@@ -78,7 +80,7 @@ impl Predictor {
 }
 
 impl Decoder {
-    /// Decodes batches until there are no more, or nobody receives them.
+    /// Decodes batches and sends them, until there are no more or the receiver is dropped.
     fn decode_ahead<T>(
         &self,
         batches: impl Iterator<Item = Vec<Asked<T, ImageSource>>>,
@@ -100,7 +102,7 @@ impl Decoder {
     }
 }
 
-/// Separates the images from the entries that they belong to.
+/// Splits a batch into its entries and the images of those entries that have one.
 fn separate<T>(batch: Vec<Asked<T, ImageSource>>) -> (Vec<Asked<T, ()>>, Vec<ImageSource>) {
     let mut images = Vec::with_capacity(batch.len());
     let entries = batch
@@ -139,6 +141,7 @@ mod tests {
         Predictor::new(model, preprocessing, &device)
     }
 
+    /// Entries of which every third is an error.
     fn entries(count: usize) -> Vec<Asked<usize, ImageSource>> {
         (0..count)
             .map(|tag| {

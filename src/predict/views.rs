@@ -1,28 +1,29 @@
-//! Views: the versions of an image whose answers are averaged (test-time augmentation, Krizhevsky et al. 2012, section 4.1).
+//! Views: the versions of an image whose answers are averaged (test-time augmentation, Krizhevsky et al. 2012, section
+//! 4.1).
 
 use anyhow::{Result, bail};
 use burn::tensor::Tensor;
 
 use crate::model_file::ModelCard;
 
-/// The versions of an image that a model sees.
+/// The versions of an image that are passed to the model, and over which its answers are averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Views {
     /// The image as it is.
     #[default]
     One,
-    /// The image and its mirror image; their answers are averaged. Takes twice the time.
+    /// The image and its mirror image, at twice the cost.
     Mirrored,
-    /// The mirror image alone. Training uses it to find out whether mirror images keep their class.
+    /// Only the mirror image. Training uses it to find out whether the model recognizes mirror images as their class.
     MirrorImage,
 }
 
 impl Views {
-    /// The mean of what `compute` gives for each view.
+    /// The mean over the views of the answers that `compute` gives.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - output: that of `compute`, `[batch, width of an answer]`
+    /// - output: `[batch, width of an answer]`, the shape of `compute`'s output
     pub fn average(self, images: Tensor<4>, compute: impl Fn(Tensor<4>) -> Tensor<2>) -> Tensor<2> {
         let mirrored = |images: Tensor<4>| images.flip([3]);
         match self {
@@ -32,11 +33,11 @@ impl Views {
         }
     }
 
-    /// Checks that the model of `card` gives mirror images the class of the image. Returns a remark if its file does not
-    /// tell.
+    /// Checks that the model of `card` was trained with mirror images, if these views contain one. Returns a remark if
+    /// its file has no recipe, so that this is unknown.
     ///
     /// # Errors
-    /// When the model was trained without mirror images.
+    /// If these views contain a mirror image and the model was trained without.
     pub fn check(self, card: &ModelCard) -> Result<Option<&'static str>> {
         match (self, &card.recipe) {
             (Self::One, _) => Ok(None),
@@ -72,18 +73,18 @@ mod tests {
         model.initialize();
         let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
         let values = |logits: Tensor<2>| logits.into_data().iter::<f32>().collect::<Vec<_>>();
-        let seen =
+        let logits =
             |views: Views, images: Tensor<4>| values(views.average(images, |images| model.forward(images)));
-        let one = seen(Views::One, images.clone());
+        let one = logits(Views::One, images.clone());
         assert_eq!(one, values(model.forward(images.clone())));
-        let other = seen(Views::MirrorImage, images.clone());
+        let other = logits(Views::MirrorImage, images.clone());
         assert_eq!(other, values(model.forward(images.clone().flip([3]))));
-        let both = seen(Views::Mirrored, images.clone());
+        let both = logits(Views::Mirrored, images.clone());
         for (mean, (a, b)) in both.iter().zip(one.iter().zip(&other)) {
             assert!((mean - (a + b) / 2.0).abs() < 1e-6, "{mean} of {a} and {b}");
         }
         assert_ne!(one, other);
-        let mirrored = seen(Views::Mirrored, images.flip([3]));
+        let mirrored = logits(Views::Mirrored, images.flip([3]));
         let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
         assert!(both.iter().zip(&mirrored).all(close), "an image and its mirror image get the same answer");
     }

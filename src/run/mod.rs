@@ -1,5 +1,6 @@
-//! A run as a whole: planned, begun, trained, measured, and reported. Both `vitrine train` and [`train`](crate::train())
-//! stand on it; so do resumed and repeated runs and the runs of a series.
+//! A training run from its plan to its report: new, resumed, or repeated, alone or as one of a series.
+//!
+//! Both `vitrine train` and the library's [`train`](crate::train()) use this module.
 
 mod new;
 mod repeat;
@@ -19,7 +20,7 @@ pub use repeat::{Earlier, Repetition};
 pub use summary::{Kind, Member, Scores, Summary};
 
 use resume::{Resumption, resume};
-use start::start_again;
+use start::reread_start;
 
 use crate::events::{Event, EventSink};
 use crate::memory::{self, Work};
@@ -29,64 +30,66 @@ use crate::run_folder::{BadFiles, Purpose, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
 use crate::train::{Beginning, Outcome, Progress, Start, Trainer};
 
-/// The name and version of this program, as runs record it.
+/// The name and version of this program, which `config.toml` records.
 const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"));
 
-/// A run that is ready to train: everything is decided, and its folder is there.
+/// A run that is ready to train: its configuration is complete, and its folder exists and is locked.
 pub struct Run {
     config: RunConfig,
     folder: RunFolder,
     data: RunData,
     start: Start,
     bad_files: BadFiles,
+    /// When the command began; see [`Beginning::begun`].
     begun: Instant,
 }
 
-/// A run that has come to its end, or to an interruption.
+/// A run whose training has ended or was interrupted.
 pub struct FinishedRun {
-    /// How it ended.
+    /// Why training ended.
     pub outcome: Outcome,
-    /// What it was.
+    /// The configuration of the run.
     pub config: RunConfig,
-    /// Where its files are.
+    /// The run folder.
     pub folder: RunFolder,
-    /// Where it stands.
+    /// Epochs, updates, and seconds done, with the history of the metrics.
     pub progress: Progress,
-    /// The measured result; none after an interruption.
+    /// The measured result; `None` after an interruption.
     pub report: Option<RunReport>,
 }
 
-/// What `resume` found.
+/// The result of [`Run::resume`].
 pub enum Resumed {
-    /// There is nothing left to do.
+    /// The run is complete, so there is nothing left to train.
     Finished(Box<Progress>),
-    /// It goes on.
+    /// The run can continue.
     Ready(Box<Run>),
 }
 
 impl Run {
-    /// Checks that what was planned can be done, and makes the run folder `output`, or the first free one in `runs`.
+    /// Checks that a planned run fits the memory and that its images can be read, then creates its folder: `output`, or
+    /// the first free folder in `runs`.
     ///
     /// # Errors
-    /// When too many images cannot be read, the memory does not suffice, or the folder cannot be made.
+    /// If too many images cannot be read, the memory does not suffice, or the folder cannot be created.
     pub fn begin(planned: PlannedRun, output: Option<&Path>, runtime: Runtime<'_>) -> Result<Self> {
         let Runtime { device, events, .. } = runtime;
         let PlannedRun { config, data, start, reasons, begun } = planned;
         let dataset = data.dataset();
         let work = Work::Training(&config.recipe, dataset.train.len());
         events.emit_warning(memory::check(&config.model, work, device)?);
-        let bad_files = judge_files(&data, &dataset, &config, events)?;
+        let bad_files = check_unreadable(&data, &dataset, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
         announce(&dataset, reasons, &config, &folder, events);
         Ok(Self { config, folder, data, start, bad_files, begun })
     }
 
-    /// Opens a run that was begun earlier. `asked` is its new length, where it says anything; `open` opens the data set that the
-    /// configuration names.
+    /// Opens an existing run, to continue it. `asked` is a new length for the whole run; the default leaves the length
+    /// as it is. `open` opens the data set of the configuration.
     ///
     /// # Errors
-    /// When there is no such run, it is in use, its images are gone, or it is longer already than what is asked for.
+    /// If there is no such run, another program trains it, its images are gone, or it is already longer than `asked`.
     pub fn resume(
         run: &Path,
         asked: AskedLength,
@@ -108,10 +111,11 @@ impl Run {
         Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files, begun })))
     }
 
-    /// Trains to the end, or until the user stops it, and measures and reports the result.
+    /// Trains until the run ends or the user stops it. At the end of the run, measures the best model and writes the
+    /// report.
     ///
     /// # Errors
-    /// When training diverges, too many images cannot be read, or the disk refuses.
+    /// If training diverges, too many images cannot be read, or a file cannot be written.
     pub fn train(self, runtime: Runtime<'_>) -> Result<FinishedRun> {
         let events = runtime.events;
         let Self { config, folder, data, start, bad_files, begun } = self;
@@ -122,7 +126,7 @@ impl Run {
         let trained = Trainer::new(config.clone(), folder.clone(), &data, beginning, runtime).and_then(
             |mut trainer| {
                 trainer.set_bad_files(bad_files);
-                Ok((trainer.run(&|| start_again(&config))?, trainer))
+                Ok((trainer.run(&|| reread_start(&config))?, trainer))
             },
         );
         let (outcome, trainer) = trained.inspect_err(|_| folder.discard_unsaved())?;
@@ -146,7 +150,7 @@ impl Run {
     }
 }
 
-/// Reports the data, the choices, and the run folder.
+/// Emits events about the data, the automatic choices with their reasons, and the run folder.
 fn announce(
     dataset: &Dataset,
     reasons: Vec<String>,
@@ -167,8 +171,8 @@ fn announce(
     events.emit(Event::RunFolder { path: folder.path().to_owned() });
 }
 
-/// Refuses a data set of which too much cannot be read, before anything is made of it.
-fn judge_files(
+/// Refuses a data set with too many unreadable images, before the run folder is created.
+fn check_unreadable(
     data: &RunData,
     dataset: &Dataset,
     config: &RunConfig,
@@ -179,7 +183,7 @@ fn judge_files(
         let mut bad = data.bad(split);
         let mut total = dataset.split(split).len();
         if split == Split::Train {
-            // The split of files that cannot even be listed is unknown: they count as training images.
+            // Files that the data set could not assign to any split count as training images.
             bad.extend(dataset.left_out.unreadable.iter().cloned());
             total += dataset.left_out.unreadable.len();
         }

@@ -1,4 +1,4 @@
-//! A new run: what the user states, and the plan that fills the rest.
+//! A new run: the user's overrides, completed by the automatic plan into a full configuration.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -7,61 +7,62 @@ use anyhow::Result;
 use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, survey};
 
 use super::PROGRAM;
-use super::start::begin_with;
+use super::start::adapted_start;
 use crate::plan::{Budget, Evidence, Overrides, Plan};
 use crate::pretrained::Pretrained;
 use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path, weights_checksum};
 use crate::runtime::Runtime;
 use crate::train::Start;
 
-/// How many images are read to find out their sizes and whether they have colors.
-const SURVEYED: usize = 512;
+/// Number of training images that are decoded to learn their typical size and whether they have colors.
+const SURVEYED_IMAGES: usize = 512;
 
-/// Share of the training images that is kept for validation where nobody stated one and the data set has no validation split: a
-/// fifth, or a tenth where a test split measures the model in the end and validation only chooses the epoch.
+/// The default share of the training images that becomes the validation split of a data set without one: a fifth, or a
+/// tenth if there is a test split, since validation then only chooses the best epoch.
 pub fn default_val_fraction(dataset: &Dataset) -> f64 {
     if dataset.test.is_empty() { 0.2 } else { 0.1 }
 }
 
-/// What a new run is begun with.
+/// The inputs from which a new run is planned.
 pub struct NewRun<'a> {
     /// Name or path of the data set, as the user wrote it.
     pub data: &'a str,
     /// The data set, with the splits that it has.
     pub dataset: Dataset,
-    /// Where named data sets are kept.
+    /// The folder into which data sets with a name are downloaded.
     pub data_dir: PathBuf,
-    /// The most bytes of an image file, where it is not the usual number.
+    /// The largest image file that is read, in bytes; `None` for the default limit.
     pub max_file_size: Option<u64>,
-    /// What was asked for.
+    /// The settings that the user stated.
     pub overrides: &'a Overrides,
-    /// The weights that training begins with.
+    /// The pretrained weights; `None` for random initialization.
     pub pretrained: Option<Pretrained>,
-    /// Share of the training images that becomes the validation split, where there is none; see [`default_val_fraction`].
+    /// Share of the training images that becomes the validation split if the data set has none, above 0 and below 1.
+    /// `None` stands for [`default_val_fraction`].
     pub val_fraction: Option<f64>,
-    /// From which everything random comes.
+    /// The seed of everything random: initialization, data order, augmentation, and the validation split.
     pub seed: u64,
-    /// The part of the training images that becomes the validation split instead, where the run is one of several on parts in turn.
+    /// The fold that becomes the validation split, in place of `val_fraction`, if the run is one of a cross-validation.
     pub fold: Option<Fold>,
-    /// When it was begun: its time counts from then on, the choice of everything included.
+    /// When the command began. The time of the run counts from here, so it includes the planning.
     pub begun: Instant,
 }
 
-/// A run of which everything is decided, before its folder is made.
+/// A run with a complete configuration, before its folder is created.
 pub struct PlannedRun {
     pub(super) config: RunConfig,
     pub(super) data: RunData,
     pub(super) start: Start,
-    /// The choices with their reasons, one per line.
+    /// The settings that the program chose, one per entry, each with the reason.
     pub(super) reasons: Vec<String>,
     pub(super) begun: Instant,
 }
 
 impl PlannedRun {
-    /// Decides everything that was left open.
+    /// Chooses every setting that the user left open: image size, architecture, recipe, and validation split.
     ///
     /// # Errors
-    /// When something asked for is not there or does not fit.
+    /// If the data set cannot be trained on, or a stated setting does not exist or contradicts the data or another one.
     pub fn new(new: NewRun<'_>, runtime: Runtime<'_>) -> Result<Self> {
         let pretrained = new.pretrained;
         let source = pretrained.as_ref().map(|weights| weights.source.clone());
@@ -71,7 +72,7 @@ impl PlannedRun {
         let limits = DecodeLimits::default().with_max_file_bytes(new.max_file_size);
         let data = RunData::choose(new.dataset, new.data, hold_out, earlier, &limits)?;
         let dataset = data.dataset();
-        let survey = survey(&dataset.train, SURVEYED, &limits)?;
+        let survey = survey(&dataset.train, SURVEYED_IMAGES, &limits)?;
         let mut evidence = Evidence {
             info: &dataset.info,
             survey: &survey,
@@ -108,19 +109,19 @@ impl PlannedRun {
             },
         };
         let start =
-            pretrained.map_or(Ok(Start::Fresh), |weights| begin_with(weights, &config, runtime.events))?;
+            pretrained.map_or(Ok(Start::Fresh), |weights| adapted_start(weights, &config, runtime.events))?;
         if let Start::Pretrained(tensors) = &start {
             config.origin.weights = Some(weights_checksum(tensors));
         }
         Ok(Self { config, data, start, reasons: plan.reasons, begun: new.begun })
     }
 
-    /// What was decided.
+    /// The configuration of the run.
     pub fn config(&self) -> &RunConfig {
         &self.config
     }
 
-    /// What the data set is called.
+    /// The name of the data set.
     pub fn data_name(&self) -> String {
         self.data.dataset().info.name
     }

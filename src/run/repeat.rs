@@ -1,4 +1,4 @@
-//! Repeating a run from the configuration that an earlier one wrote down.
+//! Repeating an earlier run from its `config.toml` (`--config`), bit for bit where the conditions are the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use vitrine_datasets::{Dataset, Fingerprint, Split};
 
-use super::start::{begin_with, check_weights};
+use super::start::{adapted_start, check_weights};
 use super::{PROGRAM, PlannedRun};
 use crate::events::clock;
 use crate::pretrained::Pretrained;
@@ -15,42 +15,44 @@ use crate::run_folder::{CONFIG, IMAGES, Purpose, RunConfig, RunData, check_fixed
 use crate::runtime::Runtime;
 use crate::train::{Start, progress};
 
-/// A run that was made before, as its `config.toml` describes it.
+/// An earlier run, as its `config.toml` describes it.
 pub struct Earlier {
-    /// What it was.
+    /// The configuration of the earlier run.
     pub config: RunConfig,
-    /// What the user called it.
+    /// The path that the user gave.
     path: PathBuf,
-    /// The folder that lists its images, where it is next to the configuration.
+    /// The run folder, if it is known and holds the run's image list.
     listed: Option<PathBuf>,
 }
 
-/// What a run is repeated with.
+/// The inputs of a repeated run.
 pub struct Repetition<'a> {
-    /// What it is.
+    /// The configuration of the run.
     pub config: RunConfig,
-    /// The folder of a run that lists the images; they are chosen anew, and must be the same, if left out.
+    /// The folder of the earlier run with its image list. If `None`, the images are chosen anew, and must have the same
+    /// fingerprints as those of the configuration.
     pub listed: Option<&'a Path>,
-    /// What messages call the description.
+    /// The name of the configuration in error messages.
     pub name: String,
     /// The data set.
     pub dataset: Dataset,
-    /// The weights that training begins with.
+    /// The pretrained weights; `None` for random initialization.
     pub pretrained: Option<Pretrained>,
 }
 
 impl Earlier {
-    /// Reads what `--config` names: a run folder, or the `config.toml` of one, wherever it is now.
+    /// Reads the argument of `--config`: a run folder, or a `config.toml`, which may have been copied elsewhere.
     ///
     /// # Errors
-    /// When there is none, or it was changed where the run can still be resumed.
+    /// If it does not exist or cannot be read, or if the run folder has a checkpoint whose checksums show that the
+    /// configuration or the image list was edited.
     pub fn open(path: &Path) -> Result<Self> {
         ensure!(path.exists(), "--config {}: there is no such file or run folder", path.display());
-        let (config, listed) = listed_images(path)?;
+        let (config, listed) = read_config(path)?;
         Ok(Self { config, path: path.to_owned(), listed })
     }
 
-    /// What keeps a repetition on this device, with so many threads, from having the same bits, one reason per line.
+    /// The reasons why a repetition on `device` with `threads` threads cannot give the same bits, one per entry.
     pub fn differences(&self, device: &str, threads: usize) -> Vec<String> {
         let RunConfig { program, recipe, lengthened, origin, .. } = &self.config;
         let mut found = Vec::new();
@@ -80,7 +82,7 @@ impl Earlier {
         found
     }
 
-    /// Everything that the run is repeated with.
+    /// The inputs with which this run is repeated.
     pub fn repetition(&self, dataset: Dataset, pretrained: Option<Pretrained>) -> Repetition<'_> {
         Repetition {
             config: self.config.clone(),
@@ -93,10 +95,10 @@ impl Earlier {
 }
 
 impl PlannedRun {
-    /// The run of a configuration once more.
+    /// Plans a run with the configuration of an earlier one.
     ///
     /// # Errors
-    /// When the data set or the weights are not what they were.
+    /// If the data set or the pretrained weights differ from those of the earlier run.
     pub fn again(from: Repetition<'_>, Runtime { device, threads, events }: Runtime<'_>) -> Result<Self> {
         let begun = Instant::now();
         let Repetition { mut config, listed, name, dataset, pretrained } = from;
@@ -111,7 +113,7 @@ impl PlannedRun {
             }
         };
         let source = config.pretrained_now().unwrap_or_default();
-        let start = pretrained.map_or(Ok(Start::Fresh), |weights| begin_with(weights, &config, events))?;
+        let start = pretrained.map_or(Ok(Start::Fresh), |weights| adapted_start(weights, &config, events))?;
         if let Start::Pretrained(tensors) = &start {
             check_weights(&config, &source, tensors)?;
         }
@@ -126,7 +128,8 @@ impl PlannedRun {
     }
 }
 
-/// Refuses a data set that is not what it was, if it is known what it was.
+/// Refuses a data set whose fingerprints or classes differ from those that the configuration records. Earlier versions
+/// recorded no fingerprints.
 fn check_images(name: &str, config: &RunConfig, data: &RunData) -> Result<()> {
     let (before, now) = (&config.origin.images, &data.trained_on.splits);
     let classes = &data.dataset().info.classes;
@@ -140,7 +143,7 @@ fn check_images(name: &str, config: &RunConfig, data: &RunData) -> Result<()> {
     )
 }
 
-/// How many images each split had and has.
+/// Describes the splits that changed, by their numbers of images before and now.
 fn changes(before: &BTreeMap<Split, Fingerprint>, now: &BTreeMap<Split, Fingerprint>) -> String {
     let count = |of: &BTreeMap<Split, Fingerprint>, split| of.get(&split).map_or(0, |print| print.images);
     let changed = Split::ALL.into_iter().filter(|split| before.get(split) != now.get(split));
@@ -152,11 +155,13 @@ fn changes(before: &BTreeMap<Split, Fingerprint>, now: &BTreeMap<Split, Fingerpr
         .collect();
     if changed.is_empty() { "its classes have other names".to_owned() } else { changed.join(", ") }
 }
-/// The configuration in `path`, a run folder or its `config.toml`, and the folder that lists the images of the run, if that is there.
+
+/// Reads the configuration in `path`, a run folder or a `config.toml`. The second value is the run folder, if it holds
+/// the run's image list.
 ///
 /// # Errors
-/// When it cannot be read, or a file of the run was changed since it began.
-fn listed_images(path: &Path) -> Result<(RunConfig, Option<PathBuf>)> {
+/// If the configuration cannot be read, or a fixed file of the run was changed since the run began.
+fn read_config(path: &Path) -> Result<(RunConfig, Option<PathBuf>)> {
     let file = if path.is_dir() { path.join(CONFIG) } else { path.to_owned() };
     let config = RunConfig::read(&file)?;
     let folder = match file.parent() {

@@ -1,4 +1,4 @@
-//! What `--resume` makes of a run: nothing more, the rest of it, or a longer one.
+//! Opening a run for `--resume`: whether anything is left to train, and whether a new length is possible.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,25 +11,26 @@ use crate::run_folder::{RunConfig, RunFolder, check_fixed};
 use crate::train::{Progress, progress};
 use crate::usage::usage;
 
-/// A run that was begun earlier.
+/// An existing run that was opened to be resumed.
 pub(super) enum Resumption {
-    /// It has ended, and its report is made: there is nothing to do.
+    /// The run has ended and its report exists, so there is nothing left to do.
     Finished(Box<Progress>),
-    /// It goes on, as long as its configuration now says.
+    /// Training continues for the length in the configuration, which is the new length if one was asked for.
     Unfinished(RunFolder, Box<RunConfig>),
 }
 
-/// Opens the run folder `run`. `asked`, where it says anything, is the length of the whole run in place of the one it was begun
-/// with; nothing of it is written yet.
+/// Opens the run folder `run`. `asked` is a new length for the whole run; the default leaves the length as it is. The
+/// new length is in the returned configuration, but not yet in `config.toml`.
 ///
 /// # Errors
-/// When there is no such run, another program trains in it, or it is longer already than what is asked for.
+/// If there is no such run, another program trains it, one of its fixed files was edited, or it is already longer than
+/// `asked`.
 pub(super) fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     let (folder, mut config) = RunFolder::open(run)?;
     let progress = progress(run)?;
     check_fixed(folder.path(), &progress.fixed)?;
     if asked != AskedLength::default() {
-        check(asked, &progress, AskedLength::from(&config.recipe))?;
+        check_length(asked, &progress, AskedLength::from(&config.recipe))?;
         (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);
     }
     let is_whole = progress.finished && progress.length == AskedLength::from(&config.recipe);
@@ -39,8 +40,8 @@ pub(super) fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     Ok(Resumption::Unfinished(folder, Box::new(config)))
 }
 
-/// Refuses a length that lies behind the run.
-fn check(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result<()> {
+/// Refuses a length that the run has already passed.
+fn check_length(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result<()> {
     let done = if progress.batch > 0 {
         format!("{} epochs and part of another are done", progress.epoch)
     } else {

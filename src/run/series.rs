@@ -1,4 +1,5 @@
-//! Several runs that differ in one thing, the seed or the images that are kept for validation, and what they have in common.
+//! A series of runs that differ only in the seed (`--seeds`) or in the fold used for validation (`--folds`), with a
+//! summary of their results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,77 +18,79 @@ use crate::runtime::Runtime;
 use crate::train::interrupt;
 use crate::usage::usage;
 
-/// What a series is, in its folder.
+/// The file that describes a series, in its folder.
 const SERIES: &str = "series.toml";
-/// What came out of it.
+/// The file with the results of a series.
 const SUMMARY: &str = "summary.json";
 
-/// Several runs in a folder.
+/// A series of runs, each in its own folder within that of the series.
 #[derive(Debug)]
 pub struct Series {
     folder: PathBuf,
-    plan: Plan,
+    plan: SeriesPlan,
 }
 
-/// `series.toml`.
+/// The content of `series.toml`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Plan {
+struct SeriesPlan {
     kind: Kind,
+    /// Number of runs.
     runs: usize,
-    /// The first run.
+    /// The configuration of the first run.
     config: RunConfig,
 }
 
-/// What every run of a series opens.
+/// Functions that open the inputs of a run from its configuration.
 pub struct Sources<'a> {
-    /// The data set of a run.
+    /// Opens the data set.
     pub dataset: &'a dyn Fn(&RunConfig) -> Result<Dataset>,
-    /// The weights that it begins with.
+    /// Opens the pretrained weights, if the run has any.
     pub pretrained: &'a dyn Fn(&RunConfig) -> Result<Option<Pretrained>>,
 }
 
 impl Series {
-    /// Begins a series of so many runs: makes its folder `output`, or the first free one in `runs`, and in it the first run.
+    /// Begins a series of `runs` runs: creates its folder (`output`, or the first free folder in `runs`) and begins the
+    /// first run within it.
     ///
     /// # Errors
-    /// When there are not so many seeds, the folder is not empty, or the first run cannot begin.
+    /// If the last seed would exceed [`u64::MAX`], the folder is not empty, or the first run cannot begin.
     pub fn begin(
         (kind, runs): (Kind, usize),
         first: PlannedRun,
         output: Option<&Path>,
         runtime: Runtime<'_>,
     ) -> Result<(Self, Run)> {
-        let plan = Plan { kind, runs, config: first.config().clone() };
+        let plan = SeriesPlan { kind, runs, config: first.config().clone() };
         if kind == Kind::Seeds && plan.config.seed.checked_add(runs as u64 - 1).is_none() {
             usage!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
         }
-        let folder = create(output, &plan, &first.data_name())?;
+        let folder = create_folder(output, &plan, &first.data_name())?;
         let series = Self { folder, plan };
         let begin = || -> Result<Run> {
-            // First, so that a series that is killed at once can be resumed.
+            // `series.toml` is written before the first run begins, so that a series killed right after can be resumed.
             write_atomically(&series.folder.join(SERIES), toml::to_string(&series.plan)?.as_bytes())?;
-            Run::begin(first, Some(&series.folder.join(series.name(0))), runtime)
+            Run::begin(first, Some(&series.folder.join(series.folder_name(0))), runtime)
         };
         let run = begin().inspect_err(|_| {
             let _ = fs::remove_file(series.folder.join(SERIES));
-            // Only where nothing else is in it.
+            // Fails if the folder holds anything else, which is then kept.
             let _ = fs::remove_dir(&series.folder);
         })?;
         Ok((series, run))
     }
 
-    /// The series in a folder; nothing where there is none.
+    /// Opens the series in `folder`; `None` if the folder holds no `series.toml`.
     ///
     /// # Errors
-    /// When what is there cannot be read.
+    /// If `series.toml` cannot be read or is invalid.
     pub fn open(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(SERIES);
         if !file.is_file() {
             return Ok(None);
         }
-        let read = || -> Result<Plan> {
-            let plan: Plan = toml::from_str(&read_text(&file)?)?;
+        let read = || -> Result<SeriesPlan> {
+            let plan: SeriesPlan = toml::from_str(&read_text(&file)?)?;
             plan.config.validate()?;
             Ok(plan)
         };
@@ -95,26 +98,26 @@ impl Series {
         Ok(Some(Self { folder: folder.to_owned(), plan }))
     }
 
-    /// Where it is.
+    /// The folder of the series.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What its first run is.
+    /// The configuration of the first run.
     pub fn config(&self) -> &RunConfig {
         &self.plan.config
     }
 
-    /// Where its result is, once it has one.
+    /// The path of `summary.json`, which exists once the series is complete.
     pub fn summary(&self) -> PathBuf {
         self.folder.join(SUMMARY)
     }
 
-    /// Trains what is left of all runs, beginning with `first` where it has just begun, and writes the summary. Nothing if the user stopped
-    /// it.
+    /// Trains all runs that are not complete and writes the summary. `first` is the first run if [`begin`](Self::begin)
+    /// has just begun it. Returns `None` if the user stopped the series.
     ///
     /// # Errors
-    /// As a run; the message names it. The runs before it are kept.
+    /// If a run fails; the message names the run. The results of the runs before it are kept.
     pub fn train(
         &self,
         mut first: Option<Run>,
@@ -126,14 +129,14 @@ impl Series {
             if interrupt::requested() {
                 return Ok(None);
             }
-            let name = self.name(index);
+            let name = self.folder_name(index);
             let (number, runs) = (index + 1, self.plan.runs);
             runtime.events.emit(Event::SeriesRun { number, runs, name: name.clone() });
             let run = match first.take() {
                 Some(run) => Some(run),
-                None => self.next(index, sources, runtime).with_context(|| name.clone())?,
+                None => self.resume_or_begin(index, sources, runtime).with_context(|| name.clone())?,
             };
-            let is_finished = run.map_or(Ok(true), |run| train(run, runtime));
+            let is_finished = run.map_or(Ok(true), |run| train_to_end(run, runtime));
             if !is_finished.with_context(|| name.clone())? {
                 return Ok(None);
             }
@@ -146,9 +149,14 @@ impl Series {
         Ok(Some(summary))
     }
 
-    /// A run that goes on or begins; nothing if it is finished.
-    fn next(&self, index: usize, sources: &Sources<'_>, runtime: Runtime<'_>) -> Result<Option<Run>> {
-        let path = self.folder.join(self.name(index));
+    /// Resumes the run with this index, or begins it; `None` if it is complete.
+    fn resume_or_begin(
+        &self,
+        index: usize,
+        sources: &Sources<'_>,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<Run>> {
+        let path = self.folder.join(self.folder_name(index));
         if is_saved(&path) {
             return Ok(match Run::resume(&path, AskedLength::default(), runtime, sources.dataset)? {
                 Resumed::Finished(_) => None,
@@ -167,15 +175,16 @@ impl Series {
         Run::begin(planned, Some(&path), runtime).map(Some)
     }
 
-    /// The folder of a run, inside that of the series.
-    fn name(&self, index: usize) -> String {
+    /// The name of a run's folder within that of the series.
+    fn folder_name(&self, index: usize) -> String {
         match self.plan.kind {
             Kind::Seeds => format!("seed-{}", self.config_of(index).seed),
             Kind::Folds => format!("fold-{}", index + 1),
         }
     }
 
-    /// What a run is.
+    /// The configuration of the run with this index. Runs that differ in the seed all keep the validation split of the
+    /// first run.
     fn config_of(&self, index: usize) -> RunConfig {
         let mut config = self.plan.config.clone();
         match self.plan.kind {
@@ -191,12 +200,16 @@ impl Series {
 }
 
 /// Trains a run. Returns false if the user stopped it.
-fn train(run: Run, runtime: Runtime<'_>) -> Result<bool> {
+fn train_to_end(run: Run, runtime: Runtime<'_>) -> Result<bool> {
     Ok(run.train(runtime)?.report.is_some())
 }
 
-/// The folder of a new series.
-fn create(output: Option<&Path>, Plan { kind, config, .. }: &Plan, data_name: &str) -> Result<PathBuf> {
+/// Creates the folder of a new series.
+fn create_folder(
+    output: Option<&Path>,
+    SeriesPlan { kind, config, .. }: &SeriesPlan,
+    data_name: &str,
+) -> Result<PathBuf> {
     let word = match kind {
         Kind::Seeds => "seeds",
         Kind::Folds => "folds",

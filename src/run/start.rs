@@ -1,4 +1,4 @@
-//! The parameters that a run begins with, or begins with once more.
+//! The initial parameters of a run: fresh, or pretrained weights adapted to its model.
 
 use anyhow::{Result, bail};
 use vitrine_models::weights::NamedTensor;
@@ -8,8 +8,8 @@ use crate::pretrained::{self, Pretrained};
 use crate::run_folder::{RunConfig, weights_checksum};
 use crate::train::Start;
 
-/// The parameters that the run began with, read once more and without events.
-pub(super) fn start_again(config: &RunConfig) -> Result<Start> {
+/// Reads the initial parameters of a run again, without events, for a run that starts over because it did not learn.
+pub(super) fn reread_start(config: &RunConfig) -> Result<Start> {
     let Some(source) = config.pretrained_now() else { return Ok(Start::Fresh) };
     // The weights were downloaded when the run began, so the network is not needed.
     let weights = pretrained::open(&source, true, &Quiet)?;
@@ -18,7 +18,7 @@ pub(super) fn start_again(config: &RunConfig) -> Result<Start> {
     Ok(Start::Pretrained(adaptation.tensors))
 }
 
-/// Refuses weights other than those that the run began with, if its configuration records their checksum.
+/// Refuses pretrained weights whose checksum differs from the one in the configuration. Earlier versions recorded none.
 pub(super) fn check_weights(config: &RunConfig, source: &str, tensors: &[NamedTensor]) -> Result<()> {
     if config.origin.weights.as_ref().is_some_and(|checksum| *checksum != weights_checksum(tensors)) {
         bail!(
@@ -28,8 +28,13 @@ pub(super) fn check_weights(config: &RunConfig, source: &str, tensors: &[NamedTe
     Ok(())
 }
 
-/// The pretrained parameters of a new run, adapted to its model. Events tell what was changed.
-pub(super) fn begin_with(weights: Pretrained, config: &RunConfig, events: &dyn EventSink) -> Result<Start> {
+/// The initial parameters of a run from pretrained weights, adapted to its model and classes. Each adaptation emits a
+/// notice.
+pub(super) fn adapted_start(
+    weights: Pretrained,
+    config: &RunConfig,
+    events: &dyn EventSink,
+) -> Result<Start> {
     if let Some(account) = &weights.account {
         for line in account.lines() {
             events.emit(Event::notice(line));

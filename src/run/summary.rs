@@ -1,4 +1,4 @@
-//! The results of several runs side by side, with their mean and standard deviation.
+//! The summary of a series: the scores of its runs with their mean and standard deviation.
 
 use std::collections::BTreeMap;
 
@@ -8,60 +8,60 @@ use vitrine_datasets::Split;
 use crate::evaluate::Metrics;
 use crate::run_folder::RunConfig;
 
-/// What the runs of a series differ in.
+/// The one setting in which the runs of a series differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The seed, and with it everything random but the validation split.
+    /// The seed, which determines everything random except the validation split.
     Seeds,
-    /// The part of the training images that is kept for validation.
+    /// The fold of the training images that is the validation split (cross-validation).
     Folds,
 }
 
-/// What came out of a series: `summary.json`, and the table that is printed.
+/// The results of a series, as `summary.json` holds them and [`Summary::table`] prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// What the runs differ in.
+    /// The setting in which the runs differ.
     pub kind: Kind,
-    /// The data set.
+    /// Name or path of the data set.
     pub data: String,
-    /// The architecture.
+    /// Name of the architecture.
     pub model: String,
-    /// Every run.
+    /// The runs in order.
     pub runs: Vec<Member>,
-    /// The mean over all runs.
+    /// The mean over all runs, for each split that all of them measured.
     pub mean: BTreeMap<Split, Scores>,
-    /// The standard deviation of a single run (of the sample: the divisor is one less than the number of runs).
+    /// The sample standard deviation over all runs (the divisor is the number of runs minus one), for the same splits.
     pub std: BTreeMap<Split, Scores>,
 }
 
 /// One run of a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Member {
-    /// Its folder inside that of the series.
+    /// The name of the run's folder within that of the series.
     pub run: String,
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// The scores of its best model on each split that is measured.
+    /// The scores of the run's best model on each split that was measured.
     #[serde(flatten)]
     pub splits: BTreeMap<Split, Scores>,
 }
 
-/// The scores of a run, or a statistic of the scores of several.
+/// The scores of one run, or a statistic (mean, standard deviation) of the scores of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scores {
     /// Accuracy, from 0 to 1.
     pub top1: f64,
-    /// Unweighted mean of the F1 scores of the classes.
+    /// Unweighted mean of the F1 scores of the classes, from 0 to 1.
     pub macro_f1: f64,
-    /// Unweighted mean of the recalls of the classes.
+    /// Unweighted mean of the recalls of the classes, from 0 to 1.
     pub balanced_accuracy: f64,
-    /// Mean cross-entropy.
+    /// Mean cross-entropy, in nats.
     pub loss: f64,
 }
 
 impl Member {
-    /// A run with its `metrics.json`.
+    /// A run with the metrics of its `metrics.json`.
     pub fn new(run: String, config: &RunConfig, results: &BTreeMap<Split, Metrics>) -> Self {
         let splits = results.iter().map(|(split, metrics)| (*split, Scores::of(metrics))).collect();
         Self { run, seed: config.seed, splits }
@@ -74,8 +74,8 @@ impl Scores {
         Self { top1, macro_f1, balanced_accuracy: metrics.balanced_accuracy(), loss }
     }
 
-    /// A statistic of each score of several runs.
-    fn each(all: &[Self], statistic: fn(&[f64]) -> f64) -> Self {
+    /// Applies a statistic to each score over several runs.
+    fn combine(all: &[Self], statistic: fn(&[f64]) -> f64) -> Self {
         let of = |score: fn(&Self) -> f64| statistic(&all.iter().map(score).collect::<Vec<f64>>());
         Self {
             top1: of(|scores| scores.top1),
@@ -87,7 +87,7 @@ impl Scores {
 }
 
 impl Summary {
-    /// The runs of a series with what they have in common.
+    /// Summarizes the runs of a series. `config` is the configuration of the first run.
     pub fn of(kind: Kind, config: &RunConfig, runs: Vec<Member>) -> Self {
         let each = |statistic: fn(&[f64]) -> f64| -> BTreeMap<Split, Scores> {
             let splits =
@@ -95,7 +95,7 @@ impl Summary {
             splits
                 .map(|split| {
                     let scores: Vec<Scores> = runs.iter().map(|run| run.splits[&split]).collect();
-                    (split, Scores::each(&scores, statistic))
+                    (split, Scores::combine(&scores, statistic))
                 })
                 .collect()
         };
@@ -103,7 +103,7 @@ impl Summary {
         Self { kind, data: config.data.clone(), model: config.model_name.clone(), runs, mean, std }
     }
 
-    /// A row per run, then the mean and the standard deviation; the last line ends in `\n` too.
+    /// A text table with a row per run, then the mean and the standard deviation. The last line ends in `\n` as well.
     pub fn table(&self) -> String {
         let width = self.runs.iter().map(|run| run.run.len()).max().unwrap_or(0).max("mean".len());
         let mut table = format!("{:width$}", "run");
@@ -149,14 +149,14 @@ mod tests {
     fn summary(runs: Vec<Member>) -> Summary {
         let each = |statistic: fn(&[f64]) -> f64| {
             let scores: Vec<Scores> = runs.iter().map(|run| run.splits[&Split::Val]).collect();
-            runs[0].splits.keys().map(|split| (*split, Scores::each(&scores, statistic))).collect()
+            runs[0].splits.keys().map(|split| (*split, Scores::combine(&scores, statistic))).collect()
         };
         let (mean, std) = (each(mean), each(deviation));
         Summary { kind: Kind::Folds, data: "data".into(), model: "model".into(), runs, mean, std }
     }
 
     #[test]
-    fn the_statistics_are_those_of_numpy() {
+    fn mean_and_deviation_agree_with_numpy() {
         // numpy.mean and numpy.std(ddof=1) of [0.9, 0.8, 0.85, 0.97]
         let values = [0.9, 0.8, 0.85, 0.97];
         assert!((mean(&values) - 0.88).abs() < 1e-12);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_row_per_run_and_two_below() {
+    fn the_table_has_a_row_per_run_then_mean_and_deviation() {
         let summary = summary(vec![member("fold-1", 0.9, false), member("fold-2", 0.8, false)]);
         let expected = "\
 run      val top-1  macro F1    loss

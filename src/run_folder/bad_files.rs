@@ -1,4 +1,4 @@
-//! How many unreadable images a run tolerates, in each of its splits.
+//! The limit on unreadable images in each split of a run, and the warning about those within the limit.
 
 use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Split};
@@ -6,21 +6,22 @@ use vitrine_datasets::{BadFile, Split};
 use crate::events::{Event, EventSink, adjective};
 use crate::flags::described;
 
-/// As many unreadable images of a split pass whatever their share, though never more than a tenth of it.
-const FEW: usize = 5;
+/// Number of unreadable images that is tolerated in any split, even if their share exceeds the limit. Two bounds
+/// remain: they are at most a tenth of the split, and a limit of 0 tolerates none.
+const ALWAYS_TOLERATED: usize = 5;
 
-/// How many unreadable images of each split the user was told of.
+/// The number of unreadable images in each split that was already reported to the user, so that no warning is repeated.
 #[derive(Clone, Debug, Default)]
 pub struct BadFiles {
-    told: [usize; Split::ALL.len()],
+    reported: [usize; Split::ALL.len()],
 }
 
 impl BadFiles {
-    /// Judges the unreadable images of a split of `total`, and tells the user of them once. `limit` is the share that is
-    /// tolerated; 0 lets nothing pass.
+    /// Compares the unreadable images of a split of `total` images with `limit`, the tolerated share from 0 to 1, and
+    /// emits an event if more are unreadable than were reported before. A limit of 0 tolerates none.
     ///
     /// # Errors
-    /// When they are more than the limit allows; the message names the first.
+    /// If more images are unreadable than `limit` allows; the message names the first.
     pub fn judge(
         &mut self,
         limit: f64,
@@ -39,9 +40,9 @@ impl BadFiles {
                 100.0 * limit
             );
         }
-        let told = &mut self.told[split as usize];
-        if bad.len() > *told {
-            *told = bad.len();
+        let reported = &mut self.reported[split as usize];
+        if bad.len() > *reported {
+            *reported = bad.len();
             events.emit(Event::UnreadableImages {
                 split,
                 unreadable: bad.len(),
@@ -53,9 +54,9 @@ impl BadFiles {
     }
 }
 
-/// How many of `total` may be unreadable.
+/// The largest tolerated number of unreadable images in a split of `total`.
 fn allowed(total: usize, limit: f64) -> usize {
-    let few = if limit > 0.0 { FEW.min(total / 10) } else { 0 };
+    let few = if limit > 0.0 { ALWAYS_TOLERATED.min(total / 10) } else { 0 };
     ((total as f64 * limit) as usize).max(few)
 }
 
@@ -67,7 +68,7 @@ mod tests {
     use crate::events::Quiet;
 
     #[test]
-    fn a_few_pass_in_a_small_set_and_a_share_in_a_large_one() {
+    fn a_few_are_tolerated_in_a_small_split_and_a_share_in_a_large_one() {
         assert_eq!([5, 20, 142, 500].map(|total| allowed(total, 0.01)), [0, 2, 5, 5]);
         assert_eq!([1000, 100_000].map(|total| allowed(total, 0.01)), [10, 1000]);
         assert_eq!([20, 142, 100_000].map(|total| allowed(total, 0.0)), [0; 3]);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_limit_is_an_error_that_names_the_first() {
+    fn too_many_unreadable_images_are_an_error_that_names_the_first() {
         let bad = |count: usize| -> Vec<BadFile> {
             (0..count)
                 .map(|i| BadFile::new(format!("{i}.png"), &Fault::Other("cut short".to_owned())))
@@ -86,7 +87,7 @@ mod tests {
         judge(Split::Val, &bad(0), 16).unwrap();
         judge(Split::Val, &bad(3), 142).unwrap();
         let message = judge(Split::Test, &bad(12), 16).unwrap_err().to_string();
-        assert_eq!(files.told, [0, 3, 0]);
+        assert_eq!(files.reported, [0, 3, 0]);
         for part in ["12 of 16 test images", "0.png: cut short", "--bad-file-limit"] {
             assert!(message.contains(part), "{message} lacks {part}");
         }

@@ -12,10 +12,11 @@ use super::file_names::{CONFIG, IMAGES, TRAINED_ON};
 use crate::files::read_text;
 
 /// Checksums of the files that stay the same throughout a run, by file name: the list of images with their splits, the
-/// list of training images, and `config.toml` without the keys that may change (the run's length and the paths of its data).
+/// list of training images, and `config.toml` without the keys that may change (the run's length and the paths of its
+/// data).
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 pub(super) fn fixed_files(run: &Path) -> Result<BTreeMap<String, String>> {
     let mut config: toml::Table = toml::from_str(&read_text(&run.join(CONFIG))?)?;
     for key in ["data", "data_path", "data_dir", "max_file_size", "pretrained_path", "lengthened"] {
@@ -41,10 +42,11 @@ pub(super) fn fixed_files(run: &Path) -> Result<BTreeMap<String, String>> {
     Ok(fixed)
 }
 
-/// Checks that what the run in a folder was begun with is still what it was, against the checksums that `fixed_files` gave then.
+/// Checks the fixed files of the run folder `run` against `written`, the checksums that `RunFolder::fixed` returned
+/// when the run began.
 ///
 /// # Errors
-/// Names the file that was changed, and the way out.
+/// If a file was changed or cannot be read; the message names it and the way out.
 pub fn check_fixed(run: &Path, written: &BTreeMap<String, String>) -> Result<()> {
     if written.is_empty() {
         return Ok(());
@@ -52,13 +54,13 @@ pub fn check_fixed(run: &Path, written: &BTreeMap<String, String>) -> Result<()>
     let found = fixed_files(run)?;
     let changed = |name: &String| found.get(name).is_some_and(|checksum| *checksum != written[name]);
     let Some(name) = written.keys().find(|name| changed(name)) else { return Ok(()) };
-    let but = if name == CONFIG {
+    let exception = if name == CONFIG {
         "; only its length (--epochs, --time) and the location of its data may change"
     } else {
         ""
     };
     bail!(
-        "{file}: was damaged or changed since the run began{but}: put back what was there, or start a new run with \
+        "{file}: was damaged or changed since the run began{exception}: put back what was there, or start a new run with \
          --pretrained {run} to keep what its best model has learned",
         file = run.join(name).display(),
         run = run.display()

@@ -1,4 +1,4 @@
-//! Everything a run was decided to be.
+//! The configuration of a run, `config.toml`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,61 +13,63 @@ use crate::files::read_text;
 use crate::model_file;
 use crate::recipe::Recipe;
 
-/// Everything a run was decided to be: `config.toml`, from which it can be repeated.
+/// The complete configuration of a run, from which it can be resumed or repeated. Stored as `config.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// The program that wrote it, with its version.
+    /// Name and version of the program that made the run.
     pub program: String,
-    /// Data set name or path, as `vitrine train` took it.
+    /// Name or path of the data set, as the user gave it.
     pub data: String,
-    /// The same path from the root on, where it is a path: the run can be resumed from any folder.
+    /// The absolute path of the data set, if it was given as a path, so that the run can be resumed from any folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_path: Option<PathBuf>,
-    /// Where named data sets are kept.
+    /// The folder into which data sets with a name are downloaded.
     pub data_dir: PathBuf,
-    /// Share of the training images that is split off where the data set has no validation split.
+    /// Share of the training images that is split off for validation if the data set has no validation split.
     pub val_fraction: f64,
-    /// From which everything random comes.
+    /// The seed of everything random: initialization, data order, augmentation, and, by default, the validation split.
     pub seed: u64,
-    /// From which the validation images are chosen, where it is not `seed`: several runs are compared on the same ones.
+    /// The seed of the validation split, if it differs from `seed`: the runs of a series with different seeds are
+    /// compared on the same validation images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split_seed: Option<u64>,
-    /// The part of the training images that is kept for validation, where they are parts in turn.
+    /// The fold of the training images that is the validation split, if the run is one of a cross-validation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fold: Option<Fold>,
-    /// The `--model` that was chosen, for titles.
+    /// Name of the architecture, for titles.
     pub model_name: String,
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
-    /// Their path from the root on, where it is a path.
+    /// The absolute path of these weights, if they were given as a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained_path: Option<PathBuf>,
-    /// Whether the run was given another length after it had begun: its learning rate followed the first one until then.
+    /// Whether the length of the run was changed after it had begun. Such a run cannot be repeated bit for bit, since
+    /// its learning rate first followed the schedule of the original length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lengthened: bool,
-    /// The most bytes of an image file, where it is not the usual number.
+    /// The largest image file that is read, in bytes; `None` for the default limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_file_size: Option<u64>,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
     /// The architecture.
     pub model: ModelConfig,
-    /// What is done to every image.
+    /// How every image is resized and normalized.
     pub preprocessing: Preprocessing,
-    /// How it is trained.
+    /// How the model is trained.
     pub recipe: Recipe,
-    /// What it was begun with.
+    /// The conditions under which the run began, by which a repetition is checked.
     #[serde(default, skip_serializing_if = "Origin::is_unknown")]
     pub origin: Origin,
 }
 
 impl RunConfig {
-    /// Reads `config.toml` of a run.
+    /// Reads the `config.toml` of a run.
     ///
     /// # Errors
-    /// When it cannot be read or says what cannot be done; the message names the file and the key.
+    /// If it cannot be read or is invalid; the message names the file and the key.
     pub fn read(file: &Path) -> Result<Self> {
         let read = || -> Result<Self> { Ok(toml::from_str(&read_text(file)?)?) };
         let config = read().with_context(|| file.display().to_string())?;
@@ -75,16 +77,16 @@ impl RunConfig {
         Ok(config)
     }
 
-    /// Which training images are kept for validation, where the data set has no validation split.
+    /// How the validation split is chosen if the data set has none.
     pub fn hold_out(&self) -> HoldOut {
         let seed = self.split_seed.unwrap_or(self.seed);
         HoldOut { fraction: self.val_fraction, seed, fold: self.fold }
     }
 
-    /// Checks every number and what belongs together, before anything is made of it.
+    /// Checks the range of every number, and that model, class names, and preprocessing agree.
     ///
     /// # Errors
-    /// Names the key, its value and what is allowed.
+    /// If a value is invalid; the message names the key, the value, and the allowed range.
     pub fn validate(&self) -> Result<()> {
         model_file::check_together(&self.model, &self.classes, &self.preprocessing)?;
         if let Some(Fold { number, of }) = self.fold
@@ -95,24 +97,25 @@ impl RunConfig {
         self.recipe.validate()
     }
 
-    /// The data set: where it was when the run began, or else as it was named then, from here.
+    /// The name or path under which the data set is found now: the absolute path if it still exists, or else the
+    /// original path relative to the current folder, if something exists there.
     pub fn data_now(&self) -> String {
-        now(&self.data, self.data_path.as_deref())
+        current_location(&self.data, self.data_path.as_deref())
     }
 
-    /// The weights that training began with, found in the same way.
+    /// The name or path under which the pretrained weights are found now; see [`data_now`](Self::data_now).
     pub fn pretrained_now(&self) -> Option<String> {
-        self.pretrained.as_ref().map(|source| now(source, self.pretrained_path.as_deref()))
+        self.pretrained.as_ref().map(|source| current_location(source, self.pretrained_path.as_deref()))
     }
 
-    /// What decoding an image may cost.
+    /// The limits on the size of an image that is decoded.
     pub fn limits(&self) -> DecodeLimits {
         DecodeLimits::default().with_max_file_bytes(self.max_file_size)
     }
 }
 
-/// A path where it was, unless nothing is there any more and something is where its name points to from here.
-fn now(name: &str, path: Option<&Path>) -> String {
+/// `path`, unless it no longer exists and the relative path `name` does.
+fn current_location(name: &str, path: Option<&Path>) -> String {
     match path {
         Some(path) if path.exists() || !Path::new(name).exists() => path.display().to_string(),
         _ => name.to_owned(),

@@ -1,4 +1,4 @@
-//! What the user is told, before training, of images that a data set holds more than once: under two classes, or in two splits.
+//! Warnings about duplicate images in a data set: under two classes, or in two splits.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,21 +6,21 @@ use vitrine_datasets::{ContentKey, DecodeLimits, Inventory, ListedImage, Split};
 
 use crate::text::first_few;
 
-/// One remark for each kind of trouble that there is. `left_out` names the validation and test images that are trained on, too, and
-/// that [`Inventory::leave_out`] has left out of their splits.
+/// The warnings about duplicates in `images`, at most one for each kind. `left_out` has the split and the name of each
+/// validation or test image that [`Inventory::leave_out`] removed because it is also a training image.
 pub(super) fn remarks(
     images: &Inventory,
     left_out: &[(Split, String)],
     limits: &DecodeLimits,
 ) -> Vec<String> {
     let in_two_classes = in_two_classes(images, limits);
-    let in_two_splits = in_both_measured_splits(images, limits);
+    let in_two_splits = in_validation_and_test(images, limits);
     [in_two_classes, trained_on(images, left_out), in_two_splits].into_iter().flatten().collect()
 }
 
-/// Images of which one label must be wrong.
+/// The warning about equal images in different classes, of whose labels at least one must be wrong.
 fn in_two_classes(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
-    let pairs = pairs(images, limits, |first, other| first.sample.label != other.sample.label);
+    let pairs = conflicting_pairs(images, limits, |first, other| first.sample.label != other.sample.label);
     let class = |image: &ListedImage| {
         format!("{} ({})", image.sample.source.name(), images.info.classes[image.sample.label])
     };
@@ -35,8 +35,8 @@ fn in_two_classes(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
     })
 }
 
-/// Images that were to be measured and are trained on, each with the training image that it is a copy of; what earlier training of
-/// pretrained weights has seen stands alone.
+/// The warning about validation and test images that are also trained on. It names each together with the training
+/// image that it equals, or alone if only the pretrained weights were trained on it.
 fn trained_on(images: &Inventory, left_out: &[(Split, String)]) -> Option<String> {
     let by_key: HashMap<ContentKey, &ListedImage> =
         images.of_split(Split::Train).map(|image| (image.key, image)).collect();
@@ -58,9 +58,10 @@ fn trained_on(images: &Inventory, left_out: &[(Split, String)]) -> Option<String
     })
 }
 
-/// Test images by which the best epoch is chosen, too.
-fn in_both_measured_splits(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
-    let pairs = pairs(images, limits, |first, other| {
+/// The warning about images in both the validation and the test split: the best epoch is chosen by them, which favors
+/// the test result.
+fn in_validation_and_test(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
+    let pairs = conflicting_pairs(images, limits, |first, other| {
         [first.split, other.split].contains(&Some(Split::Val))
             && [first.split, other.split].contains(&Some(Split::Test))
     });
@@ -75,19 +76,19 @@ fn in_both_measured_splits(images: &Inventory, limits: &DecodeLimits) -> Option<
     })
 }
 
-/// For each content of which two images are `wrong` together, the first one and the first that is wrong with it. Files that are no
-/// images have nothing to do with each other, whatever they have in common.
-fn pairs<'a>(
+/// One pair for each group of equal images in which two `conflict`: the first image of the group, and the first one
+/// that conflicts with it. Equal files that are not images (such as empty ones) are ignored.
+fn conflicting_pairs<'a>(
     images: &'a Inventory,
     limits: &DecodeLimits,
-    wrong: impl Fn(&ListedImage, &ListedImage) -> bool,
+    conflict: impl Fn(&ListedImage, &ListedImage) -> bool,
 ) -> Vec<(&'a ListedImage, &'a ListedImage)> {
     let mut firsts: HashMap<ContentKey, &ListedImage> = HashMap::new();
-    let mut told: HashSet<ContentKey> = HashSet::new();
+    let mut reported: HashSet<ContentKey> = HashSet::new();
     let mut pairs = Vec::new();
     for image in &images.images {
         let first = *firsts.entry(image.key).or_insert(image);
-        if wrong(first, image) && told.insert(image.key) && first.sample.source.probe(limits).is_ok() {
+        if conflict(first, image) && reported.insert(image.key) && first.sample.source.probe(limits).is_ok() {
             pairs.push((first, image));
         }
     }
@@ -103,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Labels with the contents of each split.
+    /// An inventory of training, validation, and test images, given as labels and contents.
     fn inventory(splits: [&[(usize, ImageSource)]; 3]) -> Inventory {
         let [train, val, test] = splits.map(|rows| {
             rows.iter().map(|(label, source)| Sample { label: *label, source: source.clone() }).collect()
@@ -131,8 +132,8 @@ mod tests {
         ImageSource::Encoded { name: name.to_owned(), bytes: [].into() }
     }
 
-    /// The remarks on a data set as a run sees it.
-    fn said(splits: [&[(usize, ImageSource)]; 3]) -> Vec<String> {
+    /// The warnings about a data set for a run that starts with random parameters.
+    fn warnings_for(splits: [&[(usize, ImageSource)]; 3]) -> Vec<String> {
         let mut images = inventory(splits);
         let known = images.keys(Split::Train);
         let left_out = images.leave_out(&known);
@@ -140,15 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_data_set_and_copies_within_a_class_are_passed_over() {
+    fn distinct_images_and_copies_within_a_class_cause_no_warning() {
         let train = [(0, png("a", 1)), (0, png("b", 1)), (1, png("c", 2))];
-        assert_eq!(said([&train, &[(0, png("d", 3))], &[(1, png("e", 4))]]), Vec::<String>::new());
+        assert_eq!(warnings_for([&train, &[(0, png("d", 3))], &[(1, png("e", 4))]]), Vec::<String>::new());
     }
 
     #[test]
-    fn contradicting_labels_are_named_in_pairs() {
+    fn equal_images_in_two_classes_are_named_in_pairs() {
         let train = [(0, png("cat/1", 1)), (0, png("cat/2", 2)), (1, png("dog/7", 1)), (1, png("dog/8", 1))];
-        let remarks = said([&train, &[(0, png("val/1", 9))], &[]]);
+        let remarks = warnings_for([&train, &[(0, png("val/1", 9))], &[]]);
         assert_eq!(remarks.len(), 1, "{remarks:?}");
         for part in ["1 images are in two classes", "cat/1 (cat) = dog/7 (dog)", "vitrine inspect"] {
             assert!(remarks[0].contains(part), "{remarks:?}");
@@ -160,7 +161,7 @@ mod tests {
         let train = [(0, png("train/1", 1)), (1, png("train/2", 2))];
         let val = [(0, png("val/1", 1)), (1, png("val/3", 3))];
         let test = [(1, png("test/2", 2)), (1, png("test/3", 3)), (0, png("test/4", 4))];
-        let remarks = said([&train, &val, &test]);
+        let remarks = warnings_for([&train, &val, &test]);
         assert_eq!(remarks.len(), 2, "{remarks:?}");
         for part in
             ["1 validation and 1 test images are also trained on", "val/1 = train/1, test/2 = train/2"]
@@ -170,7 +171,7 @@ mod tests {
         for part in ["1 images are in the validation and in the test split", "val/3 = test/3"] {
             assert!(remarks[1].contains(part), "{remarks:?}");
         }
-        // What earlier training has seen has no twin here.
+        // An image that only the pretrained weights were trained on is named without a training image.
         let mut images = inventory([&train, &[(0, png("val/5", 5))], &[]]);
         let known = images.keys(Split::Val);
         let left_out = images.leave_out(&known);
@@ -179,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_images_contradict_nothing() {
+    fn equal_files_that_are_not_images_cause_no_warning() {
         let train = [(0, empty("cat/1")), (0, png("cat/2", 1)), (1, empty("dog/1")), (1, png("dog/2", 2))];
-        assert_eq!(said([&train, &[], &[]]), Vec::<String>::new());
+        assert_eq!(warnings_for([&train, &[], &[]]), Vec::<String>::new());
     }
 }

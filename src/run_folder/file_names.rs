@@ -1,14 +1,14 @@
-//! What the files of a run folder are called.
+//! The names of the files in a run folder.
 
-/// The configuration.
+/// The configuration of the run.
 pub(crate) const CONFIG: &str = "config.toml";
-/// Every image with its split.
+/// The list of all images with their splits.
 pub(crate) const IMAGES: &str = "images.csv";
-/// Which images the models learn from.
+/// The images that the model is trained on, in the form that the model file stores.
 pub(super) const TRAINED_ON: &str = "trained_on.json";
-/// A row per epoch.
+/// The metrics of each epoch, one row per epoch.
 pub(super) const METRICS: &str = "metrics.csv";
-/// The result per split.
+/// The metrics of the best model on each split.
 pub(super) const RESULTS: &str = "metrics.json";
-/// The report.
+/// The report of the run.
 pub(super) const REPORT: &str = "report.html";

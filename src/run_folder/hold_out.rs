@@ -1,14 +1,14 @@
-//! Which training images are kept for validation.
+//! The rule by which training images are held out for validation.
 
 use vitrine_datasets::Fold;
 
-/// How a validation split is made, where the data set has none.
+/// How training images are held out for validation if the data set has no validation split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HoldOut {
-    /// Share of each class: above 0 and below 1. Without effect where there is a fold.
+    /// Share of each class that is held out, above 0 and below 1. Ignored if there is a `fold`.
     pub fraction: f64,
-    /// Chooses the images, by their content.
+    /// Seed of the choice, which also depends on the content of the images.
     pub seed: u64,
-    /// One of several equal parts.
+    /// The fold that is held out, in cross-validation.
     pub fold: Option<Fold>,
 }

@@ -1,4 +1,5 @@
-//! The images of a run: chosen once, kept in its folder, and the same ones in the same order whenever it goes on.
+//! The images of a run and their splits: chosen once, listed in the run folder (`images.csv`), and found again in the
+//! same order when the run is resumed or repeated.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -19,13 +20,13 @@ use crate::model_file::TrainedOn;
 use crate::text::first_few;
 use crate::usage::usage;
 
-/// The images of a run, and what its models will say of them.
+/// The images of a run with their splits, and the record of training images for its model files.
 #[derive(Clone, Debug)]
 pub struct RunData {
     images: Inventory,
-    /// What is trained on.
+    /// The training images, as the model file will record them.
     pub trained_on: TrainedOn,
-    /// What the user should know about the choice, one remark per line.
+    /// Notes for the user about the images, such as warnings about duplicates, one per entry.
     pub remarks: Vec<String>,
 }
 
@@ -34,27 +35,28 @@ pub struct RunData {
 struct Row {
     path: String,
     label: String,
-    /// Empty for an image that is left out.
+    /// Empty for a validation or test image that is left out because the model is also trained on it.
     split: Option<Split>,
     key: ContentKey,
 }
 
-/// What the images that a run lists are wanted for.
+/// The purpose for which the listed images of a run are found again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The run goes on.
+    /// The run is continued (`--resume`).
     Resume,
-    /// It is done once more, from its beginning.
+    /// A new run repeats it from the beginning (`--config`).
     Repeat,
 }
 
 impl RunData {
-    /// Chooses the images of a new run on `dataset`, which messages call `data`; where it has no validation split,
-    /// a share of the training images becomes one. Images that the weights learn from, now or in `earlier` training,
-    /// are left out of validation and test. `limits` are those that the images will be decoded with.
+    /// Chooses the images of a new run on `dataset`, whose name in messages is `data`. If it has no validation split,
+    /// some training images are held out as one. Images of this training, or of the `earlier` training of pretrained
+    /// weights, are removed from the validation and test splits. `limits` are the limits with which the images will be
+    /// decoded.
     ///
     /// # Errors
-    /// When the data set lacks what training needs, or nothing is left for validation.
+    /// If the data set cannot be trained on (see [`Dataset::check_for_training`]), or no validation image is left.
     pub fn choose(
         dataset: Dataset,
         data: &str,
@@ -85,17 +87,22 @@ impl RunData {
             bail!("{data}: every image of the validation split is also trained on: {way_out}");
         }
         let copies = duplicates::remarks(&images, &left_out, limits);
-        let unmeasured = if lacking.is_empty() { unmeasured(&images) } else { uneven(&lacking) };
-        let remarks = copies.into_iter().chain(unmeasured).collect();
+        let uncovered = if lacking.is_empty() {
+            classes_without_validation(&images)
+        } else {
+            classes_missing_from_folds(&lacking)
+        };
+        let remarks = copies.into_iter().chain(uncovered).collect();
         Ok(Self { images, trained_on, remarks })
     }
 
-    /// The images of the run in the folder `run`, found again in `dataset`: by their content, wherever they are now.
+    /// Finds the images that the folder `run` lists in `dataset`, by their content, so that files may have been moved
+    /// or renamed.
     ///
     /// # Errors
-    /// When images of the run are gone or have changed, or the folder does not say which they were.
+    /// If images of the run are gone or have changed, or the list in the folder cannot be read.
     pub fn reopen(dataset: Dataset, config: &RunConfig, run: &Path, purpose: Purpose) -> Result<Self> {
-        let rows = read(run, purpose)?;
+        let rows = read_rows(run, purpose)?;
         let trained_on = run.join(TRAINED_ON);
         let trained_on: TrainedOn = std::fs::read(&trained_on)
             .map_err(anyhow::Error::from)
@@ -111,9 +118,9 @@ impl RunData {
                 (None, None) => {}
             }
         }
-        let new = found.rest();
+        let new = found.into_names();
         if !missing.is_empty() {
-            bail!(gone((run, purpose), &missing, &new, total));
+            bail!(missing_images((run, purpose), &missing, &new, total));
         }
         let remark = format!(
             "warning: {} images of {} are new since the run began and are not used: {}; a new run would use them{}",
@@ -126,15 +133,15 @@ impl RunData {
         Ok(Self { images, trained_on, remarks })
     }
 
-    /// The images of a split that cannot be read, as far as their first bytes tell.
+    /// The unreadable images of a split, as far as the first bytes of a file show that it is unreadable.
     pub fn bad(&self, split: Split) -> Vec<BadFile> {
         self.images.of_split(split).filter_map(|image| image.bad.clone()).collect()
     }
 
-    /// Writes the list of images into a new run's folder.
+    /// Writes `images.csv` and `trained_on.json` into the folder of a new run.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, folder: &RunFolder) -> Result<()> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         for image in &self.images.images {
@@ -149,14 +156,14 @@ impl RunData {
         write_atomically(&folder.path().join(TRAINED_ON), &serde_json::to_vec(&self.trained_on)?)
     }
 
-    /// The splits that the run uses.
+    /// The data set with the splits of the run.
     pub fn dataset(&self) -> Dataset {
         self.images.clone().into_dataset()
     }
 }
 
 impl Purpose {
-    /// The option that asks for it.
+    /// The command-line option with this purpose.
     fn option(self) -> &'static str {
         match self {
             Self::Resume => "--resume",
@@ -164,7 +171,7 @@ impl Purpose {
         }
     }
 
-    /// What else can be done.
+    /// The alternative that an error message suggests.
     fn way_out(self, run: &Path) -> String {
         match self {
             Self::Resume => {
@@ -175,8 +182,11 @@ impl Purpose {
     }
 }
 
-/// Makes a fold the validation split; the classes of which some folds have no image. What keeps another fold of the same images
-/// from being validation is an error, too: it would end a series of runs in the middle.
+/// Holds out a fold as the validation split. Returns the names of the classes that are missing from some folds.
+///
+/// # Errors
+/// If a fold would be empty, or the `earlier` training covered all images of any fold. Other folds than this one count,
+/// since a series of runs would otherwise fail halfway.
 fn hold_out_fold(
     images: &mut Inventory,
     data: &str,
@@ -194,8 +204,8 @@ fn hold_out_fold(
     Ok(images.hold_out_fold(fold, seed)?)
 }
 
-/// What is said of classes that validation tells nothing of.
-fn unmeasured(images: &Inventory) -> Option<String> {
+/// The warning about training classes without a validation image.
+fn classes_without_validation(images: &Inventory) -> Option<String> {
     let has = |split| images.of_split(split).map(|image| image.sample.label).collect::<HashSet<usize>>();
     let measured = has(Split::Val);
     let mut labels: Vec<usize> = has(Split::Train).difference(&measured).copied().collect();
@@ -209,8 +219,8 @@ fn unmeasured(images: &Inventory) -> Option<String> {
     })
 }
 
-/// What is said of classes with fewer different images than there are folds.
-fn uneven(lacking: &[String]) -> Option<String> {
+/// The warning about classes with fewer different images than there are folds.
+fn classes_missing_from_folds(lacking: &[String]) -> Option<String> {
     (!lacking.is_empty()).then(|| {
         format!(
             "warning: {} classes have fewer different images than there are folds, so some folds measure none of theirs: {}",
@@ -220,7 +230,8 @@ fn uneven(lacking: &[String]) -> Option<String> {
     })
 }
 
-fn read(run: &Path, purpose: Purpose) -> Result<Vec<Row>> {
+/// Reads `images.csv` of the folder `run`.
+fn read_rows(run: &Path, purpose: Purpose) -> Result<Vec<Row>> {
     let file = run.join(IMAGES);
     if !file.is_file() {
         bail!(
@@ -240,18 +251,18 @@ fn read(run: &Path, purpose: Purpose) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The images of a data set that no row of the run has taken yet.
+/// The images of a data set that are not yet matched with a row of `images.csv`.
 #[derive(Default)]
-struct Found {
-    /// By content and class, the first of several copies last.
+struct UnmatchedImages {
+    /// Images by content and class name. Copies are in reverse order, so that `pop` takes the first.
     images: HashMap<(ContentKey, String), Vec<ListedImage>>,
-    /// The names of those whose class the run does not know.
-    strangers: Vec<String>,
+    /// The names of images whose class the run does not have.
+    of_unknown_classes: Vec<String>,
 }
 
-/// The data set without its images, and these under the run's numbers of classes.
-fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, Found) {
-    let mut found = Found::default();
+/// Takes the images out of a data set, to be matched by content. Their labels become the indices of the run's classes.
+fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, UnmatchedImages) {
+    let mut found = UnmatchedImages::default();
     let mut inventory = Inventory::of(dataset, &config.limits());
     let images = std::mem::take(&mut inventory.images);
     for mut image in images.into_iter().rev() {
@@ -261,15 +272,15 @@ fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, Found) {
                 image.sample.label = label;
                 found.images.entry((image.key, class.clone())).or_default().push(image);
             }
-            None => found.strangers.push(image.sample.source.name()),
+            None => found.of_unknown_classes.push(image.sample.source.name()),
         }
     }
     inventory.info.classes.clone_from(&config.classes);
     (inventory, found)
 }
 
-impl Found {
-    /// The image of a row: the one of its name, or else a copy of it.
+impl UnmatchedImages {
+    /// Takes the image that matches a row: of several copies, the one with the row's path, or else the first.
     fn take(&mut self, row: &Row) -> Option<ListedImage> {
         let images = self.images.get_mut(&(row.key, row.label.clone()))?;
         match images.iter().rposition(|image| image.sample.source.name() == row.path) {
@@ -278,25 +289,31 @@ impl Found {
         }
     }
 
-    /// The names of the images that no row has taken, in order.
-    fn rest(self) -> Vec<String> {
+    /// The names of the images that no row matches, sorted.
+    fn into_names(self) -> Vec<String> {
         let rest = self.images.into_values().flatten().map(|image| image.sample.source.name());
-        let mut names: Vec<String> = rest.chain(self.strangers).collect();
+        let mut names: Vec<String> = rest.chain(self.of_unknown_classes).collect();
         names.sort_unstable();
         names
     }
 }
 
-/// The last folder and the name of a file: what stays when its data set is moved.
-fn place(name: &str) -> &str {
+/// The last two components of a path, which stay the same if the whole data set is moved.
+fn folder_and_file(name: &str) -> &str {
     name.rmatch_indices(std::path::is_separator).nth(1).map_or(name, |(slash, _)| &name[slash + 1..])
 }
 
-/// The message for a run whose images are not all there.
-fn gone((run, purpose): (&Path, Purpose), missing: &[String], new: &[String], total: usize) -> String {
-    let new: HashSet<&str> = new.iter().map(|name| place(name)).collect();
+/// The error message for images of a run that are not in the data set. A missing image counts as changed if a new image
+/// has its folder and file name.
+fn missing_images(
+    (run, purpose): (&Path, Purpose),
+    missing: &[String],
+    new: &[String],
+    total: usize,
+) -> String {
+    let new: HashSet<&str> = new.iter().map(|name| folder_and_file(name)).collect();
     let (changed, gone): (Vec<&String>, Vec<&String>) =
-        missing.iter().partition(|path| new.contains(place(path)));
+        missing.iter().partition(|path| new.contains(folder_and_file(path)));
     let part = |names: Vec<&String>, what: &str| {
         (!names.is_empty()).then(|| format!("{} {what} ({})", names.len(), first_few(names)))
     };

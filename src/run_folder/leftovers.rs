@@ -1,4 +1,4 @@
-//! What a run that was killed leaves in its folder.
+//! Removal of leftovers: temporary files of killed programs, and runs that ended before they saved anything.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,12 +11,13 @@ use super::states::{self, FOLDER};
 use crate::files::is_temporary;
 
 /// The files of a run before its first state is saved.
-const BEGUN: [&str; 3] = [CONFIG, IMAGES, TRAINED_ON];
+const INITIAL_FILES: [&str; 3] = [CONFIG, IMAGES, TRAINED_ON];
 
-/// Takes away the temporary files of programs that were killed. The caller has the lock of the run folder `run`.
+/// Removes temporary files that killed programs left in the run folder `run`. The caller must hold its lock, since a
+/// program that is running may still need such files.
 ///
 /// # Errors
-/// When a file cannot be removed.
+/// If a file cannot be removed.
 pub(super) fn remove_temporary(run: &Path) -> io::Result<()> {
     for folder in [run, &run.join(FOLDER)] {
         for entry in fs::read_dir(folder)? {
@@ -29,12 +30,12 @@ pub(super) fn remove_temporary(run: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `run` holds a run that was begun, of which nothing was saved, and nothing else.
+/// Whether `run` is the folder of a run that began but saved no state, and holds no other files.
 pub(super) fn is_unsaved_run(run: &Path) -> bool {
     let is_ours = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            name == FOLDER || BEGUN.iter().any(|begun| name == *begun) || is_temporary(&name)
+            name == FOLDER || INITIAL_FILES.iter().any(|file| name == *file) || is_temporary(&name)
         })
     };
     run.join(FOLDER).join(LOCK).is_file()
@@ -42,13 +43,13 @@ pub(super) fn is_unsaved_run(run: &Path) -> bool {
         && fs::read_dir(run).is_ok_and(|mut entries| entries.all(is_ours))
 }
 
-/// Takes away what the program made of a run of which nothing was saved, but for its lock, which the caller has.
+/// Removes the files of a run that saved no state, except for its lock, which the caller must hold.
 ///
 /// # Errors
-/// When something cannot be removed.
-pub(super) fn remove_begun(run: &Path) -> io::Result<()> {
+/// If a file cannot be removed.
+pub(super) fn remove_unsaved_run(run: &Path) -> io::Result<()> {
     remove_temporary(run)?;
-    for name in BEGUN {
+    for name in INITIAL_FILES {
         match fs::remove_file(run.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -57,10 +58,10 @@ pub(super) fn remove_begun(run: &Path) -> io::Result<()> {
     states::remove_states(&run.join(FOLDER), None)
 }
 
-/// Takes away the lock and the folders of a run of which nothing else is left. A folder that holds other files stays.
+/// Removes the lock and the emptied folders of a run. A folder that holds other files stays.
 ///
 /// # Errors
-/// When something cannot be removed.
+/// If the lock or a folder cannot be removed, for instance because the folder is not empty.
 pub(super) fn remove_folders(run: &Path) -> io::Result<()> {
     fs::remove_file(run.join(FOLDER).join(LOCK))?;
     fs::remove_dir(run.join(FOLDER))?;
@@ -73,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// A run folder with these files.
+    /// A run folder with an unfinished state and these files.
     fn run(names: &[&str]) -> tempfile::TempDir {
         let run = tempfile::tempdir().unwrap();
         fs::create_dir_all(run.path().join("last/000000003-000001-0")).unwrap();
@@ -84,17 +85,17 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_saved_nothing_is_told_from_one_that_did_and_from_other_folders() {
+    fn only_a_run_folder_without_saved_state_or_other_files_is_unsaved() {
         let begun = ["last/lock", "config.toml", ".vitrine-x.tmp"];
         assert!(is_unsaved_run(run(&begun).path()));
         for more in ["last/current", "model.safetensors", "notes.txt"] {
             assert!(!is_unsaved_run(run(&[&begun[..], &[more]].concat()).path()), "{more}");
         }
-        assert!(!is_unsaved_run(run(&["config.toml"]).path()), "without a lock it is no run");
+        assert!(!is_unsaved_run(run(&["config.toml"]).path()), "a folder without a lock is not a run folder");
     }
 
     #[test]
-    fn what_was_begun_goes_and_what_is_not_ours_stays() {
+    fn files_of_an_unsaved_run_are_removed_and_others_stay() {
         let run = run(&[
             "last/lock",
             "last/.vitrine-a.tmp",
@@ -103,7 +104,7 @@ mod tests {
             ".tmpfile",
             "notes.txt",
         ]);
-        remove_begun(run.path()).unwrap();
+        remove_unsaved_run(run.path()).unwrap();
         let names = |folder: &Path| {
             let names =
                 fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -116,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn folders_go_unless_they_hold_what_is_not_ours() {
+    fn folders_are_removed_unless_they_hold_other_files() {
         let begun = run(&["last/lock", "config.toml"]);
-        remove_begun(begun.path()).unwrap();
+        remove_unsaved_run(begun.path()).unwrap();
         remove_folders(begun.path()).unwrap();
         assert!(!begun.path().exists());
         let copied = run(&["last/lock", "config.toml"]);
         fs::create_dir(copied.path().join("last/my copy")).unwrap();
-        remove_begun(copied.path()).unwrap();
+        remove_unsaved_run(copied.path()).unwrap();
         assert!(remove_folders(copied.path()).is_err());
         assert!(copied.path().join("last/my copy").is_dir());
     }

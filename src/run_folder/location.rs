@@ -1,4 +1,4 @@
-//! Where runs and their data lie.
+//! The paths of run folders and data sets.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,10 +6,11 @@ use std::path::{Component, Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Refuses a run folder inside the data set: its files would become part of the data.
+/// Checks that the run folder `run` lies outside the data set `data`, so that its files do not become part of the data.
+/// Symbolic links are followed.
 ///
 /// # Errors
-/// When `data` is a folder and `run` would lie in it; the message names both.
+/// If `data` is a folder and `run` is inside it; the message names both.
 pub fn outside(data: &str, run: &Path) -> Result<()> {
     let folder = Path::new(data);
     if !folder.is_dir() {
@@ -17,17 +18,18 @@ pub fn outside(data: &str, run: &Path) -> Result<()> {
     }
     let name = run.file_name().unwrap_or_default().to_string_lossy();
     ensure!(
-        !real(run).starts_with(real(folder)),
+        !resolved(run).starts_with(resolved(folder)),
         "the run folder {} would be inside the data set {data} and become part of it; choose another place, such as --output ../{name}",
         run.display()
     );
     Ok(())
 }
 
-/// Makes the first folder `STEM-N` that nobody else has, not even a program that looks for one at the same moment.
+/// Creates the first folder `STEM-N`, counting from 1, that does not exist yet. Programs that do this at the same time
+/// get different folders.
 ///
 /// # Errors
-/// When it cannot be created.
+/// If the folder cannot be created.
 pub fn first_free(stem: &Path) -> Result<PathBuf> {
     if let Some(parent) = stem.parent() {
         fs::create_dir_all(parent).with_context(|| format!("{}: cannot be created", parent.display()))?;
@@ -45,8 +47,8 @@ pub fn first_free(stem: &Path) -> Result<PathBuf> {
     bail!("{}-N: every number is taken; choose a folder with --output", stem.display())
 }
 
-/// The path from the root on, links followed as far as it is there.
-fn real(path: &Path) -> PathBuf {
+/// The absolute path with symbolic links followed, for a path of which only the first components may exist.
+fn resolved(path: &Path) -> PathBuf {
     let path = absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     let Some((part, start)) = there else { return path };
@@ -62,7 +64,7 @@ fn real(path: &Path) -> PathBuf {
     })
 }
 
-/// The path of a data set from the root on, where it is a path and not a name.
+/// The absolute path of `data` if it is an existing file or folder; `None` if it is a name or does not exist.
 pub fn data_path(data: &str) -> Option<PathBuf> {
     Path::new(data).exists().then(|| absolute(data).ok()).flatten()
 }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_folder_in_the_data_is_refused_however_it_is_written() {
+    fn a_run_folder_inside_the_data_is_refused_even_through_parent_components() {
         let place = tempfile::tempdir().unwrap();
         let data = place.path().join("data");
         std::fs::create_dir_all(data.join("class")).unwrap();
@@ -81,8 +83,8 @@ mod tests {
             let message = outside(text, &place.path().join(inside)).unwrap_err().to_string();
             assert!(message.contains("--output"), "{message}");
         }
-        for outside_it in ["run", "data2/run", "data/../run"] {
-            outside(text, &place.path().join(outside_it)).unwrap();
+        for separate in ["run", "data2/run", "data/../run"] {
+            outside(text, &place.path().join(separate)).unwrap();
         }
         outside("shapes", &place.path().join("run")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! One program at a time trains in a run folder.
+//! The lock of a run folder, which keeps a second program from training in it at the same time.
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -7,20 +7,21 @@ use anyhow::{Context, Result, bail};
 
 use super::states::FOLDER;
 
-/// The file of the lock, in the folder of the states.
+/// The name of the lock file, in the folder of the saved states.
 pub(super) const LOCK: &str = "lock";
 
-/// The sole right to write into a run folder. The system takes it back when the program ends, however it ends.
+/// The exclusive right to write into a run folder. The operating system releases it when the program ends, even if it
+/// is killed.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
 }
 
 impl RunLock {
-    /// Takes the lock of the run folder `run`.
+    /// Takes the lock of the run folder `run`, without waiting for it.
     ///
     /// # Errors
-    /// When another program has it, or the file of the lock cannot be made.
+    /// If another program holds the lock, or the lock file cannot be created.
     pub fn take(run: &Path) -> Result<Self> {
         let folder = run.join(FOLDER);
         let path = folder.join(LOCK);
@@ -33,7 +34,7 @@ impl RunLock {
             Err(TryLockError::WouldBlock) => {
                 bail!("{}: another vitrine is training in this run folder; wait for it to end", run.display())
             }
-            // Some network drives have no locks: there the user must see to it.
+            // Some network file systems support no locks. Training goes on there without this protection.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _file: file }),
         }
     }

@@ -36,7 +36,7 @@ pub use origin::{Origin, checksum as weights_checksum};
 
 use checksums::fixed_files;
 use file_names::{METRICS, REPORT, RESULTS};
-use leftovers::{is_unsaved_run, remove_begun, remove_folders, remove_temporary};
+use leftovers::{is_unsaved_run, remove_folders, remove_temporary, remove_unsaved_run};
 use lock::RunLock;
 
 use crate::evaluate::Metrics;
@@ -54,10 +54,12 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder of a new run: `output`, or the first free `runs/DATA-MODEL-N`.
+    /// Creates the folder of a new run, `output` or the first free `runs/DATA-MODEL-N`, and writes `config.toml` into
+    /// it.
     ///
     /// # Errors
-    /// When `output` is there and not empty, or cannot be made.
+    /// If the configuration is invalid, the folder would be inside the data set, it is not empty, or it cannot be
+    /// created.
     pub fn create(
         output: Option<&Path>,
         config: &RunConfig,
@@ -65,7 +67,8 @@ impl RunFolder {
         events: &dyn EventSink,
     ) -> Result<Self> {
         config.validate()?;
-        // Both, as a run may be repeated from another folder than the one in which its data set was named.
+        // Both the name and the absolute path of the data set are checked: if a run is repeated from another working
+        // folder, a relative name no longer leads to the data.
         let path = config.data_path.as_ref().map(|path| path.display().to_string());
         let check = |run: &Path| {
             [Some(&config.data), path.as_ref()].into_iter().flatten().try_for_each(|data| outside(data, run))
@@ -73,12 +76,12 @@ impl RunFolder {
         let folder = match output {
             Some(path) => {
                 check(path)?;
-                Self::chosen(path, events)?
+                Self::create_output(path, events)?
             }
             None => {
                 let stem = Path::new("runs").join(format!("{data_name}-{}", config.model_name));
                 check(&stem)?;
-                Self::locked(&first_free(&stem)?)?
+                Self::lock(&first_free(&stem)?)?
             }
         };
         if let Err(error) = folder.write_config(config) {
@@ -88,8 +91,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// The folder that `--output` names: a new or an empty one.
-    fn chosen(path: &Path, events: &dyn EventSink) -> Result<Self> {
+    /// Creates or takes over the folder of `--output`: a new or an empty one, or one whose run saved no state.
+    fn create_output(path: &Path, events: &dyn EventSink) -> Result<Self> {
         if path.is_file() {
             bail!("--output {}: a file is in the way", path.display());
         }
@@ -97,8 +100,9 @@ impl RunFolder {
             .with_context(|| format!("--output {}: cannot be created", path.display()))?;
         let is_taken = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken(path) && is_unsaved_run(path) {
-            let folder = Self::locked(path).context("--output")?;
-            remove_begun(path).with_context(|| format!("--output {}: cannot be emptied", path.display()))?;
+            let folder = Self::lock(path).context("--output")?;
+            remove_unsaved_run(path)
+                .with_context(|| format!("--output {}: cannot be emptied", path.display()))?;
             let message =
                 format!("{}: the run that was started there saved nothing: it starts over", path.display());
             events.emit(Event::notice(message));
@@ -111,35 +115,37 @@ impl RunFolder {
                 path.display()
             );
         }
-        Self::locked(path)
+        Self::lock(path)
     }
 
-    fn locked(path: &Path) -> Result<Self> {
+    /// Takes the lock of the folder and removes leftover temporary files.
+    fn lock(path: &Path) -> Result<Self> {
         let folder = Self { path: path.to_owned(), _lock: Arc::new(RunLock::take(path)?) };
         remove_temporary(path)?;
         Ok(folder)
     }
 
-    /// Takes away what was made of a run of which nothing is saved: it failed to begin. The folder goes, too, unless it holds other files.
+    /// Removes the files of a run that saved no state because it failed to begin. The folder is removed as well, unless
+    /// it holds other files.
     pub fn discard_unsaved(&self) {
         if !states::is_saved(&self.path) {
-            // What cannot be removed stays, and is taken over by the next run that begins here.
-            let _ = remove_begun(&self.path).and_then(|()| remove_folders(&self.path));
+            // Files that cannot be removed do no harm: the next run with this folder as its output takes them over.
+            let _ = remove_unsaved_run(&self.path).and_then(|()| remove_folders(&self.path));
         }
     }
 
-    /// What the run is begun with and keeps: checksums by file.
+    /// Checksums, by file name, of the files that stay the same throughout the run; see [`check_fixed`].
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// If a file cannot be read.
     pub fn fixed(&self) -> Result<BTreeMap<String, String>> {
         fixed_files(&self.path)
     }
 
-    /// The folder of a run that was begun, and its configuration.
+    /// Opens and locks the folder of an existing run, and reads its configuration.
     ///
     /// # Errors
-    /// When `path` is no run folder.
+    /// If `path` is not a run folder with a saved state, another program trains in it, or its configuration is invalid.
     pub fn open(path: &Path) -> Result<(Self, RunConfig)> {
         if !path.is_dir() {
             bail!("--resume {}: there is no such run folder", path.display());
@@ -149,7 +155,7 @@ impl RunFolder {
             bail!("--resume {}: not a run folder: it holds no {CONFIG}", path.display());
         }
         states::locate(path)?;
-        let folder = Self::locked(path).context("--resume")?;
+        let folder = Self::lock(path).context("--resume")?;
         for name in [METRICS, RESULTS, REPORT, FILE_NAME] {
             let file = path.join(name);
             if file.is_dir() {
@@ -160,27 +166,28 @@ impl RunFolder {
         Ok((folder, config))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The best model so far.
+    /// The path of the best model so far.
     pub fn model(&self) -> PathBuf {
         self.path.join(FILE_NAME)
     }
 
-    /// The result of each split, where the run is finished.
+    /// Reads `metrics.json`, the metrics of the best model on each split, which exists once the run has ended. `path`
+    /// is the run folder.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     pub fn results(path: &Path) -> Result<BTreeMap<Split, Metrics>> {
         let file = path.join(RESULTS);
         let read = || -> Result<_> { Ok(serde_json::from_slice(&fs::read(&file)?)?) };
         read().with_context(|| format!("{}: cannot be read", file.display()))
     }
 
-    /// The report.
+    /// The path of the report.
     pub fn report(&self) -> PathBuf {
         self.path.join(REPORT)
     }
@@ -189,11 +196,11 @@ impl RunFolder {
         write_atomically(&self.path.join(CONFIG), toml::to_string(config)?.as_bytes())
     }
 
-    /// Replaces the length of the run in `config.toml`, and nothing else: keys that came after the run was begun stay out of it, as
-    /// they are not in its checksum.
+    /// Replaces the length of the run in `config.toml`, and nothing else: keys that newer versions of the program would
+    /// add must not appear, since the checksum of the file would change.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// If the file cannot be read or written.
     pub fn write_length(&self, recipe: &Recipe) -> Result<()> {
         let path = self.path.join(CONFIG);
         let mut config: toml::Table = toml::from_str(&read_text(&path)?)?;
@@ -218,10 +225,10 @@ impl RunFolder {
         write_atomically(&path, toml::to_string(&config)?.as_bytes())
     }
 
-    /// Replaces `metrics.csv` with one row per epoch.
+    /// Replaces `metrics.csv`, which has one row per epoch.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write_metrics(&self, rows: &[EpochRow]) -> Result<()> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         for row in rows {
@@ -230,18 +237,18 @@ impl RunFolder {
         write_atomically(&self.path.join(METRICS), &writer.into_inner()?)
     }
 
-    /// Replaces `metrics.json`: an object with the result of each split, in the form of `vitrine evaluate --json`.
+    /// Replaces `metrics.json`: an object with the metrics of each split, in the form of `vitrine evaluate --json`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write_results(&self, results: &BTreeMap<Split, &Metrics>) -> Result<()> {
         write_atomically(&self.path.join(RESULTS), &serde_json::to_vec(results)?)
     }
 
-    /// Replaces the best model.
+    /// Replaces the model file, which holds the best model.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write_model(&self, card: &ModelCard, model: &VisionTransformer) -> Result<()> {
         model_file::save(&self.model(), card, model, Precision::F32)
     }
@@ -249,15 +256,15 @@ impl RunFolder {
     /// Replaces `report.html`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write_report(&self, html: &str) -> Result<()> {
         write_atomically(&self.report(), html.as_bytes())
     }
 
-    /// Takes away `report.html`, where there is one.
+    /// Removes `report.html`, if it exists.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If the file cannot be removed.
     pub fn remove_report(&self) -> Result<()> {
         let path = self.report();
         match fs::remove_file(&path) {
@@ -275,15 +282,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_length_changes_nothing_else_of_what_an_earlier_version_wrote() {
+    fn a_new_length_changes_nothing_else_in_the_configuration_of_an_earlier_version() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
         fs::create_dir_all(&path).unwrap();
-        // Without keys that came later, and with the order of its own.
+        // A configuration of an earlier version: it lacks keys that were added later, and its keys have another order.
         let written =
             "seed = 7\n[recipe]\nlearning_rate = 0.002\nepochs = 3\n[recipe.augmentation]\nrotation = 5.0\n";
         fs::write(path.join(CONFIG), written).unwrap();
-        let folder = RunFolder::locked(&path).unwrap();
+        let folder = RunFolder::lock(&path).unwrap();
         let before = folder.fixed().unwrap();
         folder.write_length(&Recipe { time_seconds: Some(90.0), ..Recipe::default() }).unwrap();
         let config: toml::Table = toml::from_str(&fs::read_to_string(path.join(CONFIG)).unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! What a run was begun with and on, beyond what was asked for: by this a repetition sees whether it has the same.
+//! The conditions under which a run began, beyond its settings: threads, device, weights, and data. A repeated run
+//! compares them with its own.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +8,32 @@ use sha2::{Digest, Sha256};
 use vitrine_datasets::{Fingerprint, Split};
 use vitrine_models::weights::NamedTensor;
 
-/// The conditions of a run. All of it may be missing: earlier versions of the program did not write it down.
+/// The conditions under which a run began. Earlier versions of the program did not record them, so any may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Origin {
-    /// Threads that computed: the bits of sums depend on their number.
+    /// Number of threads that computed, on which the last bits of sums depend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// Where it was computed, as `--device` names it.
+    /// The device that computed, as `--device` names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// The checksum of the pretrained weights, see [`checksum`].
+    /// The [`checksum`] of the pretrained weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
-    /// What each split of the data set held, before any images were kept for validation.
+    /// The fingerprint of each split of the data set, before any images were held out for validation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<Split, Fingerprint>,
 }
 
 impl Origin {
-    /// Whether nothing is known.
+    /// Whether no condition was recorded.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The SHA-256 of weights, whatever their order, in hexadecimal.
+/// The SHA-256 of weights in hexadecimal, which does not depend on the order of the tensors.
 pub fn checksum(tensors: &[NamedTensor]) -> String {
     let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_name_and_shape_counts_and_the_order_does_not() {
+    fn the_checksum_depends_on_values_names_and_shapes_but_not_on_the_order() {
         let tensor = |name: &str, shape: &[usize], values: &[f32]| NamedTensor {
             name: name.to_owned(),
             shape: shape.to_vec(),

@@ -4,7 +4,7 @@
 //! renaming. A folder is never written twice, and none is removed before `current` names another. Entries whose names
 //! do not follow this program's pattern, such as a user's copy of a state, are left alone.
 //!
-//! The files of a state are the caller's; this module adds their checksums.
+//! The caller decides which files a state has; this module adds their checksums.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -46,7 +46,7 @@ pub struct Position {
 /// If the program is killed before the model has moved, [`open`] moves it.
 ///
 /// # Errors
-/// When the disk refuses; the previous state then stays valid.
+/// If a file cannot be written; the previous state then stays valid.
 pub fn save(
     run: &Path,
     position: Position,
@@ -77,11 +77,11 @@ pub fn save(
     Ok(())
 }
 
-/// Checks every file of the valid state against its checksum, and moves the model that was saved with it to its place if
-/// that is still to be done. Returns the folder of the state.
+/// Checks every file of the valid state against its checksum, and moves the model that was saved with it to its place
+/// if that is still to be done. Returns the folder of the state.
 ///
 /// # Errors
-/// When nothing was saved, or a file of the state is damaged.
+/// If nothing was saved, or a file of the state is damaged.
 pub fn open(run: &Path) -> Result<PathBuf> {
     let folder = locate(run)?;
     let prepare = || {
@@ -104,7 +104,7 @@ pub fn unreadable(run: &Path, folder: &Path) -> String {
 /// The folder of the valid state of a run.
 ///
 /// # Errors
-/// When `run` is no run folder, or nothing was saved yet.
+/// If `run` is not a run folder, or nothing was saved yet.
 pub fn locate(run: &Path) -> Result<PathBuf> {
     let root = run.join(FOLDER);
     let Ok(name) = fs::read_to_string(root.join(CURRENT)) else {
@@ -149,7 +149,7 @@ fn move_model(run: &Path, name: &str) -> Result<()> {
 /// program did not name stay.
 ///
 /// # Errors
-/// When the folder cannot be read, or an entry cannot be removed; the others are removed all the same.
+/// If the folder cannot be read, or an entry cannot be removed; the other entries are removed nevertheless.
 pub(super) fn remove_states(root: &Path, kept: Option<&str>) -> io::Result<()> {
     let mut result = Ok(());
     for entry in fs::read_dir(root)? {
@@ -160,7 +160,8 @@ pub(super) fn remove_states(root: &Path, kept: Option<&str>) -> io::Result<()> {
         if !is_state(state) || kept == Some(state) {
             continue;
         }
-        // A state is a folder without an extension, a waiting model a file with one; anything else is not ours.
+        // A state is a folder without an extension, and a waiting model a file with one. Other combinations are not
+        // this program's and stay.
         let removed = match (entry.file_type()?.is_dir(), state == name) {
             (true, true) => fs::remove_dir_all(entry.path()),
             (false, false) => fs::remove_file(entry.path()),
@@ -270,7 +271,7 @@ mod tests {
         save(run.path(), Position { updates: 1, epoch: 0 }, write, Some(&model)).unwrap();
         assert_eq!(fs::read_to_string(run.path().join(FILE_NAME)).unwrap(), "model");
         let folder = open(run.path()).unwrap();
-        // As if the program had been killed before the model moved.
+        // Simulates a program that was killed before the model was moved.
         let name = folder.file_name().unwrap().to_str().unwrap();
         fs::rename(run.path().join(FILE_NAME), staged(&run.path().join(FOLDER), name)).unwrap();
         open(run.path()).unwrap();

@@ -12,7 +12,7 @@ use clap::Args;
 use vitrine_datasets::{ImageSource, shown};
 
 use self::batches::Batches;
-use self::print::{Format, Printer, Selection};
+use self::print::{Format, PrintOptions, Printer};
 use super::console::Log;
 use super::file_size::FileSizeArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
@@ -81,8 +81,8 @@ impl Classify {
             log.emit(Event::notice(message));
         }
         let classifier = classifier.with_limits(self.file_size.limits()).with_views(views)?;
-        let selection = Selection { top: self.top, threshold: self.threshold, logits: self.logits };
-        let mut printer = Printer::new(self.format, selection, &classifier.card().classes);
+        let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
+        let mut printer = Printer::new(self.format, options, &classifier.card().classes);
         let mut status = Status::Done;
         let batches = batches(&self.paths, self.batch_size, self.null)?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {

@@ -23,7 +23,7 @@ pub(super) enum Format {
 
 /// The parts of a result that are printed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Selection {
+pub(super) struct PrintOptions {
     /// Number of the most probable classes.
     pub(super) top: usize,
     /// Probability below which the best class is called unknown.
@@ -49,7 +49,7 @@ struct ErrorLine<'a> {
 /// Formats results, and collects them until they are written to standard output.
 pub(super) struct Printer<'a> {
     format: Format,
-    selection: Selection,
+    options: PrintOptions,
     classes: &'a [String],
     /// Formatted results that are not written yet.
     out: Vec<u8>,
@@ -57,9 +57,9 @@ pub(super) struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     /// A printer of results for a model with these class names, in the order of its logits.
-    pub(super) fn new(format: Format, selection: Selection, classes: &'a [String]) -> Self {
+    pub(super) fn new(format: Format, options: PrintOptions, classes: &'a [String]) -> Self {
         let header = if format == Format::Csv { "path,rank,label,index,probability\n" } else { "" };
-        Self { format, selection, classes, out: header.as_bytes().to_vec() }
+        Self { format, options, classes, out: header.as_bytes().to_vec() }
     }
 
     /// Adds the result of one image. Names are exact in JSON. In text and CSV, control characters, which a terminal
@@ -79,7 +79,7 @@ impl<'a> Printer<'a> {
                 writeln!(out, "{}: {}", printable(path), named.join(", "))?;
             }
             Format::Jsonl => {
-                let logits = self.selection.logits.then_some(logits);
+                let logits = self.options.logits.then_some(logits);
                 let line = Line { path, predictions: &predictions, logits };
                 writeln!(out, "{}", serde_json::to_string(&line)?)?;
             }
@@ -123,10 +123,10 @@ impl<'a> Printer<'a> {
 
     /// The most probable classes. If the first is less probable than the threshold, its label is `unknown`.
     fn predictions(&self, logits: &[f32]) -> Vec<Prediction> {
-        let mut ranked = rank(self.classes, logits, self.selection.top);
+        let mut ranked = rank(self.classes, logits, self.options.top);
         // A comparison with NaN has no order, so that a probability that is NaN does not reach the threshold.
         let reaches = |p: f64, threshold| matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge());
-        if let (Some(first), Some(threshold)) = (ranked.first_mut(), self.selection.threshold)
+        if let (Some(first), Some(threshold)) = (ranked.first_mut(), self.options.threshold)
             && !reaches(first.probability, threshold)
         {
             first.label = "unknown".to_owned();
@@ -142,8 +142,8 @@ mod tests {
     /// The output for one image with these logits, and two classes with control characters in their names.
     fn printed(format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
         let classes = ["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
-        let selection = Selection { top: 2, threshold, logits: false };
-        let mut printer = Printer::new(format, selection, &classes);
+        let options = PrintOptions { top: 2, threshold, logits: false };
+        let mut printer = Printer::new(format, options, &classes);
         printer.result("a\u{7}.png", logits).unwrap();
         String::from_utf8(printer.out).unwrap()
     }
