@@ -2,11 +2,11 @@
 //!
 //! Both `vitrine train` and the library's [`train`](crate::train()) use this module.
 
+mod initial_weights;
 mod new;
 mod repeat;
 mod resume;
 pub mod series;
-mod start;
 mod summary;
 
 use std::path::Path;
@@ -19,8 +19,8 @@ pub use new::{NewRun, PlannedRun, default_val_fraction};
 pub use repeat::{Earlier, Repetition};
 pub use summary::{Kind, Member, Scores, Summary};
 
+use initial_weights::reread_start;
 use resume::{Resumption, resume};
-use start::reread_start;
 
 use crate::events::{Event, EventSink};
 use crate::memory::{self, Work};

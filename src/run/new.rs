@@ -7,7 +7,7 @@ use anyhow::Result;
 use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, survey};
 
 use super::PROGRAM;
-use super::start::adapted_start;
+use super::initial_weights::adapted_start;
 use crate::plan::{Budget, Evidence, Overrides, Plan};
 use crate::pretrained::Pretrained;
 use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path, weights_checksum};

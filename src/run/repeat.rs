@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use vitrine_datasets::{Dataset, Fingerprint, Split};
 
-use super::start::{adapted_start, check_weights};
+use super::initial_weights::{adapted_start, check_weights};
 use super::{PROGRAM, PlannedRun};
 use crate::events::clock;
 use crate::pretrained::Pretrained;

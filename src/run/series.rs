@@ -239,8 +239,8 @@ mod tests {
     use super::*;
     use crate::run_folder::testing::config;
 
-    fn plan(kind: Kind, runs: usize) -> Plan {
-        Plan { kind, runs, config: config(&["a", "b"]) }
+    fn plan(kind: Kind, runs: usize) -> SeriesPlan {
+        SeriesPlan { kind, runs, config: config(&["a", "b"]) }
     }
 
     fn series(kind: Kind, runs: usize) -> Series {
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn seeds_count_up_and_keep_the_validation_images_of_the_first() {
         let series = series(Kind::Seeds, 3);
-        assert_eq!([0, 1, 2].map(|index| series.name(index)), ["seed-7", "seed-8", "seed-9"]);
+        assert_eq!([0, 1, 2].map(|index| series.folder_name(index)), ["seed-7", "seed-8", "seed-9"]);
         let configs = [0, 1, 2].map(|index| series.config_of(index));
         assert_eq!(configs[0], series.plan.config, "the first run is the one that was planned");
         for (index, config) in configs.iter().enumerate() {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn folds_take_turns_and_keep_the_seed() {
         let series = series(Kind::Folds, 4);
-        assert_eq!([0, 3].map(|index| series.name(index)), ["fold-1", "fold-4"]);
+        assert_eq!([0, 3].map(|index| series.folder_name(index)), ["fold-1", "fold-4"]);
         for index in 0..4 {
             let config = series.config_of(index);
             config.validate().unwrap();
@@ -293,10 +293,14 @@ mod tests {
     fn a_series_needs_a_folder_of_its_own() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("series");
-        assert_eq!(create(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap(), path);
-        assert_eq!(create(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap(), path, "it is still empty");
+        assert_eq!(create_folder(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap(), path);
+        assert_eq!(
+            create_folder(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap(),
+            path,
+            "it is still empty"
+        );
         fs::write(path.join("notes.txt"), "").unwrap();
-        let refused = || create(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap_err().to_string();
+        let refused = || create_folder(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap_err().to_string();
         assert!(refused().contains("not empty"));
         fs::write(path.join(SERIES), "").unwrap();
         assert!(refused().contains("vitrine train --resume"));

@@ -3,6 +3,7 @@
 mod at_chance;
 mod best_epoch;
 mod flips;
+mod initial_state;
 pub mod interrupt;
 mod loaders;
 mod measuring;
@@ -11,14 +12,13 @@ mod pixel_copies;
 mod restarts;
 pub mod schedule;
 mod session;
-mod start;
 mod state;
 mod trainer;
 mod validation;
 
 pub use at_chance::AtChance;
+pub use initial_state::Start;
 pub use restarts::GivenUp;
-pub use start::Start;
 pub use state::{Progress, progress};
 pub use trainer::{Beginning, Outcome, Trained, Trainer};
 

@@ -11,13 +11,13 @@ use anyhow::{Result, anyhow};
 use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use super::at_chance::AtChance;
+use super::initial_state::Start;
 use super::measuring::{affordable_images, reserved_seconds};
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
 use super::restarts;
 use super::schedule::{Length, Steps};
 use super::session::Session;
-use super::start::Start;
 use super::state::{self, Kept, Progress, State};
 use super::validation::ValidationSplit;
 use crate::evaluate::Predicted;

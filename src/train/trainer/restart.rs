@@ -5,9 +5,9 @@ use anyhow::Result;
 use super::Trainer;
 use crate::events::Event;
 use crate::train::at_chance::AtChance;
+use crate::train::initial_state::Start;
 use crate::train::restarts::{self, GivenUp};
 use crate::train::schedule::rest;
-use crate::train::start::Start;
 use crate::train::state::Progress;
 
 impl Trainer<'_> {
