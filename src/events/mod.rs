@@ -252,15 +252,8 @@ impl fmt::Display for Event {
             Self::RunFolder { path } => write!(f, "run folder: {}", path.display()),
             Self::SeriesRun { number, runs, name } => write!(f, "run {number} of {runs}: {name}"),
             Self::UnreadableImages { split, unreadable, images, first } => {
-                let verb = if *split == Split::Train { "used" } else { "measured" };
-                let rest = images.saturating_sub(*unreadable);
-                let adjective = adjective(*split);
-                write!(
-                    f,
-                    "warning: {unreadable} of {images} {adjective} images cannot be read, the first one being {}; \
-                     {rest} are {verb}",
-                    described(first)
-                )
+                let described = described(first);
+                write!(f, "warning: {}", unreadable_images(*split, *unreadable, *images, &described))
             }
             Self::EpochStart { epoch, images, .. } => write!(f, "epoch {epoch}: {images} images"),
             Self::Step { epoch, loss, done, .. } => {
@@ -298,6 +291,15 @@ impl fmt::Display for Event {
             Self::DownloadEnd => f.write_str("the download ended"),
         }
     }
+}
+
+/// The message about images that cannot be read, `unreadable` of `images`. `first` describes the first of them.
+fn unreadable_images(split: Split, unreadable: usize, images: usize, first: &str) -> String {
+    let verb = if split == Split::Train { "used" } else { "measured" };
+    let (adjective, rest) = (adjective(split), images.saturating_sub(unreadable));
+    format!(
+        "{unreadable} of {images} {adjective} images cannot be read, the first one being {first}; {rest} are {verb}"
+    )
 }
 
 /// The adjective for the images of a split, as in "training images".

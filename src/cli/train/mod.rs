@@ -82,7 +82,7 @@ pub(super) struct Train {
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: Option<PathBuf>,
     /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only --output, --device,
-    /// --threads and --data-dir may be stated beside it.
+    /// --threads, --data-dir and --log-format go with it.
     #[arg(long, value_name = "RUN")]
     config: Option<PathBuf>,
     /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it
