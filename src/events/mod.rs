@@ -190,6 +190,14 @@ pub enum Event {
     },
     /// The best model of a finished run was measured.
     Result {
+        /// The split that was measured.
+        split: Split,
+        /// Number of images that were measured.
+        images: usize,
+        /// Accuracy, from 0 to 1.
+        top1: f64,
+        /// F1 averaged over the classes, from 0 to 1.
+        macro_f1: f64,
         /// The result in one line.
         message: String,
         /// Reasons to doubt the result or to train further, one paragraph each.
@@ -279,7 +287,7 @@ impl fmt::Display for Event {
             Self::EarlyStop { metric, patience } => {
                 write!(f, "stopped early: no better validation {metric} for {patience} epochs")
             }
-            Self::Result { message, caveats } => {
+            Self::Result { message, caveats, .. } => {
                 f.write_str(message)?;
                 caveats.iter().try_for_each(|caveat| write!(f, "\n{caveat}"))
             }

@@ -26,6 +26,10 @@ const THUMBNAIL: u32 = 128;
 /// The result of a finished run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
+    /// The split that was measured last: test, or validation if there is no test split.
+    pub split: Split,
+    /// The figures of that split.
+    pub metrics: Metrics,
     /// The result in one line.
     pub line: String,
     /// Reasons not to trust the result, or not to stop at it.
@@ -76,7 +80,7 @@ pub fn of_run(
         let bad = (predicted.bad.as_slice(), samples.len());
         bad_files.judge(config.recipe.bad_file_limit, *split, bad, runtime.events)?;
     }
-    Ok(RunReport { line: run.line(split, result), caveats })
+    Ok(RunReport { split, metrics: result.metrics.clone(), line: run.line(split, result), caveats })
 }
 
 /// A split as sentences call it.

@@ -142,7 +142,15 @@ impl Run {
                 let report = report::of_run((&folder, &config), &data.dataset(), trained, runtime)
                     .context("the finished run cannot be measured and reported")?;
                 let caveats = report.caveats.iter().map(ToString::to_string).collect();
-                events.emit(Event::Result { message: report.line.clone(), caveats });
+                let RunReport { split, metrics, line, .. } = &report;
+                events.emit(Event::Result {
+                    split: *split,
+                    images: metrics.samples,
+                    top1: metrics.top1,
+                    macro_f1: metrics.macro_f1,
+                    message: line.clone(),
+                    caveats,
+                });
                 Some(report)
             }
         };

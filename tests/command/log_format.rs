@@ -85,7 +85,8 @@ fn a_run_is_a_sequence_of_objects_with_the_numbers_of_its_files() {
     assert!(choices.iter().all(|choice| choice["message"].as_str().is_some_and(|text| !text.is_empty())));
     assert_eq!(only(&events, "run_folder")["path"], "run");
     let result = only(&events, "result");
-    assert!(result["caveats"].is_array(), "{result}");
+    assert!(result["caveats"].is_array() && result["split"].is_string(), "{result}");
+    assert!(result["top1"].as_f64().is_some_and(|top1| (0.0..=1.0).contains(&top1)), "{result}");
     let printed = str::from_utf8(&output.stdout).unwrap();
     assert!(printed.starts_with(result["message"].as_str().unwrap()), "{printed} {result}");
 

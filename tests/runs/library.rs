@@ -128,8 +128,10 @@ fn events_come_in_the_order_of_the_run_with_the_numbers_of_its_result() {
     assert!(events.iter().any(|event| *event == Event::RunFolder { path: images.path("run") }));
     assert!(!events.iter().any(|event| matches!(event, Event::Step { .. })), "the sink shows no steps");
     let report = run.report.unwrap();
-    let Some(Event::Result { message, caveats }) = events.last() else { panic!("{:?}", events.last()) };
-    assert_eq!((message, caveats.len()), (&report.line, report.caveats.len()));
+    let Some(Event::Result { message, caveats, top1, .. }) = events.last() else {
+        panic!("{:?}", events.last())
+    };
+    assert_eq!((message, caveats.len(), *top1), (&report.line, report.caveats.len(), report.metrics.top1));
 }
 
 #[test]
