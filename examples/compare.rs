@@ -1,37 +1,50 @@
-//! Trains variants of a small model and prints a table of their sizes, accuracies, and speeds:
-//! `cargo run --release --example compare -- --epochs 3`.
+//! Trains variants of a small model, each with several seeds and the same budget, and prints a table of their sizes,
+//! accuracies, speeds, and memory:
 //!
-//! All variants have the same data, recipe, seed, and number of epochs, and are measured on the test images.
+//! ```sh
+//! cargo build --release && cargo run --release --example compare -- --data shapes --epochs 3 --output compared
+//! ```
+//!
+//! Every figure comes from the program as users run it: `vitrine train --seeds` for the accuracy, and `vitrine bench`
+//! for speed and memory, in a process of its own. What is in the output folder already is not computed again.
 
 #![allow(clippy::print_stdout)]
 
-use std::time::Instant;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use burn::module::Module;
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use vitrine::device;
-use vitrine::evaluate::{Metrics, predict};
-use vitrine::events::Quiet;
-use vitrine::plan::{Evidence, Overrides, Plan};
-use vitrine::predict::Classifier;
-use vitrine::recipe::AskedLength;
-use vitrine::run_folder::{HoldOut, Origin, RunConfig, RunData, RunFolder};
-use vitrine::runtime::Runtime;
-use vitrine::train::{Beginning, Start, Trainer};
-use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, OpenOptions};
+use serde::Deserialize;
+use serde_json::Value;
 use vitrine_models::{
     ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
 };
 
 #[derive(Parser)]
 struct Arguments {
-    /// Passes over the training images.
-    #[arg(long, default_value_t = 3)]
-    epochs: usize,
-    /// Data set: a name or a path.
+    /// Data set: a name or a path. Several are compared one after the other.
     #[arg(long, default_value = "shapes")]
-    data: String,
+    data: Vec<String>,
+    /// Passes over the training images.
+    #[arg(long, default_value_t = 3, conflicts_with = "time")]
+    epochs: usize,
+    /// The time of each run instead, as for `vitrine train`: 60s, 2m.
+    #[arg(long)]
+    time: Option<String>,
+    /// Runs per variant, which differ in the seed.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..))]
+    seeds: u64,
+    /// Images per step when speed and memory are measured.
+    #[arg(long, default_value_t = 64)]
+    batch_size: usize,
+    /// Folder for the runs and measurements.
+    #[arg(long)]
+    output: PathBuf,
+    /// The program; by default the one that cargo built next to this example.
+    #[arg(long)]
+    vitrine: Option<PathBuf>,
     /// Variants to train; all by default.
     variants: Vec<String>,
 }
@@ -68,100 +81,162 @@ fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
 }
 
 fn main() -> Result<()> {
-    vitrine::allocator::keep_pages();
     let arguments = Arguments::parse();
-    let all = variants()?;
-    if let Some(unknown) = arguments.variants.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        bail!("there is no variant `{unknown}`; there are: {}", names.join("; "));
-    }
-    println!("| variant | parameters | M multiply-adds | test accuracy | images/s, validation included |");
-    println!("|---|---|---|---|---|");
-    for (name, model) in all {
-        if arguments.variants.is_empty() || arguments.variants.iter().any(|wanted| wanted == name) {
-            println!("{}", row(name, model, &arguments)?);
+    let mut chosen = variants()?;
+    for wanted in &arguments.variants {
+        if chosen.iter().all(|(name, _)| name != wanted) {
+            let names: Vec<&str> = chosen.iter().map(|(name, _)| *name).collect();
+            bail!("there is no variant `{wanted}`; there are: {}", names.join("; "));
         }
     }
+    chosen.retain(|(name, _)| {
+        arguments.variants.is_empty() || arguments.variants.iter().any(|wanted| wanted == name)
+    });
+    let program = Program::find(&arguments)?;
+    let mut rows = Vec::new();
+    for (name, config) in chosen {
+        rows.push(Row::measure(name, &config, &program)?);
+    }
+    print_table(&rows, &arguments.data);
     Ok(())
 }
 
-const SEED: u64 = 0;
-const VAL_FRACTION: f64 = 0.2;
-
-/// Trains one variant in a temporary folder, and returns its row of the table.
-fn row(name: &str, model: ModelConfig, arguments: &Arguments) -> Result<String> {
-    let dataset = vitrine_datasets::open(&arguments.data, &OpenOptions::default())?;
-    let hold_out = HoldOut { fraction: VAL_FRACTION, seed: SEED, fold: None };
-    let data = RunData::choose(dataset, &arguments.data, hold_out, None, &DecodeLimits::default())?;
-    let dataset = data.dataset();
-    let config = run_config(name, model, arguments, &dataset)?;
-    let complexity = Complexity::of(&config.model).total();
-    let folder = tempfile::tempdir()?;
-    let run = RunFolder::create(Some(&folder.path().join("run")), &config, &dataset.info.name, &Quiet)?;
-    let (found, _) = device::select(None)?;
-    let threads = std::thread::available_parallelism()?.get();
-    let start = Instant::now();
-    let runtime = Runtime { device: &found, threads, events: &Quiet };
-    let beginning = Beginning { start: Start::Fresh, begun: start };
-    let mut trainer = Trainer::new(config, run.clone(), &data, beginning, runtime)?;
-    trainer.run(&|| Ok(Start::Fresh))?;
-    let seconds = start.elapsed().as_secs_f64();
-    let seen = (arguments.epochs * dataset.train.len()) as f64;
-    let (accuracy, parameters) = measure(&run, dataset, runtime)?;
-    Ok(format!(
-        "| {name} | {:.2} M | {:.1} | {:.1}% | {:.0} |",
-        parameters as f64 / 1e6,
-        complexity as f64 / 1e6,
-        100.0 * accuracy,
-        seen / seconds,
-    ))
+/// One line of the table.
+struct Row {
+    name: &'static str,
+    multiply_adds: u64,
+    speed: Speed,
+    /// Mean and standard deviation of the accuracy on each data set.
+    accuracies: Vec<(f64, f64)>,
 }
 
-/// The configuration of a variant's run. Everything but the architecture is chosen from the data, as `vitrine train`
-/// chooses it.
-fn run_config(name: &str, model: ModelConfig, arguments: &Arguments, dataset: &Dataset) -> Result<RunConfig> {
-    let survey = vitrine_datasets::survey(&dataset.train, 512, &DecodeLimits::default())?;
-    let length = AskedLength { epochs: Some(arguments.epochs), seconds: None };
-    let classes = dataset.info.classes.clone();
-    let evidence = Evidence {
-        info: &dataset.info,
-        survey: &survey,
-        train: dataset.train.len(),
-        class_sizes: &ClassSizes::of(&dataset.train, classes.len()),
-        pretrained: None,
-        budget: None,
-    };
-    let plan = Plan::new(&Overrides { length, ..Overrides::default() }, &evidence)?;
-    let model = ModelConfig { image_size: plan.model.image_size, channels: plan.model.channels, ..model };
-    Ok(RunConfig {
-        program: "compare".to_owned(),
-        data: arguments.data.clone(),
-        data_path: None,
-        data_dir: OpenOptions::default().data_dir,
-        val_fraction: VAL_FRACTION,
-        seed: SEED,
-        split_seed: None,
-        fold: None,
-        model_name: name.to_owned(),
-        pretrained: None,
-        pretrained_path: None,
-        lengthened: false,
-        max_file_size: None,
-        model: model.with_num_classes(classes.len()),
-        classes,
-        preprocessing: plan.preprocessing,
-        recipe: plan.recipe,
-        origin: Origin::default(),
-    })
+impl Row {
+    fn measure(name: &'static str, config: &ModelConfig, program: &Program) -> Result<Self> {
+        let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let model = program.output.join(file).with_extension("toml");
+        fs::write(&model, toml::to_string(config)?)
+            .with_context(|| format!("cannot write {}", model.display()))?;
+        let accuracies =
+            program.data.iter().map(|data| program.accuracy(&model, data)).collect::<Result<_>>()?;
+        Ok(Self {
+            name,
+            multiply_adds: Complexity::of(config).total(),
+            speed: program.speed(&model)?,
+            accuracies,
+        })
+    }
 }
 
-/// The accuracy of a run's best model on the test images, or on the validation images if there are none, and its number
-/// of parameters.
-fn measure(run: &RunFolder, dataset: Dataset, runtime: Runtime<'_>) -> Result<(f64, usize)> {
-    let images = if dataset.test.is_empty() { dataset.val } else { dataset.test };
-    let classifier = Classifier::load_on(&run.model(), runtime.device)?;
-    let predictor = classifier.predictor();
-    let predicted = predict(predictor, &predictor.loader(images.into(), 64, runtime.threads)?)?;
-    let accuracy = Metrics::compute(&predicted.predictions, &classifier.card().classes).top1;
-    Ok((accuracy, predictor.model().num_params()))
+/// What `vitrine bench --json` prints, as far as the table shows it.
+#[derive(Deserialize)]
+struct Speed {
+    parameters: usize,
+    train_images_per_second: f64,
+    infer_images_per_second: f64,
+    latency_ms_batch1: f64,
+    peak_rss_mb: Option<f64>,
+}
+
+/// The program with the options of all runs.
+struct Program {
+    path: PathBuf,
+    output: PathBuf,
+    data: Vec<String>,
+    batch_size: usize,
+    options: Vec<String>,
+}
+
+impl Program {
+    fn find(arguments: &Arguments) -> Result<Self> {
+        let beside = || -> Result<PathBuf> {
+            let folder = std::env::current_exe()?.parent().and_then(Path::parent).map(Path::to_owned);
+            Ok(folder.context("this example has no folder above its own")?.join("vitrine"))
+        };
+        let path = arguments.vitrine.clone().map_or_else(beside, Ok)?;
+        ensure!(path.is_file(), "{} is missing: build it with `cargo build --release`", path.display());
+        fs::create_dir_all(&arguments.output)
+            .with_context(|| format!("cannot create {}", arguments.output.display()))?;
+        let length = match &arguments.time {
+            Some(time) => ["--time".to_owned(), time.clone()],
+            None => ["--epochs".to_owned(), arguments.epochs.to_string()],
+        };
+        let seeds = ["--seeds".to_owned(), arguments.seeds.to_string()];
+        Ok(Self {
+            path,
+            output: arguments.output.clone(),
+            data: arguments.data.clone(),
+            batch_size: arguments.batch_size,
+            options: [length, seeds].concat(),
+        })
+    }
+
+    /// Mean and standard deviation of the accuracy over the seeds, on the test images or else the validation images.
+    fn accuracy(&self, model: &Path, data: &str) -> Result<(f64, f64)> {
+        let place = Path::new(data).file_name().unwrap_or_default();
+        let series = model.with_extension("").join(place);
+        let summary = series.join("summary.json");
+        if !summary.is_file() {
+            let mut train = Command::new(&self.path);
+            train.arg("train");
+            match series.exists() {
+                true => train.arg("--resume").arg(&series),
+                false => {
+                    train.arg(data).arg("--model").arg(model).args(&self.options).arg("--output").arg(&series)
+                }
+            };
+            run(train)?;
+        }
+        let text =
+            fs::read_to_string(&summary).with_context(|| format!("cannot read {}", summary.display()))?;
+        let summary: Value = serde_json::from_str(&text)?;
+        let of = |statistic: &str| {
+            let splits = &summary[statistic];
+            ["test", "val"].iter().find_map(|split| splits[split]["top1"].as_f64())
+        };
+        of("mean").zip(of("std")).with_context(|| format!("{}: no accuracy", series.display()))
+    }
+
+    fn speed(&self, model: &Path) -> Result<Speed> {
+        let file = model.with_extension("bench.json");
+        if !file.is_file() {
+            let mut bench = Command::new(&self.path);
+            bench
+                .args(["bench", "--json", "--batch-size"])
+                .arg(self.batch_size.to_string())
+                .arg("--model")
+                .arg(model);
+            fs::write(&file, run(bench)?).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(serde_json::from_slice(&fs::read(&file)?)?)
+    }
+}
+
+/// Runs a command whose messages go to the terminal, and returns its standard output.
+fn run(mut command: Command) -> Result<Vec<u8>> {
+    let output = command.stderr(std::process::Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
+    Ok(output.stdout)
+}
+
+fn print_table(rows: &[Row], data: &[String]) {
+    let names: String = data.iter().map(|data| format!(" {data} |")).collect();
+    println!(
+        "| variant | parameters | M multiply-adds |{names} training, images/s | inference, images/s | one image | memory |"
+    );
+    println!("|---|---|---|{}---|---|---|---|", "---|".repeat(data.len()));
+    for Row { name, multiply_adds, speed, accuracies } in rows {
+        let accuracies: String = accuracies
+            .iter()
+            .map(|(mean, deviation)| format!(" {:.1} ± {:.1} % |", 100.0 * mean, 100.0 * deviation))
+            .collect();
+        println!(
+            "| {name} | {:.2} M | {:.1} |{accuracies} {:.0} | {:.0} | {:.2} ms | {} |",
+            speed.parameters as f64 / 1e6,
+            *multiply_adds as f64 / 1e6,
+            speed.train_images_per_second,
+            speed.infer_images_per_second,
+            speed.latency_ms_batch1,
+            speed.peak_rss_mb.map_or("?".to_owned(), |memory| format!("{memory:.0} MB")),
+        );
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use burn::module::Module;
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
@@ -52,6 +53,8 @@ struct Figures {
     model: String,
     device: String,
     batch_size: usize,
+    /// Number of the model's parameters.
+    parameters: usize,
     train_images_per_second: f64,
     infer_images_per_second: f64,
     latency_ms_batch1: f64,
@@ -95,6 +98,7 @@ impl Bench {
             model: name,
             device: found.name,
             batch_size,
+            parameters: model.num_params(),
             train_images_per_second: 1e3 * batch_size as f64 / median(&train),
             infer_images_per_second: 1e3 * batch_size as f64 / median(&infer),
             latency_ms_batch1: median(&single),

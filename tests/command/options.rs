@@ -134,7 +134,13 @@ fn bench_reports_every_figure() {
     for phase in ["train", "infer", "infer_batch1"] {
         assert_eq!(figures["step_ms"][phase].as_array().map(Vec::len), Some(1), "{phase}: {figures}");
     }
-    for key in ["batch_size", "train_images_per_second", "infer_images_per_second", "latency_ms_batch1"] {
+    for key in [
+        "batch_size",
+        "parameters",
+        "train_images_per_second",
+        "infer_images_per_second",
+        "latency_ms_batch1",
+    ] {
         assert!(figures[key].as_f64().unwrap() > 0.0, "{key}: {figures}");
     }
     for key in ["model", "device"] {
