@@ -66,7 +66,10 @@ impl Block {
             mlp_norm: norm(),
             mlp: Mlp::new(config.mlp, [dim, config.mlp_dim(stage)], has_prefix, config.dropout, device),
             mlp_scale: LayerScale::new(config, dim, device),
-            channel_attention: config.channel_attention.map(|gate| ChannelGating::new(gate, dim, device)),
+            channel_attention: config
+                .channel_attention
+                .filter(|gate| gate.place != GatePlace::Tokenizer)
+                .map(|gate| ChannelGating::new(gate, dim, device)),
             drop_path: DropPath::new(drop_path(config, stage, index)),
             style: config.block,
             gate_place: config.channel_attention.map(|gate| gate.place).unwrap_or_default(),

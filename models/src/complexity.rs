@@ -4,9 +4,10 @@
 //! `w` tokens of `C` values, global attention costs `4hwC² + 2(hw)²C`, and attention in windows of `M` by `M` tokens
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
-use crate::attention::product;
+use crate::attention::{Efficient, SpatialGate, product};
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
-use crate::{ChannelGate, MlpKind, ModelConfig, Tokenizer};
+use crate::position::{ConditionalPosition, CoordinateMlp};
+use crate::{ChannelAttention, ChannelGate, GatePlace, MlpKind, ModelConfig, Position, Tokenizer};
 
 /// The multiply-adds of a forward pass of one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +20,9 @@ pub struct Complexity {
     pub attention: u64,
     /// The MLPs.
     pub mlp: u64,
-    /// The gates on channels.
+    /// Positions that are computed: conditional ones, and those of a network.
+    pub positions: u64,
+    /// The gates on channels and places.
     pub channel_attention: u64,
     /// Patch merging between stages.
     pub merging: u64,
@@ -45,7 +48,8 @@ impl Complexity {
     /// assert_eq!(cost.total(), 1_253_683_200); // timm publishes 1.26 billion
     /// ```
     pub fn of(config: &ModelConfig) -> Self {
-        let mut cost = Self { tokenizer: tokenizer(config), ..Self::default() };
+        let mut cost = Self { tokenizer: tokenizer(config), positions: positions(config), ..Self::default() };
+        cost.add_tokenizer_gates(config);
         for stage in 0..config.num_stages() {
             if stage > 0 {
                 let [rows, columns] = config.stage_grid(stage);
@@ -68,9 +72,10 @@ impl Complexity {
     }
 
     /// Each kind of layer with its multiply-adds.
-    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+    pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
             ("tokenizer", self.tokenizer),
+            ("positions", self.positions),
             ("projections", self.projections),
             ("attention", self.attention),
             ("mlp", self.mlp),
@@ -102,17 +107,30 @@ impl Complexity {
         if config.mlp == MlpKind::DepthwiseChannel && config.num_prefix_tokens() > 0 {
             self.mlp += 2 * product([dim, (dim / 4).max(1)]);
         }
-        self.add_gate(config, dim, patches);
+        if let Some(in_block) = config.channel_attention.filter(|gate| gate.place != GatePlace::Tokenizer) {
+            self.channel_attention += gate(in_block, dim, patches);
+        }
     }
 
-    fn add_gate(&mut self, config: &ModelConfig, dim: usize, patches: usize) {
-        let Some(gate) = config.channel_attention else { return };
-        let narrow = (dim / gate.reduction()).max(1);
-        self.channel_attention += match gate.kind {
-            ChannelGate::SqueezeExcitation => 2 * product([dim, narrow]),
-            ChannelGate::Efficient => product([dim, crate::attention::Efficient::kernel(dim)]),
-            ChannelGate::Cbam => 4 * product([dim, narrow]) + product([2 * 7 * 7, patches]),
+    fn add_tokenizer_gates(&mut self, config: &ModelConfig) {
+        let Some(on_maps) = config.channel_attention.filter(|gate| gate.place == GatePlace::Tokenizer) else {
+            return;
         };
+        let widths: Vec<usize> = match config.tokenizer {
+            Tokenizer::Patch | Tokenizer::ShiftedPatch => Vec::new(),
+            Tokenizer::Convolution { layers, .. } => {
+                (1..=layers).map(|after| ConvolutionEmbed::width(config, layers, after)).collect()
+            }
+            Tokenizer::Residual { width } => {
+                let stages = 1..=ResidualEmbed::stages(config);
+                stages.map(|after| ResidualEmbed::width(config, width, after)).collect()
+            }
+        };
+        let size = config.image_size;
+        for (layer, width) in widths.into_iter().enumerate() {
+            let places = (size.height >> (layer + 1)) * (size.width >> (layer + 1));
+            self.channel_attention += gate(on_maps, width, places);
+        }
     }
 
     fn add_class_blocks(&mut self, config: &ModelConfig) {
@@ -138,6 +156,34 @@ impl Complexity {
             width = next;
         }
         self.head += if config.distillation_token { 2 * layers } else { layers };
+    }
+}
+
+/// The multiply-adds of a gate of `dim` channels at this many places.
+fn gate(config: ChannelAttention, dim: usize, places: usize) -> u64 {
+    let narrow = (dim / config.reduction()).max(1);
+    let spatial = product([2 * SpatialGate::KERNEL.pow(2), places]);
+    match config.kind {
+        ChannelGate::SqueezeExcitation => 2 * product([dim, narrow]),
+        ChannelGate::Efficient => product([dim, Efficient::kernel(dim)]),
+        ChannelGate::Cbam => 4 * product([dim, narrow]) + spatial,
+        ChannelGate::Spatial => spatial,
+    }
+}
+
+/// The multiply-adds of positions, for a batch of one image.
+fn positions(config: &ModelConfig) -> u64 {
+    let patches = |stage| config.stage_grid(stage).iter().product();
+    match config.position {
+        Position::None
+        | Position::Learned
+        | Position::Sinusoidal
+        | Position::Sinusoidal2d
+        | Position::Rotary => 0,
+        Position::Conditional => (0..config.num_stages())
+            .map(|stage| ConditionalPosition::cost(config.stage_dim(stage), patches(stage)))
+            .sum(),
+        Position::CoordinateMlp => CoordinateMlp::cost(config.embed_dim, patches(0)),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::embed::ResidualEmbed;
 use crate::validate::parameters;
-use crate::{ModelConfig, Normalizer, Tokenizer};
+use crate::{GatePlace, ModelConfig, Normalizer, Tokenizer};
 
 /// The memory of a step of a model, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +64,17 @@ impl StepMemory {
 }
 
 /// The number of values of one image that a tokenizer of residual stages keeps: two maps of the stem, four maps of each
-/// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient.
+/// stage, the indices of the pooled values, and for a while the map before the pooling with its gradient. A gate keeps
+/// two more maps of each stage.
 fn maps(config: &ModelConfig) -> u64 {
     let Tokenizer::Residual { width } = config.tokenizer else { return 0 };
     let area = config.image_size.height * config.image_size.width;
     let stem = area * ResidualEmbed::width(config, width, 0);
     let before_pool = |stage| (area >> (2 * stage)) * ResidualEmbed::width(config, width, stage + 1);
-    let kept: usize = (0..ResidualEmbed::stages(config)).map(|stage| before_pool(stage) * 17 / 16).sum();
+    let is_gated = config.channel_attention.is_some_and(|gate| gate.place == GatePlace::Tokenizer);
+    let sixteenths = if is_gated { 17 + 8 } else { 17 };
+    let kept: usize =
+        (0..ResidualEmbed::stages(config)).map(|stage| before_pool(stage) * sixteenths / 16).sum();
     (2 * stem + kept + 2 * before_pool(0)) as u64
 }
 

@@ -5,8 +5,8 @@
 //! for Small-Size Datasets' (Lee et al. 2021).
 
 use crate::{
-    AttentionOptions, BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, Pool, Position, PositionPlace,
-    RelativePosition, Score, Tokenizer,
+    AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, ImageSize, Mixer, MlpKind,
+    ModelConfig, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer,
 };
 
 /// A named configuration.
@@ -188,6 +188,15 @@ fn swin_v2(swin: ModelConfig) -> ModelConfig {
     }
 }
 
+/// The model with squeeze-and-excitation (Hu et al. 2018) at this place.
+fn squeezed(reduction: usize, place: GatePlace, config: ModelConfig) -> ModelConfig {
+    let kind = ChannelGate::SqueezeExcitation;
+    ModelConfig {
+        channel_attention: Some(ChannelAttention { kind, reduction: Some(reduction), place }),
+        ..config
+    }
+}
+
 fn small_images() -> Vec<Preset> {
     let pooled = |side, channels, size| ModelConfig {
         channels,
@@ -209,6 +218,25 @@ fn small_images() -> Vec<Preset> {
             hybrid(64, 8, 32, (128, 1, 4, 2.0)),
         ),
         row("vit_pico_patch4_32", "32 pixels in a minute on a CPU, 0.5 M parameters", pooled(32, 3, pico)),
+        row(
+            "vit_pico_se_patch4_32",
+            "the same with squeeze-and-excitation of the tokens, 0.5 M parameters",
+            squeezed(8, GatePlace::Mixer, pooled(32, 3, pico)),
+        ),
+        row(
+            "vit_pico_mlp_head_patch4_32",
+            "vit_pico with a hidden layer in the head, 0.5 M parameters",
+            ModelConfig { head_hidden: vec![192], ..pooled(32, 3, pico) },
+        ),
+        row(
+            "vit_pico_se_pixel_16",
+            "every pixel of 16 by 16 is a token; squeeze-and-excitation, MLP head, 0.5 M parameters",
+            ModelConfig {
+                patch_size: 1,
+                head_hidden: vec![192],
+                ..squeezed(8, GatePlace::Mixer, pooled(16, 3, pico))
+            },
+        ),
         row(
             "vit_nano_patch4_32",
             "32 pixels in half an hour on a CPU, 1.2 M parameters",
@@ -237,6 +265,15 @@ fn small_images() -> Vec<Preset> {
             "cct_2_3x2",
             "CCT-2/3x2 (Hassani et al. 2021), 0.3 M parameters",
             compact(4, Tokenizer::Convolution { layers: 2, kernel_size: 3 }, (128, 2, 2, 1.0)),
+        ),
+        row(
+            "cct_2_3x2_se",
+            "the same with squeeze-and-excitation of the tokenizer's maps, 0.3 M parameters",
+            squeezed(
+                8,
+                GatePlace::Tokenizer,
+                compact(4, Tokenizer::Convolution { layers: 2, kernel_size: 3 }, (128, 2, 2, 1.0)),
+            ),
         ),
         row(
             "cct_7_3x1",

@@ -7,8 +7,9 @@ use crate::attention::Context;
 use crate::block::Block;
 use crate::linear::Linear;
 use crate::norm::LayerNorm;
+use crate::position::ConditionalPosition;
 use crate::rotary::Rotary;
-use crate::{BlockStyle, ModelConfig, Position, Tokenizer};
+use crate::{BlockStyle, ModelConfig, Position, PositionPlace, Tokenizer};
 use vitrine_kernels::{RowMap, gather_rows};
 
 /// Blocks on one grid. A plain model is a single stage.
@@ -18,6 +19,10 @@ pub struct Stage {
     downsample: Option<PatchMerging>,
     blocks: Vec<Block>,
     rotary: Option<Rotary>,
+    /// Follows the first block.
+    conditional: Option<ConditionalPosition>,
+    /// Whether only the first block adds positions to its queries and keys.
+    first_only: bool,
     rows: usize,
     columns: usize,
     prefix: usize,
@@ -34,6 +39,9 @@ impl Stage {
             blocks: (0..config.depth[stage]).map(|index| Block::new(config, stage, index, device)).collect(),
             rotary: (config.position == Position::Rotary)
                 .then(|| Rotary::new([rows, columns], prefix, head_dim, device)),
+            conditional: (config.position == Position::Conditional)
+                .then(|| ConditionalPosition::new(config.stage_dim(stage), device)),
+            first_only: config.position_place == PositionPlace::FirstQueryKey,
             rows,
             columns,
             prefix,
@@ -76,20 +84,22 @@ impl Stage {
         Self { rotary, rows, columns, ..self.clone() }
     }
 
-    /// One block of [`Self::forward`]; with the first block, the merging before it, too.
+    /// One block of [`Self::forward`]; with the first block, the merging before it and the positions after it, too.
     ///
     /// # Panics
     ///
     /// If there is no such block.
     pub fn forward_block(&self, block: usize, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
         let tokens = if block == 0 { self.enter(tokens) } else { tokens };
-        self.blocks[block].forward(tokens, &self.context(position))
+        let tokens = self.blocks[block].forward(tokens, &self.context(block, position));
+        self.place(block, tokens)
     }
 
-    /// Whether a block has a parameter that gets a gradient; for the first block, also whether the merging before it
-    /// has one.
+    /// Whether a block has a parameter that gets a gradient; for the first block, also whether the merging before it or
+    /// the positions after it have one.
     pub(crate) fn learns(&self, block: usize) -> bool {
-        learns(&self.blocks[block]) || (block == 0 && learns(&self.downsample))
+        let first = || learns(&self.downsample) || learns(&self.conditional);
+        learns(&self.blocks[block]) || (block == 0 && first())
     }
 
     /// The stage with the parameters of its first blocks frozen.
@@ -106,11 +116,10 @@ impl Stage {
         position: &Option<Tensor<3>>,
         maps: &mut Vec<Tensor<4>>,
     ) -> Tensor<3> {
-        let context = self.context(position);
-        self.blocks.iter().fold(self.enter(tokens), |tokens, block| {
-            let (tokens, weights) = block.forward_with_weights(tokens, &context);
+        self.blocks.iter().enumerate().fold(self.enter(tokens), |tokens, (index, block)| {
+            let (tokens, weights) = block.forward_with_weights(tokens, &self.context(index, position));
             maps.push(weights);
-            tokens
+            self.place(index, tokens)
         })
     }
 
@@ -121,10 +130,18 @@ impl Stage {
         }
     }
 
-    fn context(&self, position: &Option<Tensor<3>>) -> Context {
+    /// The tokens after a block, with conditional positions if they follow it.
+    fn place(&self, block: usize, tokens: Tensor<3>) -> Tensor<3> {
+        match &self.conditional {
+            Some(position) if block == 0 => position.forward(tokens, self.prefix, [self.rows, self.columns]),
+            _ => tokens,
+        }
+    }
+
+    fn context(&self, block: usize, position: &Option<Tensor<3>>) -> Context {
         Context {
             bias: None,
-            position: position.clone(),
+            position: position.clone().filter(|_| block == 0 || !self.first_only),
             rotary: self.rotary.clone(),
             grid: [self.rows, self.columns],
             prefix: self.prefix,

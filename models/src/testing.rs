@@ -62,21 +62,27 @@ pub fn variants() -> Vec<ModelConfig> {
         }
         all.push(ModelConfig { block, ..stages() });
     }
+    let convolution = Tokenizer::Convolution { layers: 2, kernel_size: 3 };
+    let residual = Tokenizer::Residual { width: 6 };
     for &kind in ChannelGate::ALL {
         for &place in GatePlace::ALL {
-            let reduction = (kind != ChannelGate::Efficient).then_some(4);
-            let gate = Some(ChannelAttention { kind, reduction, place });
-            all.push(ModelConfig { channel_attention: gate, ..token.clone() });
-            all.push(ModelConfig { channel_attention: gate, ..stages() });
+            let reduction = kind.has_bottleneck().then_some(4);
+            let channel_attention = Some(ChannelAttention { kind, reduction, place });
+            if place == GatePlace::Tokenizer {
+                for tokenizer in [convolution, residual] {
+                    all.push(ModelConfig { channel_attention, tokenizer, ..token.clone() });
+                }
+            } else {
+                all.push(ModelConfig { channel_attention, ..token.clone() });
+                all.push(ModelConfig { channel_attention, ..stages() });
+            }
         }
     }
     all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..token.clone() });
     all.push(ModelConfig { tokenizer: Tokenizer::ShiftedPatch, ..stages() });
-    all.push(ModelConfig {
-        tokenizer: Tokenizer::Convolution { layers: 2, kernel_size: 3 },
-        ..token.clone()
-    });
-    all.push(ModelConfig { tokenizer: Tokenizer::Residual { width: 6 }, ..token });
+    all.push(ModelConfig { tokenizer: convolution, ..token.clone() });
+    all.push(ModelConfig { tokenizer: residual, ..token });
+    all.push(ModelConfig { position: Position::Conditional, ..stages() });
     let with_class = ModelConfig { class_token: true, pool: Pool::ClassToken, ..base() };
     all.push(ModelConfig { distillation_token: true, ..with_class.clone() });
     all.push(ModelConfig { class_depth: 2, layer_scale: Some(0.1), ..with_class });
@@ -117,9 +123,10 @@ fn positions_and_pools() -> Vec<ModelConfig> {
                 });
             }
         }
-        if !matches!(position, Position::None | Position::Rotary) {
-            let position_place = PositionPlace::QueryKey;
-            all.push(ModelConfig { position, position_place, class_token: true, ..base() });
+        if !matches!(position, Position::None | Position::Rotary | Position::Conditional) {
+            for position_place in [PositionPlace::QueryKey, PositionPlace::FirstQueryKey] {
+                all.push(ModelConfig { position, position_place, class_token: true, ..base() });
+            }
         }
     }
     // Every pixel is a token.

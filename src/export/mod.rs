@@ -110,7 +110,11 @@ fn fixed_positions(config: &ModelConfig) -> Option<NamedTensor> {
     let values = match config.position {
         Position::Sinusoidal => position::sinusoidal(rows * columns, config.embed_dim),
         Position::Sinusoidal2d => position::sinusoidal_2d(rows, columns, config.embed_dim),
-        Position::None | Position::Learned | Position::Rotary => return None,
+        Position::None
+        | Position::Learned
+        | Position::Rotary
+        | Position::Conditional
+        | Position::CoordinateMlp => return None,
     };
     Some(NamedTensor {
         name: "pos_embed".to_owned(),
@@ -131,7 +135,11 @@ mod tests {
             let values = match position {
                 Position::Sinusoidal => position::sinusoidal(64, 96),
                 Position::Sinusoidal2d => position::sinusoidal_2d(8, 8, 96),
-                Position::None | Position::Learned | Position::Rotary => {
+                Position::None
+                | Position::Learned
+                | Position::Rotary
+                | Position::Conditional
+                | Position::CoordinateMlp => {
                     assert_eq!(fixed_positions(&config), None, "{position:?}");
                     continue;
                 }

@@ -38,16 +38,18 @@ fn spec(score: Score) -> AttentionSpec {
 #[test]
 fn channel_attention() {
     let (all, device, tolerance) = layers();
-    let map = || tensor::<4>(&all["fmap"], &device);
+    // The fixture has channels before rows and columns.
+    let gated = |gate: ChannelGating| {
+        let map = tensor::<4>(&all["fmap"], &device).permute([0, 2, 3, 1]);
+        values(gate.forward_map(map).permute([0, 3, 1, 2]))
+    };
     let (fc1, fc2) = ("se.weight.fc1", "se.weight.fc2");
     let se = SqueezeExcitation { fc1: linear(&all, fc1, &device), fc2: linear(&all, fc2, &device) };
-    let se = ChannelGating::SqueezeExcitation(se).forward_map(map());
-    assert_close("se", &values(se), &all["se.out"].values, tolerance);
+    assert_close("se", &gated(ChannelGating::SqueezeExcitation(se)), &all["se.out"].values, tolerance);
 
     let eca = Efficient { conv: param(&all["eca.weight.conv.weight"], &device) };
     assert_eq!(Efficient::kernel(16), all["eca.weight.conv.weight"].shape[2]);
-    let eca = ChannelGating::Efficient(eca).forward_map(map());
-    assert_close("eca", &values(eca), &all["eca.out"].values, tolerance);
+    assert_close("eca", &gated(ChannelGating::Efficient(eca)), &all["eca.out"].values, tolerance);
 
     // The reference has a batch norm with running mean 0 and variance 1, which is folded into the convolution here.
     let norm = |name: &str| all[&format!("cbam.weight.spatial.conv.bn.{name}")].values[0];
@@ -59,8 +61,7 @@ fn channel_attention() {
         conv: Param::from_tensor(conv.mul_scalar(norm("weight") / (1.0f32 + 1e-5).sqrt())),
         conv_bias: param(&all["cbam.weight.spatial.conv.bn.bias"], &device),
     };
-    let cbam = ChannelGating::Cbam(cbam).forward_map(map());
-    assert_close("cbam", &values(cbam), &all["cbam.out"].values, tolerance);
+    assert_close("cbam", &gated(ChannelGating::Cbam(cbam)), &all["cbam.out"].values, tolerance);
 }
 
 #[test]

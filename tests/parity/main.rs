@@ -11,6 +11,7 @@ mod optimizer;
 mod outputs;
 #[path = "../support/reference.rs"]
 mod reference;
+mod variants;
 
 use burn::module::{ModuleMapper, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};

@@ -18,6 +18,8 @@ pub enum ChannelGating {
     Efficient(Efficient),
     /// CBAM.
     Cbam(Cbam),
+    /// The gate of places alone.
+    Spatial(SpatialGate),
 }
 
 impl ChannelGating {
@@ -29,6 +31,7 @@ impl ChannelGating {
             }
             ChannelGate::Efficient => Self::Efficient(Efficient::new(dim, device)),
             ChannelGate::Cbam => Self::Cbam(Cbam::new(dim, config.reduction(), device)),
+            ChannelGate::Spatial => Self::Spatial(SpatialGate::new(device)),
         }
     }
 
@@ -66,11 +69,11 @@ impl ChannelGating {
     /// [`Self::forward`] on a feature map.
     ///
     /// # Shapes
-    /// - x, output: `[batch, channels, rows, columns]`
+    /// - x, output: `[batch, rows, columns, channels]`
     pub fn forward_map(&self, x: Tensor<4>) -> Tensor<4> {
-        let [batch, channels, rows, columns] = x.dims();
-        let tokens = x.reshape([batch, channels, rows * columns]).swap_dims(1, 2);
-        self.gate(tokens, [rows, columns]).swap_dims(1, 2).reshape([batch, channels, rows, columns])
+        let [batch, rows, columns, channels] = x.dims();
+        let gated = self.gate(x.reshape([batch, rows * columns, channels]), [rows, columns]);
+        gated.reshape([batch, rows, columns, channels])
     }
 
     fn gate(&self, patches: Tensor<3>, grid: [usize; 2]) -> Tensor<3> {
@@ -78,6 +81,7 @@ impl ChannelGating {
             Self::SqueezeExcitation(gate) => gate.forward(patches),
             Self::Efficient(gate) => gate.forward(patches),
             Self::Cbam(gate) => gate.forward(patches, grid),
+            Self::Spatial(gate) => gate.forward(patches, grid),
         }
     }
 }
@@ -205,16 +209,15 @@ pub struct Cbam {
 }
 
 impl Cbam {
-    const KERNEL: usize = 7;
-
     /// A bottleneck of `dim / reduction` values, at least 1.
     pub fn new(dim: usize, reduction: usize, device: &Device) -> Self {
-        let (hidden, side) = ((dim / reduction).max(1), Self::KERNEL);
+        let hidden = (dim / reduction).max(1);
+        let SpatialGate { conv, conv_bias } = SpatialGate::new(device);
         Self {
             fc1: Linear::new(dim, hidden, false, device),
             fc2: Linear::new(hidden, dim, false, device),
-            conv: uniform([1, 2, side, side], 1.0 / (2.0 * (side * side) as f64).sqrt(), device),
-            conv_bias: constant([1], 0.0, device),
+            conv,
+            conv_bias,
         }
     }
 
@@ -237,16 +240,73 @@ impl Cbam {
     /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [1.0, 2.0, -1.0, 0.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forward(&self, patches: Tensor<3>, [rows, columns]: [usize; 2]) -> Tensor<3> {
-        let [batch, count, _] = patches.dims();
+    pub fn forward(&self, patches: Tensor<3>, grid: [usize; 2]) -> Tensor<3> {
         let excite = |x: Tensor<3>| self.fc2.forward(activation::relu(self.fc1.forward(x)));
         let channels = excite(patches.clone().mean_dim(1)) + excite(patches.clone().max_dim(1));
-        let patches = patches * activation::sigmoid(channels);
-        let places = Tensor::cat(vec![patches.clone().mean_dim(2), patches.clone().max_dim(2)], 2);
-        let places = places.swap_dims(1, 2).reshape([batch, 2, rows, columns]);
-        let gate = vitrine_kernels::same_conv2d(places, self.conv.val(), Some(self.conv_bias.val()));
-        patches * activation::sigmoid(gate).reshape([batch, count, 1])
+        gate_places(patches * activation::sigmoid(channels), grid, &self.conv, &self.conv_bias)
     }
+}
+
+/// The second half of CBAM: a gate of places from their mean and maximum over the channels (Woo et al. 2018, section 3).
+/// As in [`Cbam`], the convolution's weights and bias hold the batch norm of the original.
+#[derive(Module, Debug)]
+pub struct SpatialGate {
+    /// The convolution of the mean and maximum over the channels: `[1, 2, 7, 7]`.
+    pub conv: Param<Tensor<4>>,
+    /// `[1]`.
+    pub conv_bias: Param<Tensor<1>>,
+}
+
+impl SpatialGate {
+    /// The side of the convolution's kernel.
+    pub(crate) const KERNEL: usize = 7;
+
+    /// Fresh parameters.
+    pub fn new(device: &Device) -> Self {
+        let side = Self::KERNEL;
+        Self {
+            conv: uniform([1, 2, side, side], 1.0 / (2.0 * (side * side) as f64).sqrt(), device),
+            conv_bias: constant([1], 0.0, device),
+        }
+    }
+
+    /// # Shapes
+    /// - patches, output: `[batch, rows * columns, dim]`
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::module::Param;
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::attention::SpatialGate;
+    ///
+    /// let device = Device::default();
+    /// let mut gate = SpatialGate::new(&device);
+    /// gate.conv = Param::from_tensor(Tensor::zeros([1, 2, 7, 7], &device));
+    /// gate.conv_bias = Param::from_tensor(Tensor::from_floats([3f32.ln()], &device));
+    /// // Every place gets sigmoid(ln 3) = 3/4.
+    /// let y = gate.forward(Tensor::from_floats([[[4.0, 8.0], [-4.0, 0.0]]], &device), [1, 2]);
+    /// for (value, expected) in y.into_data().iter::<f32>().zip([3.0, 6.0, -3.0, 0.0]) {
+    ///     assert!((value - expected).abs() < 1e-5);
+    /// }
+    /// ```
+    pub fn forward(&self, patches: Tensor<3>, grid: [usize; 2]) -> Tensor<3> {
+        gate_places(patches, grid, &self.conv, &self.conv_bias)
+    }
+}
+
+/// The patches, each times the sigmoid of a convolution over the mean and the maximum of the channels around its place.
+fn gate_places(
+    patches: Tensor<3>,
+    [rows, columns]: [usize; 2],
+    conv: &Param<Tensor<4>>,
+    bias: &Param<Tensor<1>>,
+) -> Tensor<3> {
+    let [batch, count, _] = patches.dims();
+    let places = Tensor::cat(vec![patches.clone().mean_dim(2), patches.clone().max_dim(2)], 2);
+    let places = places.swap_dims(1, 2).reshape([batch, 2, rows, columns]);
+    let gate = vitrine_kernels::same_conv2d(places, conv.val(), Some(bias.val()));
+    patches * activation::sigmoid(gate).reshape([batch, count, 1])
 }
 
 #[cfg(test)]
@@ -259,8 +319,8 @@ mod tests {
     #[test]
     fn gates_shrink_patches_and_do_not_change_prefix_tokens() {
         let device = Device::default();
-        for kind in [ChannelGate::SqueezeExcitation, ChannelGate::Efficient, ChannelGate::Cbam] {
-            let reduction = (kind != ChannelGate::Efficient).then_some(4);
+        for &kind in ChannelGate::ALL {
+            let reduction = kind.has_bottleneck().then_some(4);
             let config = ChannelAttention { kind, reduction, place: GatePlace::Mixer };
             let gate = ChannelGating::new(config, 16, &device);
             let x = Tensor::<3>::random([2, 2 + 12, 16], Distribution::Normal(0.0, 1.0), &device);

@@ -15,7 +15,7 @@ pub(crate) mod relative_position;
 mod score;
 mod window;
 
-pub use channel::{Cbam, ChannelGating, Efficient, SqueezeExcitation};
+pub use channel::{Cbam, ChannelGating, Efficient, SpatialGate, SqueezeExcitation};
 pub use cost::MixerCost;
 pub(crate) use cost::product;
 pub use cross::CrossAttention;

@@ -225,16 +225,17 @@ listed! {
     }
 }
 
-/// A gate that weights channels by statistics of the whole image.
+/// A gate that weights channels by statistics of the whole image, places by statistics of all channels, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelAttention {
     /// The kind of gate.
     pub kind: ChannelGate,
-    /// The number of channels divided by the width of the bottleneck; 16 if left out. `efficient` has no bottleneck.
+    /// The number of channels divided by the width of the bottleneck; 16 if left out. `efficient` and `spatial` have no
+    /// bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<usize>,
-    /// The branch of a block that is gated.
+    /// The place of the gate.
     #[serde(default)]
     pub place: GatePlace,
 }
@@ -259,11 +260,24 @@ listed! {
         /// The mean and the maximum over the image through one MLP, then a gate of places by a 7 by 7 convolution (Woo
         /// et al. 2018, CBAM, section 3).
         Cbam,
+        /// The second half of CBAM: a gate of places, from the mean and the maximum over the channels by a 7 by 7
+        /// convolution (Woo et al. 2018, section 3).
+        Spatial,
+    }
+}
+
+impl ChannelGate {
+    /// Whether the gate has a bottleneck, whose width is [`ChannelAttention::reduction`].
+    pub fn has_bottleneck(self) -> bool {
+        match self {
+            Self::SqueezeExcitation | Self::Cbam => true,
+            Self::Efficient | Self::Spatial => false,
+        }
     }
 }
 
 listed! {
-    /// The branch of a block that a [`ChannelAttention`] gates.
+    /// The place of a [`ChannelAttention`].
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum GatePlace {
@@ -272,6 +286,9 @@ listed! {
         Mixer,
         /// At the end of the MLP's branch.
         Mlp,
+        /// In a tokenizer of convolutions: on the map after each layer of `convolution`, and in each residual branch of
+        /// `residual` (as Hu et al. 2018, figure 3). Blocks then have no gate.
+        Tokenizer,
     }
 }
 
@@ -293,6 +310,12 @@ listed! {
         /// Queries and keys are rotated by angles that are proportional to the row and the column of their patch (Heo
         /// et al. 2024, axial RoPE, section 3.1).
         Rotary,
+        /// A depth-wise 3 by 3 convolution of the patches, padded with zeros and added to them after the first block of
+        /// each stage (Chu et al. 2021, PEG in CPVT, section 3.2).
+        Conditional,
+        /// A small MLP of a patch's row and column, as shares of the image from -1 to 1, gives its vector (the absolute
+        /// form of the continuous bias of Liu et al. 2022, Swin v2, section 3.3).
+        CoordinateMlp,
     }
 }
 
@@ -307,6 +330,8 @@ listed! {
         /// Added to the input of queries and keys in every block, but not to that of values (Carion et al. 2020, DETR,
         /// appendix A.3).
         QueryKey,
+        /// Added to the input of queries and keys in the first block only.
+        FirstQueryKey,
     }
 }
 

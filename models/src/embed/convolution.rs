@@ -4,7 +4,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
+use super::tokenizer_gate;
 use crate::ModelConfig;
+use crate::attention::ChannelGating;
 use crate::linear::normal;
 
 /// A convolution of stride 1 without bias, with the channels last, that keeps the size of the map.
@@ -45,6 +47,8 @@ impl Convolution {
 pub struct ConvolutionEmbed {
     /// The convolutions, from the image to the tokens.
     pub layers: Vec<Convolution>,
+    /// The gates on the maps after each layer; none if the configuration has no gate in the tokenizer.
+    pub gates: Vec<ChannelGating>,
 }
 
 impl ConvolutionEmbed {
@@ -68,7 +72,8 @@ impl ConvolutionEmbed {
             let deviation = (2.0 / (shape[1] * kernel * kernel) as f64).sqrt();
             Convolution { weight: normal(shape, deviation, device) }
         };
-        Self { layers: (0..layers).map(layer).collect() }
+        let gate = |index: usize| tokenizer_gate(config, Self::width(config, layers, index + 1), device);
+        Self { layers: (0..layers).map(layer).collect(), gates: (0..layers).filter_map(gate).collect() }
     }
 
     /// # Shapes
@@ -93,8 +98,12 @@ impl ConvolutionEmbed {
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         // ReLU comes after the pooling, which gives the same result with a quarter of the work.
         let pool = vitrine_kernels::MaxPool { kernel_size: 3, stride: 2, padding: 1 };
-        let map = self.layers.iter().fold(images.permute([0, 2, 3, 1]), |map, layer| {
-            activation::relu(vitrine_kernels::max_pool(layer.forward(map), pool))
+        let map = self.layers.iter().enumerate().fold(images.permute([0, 2, 3, 1]), |map, (index, layer)| {
+            let map = activation::relu(vitrine_kernels::max_pool(layer.forward(map), pool));
+            match self.gates.get(index) {
+                Some(gate) => gate.forward_map(map),
+                None => map,
+            }
         });
         map.flatten(1, 2)
     }

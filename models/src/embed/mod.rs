@@ -3,9 +3,10 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
+use crate::attention::ChannelGating;
 use crate::linear::{Linear, uniform};
 use crate::norm::LayerNorm;
-use crate::{ModelConfig, Tokenizer};
+use crate::{GatePlace, ModelConfig, Tokenizer};
 
 mod convolution;
 mod residual;
@@ -30,6 +31,12 @@ pub enum ImageTokenizer {
     Convolution(ConvolutionEmbed),
     /// Residual stages of convolutions.
     Residual(ResidualEmbed),
+}
+
+/// The gate for a map of `channels` in a tokenizer of convolutions, if the configuration has one there.
+fn tokenizer_gate(config: &ModelConfig, channels: usize, device: &Device) -> Option<ChannelGating> {
+    let gate = config.channel_attention.filter(|gate| gate.place == GatePlace::Tokenizer)?;
+    Some(ChannelGating::new(gate, channels, device))
 }
 
 impl TokenEmbed {

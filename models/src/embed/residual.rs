@@ -4,8 +4,9 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use super::Convolution;
+use super::{Convolution, tokenizer_gate};
 use crate::ModelConfig;
+use crate::attention::ChannelGating;
 use crate::linear::uniform;
 use crate::norm::BatchNorm;
 
@@ -23,7 +24,7 @@ pub struct ResidualEmbed {
     pub stages: Vec<ResidualStage>,
 }
 
-/// `y = gelu(norm(pool(convolution(x))))`, then `y + gelu(norm(convolution(y)))`.
+/// `y = gelu(norm(pool(convolution(x))))`, then `y + gate(gelu(norm(convolution(y))))`, in which most models have no gate.
 #[derive(Module, Debug)]
 pub struct ResidualStage {
     /// The convolution to the stage's channels, before the pooling.
@@ -34,6 +35,8 @@ pub struct ResidualStage {
     pub conv2: Convolution,
     /// The norm after it, in the branch.
     pub norm2: BatchNorm,
+    /// The gate at the end of the branch.
+    pub gate: Option<ChannelGating>,
 }
 
 impl ResidualEmbed {
@@ -60,6 +63,7 @@ impl ResidualEmbed {
                 norm1: BatchNorm::new(output, config.norm_epsilon, device),
                 conv2: convolution(output, output, device),
                 norm2: BatchNorm::new(output, config.norm_epsilon, device),
+                gate: tokenizer_gate(config, output, device),
             }
         };
         let stem = Self::width(config, width, 0);
@@ -105,7 +109,11 @@ impl ResidualStage {
             vitrine_kernels::MaxPool { kernel_size: 2, stride: 2, padding: 0 },
         );
         let map = self.norm1.forward_gelu(halved);
-        map.clone() + self.norm2.forward_gelu(self.conv2.forward(map))
+        let branch = self.norm2.forward_gelu(self.conv2.forward(map.clone()));
+        match &self.gate {
+            Some(gate) => map + gate.forward_map(branch),
+            None => map + branch,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::attention::MOST_PAIRS;
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
-use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Tokenizer};
+use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Position, Tokenizer};
 
 /// The largest side of an image, in pixels.
 const LARGEST_SIDE: usize = 16_384;
@@ -164,7 +164,9 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
         .scan(config.last_dim(), |width, &next| Some(product(std::mem::replace(width, next), next)))
         .sum();
     let tokens = product(config.num_tokens(), config.embed_dim);
-    stages + classes + tokenizer + 2.0 * head + tokens
+    let of_network = config.position == Position::CoordinateMlp;
+    let network = if of_network { product(config.embed_dim, config.embed_dim) } else { 0.0 };
+    stages + classes + tokenizer + network + 2.0 * head + tokens
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ mod bounds;
 pub(crate) use bounds::parameters;
 
 use crate::{
-    BlockStyle, ChannelGate, ConfigError, ImageSize, MlpKind, ModelConfig, Normalizer, Pool, Position,
-    PositionPlace, Tokenizer,
+    BlockStyle, ChannelAttention, ConfigError, GatePlace, ImageSize, MlpKind, ModelConfig, Normalizer, Pool,
+    Position, PositionPlace, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -170,8 +170,8 @@ impl ModelConfig {
              `registers`: leave them out (`class_token = false`)",
         )?;
         refuse(
-            self.position_place == PositionPlace::QueryKey,
-            "`position_place = \"query_key\"` needs a single stage",
+            self.position_place != PositionPlace::Tokens,
+            "`position_place = \"query_key\"` and `\"first_query_key\"` need a single stage",
         )
     }
 
@@ -208,7 +208,9 @@ impl ModelConfig {
     fn check_position(&self) -> Checked {
         let stages = 0..self.num_stages();
         let (key, dims, unit): (_, Vec<usize>, usize) = match self.position {
-            Position::None | Position::Learned => ("", Vec::new(), 1),
+            Position::None | Position::Learned | Position::Conditional | Position::CoordinateMlp => {
+                ("", Vec::new(), 1)
+            }
             Position::Sinusoidal => ("`embed_dim`", vec![self.embed_dim], 2),
             Position::Sinusoidal2d => ("`embed_dim`", vec![self.embed_dim], 4),
             Position::Rotary => (
@@ -222,15 +224,26 @@ impl ModelConfig {
                 "this `position` pairs sines with cosines: {key}, {dim}, must be divisible by {unit}"
             ));
         }
-        let added = !matches!(self.position, Position::None | Position::Rotary);
+        let added = match self.position {
+            Position::None | Position::Rotary | Position::Conditional => false,
+            Position::Learned | Position::Sinusoidal | Position::Sinusoidal2d | Position::CoordinateMlp => {
+                true
+            }
+        };
+        let in_blocks = self.position_place != PositionPlace::Tokens;
         refuse(
-            self.position_place == PositionPlace::QueryKey && !added,
-            "`position_place = \"query_key\"` needs a `position` that is added: learned, sinusoidal or sinusoidal_2d",
+            in_blocks && !added,
+            "`position_place` is of a `position` with vectors: learned, sinusoidal, sinusoidal_2d or coordinate_mlp",
+        )?;
+        refuse(
+            self.position_place == PositionPlace::FirstQueryKey && self.depth.sum() == 1,
+            "`position_place = \"first_query_key\"` leaves out all blocks but the first, and `depth` is a single one: \
+             use `query_key`",
         )?;
         let global = self.mixers.iter().all(|mixer| mixer.takes_positions());
         refuse(
-            (self.position == Position::Rotary || self.position_place == PositionPlace::QueryKey) && !global,
-            "rotary positions and `position_place = \"query_key\"` need `mixers` that are all global or neighborhood",
+            (self.position == Position::Rotary || in_blocks) && !global,
+            "rotary positions and a `position_place` within blocks need `mixers` that are all global or neighborhood",
         )
     }
 
@@ -257,16 +270,26 @@ impl ModelConfig {
             options.relative_position.is_some() && !windowed,
             "`relative_position` is of windows, and `mixers` has none",
         )?;
-        let Some(gate) = self.channel_attention else { return Ok(()) };
-        match (gate.kind, gate.reduction) {
-            (ChannelGate::Efficient, Some(_)) => {
-                fail("`channel_attention`: `efficient` has no bottleneck and takes no `reduction`")
-            }
-            (_, Some(reduction)) if !(1..=self.embed_dim).contains(&reduction) => {
-                fail("`channel_attention`: `reduction` must be from 1 to `embed_dim`")
-            }
-            _ => Ok(()),
-        }
+        self.channel_attention.map_or(Ok(()), |gate| self.check_gate(gate))
+    }
+
+    fn check_gate(&self, gate: ChannelAttention) -> Checked {
+        refuse(
+            !gate.kind.has_bottleneck() && gate.reduction.is_some(),
+            "`channel_attention`: `efficient` and `spatial` have no bottleneck and take no `reduction`",
+        )?;
+        refuse(
+            gate.reduction.is_some_and(|reduction| !(1..=self.embed_dim).contains(&reduction)),
+            "`channel_attention`: `reduction` must be from 1 to `embed_dim`",
+        )?;
+        let has_maps = match self.tokenizer {
+            Tokenizer::Convolution { .. } | Tokenizer::Residual { .. } => true,
+            Tokenizer::Patch | Tokenizer::ShiftedPatch => false,
+        };
+        refuse(
+            gate.place == GatePlace::Tokenizer && !has_maps,
+            "`channel_attention`: `place = \"tokenizer\"` needs a `tokenizer` with maps: convolution or residual",
+        )
     }
 
     fn check_mixers(&self) -> Checked {
@@ -311,7 +334,7 @@ impl ModelConfig {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ChannelAttention, GatePlace, Mixer, RelativePosition, Score};
+    use crate::{ChannelGate, Mixer, RelativePosition, Score};
 
     fn small() -> ModelConfig {
         toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
@@ -320,7 +343,7 @@ mod tests {
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
         type Change = fn(&mut ModelConfig);
-        let cases: [(&str, Change); 24] = [
+        let cases: [(&str, Change); 27] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),
@@ -364,6 +387,24 @@ mod tests {
             ("class_depth", |c| {
                 c.class_depth = 2;
                 c.registers = 1;
+            }),
+            ("reduction", |c| {
+                c.channel_attention = Some(ChannelAttention {
+                    kind: ChannelGate::Spatial,
+                    reduction: Some(4),
+                    place: GatePlace::Mixer,
+                });
+            }),
+            ("place", |c| {
+                c.channel_attention = Some(ChannelAttention {
+                    kind: ChannelGate::Spatial,
+                    reduction: None,
+                    place: GatePlace::Tokenizer,
+                });
+            }),
+            ("position_place", |c| {
+                c.position = Position::Conditional;
+                c.position_place = PositionPlace::FirstQueryKey;
             }),
             ("reduction", |c| {
                 c.channel_attention = Some(ChannelAttention {

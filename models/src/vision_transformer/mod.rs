@@ -293,7 +293,7 @@ impl VisionTransformer {
                 (join(patches + vectors), None)
             }
             (Some(vectors), PositionPlace::Tokens) => (join(patches) + vectors, None),
-            (Some(vectors), PositionPlace::QueryKey) => {
+            (Some(vectors), PositionPlace::QueryKey | PositionPlace::FirstQueryKey) => {
                 let missing = prefix_count + patch_count - vectors.dims()[1];
                 let nothing = Tensor::zeros([1, missing, dim], &vectors.device());
                 let vectors = if missing == 0 { vectors } else { Tensor::cat(vec![nothing, vectors], 1) };

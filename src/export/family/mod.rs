@@ -93,14 +93,14 @@ impl Family {
                 match config.position {
                     Position::None => true,
                     Position::Learned | Position::Sinusoidal | Position::Sinusoidal2d => !is_staged,
-                    Position::Rotary => false,
+                    Position::Rotary | Position::Conditional | Position::CoordinateMlp => false,
                 },
             ),
             (
                 "position_place",
                 match config.position_place {
                     PositionPlace::Tokens => true,
-                    PositionPlace::QueryKey => false,
+                    PositionPlace::QueryKey | PositionPlace::FirstQueryKey => false,
                 },
             ),
             (
@@ -260,7 +260,12 @@ fn original(config: &ModelConfig, registers: usize) -> Vec<Requirement> {
 fn is_learned(position: Position) -> bool {
     match position {
         Position::Learned => true,
-        Position::None | Position::Sinusoidal | Position::Sinusoidal2d | Position::Rotary => false,
+        Position::None
+        | Position::Sinusoidal
+        | Position::Sinusoidal2d
+        | Position::Rotary
+        | Position::Conditional
+        | Position::CoordinateMlp => false,
     }
 }
 
@@ -268,7 +273,7 @@ fn is_learned(position: Position) -> bool {
 fn is_added(position: Position) -> bool {
     match position {
         Position::Learned | Position::Sinusoidal | Position::Sinusoidal2d => true,
-        Position::None | Position::Rotary => false,
+        Position::None | Position::Rotary | Position::Conditional | Position::CoordinateMlp => false,
     }
 }
 

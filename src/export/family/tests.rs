@@ -113,7 +113,7 @@ fn every_position_and_place_of_it_is_accepted_by_the_libraries_that_have_it() {
             Position::None => (NONE, ALL),
             Position::Learned => (ALL, NONE),
             Position::Sinusoidal | Position::Sinusoidal2d => (TIMM, NONE),
-            Position::Rotary => (NONE, NONE),
+            Position::Rotary | Position::Conditional | Position::CoordinateMlp => (NONE, NONE),
         };
         assert_accepted(&ModelConfig { position, ..vit() }, plain, "position");
         let swin = ModelConfig { position, ..swin() };
@@ -126,7 +126,7 @@ fn every_position_and_place_of_it_is_accepted_by_the_libraries_that_have_it() {
     for &position_place in PositionPlace::ALL {
         let by = match position_place {
             PositionPlace::Tokens => ALL,
-            PositionPlace::QueryKey => NONE,
+            PositionPlace::QueryKey | PositionPlace::FirstQueryKey => NONE,
         };
         assert_accepted(&ModelConfig { position_place, ..vit() }, by, "position_place");
     }

@@ -1,5 +1,11 @@
-//! Position vectors that are added to tokens: learned, or fixed sines and cosines over one or two dimensions; and their
-//! resampling to another grid.
+//! Position vectors that are added to tokens: learned, computed from coordinates, or fixed sines and cosines over one or
+//! two dimensions; and their resampling to another grid.
+
+mod conditional;
+mod coordinate_mlp;
+
+pub use conditional::ConditionalPosition;
+pub use coordinate_mlp::CoordinateMlp;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -14,6 +20,8 @@ pub struct PositionEmbedding {
     pub learned: Option<Param<Tensor<3>>>,
     /// Fixed vectors: `[1, patches, dim]`.
     fixed: Option<Tensor<3>>,
+    /// The network that computes the vectors.
+    pub network: Option<CoordinateMlp>,
 }
 
 impl PositionEmbedding {
@@ -23,21 +31,30 @@ impl PositionEmbedding {
         let (patches, dim) = (rows * columns, config.embed_dim);
         let table =
             |values: Vec<f32>| Some(Tensor::from_data(TensorData::new(values, [1, patches, dim]), device));
-        let (learned, fixed) = match config.position {
-            Position::None | Position::Rotary => (None, None),
+        let none = Self { learned: None, fixed: None, network: None };
+        match config.position {
+            // Rotary and conditional positions act within the stages.
+            Position::None | Position::Rotary | Position::Conditional => none,
             Position::Learned => {
                 let prefix = if config.prefix_position { config.num_prefix_tokens() } else { 0 };
-                (Some(normal([1, prefix + patches, dim], 0.02, device)), None)
+                Self { learned: Some(normal([1, prefix + patches, dim], 0.02, device)), ..none }
             }
-            Position::Sinusoidal => (None, table(sinusoidal(patches, dim))),
-            Position::Sinusoidal2d => (None, table(sinusoidal_2d(rows, columns, dim))),
-        };
-        Self { learned, fixed }
+            Position::Sinusoidal => Self { fixed: table(sinusoidal(patches, dim)), ..none },
+            Position::Sinusoidal2d => Self { fixed: table(sinusoidal_2d(rows, columns, dim)), ..none },
+            Position::CoordinateMlp => {
+                Self { network: Some(CoordinateMlp::new([rows, columns], dim, device)), ..none }
+            }
+        }
     }
 
-    /// The vectors for a configuration with another grid and without learned positions.
+    /// The vectors for a configuration with another grid and without learned vectors.
     pub(crate) fn at_grid(&self, config: &ModelConfig) -> Self {
-        self.fixed.as_ref().map_or_else(|| self.clone(), |table| Self::new(config, &table.device()))
+        match &self.network {
+            Some(network) => Self { network: Some(network.at_grid(config.grid())), ..self.clone() },
+            None => {
+                self.fixed.as_ref().map_or_else(|| self.clone(), |table| Self::new(config, &table.device()))
+            }
+        }
     }
 
     /// The vectors of all tokens, or only of the patches: `[1, tokens or patches, dim]`.
@@ -59,7 +76,8 @@ impl PositionEmbedding {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn vectors(&self) -> Option<Tensor<3>> {
-        self.learned.as_ref().map(Param::val).or_else(|| self.fixed.clone())
+        let computed = || self.network.as_ref().map(CoordinateMlp::vectors);
+        self.learned.as_ref().map(Param::val).or_else(|| self.fixed.clone()).or_else(computed)
     }
 }
 
