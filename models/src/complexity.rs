@@ -7,7 +7,7 @@
 use crate::attention::{Efficient, SpatialGate, product};
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
 use crate::position::{ConditionalPosition, CoordinateMlp};
-use crate::{ChannelAttention, ChannelGate, GatePlace, MlpKind, ModelConfig, Position, Tokenizer};
+use crate::{ChannelAttention, ChannelGate, GatePlace, MlpKind, ModelConfig, Pool, Position, Tokenizer};
 
 /// The multiply-adds of a forward pass of one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,17 +145,25 @@ impl Complexity {
 
     fn add_head(&mut self, config: &ModelConfig) {
         let stage = config.num_stages() - 1;
-        let dim = config.last_dim();
         let [rows, columns] = config.stage_grid(stage);
         let patches = rows * columns;
         self.head += config.pool.cost(config, patches);
-        let mut width = dim;
+        let mut width = config.embedding_dim();
         let mut layers = 0;
         for &next in config.head_hidden.iter().chain([&config.num_classes]) {
             layers += product([width, next]);
             width = next;
         }
-        self.head += if config.distillation_token { 2 * layers } else { layers };
+        self.head += match config.pool {
+            // The logits of class queries are no matrix product: each query has a vector of its own.
+            Pool::ClassQueries { .. } => 0,
+            Pool::ClassToken
+            | Pool::Mean
+            | Pool::Sequence
+            | Pool::Attention
+            | Pool::Queries(_)
+            | Pool::Recurrent { .. } => layers * (1 + u64::from(config.distillation_token)),
+        };
     }
 }
 

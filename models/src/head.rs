@@ -1,4 +1,4 @@
-//! The classifier: from one vector per image to class logits.
+//! The classifier: from one vector per image, or from one per class, to class logits.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -16,7 +16,7 @@ pub struct Head {
 impl Head {
     /// A head with the hidden widths that the configuration lists, and fresh parameters.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
-        let mut width = config.last_dim();
+        let mut width = config.embedding_dim();
         let mut hidden = Vec::with_capacity(config.head_hidden.len());
         for &next in &config.head_hidden {
             hidden.push(Linear::new(width, next, true, device));
@@ -48,5 +48,20 @@ impl Head {
     /// ```
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.output.forward(self.hidden.iter().fold(x, |x, layer| layer.forward_gelu(x)))
+    }
+
+    /// The logits from one vector per class: that of a class has the class's own column of the last layer (Liu et al.
+    /// 2021, Query2Label, equation 3).
+    ///
+    /// # Shapes
+    /// - x: `[batch, num_classes, dim]`
+    /// - output: `[batch, num_classes]`
+    pub fn forward_class_queries(&self, x: Tensor<3>) -> Tensor<2> {
+        let Linear { weight, bias } = &self.output;
+        let logits = (x * weight.val().transpose().unsqueeze()).sum_dim(2).squeeze_dim::<2>(2);
+        match bias {
+            Some(bias) => logits + bias.val().unsqueeze(),
+            None => logits,
+        }
     }
 }

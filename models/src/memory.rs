@@ -6,7 +6,7 @@
 
 use crate::embed::ResidualEmbed;
 use crate::validate::parameters;
-use crate::{GatePlace, ModelConfig, Normalizer, Tokenizer};
+use crate::{GatePlace, ModelConfig, Normalizer, Pool, Tokenizer};
 
 /// The memory of a step of a model, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl StepMemory {
     pub fn of(config: &ModelConfig) -> Self {
         let size = config.image_size;
         let image = (config.channels * size.height * size.width) as u64;
-        let (maps, blocks) = (maps(config), Blocks::of(config));
+        let (maps, blocks) = (maps(config) + pooling(config), Blocks::of(config));
         Self {
             parameters: 4 * parameters(config) as u64,
             kept: 4 * (3 * image + maps + blocks.kept),
@@ -76,6 +76,26 @@ fn maps(config: &ModelConfig) -> u64 {
     let kept: usize =
         (0..ResidualEmbed::stages(config)).map(|stage| before_pool(stage) * sixteenths / 16).sum();
     (2 * stem + kept + 2 * before_pool(0)) as u64
+}
+
+/// The number of values of one image that a pooling keeps, if they are more than a few vectors: those of class queries, in
+/// each layer as in a block; and for a query that reads by an additive score, one value per channel of each patch.
+fn pooling(config: &ModelConfig) -> u64 {
+    let stage = config.num_stages() - 1;
+    let (dim, hidden) = (config.last_dim(), config.mlp_dim(stage));
+    let patches: usize = config.stage_grid(stage).iter().product();
+    let kept = match config.pool {
+        Pool::ClassToken | Pool::Mean | Pool::Sequence => 0,
+        Pool::Attention => 2 * patches * dim,
+        Pool::Queries(queries) => 2 * patches * dim * queries,
+        Pool::Recurrent { steps } => 2 * patches * dim * (1 + steps),
+        Pool::ClassQueries { depth } => {
+            let classes = config.num_classes;
+            let maps = classes * config.num_heads[stage] * (classes + patches);
+            depth * (classes * (16 * dim + 4 * hidden) + 2 * patches * dim + 2 * maps)
+        }
+    };
+    kept as u64
 }
 
 /// Numbers of values of one image.

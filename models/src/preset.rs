@@ -72,6 +72,7 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         position_place: PositionPlace::Tokens,
         prefix_position: true,
         pool: Pool::ClassToken,
+        pool_score: None,
         layer_scale: None,
         norm_epsilon: 1e-6,
         embed_norm: false,

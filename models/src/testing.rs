@@ -106,7 +106,8 @@ fn stages() -> ModelConfig {
 fn positions_and_pools() -> Vec<ModelConfig> {
     let mut all = Vec::new();
     // The mean also with a class token, which it leaves out.
-    let pools = Pool::ALL.iter().map(|&pool| (pool, pool == Pool::ClassToken)).chain([(Pool::Mean, true)]);
+    let pools =
+        Pool::EXAMPLES.iter().map(|&pool| (pool, pool == Pool::ClassToken)).chain([(Pool::Mean, true)]);
     for &position in Position::ALL {
         for (pool, class_token) in pools.clone() {
             for (registers, patch_size) in [(0, 4), (2, 2)] {
@@ -128,6 +129,15 @@ fn positions_and_pools() -> Vec<ModelConfig> {
                 all.push(ModelConfig { position, position_place, class_token: true, ..base() });
             }
         }
+    }
+    for pool in Pool::EXAMPLES.iter().copied().filter(|pool| pool.attends()) {
+        for &score in Score::ALL {
+            let config = ModelConfig { pool, pool_score: Some(score), class_token: false, ..base() };
+            all.extend(config.validate().is_ok().then_some(config));
+        }
+        let mlp = MlpKind::Relu;
+        all.push(ModelConfig { pool, mlp, class_token: false, block: BlockStyle::PostNorm, ..base() });
+        all.push(ModelConfig { pool, ..stages() });
     }
     // Every pixel is a token.
     all.push(ModelConfig { patch_size: 1, layer_scale: Some(0.5), ..base() });

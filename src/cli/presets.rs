@@ -1,6 +1,6 @@
 //! `vitrine presets`: the named architectures and recipes, and the values of keys in an architecture file.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
@@ -150,7 +150,7 @@ fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
     Ok([
         ("position", names(Position::ALL)?),
         ("position_place", names(PositionPlace::ALL)?),
-        ("pool", names(Pool::ALL)?),
+        ("pool", names(Pool::EXAMPLES)?),
         ("block", names(BlockStyle::ALL)?),
         ("mlp", names(MlpKind::ALL)?),
         ("attention.score", names(Score::ALL)?),
@@ -163,7 +163,10 @@ fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
 
 /// The spellings of values in a file.
 fn names<T: Serialize>(all: &[T]) -> Result<Vec<String>> {
-    let name = |choice: &T| Ok(serde_json::to_value(choice)?.as_str().context("a name")?.to_owned());
+    let name = |choice: &T| {
+        let value = toml::Value::try_from(choice)?;
+        Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    };
     all.iter().map(name).collect()
 }
 

@@ -153,7 +153,12 @@ fn vit_arguments(config: &ModelConfig) -> Value {
         "global_pool": match config.pool {
             Pool::ClassToken => "token",
             Pool::Mean => "avg",
-            Pool::Attention | Pool::Sequence => "map",
+            // Only attention pooling is exported: the others are refused before.
+            Pool::Attention
+            | Pool::Sequence
+            | Pool::Queries(_)
+            | Pool::Recurrent { .. }
+            | Pool::ClassQueries { .. } => "map",
         },
     })
 }

@@ -79,10 +79,15 @@ impl ModuleVisitor for Collect<'_> {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         let layer = layer_of(&path, self.config, self.layers.last);
         self.layers.by_layer.entry(layer).or_default().push(param.id);
-        if matches!(path.first(), Some(&("head" | "distillation_head"))) {
+        if is_head(&path) {
             self.layers.head.push(param.id);
         }
     }
+}
+
+/// Whether the parameter at a path belongs to the head, with the class queries and their decoder.
+fn is_head(path: &[&str]) -> bool {
+    matches!(path, ["head" | "distillation_head", ..] | ["pooling", "ClassQueries", ..])
 }
 
 /// The layer of the parameter at a path such as `stages.0.blocks.3.mixer.inner.qkv.weight`.

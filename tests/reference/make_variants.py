@@ -79,8 +79,9 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, gate):
+    def __init__(self, gate=None, norm_first=True):
         super().__init__()
+        self.norm_first = norm_first
         self.norm1, self.norm2 = nn.LayerNorm(DIM, 1e-6), nn.LayerNorm(DIM, 1e-6)
         self.attn = Attention()
         self.mlp = nn.ModuleDict({"fc1": nn.Linear(DIM, 2 * DIM), "fc2": nn.Linear(2 * DIM, DIM)})
@@ -88,12 +89,16 @@ class Block(nn.Module):
             self.channel_attention = gate()
 
     def forward(self, x, position=None, mask=None):
+        mlp = lambda x: self.mlp["fc2"](F.gelu(self.mlp["fc1"](x)))
+        if not self.norm_first:
+            x = self.norm1(x + self.attn(x))
+            return self.norm2(x + mlp(x))
         mixed = self.norm1(x)
         mixed = self.attn(mixed, position, mask(mixed) if callable(mask) else mask)
         if hasattr(self, "channel_attention"):
             mixed = self.channel_attention(mixed)
         x = x + mixed
-        return x + self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x))))
+        return x + mlp(self.norm2(x))
 
 
 class Patches(nn.Module):
@@ -147,12 +152,111 @@ class CoordinateMlp(nn.Module):
         return self.output(F.relu(self.hidden(grid)))[None]
 
 
+class Cross(nn.Module):
+    """Attention of queries to patches, with keys and values in one layer as in timm's attention pooling."""
+
+    def __init__(self, score="scaled_dot"):
+        super().__init__()
+        self.q, self.kv, self.proj = nn.Linear(DIM, DIM), nn.Linear(DIM, 2 * DIM), nn.Linear(DIM, DIM)
+        width = DIM // HEADS
+        if score == "additive":
+            matrix = lambda *shape: nn.Parameter(torch.empty(HEADS, *shape))
+            self.additive = nn.ParameterDict(
+                {"query": matrix(width, width), "key": matrix(width, width), "vector": matrix(width, 1)}
+            )
+
+    def forward(self, queries, patches):
+        split = lambda x: x.reshape(*x.shape[:2], HEADS, -1).transpose(1, 2)
+        keys, values = self.kv(patches).chunk(2, 2)
+        q, k, v = split(self.q(queries)), split(keys), split(values)
+        if hasattr(self, "additive"):
+            one, other = q @ self.additive["query"], k @ self.additive["key"]
+            hidden = torch.tanh(one[:, :, :, None] + other[:, :, None])
+            scores = (hidden @ self.additive["vector"][:, None])[..., 0]
+        else:
+            scores = q @ k.transpose(2, 3) * (DIM // HEADS) ** -0.5
+        return self.proj((scores.softmax(3) @ v).transpose(1, 2).flatten(2))
+
+
+class Queries(Cross):
+    def __init__(self, count, score="scaled_dot"):
+        super().__init__(score)
+        self.queries = nn.Parameter(torch.empty(1, count, DIM))
+        self.width = count * DIM
+
+    def forward(self, patches):
+        return super().forward(self.queries.expand(len(patches), -1, -1), patches).flatten(1)
+
+
+class Recurrent(Cross):
+    width = DIM
+
+    def __init__(self, steps, score="additive"):
+        super().__init__(score)
+        self.initial, self.gru, self.steps = nn.Linear(DIM, DIM), nn.GRUCell(DIM, DIM), steps
+
+    def forward(self, patches):
+        state = torch.tanh(self.initial(patches.mean(1)))
+        for _ in range(self.steps):
+            state = self.gru(super().forward(state[:, None], patches)[:, 0], state)
+        return state
+
+
+class ClassQueries(nn.Module):
+    width = DIM
+
+    def __init__(self, depth, norm_first, activation):
+        super().__init__()
+        layer = lambda: nn.TransformerDecoderLayer(
+            DIM, HEADS, 2 * DIM, 0.0, activation, 1e-6, batch_first=True, norm_first=norm_first
+        )
+        self.queries = nn.Parameter(torch.empty(1, CLASSES, DIM))
+        self.layers = nn.ModuleList([layer() for _ in range(depth)])
+        self.norm = nn.LayerNorm(DIM, 1e-6) if norm_first else nn.Identity()
+
+    def forward(self, patches):
+        queries = self.queries.expand(len(patches), -1, -1)
+        for layer in self.layers:
+            queries = layer(queries, patches)
+        return self.norm(queries)
+
+
+def names(key, tensor):
+    """The tensors that vitrine stores for one of a pooling."""
+    for theirs, ours in [
+        (".weight_ih", ".input.weight"),
+        (".bias_ih", ".input.bias"),
+        (".weight_hh", ".state.weight"),
+        (".bias_hh", ".state.bias"),
+        ("decoder.queries", "head.queries"),
+        (".self_attn.in_proj_", ".self_attention.qkv."),
+        (".self_attn.out_proj.", ".self_attention.proj."),
+        (".multihead_attn.out_proj.", ".cross_attention.proj."),
+        (".linear1.", ".mlp.fc1."),
+        (".linear2.", ".mlp.fc2."),
+        (".norm1.", ".self_norm."),
+        (".norm2.", ".cross_norm."),
+        (".norm3.", ".feed_forward_norm."),
+    ]:
+        if key.startswith(("attn_pool", "decoder")):
+            key = key.replace(theirs, ours)
+    before, joined, kind = key.partition(".multihead_attn.in_proj_")
+    if joined:
+        return [(f"{before}.cross_attention.{part}.{kind}", x) for part, x in zip("qkv", tensor.chunk(3))]
+    return [(key, tensor)]
+
+
 class Model(nn.Module):
-    def __init__(self, tokens=None, gate=None, peg=None, network=None, place="tokens", mask=None):
+    def __init__(self, tokens=None, gate=None, peg=None, network=None, place="tokens", mask=None, pool=None, norm_first=True):
         super().__init__()
         self.patch_embed = tokens or Patches()
-        self.blocks = nn.ModuleList([Block(gate), Block(gate)])
-        self.fc_norm, self.head = nn.LayerNorm(DIM, 1e-6), nn.Linear(DIM, CLASSES)
+        self.blocks = nn.ModuleList([Block(gate, norm_first), Block(gate, norm_first)])
+        self.head = nn.Linear(pool.width if pool else DIM, CLASSES)
+        if pool:  # the tokens are normalized before the pooling, and not the mean after it
+            self.norm = nn.LayerNorm(DIM, 1e-6) if norm_first else nn.Identity()
+            self.add_module("decoder" if isinstance(pool, ClassQueries) else "attn_pool", pool)
+        else:
+            self.fc_norm = nn.LayerNorm(DIM, 1e-6)
         if peg:
             self.conditional = peg
         if network:
@@ -169,7 +273,12 @@ class Model(nn.Module):
             x = block(x, position if first or self.place == "query_key" else None, self.mask)
             if first and hasattr(self, "conditional"):
                 x = self.conditional(x)
-        return self.head(self.fc_norm(x.mean(1)))
+        if hasattr(self, "fc_norm"):
+            return self.head(self.fc_norm(x.mean(1)))
+        x = self.norm(x)
+        if hasattr(self, "attn_pool"):
+            return self.head(self.attn_pool(x))
+        return (self.decoder(x) * self.head.weight).sum(2) + self.head.bias
 
 
 def gate(kind, place, reduction=None):
@@ -194,6 +303,20 @@ CASES = {
         {"position": "coordinate_mlp", "position_place": "first_query_key"},
         lambda: Model(network=CoordinateMlp(), place="first_query_key"),
     ),
+    "queries": ({"pool": {"queries": 3}}, lambda: Model(pool=Queries(3))),
+    "queries_additive": (
+        {"pool": {"queries": 2}, "pool_score": "additive"},
+        lambda: Model(pool=Queries(2, "additive")),
+    ),
+    "recurrent": ({"pool": {"recurrent": {"steps": 3}}}, lambda: Model(pool=Recurrent(3))),
+    "class_queries": (
+        {"pool": {"class_queries": {"depth": 2}}},
+        lambda: Model(pool=ClassQueries(2, True, "gelu")),
+    ),
+    "class_queries_post_norm": (
+        {"pool": {"class_queries": {"depth": 1}}, "block": "post_norm"},
+        lambda: Model(pool=ClassQueries(1, False, "gelu"), norm_first=False),
+    ),
 }
 
 
@@ -206,7 +329,8 @@ def write(folder, name, changes, model):
     (logits**2).mean().backward()
     arrays = {"input": images, "logits": logits.detach()}
     for key, parameter in model.named_parameters():
-        arrays[f"weight.{key}"], arrays[f"grad.{key}"] = parameter.detach(), parameter.grad
+        arrays |= {f"weight.{key}": tensor for key, tensor in names(key, parameter.detach())}
+        arrays |= {f"grad.{key}": tensor for key, tensor in names(key, parameter.grad)}
     arrays = {key: array.float().contiguous() for key, array in arrays.items()}
     save_file(arrays, os.path.join(folder, f"{name}.safetensors"), {"config": json.dumps(BASE | changes)})
 

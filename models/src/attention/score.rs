@@ -143,14 +143,23 @@ impl Scored {
 }
 
 impl Score {
-    /// The multiply-adds of the scores of `tokens` queries with `area` keys each.
+    /// The multiply-adds of the scores of `tokens` queries with `area` keys each, in self-attention.
     pub(super) fn cost(self, spec: &AttentionSpec, [tokens, area]: [usize; 2]) -> u64 {
-        let dot = product([tokens, area, spec.dim]);
-        let matrix = product([tokens, spec.dim, spec.head_dim()]);
+        product([tokens, area, spec.dim]) + self.matrices_cost(spec, [tokens, tokens])
+    }
+
+    /// The multiply-adds of the scores of all `queries` with all `keys`.
+    pub(super) fn cross_cost(self, spec: &AttentionSpec, [queries, keys]: [usize; 2]) -> u64 {
+        product([queries, keys, spec.dim]) + self.matrices_cost(spec, [queries, keys])
+    }
+
+    /// The multiply-adds of the score's own matrices.
+    fn matrices_cost(self, spec: &AttentionSpec, [queries, keys]: [usize; 2]) -> u64 {
+        let matrix = |tokens| product([tokens, spec.dim, spec.head_dim()]);
         match self {
-            Self::ScaledDot | Self::Dot | Self::Cosine | Self::Locality => dot,
-            Self::Bilinear => dot + matrix,
-            Self::Additive => dot + 2 * matrix,
+            Self::ScaledDot | Self::Dot | Self::Cosine | Self::Locality => 0,
+            Self::Bilinear => matrix(queries),
+            Self::Additive => matrix(queries) + matrix(keys),
         }
     }
 

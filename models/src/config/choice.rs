@@ -153,6 +153,19 @@ listed! {
         Relu,
         /// Only the key with the highest score. In training the gradient is that of softmax (straight-through).
         Hard,
+        /// As `hard`, but in training the key is drawn by its softmax weight: noise from the Gumbel distribution is added
+        /// to the scores (Jang et al. 2017, section 2.2, straight-through, at temperature 1).
+        HardSampled,
+    }
+}
+
+impl Normalizer {
+    /// Whether training draws random numbers.
+    pub(crate) fn draws(self) -> bool {
+        match self {
+            Self::HardSampled => true,
+            Self::Softmax | Self::Relu | Self::Hard => false,
+        }
     }
 }
 
@@ -222,6 +235,17 @@ listed! {
         /// GELU, then a depth-wise 3 by 3 convolution of the patches with GELU, which is added to them. The channels of
         /// prefix tokens are weighted by the mean of the patches (Lu et al. 2022, DHVT, section 3.3).
         DepthwiseChannel,
+    }
+}
+
+impl MlpKind {
+    /// The kind for tokens without places: the same activation, without the mixing of neighbors.
+    pub(crate) fn without_neighbors(self) -> Self {
+        match self {
+            Self::Gelu | Self::DepthwiseChannel => Self::Gelu,
+            Self::GeluTanh => Self::GeluTanh,
+            Self::Relu => Self::Relu,
+        }
     }
 }
 
@@ -335,21 +359,55 @@ listed! {
     }
 }
 
-listed! {
-    /// The pooling, which combines the tokens into the input of the head.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
-    pub enum Pool {
-        /// The class token, after the final norm.
-        #[default]
-        ClassToken,
-        /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`). A model of stages
-        /// normalizes the tokens before it computes the mean.
-        Mean,
-        /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
-        Sequence,
-        /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
-        /// Transformers'; SigLIP).
-        Attention,
+/// The pooling, which combines the tokens into the input of the head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Pool {
+    /// The class token, after the final norm.
+    #[default]
+    ClassToken,
+    /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`). A model of stages
+    /// normalizes the tokens before it computes the mean.
+    Mean,
+    /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
+    Sequence,
+    /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
+    /// Transformers'; SigLIP).
+    Attention,
+    /// Attention of this many learned queries to the patches, whose results are concatenated (after Lee et al. 2019,
+    /// 'Set Transformer', section 3.2).
+    Queries(usize),
+    /// A query that reads the patches several times: a GRU cell updates it with each answer (Bahdanau et al. 2015,
+    /// appendix A.2.2; Xu et al. 2015, 'Show, Attend and Tell', section 3.1).
+    Recurrent {
+        /// How many times the patches are read.
+        steps: usize,
+    },
+    /// A decoder with one learned query per class, whose logit is computed from that query alone (Vaswani et al. 2017,
+    /// section 3.1; Liu et al. 2021, Query2Label, section 3.2).
+    ClassQueries {
+        /// The number of layers, each with attention among queries, attention to the patches, and an MLP.
+        depth: usize,
+    },
+}
+
+impl Pool {
+    /// Every kind of pooling, with an example for each number.
+    pub const EXAMPLES: &[Self] = &[
+        Self::ClassToken,
+        Self::Mean,
+        Self::Sequence,
+        Self::Attention,
+        Self::Queries(4),
+        Self::Recurrent { steps: 4 },
+        Self::ClassQueries { depth: 2 },
+    ];
+
+    /// Whether queries attend to the patches, so that there is a score to choose.
+    pub fn attends(self) -> bool {
+        match self {
+            Self::ClassToken | Self::Mean | Self::Sequence => false,
+            Self::Attention | Self::Queries(_) | Self::Recurrent { .. } | Self::ClassQueries { .. } => true,
+        }
     }
 }

@@ -79,6 +79,10 @@ pub struct ModelConfig {
     /// The pooling, which combines the tokens into the input of the head.
     #[serde(default)]
     pub pool: Pool,
+    /// The score by which the queries of a pooling read the patches; if left out, `scaled_dot`, and `additive` for
+    /// `recurrent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_score: Option<Score>,
     /// The start value of LayerScale (Touvron et al. 2021, CaiT, section 2.1); if left out, there is no LayerScale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_scale: Option<f64>,
@@ -219,6 +223,19 @@ impl ModelConfig {
     /// The width of a token in the last stage.
     pub fn last_dim(&self) -> usize {
         self.stage_dim(self.num_stages() - 1)
+    }
+
+    /// The width of the vector that the head takes.
+    pub fn embedding_dim(&self) -> usize {
+        match self.pool {
+            Pool::Queries(queries) => queries * self.last_dim(),
+            Pool::ClassToken
+            | Pool::Mean
+            | Pool::Sequence
+            | Pool::Attention
+            | Pool::Recurrent { .. }
+            | Pool::ClassQueries { .. } => self.last_dim(),
+        }
     }
 
     /// The number of tokens before the patches: class token, distillation token and registers. A class token that joins

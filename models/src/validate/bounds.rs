@@ -3,7 +3,7 @@
 
 use crate::attention::MOST_PAIRS;
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
-use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Position, Tokenizer};
+use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Pool, Position, Tokenizer};
 
 /// The largest side of an image, in pixels.
 const LARGEST_SIDE: usize = 16_384;
@@ -60,6 +60,12 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
     if let Tokenizer::Residual { width } = config.tokenizer {
         numbers.push(("tokenizer.residual.width", width, LARGEST_DIM));
     }
+    match config.pool {
+        Pool::ClassToken | Pool::Mean | Pool::Sequence | Pool::Attention => {}
+        Pool::Queries(queries) => numbers.push(("pool.queries", queries, 4096)),
+        Pool::Recurrent { steps } => numbers.push(("pool.recurrent.steps", steps, 1024)),
+        Pool::ClassQueries { depth } => numbers.push(("pool.class_queries.depth", depth, 64)),
+    }
     numbers.extend(config.mixers.iter().filter_map(|mixer| match *mixer {
         Mixer::Window(size) => Some(("window", size, LARGEST_SIDE)),
         Mixer::ShiftedWindow(size) => Some(("shifted_window", size, LARGEST_SIDE)),
@@ -93,7 +99,7 @@ struct JointSize {
 }
 
 /// Every size on which memory or time depends.
-fn sizes(config: &ModelConfig) -> [JointSize; 5] {
+fn sizes(config: &ModelConfig) -> [JointSize; 6] {
     let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
     let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
     let keeps_pairs = config.mixers.iter().any(masked)
@@ -107,12 +113,23 @@ fn sizes(config: &ModelConfig) -> [JointSize; 5] {
     let of_first_map = "`image_size` and `width` make";
     let of_attention = "`image_size`, `patch_size` and `depth` make";
     let of_pairs = "`image_size` and `patch_size` make";
+    let classes = match config.pool {
+        Pool::ClassQueries { .. } => config.num_classes as f64,
+        Pool::ClassToken
+        | Pool::Mean
+        | Pool::Sequence
+        | Pool::Attention
+        | Pool::Queries(_)
+        | Pool::Recurrent { .. } => 0.0,
+    };
+    let of_classes = "`num_classes` and `pool = { class_queries = ... }` make";
     let of_parameters = "`embed_dim`, `depth`, `mlp_ratio`, `num_classes` and `head_hidden` make";
     [
         size(tokens * dim, MOST_ACTIVATIONS, of_tokens, "numbers of an image's tokens"),
         size(first_map(config), MOST_ACTIVATIONS, of_first_map, "numbers of an image's first map"),
         size(attention, MOST_ATTENTION, of_attention, "multiply-adds"),
         size(pairs, MOST_PAIRS as f64, of_pairs, "pairs of tokens for a mask"),
+        size(classes * classes, MOST_PAIRS as f64, of_classes, "pairs of classes"),
         size(parameters(config), MOST_PARAMETERS, of_parameters, "parameters"),
     ]
 }
@@ -161,12 +178,26 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
     };
     let widths = config.head_hidden.iter().chain([&config.num_classes]);
     let head: f64 = widths
-        .scan(config.last_dim(), |width, &next| Some(product(std::mem::replace(width, next), next)))
+        .scan(config.embedding_dim(), |width, &next| Some(product(std::mem::replace(width, next), next)))
         .sum();
     let tokens = product(config.num_tokens(), config.embed_dim);
     let of_network = config.position == Position::CoordinateMlp;
     let network = if of_network { product(config.embed_dim, config.embed_dim) } else { 0.0 };
-    stages + classes + tokenizer + network + 2.0 * head + tokens
+    stages + classes + tokenizer + network + pooling(config) + 2.0 * head + tokens
+}
+
+/// An estimate of the parameters of the pooling.
+fn pooling(config: &ModelConfig) -> f64 {
+    let (dim, hidden) = (config.last_dim() as f64, config.mlp_dim(config.num_stages() - 1) as f64);
+    match config.pool {
+        Pool::ClassToken | Pool::Mean | Pool::Sequence => 0.0,
+        Pool::Attention => 4.0 * dim * dim + 2.0 * dim * hidden,
+        Pool::Queries(queries) => 4.0 * dim * dim + queries as f64 * dim,
+        Pool::Recurrent { .. } => 11.0 * dim * dim,
+        Pool::ClassQueries { depth } => {
+            depth as f64 * (8.0 * dim * dim + 2.0 * dim * hidden) + config.num_classes as f64 * dim
+        }
+    }
 }
 
 #[cfg(test)]

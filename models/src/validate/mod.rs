@@ -6,7 +6,7 @@ pub(crate) use bounds::parameters;
 
 use crate::{
     BlockStyle, ChannelAttention, ConfigError, GatePlace, ImageSize, MlpKind, ModelConfig, Normalizer, Pool,
-    Position, PositionPlace, Tokenizer,
+    Position, PositionPlace, Score, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -184,6 +184,7 @@ impl ModelConfig {
             self.distillation_token && self.pool != Pool::ClassToken,
             "`distillation_token` needs `pool = \"class_token\"`: its head stands next to that one",
         )?;
+        self.check_pool()?;
         if self.class_depth > 0 {
             refuse(
                 self.pool != Pool::ClassToken || self.num_stages() > 1,
@@ -202,6 +203,32 @@ impl ModelConfig {
         refuse(
             !self.prefix_position && (self.position != Position::Learned || self.num_prefix_tokens() == 0),
             "`prefix_position = false` says something of learned positions of prefix tokens alone: leave it out",
+        )
+    }
+
+    fn check_pool(&self) -> Checked {
+        let nothing = match self.pool {
+            Pool::Queries(0) => Some("queries"),
+            Pool::Recurrent { steps: 0 } => Some("recurrent.steps"),
+            Pool::ClassQueries { depth: 0 } => Some("class_queries.depth"),
+            _ => None,
+        };
+        if let Some(key) = nothing {
+            return fail(format!("`pool.{key}` leaves nothing: it must be at least 1"));
+        }
+        refuse(
+            matches!(self.pool, Pool::ClassQueries { .. }) && !self.head_hidden.is_empty(),
+            "`pool = { class_queries = ... }` computes each logit from its own query by one layer: leave out `head_hidden`",
+        )?;
+        refuse(
+            self.pool_score.is_some() && !self.pool.attends(),
+            "`pool_score` is of a `pool` whose queries attend to the patches: attention, queries, recurrent or \
+             class_queries",
+        )?;
+        refuse(
+            self.pool_score.is_some_and(Score::hides_own_token),
+            "`pool_score = \"locality\"` hides a token from itself, and the queries of a pooling are no tokens: choose \
+             another one",
         )
     }
 
@@ -334,7 +361,7 @@ impl ModelConfig {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ChannelGate, Mixer, RelativePosition, Score};
+    use crate::{ChannelGate, Mixer, RelativePosition};
 
     fn small() -> ModelConfig {
         toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
@@ -343,7 +370,7 @@ mod tests {
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
         type Change = fn(&mut ModelConfig);
-        let cases: [(&str, Change); 27] = [
+        let cases: [(&str, Change); 31] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),
@@ -401,6 +428,16 @@ mod tests {
                     reduction: None,
                     place: GatePlace::Tokenizer,
                 });
+            }),
+            ("pool.queries", |c| c.pool = Pool::Queries(0)),
+            ("pool_score", |c| c.pool_score = Some(Score::Additive)),
+            ("pool_score", |c| {
+                c.pool = Pool::Attention;
+                c.pool_score = Some(Score::Locality);
+            }),
+            ("head_hidden", |c| {
+                c.pool = Pool::ClassQueries { depth: 1 };
+                c.head_hidden = vec![8];
             }),
             ("position_place", |c| {
                 c.position = Position::Conditional;

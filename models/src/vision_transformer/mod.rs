@@ -192,11 +192,12 @@ impl VisionTransformer {
     }
 
     /// The pooled embedding, which the head classifies: timm's `forward_head(features, pre_logits=True)` for a head
-    /// without hidden layers. For a distilled model, the mean of the class and the distillation token.
+    /// without hidden layers. For a distilled model, the mean of the class and the distillation token. For class queries,
+    /// whose head takes one vector per class, the mean of the patches.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - output: `[batch, dim]`
+    /// - output: `[batch, embedding_dim]`
     ///
     /// # Examples
     ///
@@ -218,6 +219,30 @@ impl VisionTransformer {
                 (self.pooling.forward(tokens) + distilled).div_scalar(2.0)
             }
         }
+    }
+
+    /// The weights by which the pooling reads the patches, as [`Pooling::weights`].
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, heads or 1, rows, patches]`; one row per class for class queries
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ModelConfig, Pool, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed"); // 10 classes, 3 heads, 64 patches
+    /// let model = ModelConfig { pool: Pool::ClassQueries { depth: 1 }, ..plain }.init(&device)?;
+    /// let weights = model.pooling_weights(Tensor::ones([2, 3, 32, 32], &device)).expect("queries read patches");
+    /// assert_eq!(weights.dims(), [2, 3, 10, 64]);
+    /// assert!((weights.sum_dim(3) - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn pooling_weights(&self, images: Tensor<4>) -> Option<Tensor<4>> {
+        self.pooling.weights(self.features(images))
     }
 
     /// The logits and every block's attention weights.
@@ -325,7 +350,10 @@ impl VisionTransformer {
 
     fn classify(&self, tokens: Tensor<3>) -> Tensor<2> {
         match &self.distillation_head {
-            None => self.head.forward(self.pooling.forward(tokens)),
+            None => match &self.pooling {
+                Pooling::ClassQueries(decoder) => self.head.forward_class_queries(decoder.forward(tokens)),
+                pooling => self.head.forward(pooling.forward(tokens)),
+            },
             Some(head) => {
                 let distilled = tokens.clone().narrow(1, 1, 1).squeeze_dim::<2>(1);
                 (self.head.forward(self.pooling.forward(tokens)) + head.forward(distilled)).div_scalar(2.0)

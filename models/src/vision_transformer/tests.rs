@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::testing::{self, base};
-use crate::{ImageSize, Normalizer, Position, Tokenizer};
+use crate::{AttentionOptions, ImageSize, Normalizer, Position, Tokenizer};
 use burn::module::ModuleMapper;
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
@@ -62,7 +62,7 @@ fn images(config: &ModelConfig, batch: usize, device: &Device) -> Tensor<4> {
 fn a_model_at_another_size_equals_one_built_for_it_and_shares_its_parameters() {
     let device = Device::default().autodiff();
     let mut fitting = 0;
-    for config in testing::variants() {
+    for config in testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws()) {
         let ImageSize { height, width } = config.image_size;
         let size = ImageSize { height: height + config.patch_size, width: 2 * width };
         let model = config.init(&device).unwrap().map(&mut Vary { seed: 3 });
@@ -90,9 +90,7 @@ fn a_model_at_another_size_equals_one_built_for_it_and_shares_its_parameters() {
 #[test]
 fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does() {
     let device = Device::default();
-    for position in
-        [Position::None, Position::Learned, Position::Sinusoidal, Position::Sinusoidal2d, Position::Rotary]
-    {
+    for position in Position::ALL.iter().copied() {
         let model = ModelConfig { position, num_heads: 2.into(), ..base() }
             .init(&device)
             .unwrap()
@@ -162,7 +160,11 @@ impl ModuleMapper for Along<'_> {
 fn gradients_are_those_of_finite_differences() {
     let device = Device::default().autodiff();
     // Hard attention is left out: by design its gradient is that of softmax.
-    for config in testing::variants().into_iter().filter(|c| c.attention.normalizer != Normalizer::Hard) {
+    let is_smooth = |config: &ModelConfig| match config.attention.normalizer {
+        Normalizer::Softmax | Normalizer::Relu => true,
+        Normalizer::Hard | Normalizer::HardSampled => false,
+    };
+    for config in testing::variants().into_iter().filter(is_smooth) {
         let config = ModelConfig { attention_dropout: 0.0, ..config };
         let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
         let images = images(&config, 2, &device);
@@ -205,4 +207,23 @@ fn dropout_and_drop_path_act_only_in_training() {
     assert!(gap(model.forward(tracked()), model.forward(tracked())) > 0.0);
     let valid = model.valid();
     assert_eq!(gap(valid.forward(images.clone()), valid.forward(images.clone())), 0.0);
+}
+
+#[test]
+fn sampled_attention_draws_only_in_training() {
+    let device = Device::default();
+    let attention = AttentionOptions { normalizer: Normalizer::HardSampled, ..base().attention };
+    let config = ModelConfig { attention, ..base() };
+    let tracked = device.clone().autodiff();
+    let model = config.init(&tracked).unwrap();
+    model.initialize();
+    let images = images(&config, 2, &tracked);
+    assert_ne!(model.forward(images.clone()).into_data(), model.forward(images.clone()).into_data());
+    // In inference it is hard attention.
+    let hard = AttentionOptions { normalizer: Normalizer::Hard, ..attention };
+    let hard = ModelConfig { attention: hard, ..config }.init(&device).unwrap();
+    let hard = crate::weights::from_timm(hard, crate::weights::to_timm(&model)).unwrap();
+    let images = images.inner();
+    let gap = (model.valid().forward(images.clone()) - hard.forward(images)).abs().max().into_scalar::<f32>();
+    assert!(gap < 1e-6, "{gap}");
 }

@@ -75,7 +75,7 @@ impl Family {
     }
 
     /// Requirements on everything before and after the blocks.
-    fn tokens(self, config: &ModelConfig) -> [Requirement; 6] {
+    fn tokens(self, config: &ModelConfig) -> [Requirement; 7] {
         let is_staged = self.is_staged();
         [
             (
@@ -108,9 +108,13 @@ impl Family {
                 match config.pool {
                     Pool::Mean => true,
                     Pool::ClassToken | Pool::Attention => !is_staged,
-                    Pool::Sequence => false,
+                    Pool::Sequence
+                    | Pool::Queries(_)
+                    | Pool::Recurrent { .. }
+                    | Pool::ClassQueries { .. } => false,
                 },
             ),
+            ("pool_score", config.pool_score.is_none()),
             ("head_hidden", config.head_hidden.is_empty()),
         ]
     }
@@ -168,7 +172,7 @@ impl Family {
                 "attention.normalizer",
                 match normalizer {
                     Normalizer::Softmax => true,
-                    Normalizer::Relu | Normalizer::Hard => false,
+                    Normalizer::Relu | Normalizer::Hard | Normalizer::HardSampled => false,
                 },
             ),
             ("attention.qk_norm", !qk_norm || matches!(self, Self::Vit | Self::Distilled)),
@@ -245,7 +249,12 @@ fn has_mixers(mixers: &[Mixer], is_staged: bool) -> bool {
 fn original(config: &ModelConfig, registers: usize) -> Vec<Requirement> {
     let pool = match config.pool {
         Pool::ClassToken => true,
-        Pool::Mean | Pool::Sequence | Pool::Attention => false,
+        Pool::Mean
+        | Pool::Sequence
+        | Pool::Attention
+        | Pool::Queries(_)
+        | Pool::Recurrent { .. }
+        | Pool::ClassQueries { .. } => false,
     };
     vec![
         ("position", is_learned(config.position)),

@@ -82,7 +82,7 @@ fn every_normalizer_is_accepted_by_the_libraries_that_have_it() {
     for &normalizer in Normalizer::ALL {
         let by = match normalizer {
             Normalizer::Softmax => ALL,
-            Normalizer::Relu | Normalizer::Hard => NONE,
+            Normalizer::Relu | Normalizer::Hard | Normalizer::HardSampled => NONE,
         };
         for config in [vit(), swin(), swin_v2()] {
             let config = with_attention(config, |attention| attention.normalizer = normalizer);
@@ -134,12 +134,14 @@ fn every_position_and_place_of_it_is_accepted_by_the_libraries_that_have_it() {
 
 #[test]
 fn every_pooling_is_accepted_by_the_libraries_that_have_it() {
-    for &pool in Pool::ALL {
+    for &pool in Pool::EXAMPLES {
         let (plain, staged) = match pool {
             Pool::ClassToken => (ALL, NONE),
             Pool::Mean => (TIMM, ALL),
             Pool::Attention => (TIMM, NONE),
-            Pool::Sequence => (NONE, NONE),
+            Pool::Sequence | Pool::Queries(_) | Pool::Recurrent { .. } | Pool::ClassQueries { .. } => {
+                (NONE, NONE)
+            }
         };
         assert_accepted(&ModelConfig { pool, ..vit() }, plain, "pool");
         let swin = ModelConfig { pool, ..swin() };

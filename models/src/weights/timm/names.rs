@@ -9,6 +9,13 @@ const NAMES: &[(&str, &str)] = &[
     (".pooling.norm.", ".attn_pool.norm."),
     (".pooling.mlp.", ".attn_pool.mlp."),
     (".pooling.sequence.", ".attention_pool."),
+    (".pooling.queries.", ".attn_pool.queries."),
+    (".pooling.initial.", ".attn_pool.initial."),
+    (".pooling.gru.", ".attn_pool.gru."),
+    // The queries depend on the classes, as the head does.
+    (".pooling.class_queries.", ".head.queries."),
+    (".pooling.layers.", ".decoder.layers."),
+    (".pooling.final_norm.", ".decoder.norm."),
     (".pooling.", "."),
     (".class_token.", ".cls_token."),
     (".distillation_token.", ".dist_token."),

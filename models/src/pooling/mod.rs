@@ -1,13 +1,20 @@
-//! Pooling: from all tokens to the one vector that the head takes.
+//! Pooling: from all tokens to the one vector that the head takes, or to one per class.
+
+mod attention;
+mod class_queries;
+mod recurrent;
+
+pub use attention::{AttentionPooling, QueriesPooling};
+pub use class_queries::{ClassQueries, DecoderLayer};
+pub use recurrent::{GruCell, RecurrentPooling};
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, activation};
 
-use crate::attention::{CrossAttention, product};
-use crate::linear::{Linear, normal};
-use crate::mlp::Mlp;
+use crate::attention::{AttentionSpec, CrossAttention, product};
+use crate::linear::Linear;
 use crate::norm::LayerNorm;
-use crate::{BlockStyle, MlpKind, ModelConfig, Pool};
+use crate::{AttentionOptions, BlockStyle, ModelConfig, Pool, Score};
 
 /// The pooling that the configuration chooses.
 #[derive(Module, Debug)]
@@ -21,6 +28,12 @@ pub enum Pooling {
     Sequence(SequencePooling),
     /// Attention of a learned query to the patches.
     Attention(AttentionPooling),
+    /// Attention of several learned queries, concatenated.
+    Queries(QueriesPooling),
+    /// Attention read several times by a recurrent query.
+    Recurrent(RecurrentPooling),
+    /// A decoder with a query per class.
+    ClassQueries(ClassQueries),
 }
 
 impl Pooling {
@@ -31,12 +44,18 @@ impl Pooling {
             Pool::Mean => Self::Mean(MeanPooling::new(config, device)),
             Pool::Sequence => Self::Sequence(SequencePooling::new(config, device)),
             Pool::Attention => Self::Attention(AttentionPooling::new(config, device)),
+            Pool::Queries(queries) => Self::Queries(QueriesPooling::new(config, queries, device)),
+            Pool::Recurrent { steps } => Self::Recurrent(RecurrentPooling::new(config, steps, device)),
+            Pool::ClassQueries { depth } => Self::ClassQueries(ClassQueries::new(config, depth, device)),
         }
     }
 
+    /// The pooled vector; for class queries, which give one vector per class ([`ClassQueries::forward`]), the mean of the
+    /// patches.
+    ///
     /// # Shapes
     /// - tokens: `[batch, tokens, dim]`
-    /// - output: `[batch, dim]`
+    /// - output: `[batch, embedding_dim]`
     ///
     /// # Examples
     ///
@@ -62,6 +81,26 @@ impl Pooling {
             Self::Mean(pooling) => pooling.forward(tokens),
             Self::Sequence(pooling) => pooling.forward(tokens),
             Self::Attention(pooling) => pooling.forward(tokens),
+            Self::Queries(pooling) => pooling.forward(tokens),
+            Self::Recurrent(pooling) => pooling.forward(tokens),
+            Self::ClassQueries(pooling) => pooling.mean_of_patches(tokens),
+        }
+    }
+
+    /// The weights by which the pooling reads the patches: one row for a learned query, one per query, per step, or per
+    /// class. `None` for the class token and the mean.
+    ///
+    /// # Shapes
+    /// - tokens: `[batch, tokens, dim]`
+    /// - output: `[batch, heads or 1, rows, patches]`
+    pub fn weights(&self, tokens: Tensor<3>) -> Option<Tensor<4>> {
+        match self {
+            Self::ClassToken(_) | Self::Mean(_) => None,
+            Self::Sequence(pooling) => Some(pooling.weights(tokens)),
+            Self::Attention(pooling) => Some(pooling.weights(tokens)),
+            Self::Queries(pooling) => Some(pooling.weights(tokens)),
+            Self::Recurrent(pooling) => Some(pooling.weights(tokens)),
+            Self::ClassQueries(pooling) => Some(pooling.weights(tokens)),
         }
     }
 }
@@ -74,11 +113,14 @@ impl Pool {
             Self::ClassToken | Self::Mean => 0,
             Self::Sequence => product([patches, dim]),
             Self::Attention => {
-                2 * product([dim, dim])
-                    + 2 * product([patches, dim, dim])
-                    + 2 * product([patches, dim])
-                    + 2 * product([dim, config.mlp_dim(config.num_stages() - 1)])
+                let mlp = 2 * product([dim, config.mlp_dim(config.num_stages() - 1)]);
+                CrossAttention::cost(&spec(config, Score::ScaledDot), [1, patches]) + mlp
             }
+            Self::Queries(queries) => {
+                CrossAttention::cost(&spec(config, Score::ScaledDot), [queries, patches])
+            }
+            Self::Recurrent { steps } => RecurrentPooling::cost(config, steps, patches),
+            Self::ClassQueries { depth } => ClassQueries::cost(config, depth, patches),
         }
     }
 }
@@ -134,6 +176,12 @@ impl SequencePooling {
             bias.as_ref().map(Param::val),
         )
     }
+
+    /// The weights of the patches: `[batch, 1, 1, patches]`.
+    fn weights(&self, tokens: Tensor<3>) -> Tensor<4> {
+        let scores = self.sequence.forward(patches(tokens, self.prefix)).swap_dims(1, 2);
+        activation::softmax(scores, 2).unsqueeze_dim(1)
+    }
 }
 
 /// Whether the mean of the tokens is normalized, and not the tokens before it.
@@ -141,39 +189,19 @@ pub(crate) fn normalizes_mean(config: &ModelConfig) -> bool {
     config.pool == Pool::Mean && config.num_stages() == 1 && config.block != BlockStyle::PostNorm
 }
 
-/// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
-/// SigLIP). Dropout and the options of the blocks' attention and MLP do not apply to it, except for the tanh form of
-/// GELU.
-#[derive(Module, Debug)]
-pub struct AttentionPooling {
-    prefix: usize,
-    /// The query: `[1, 1, dim]`.
-    pub latent: Param<Tensor<3>>,
-    /// The attention of the query to the patches.
-    pub attention: CrossAttention,
-    norm: LayerNorm,
-    mlp: Mlp,
+/// The settings of a pooling's attention: the width and the heads of the last stage, and `pool_score`, or else the usual
+/// score of the pooling.
+fn spec(config: &ModelConfig, usual: Score) -> AttentionSpec {
+    let score = config.pool_score.unwrap_or(usual);
+    AttentionSpec {
+        qkv_bias: true,
+        options: AttentionOptions { score, ..AttentionOptions::default() },
+        attention_dropout: 0.0,
+        dropout: 0.0,
+        ..AttentionSpec::of_stage(config, config.num_stages() - 1)
+    }
 }
 
-impl AttentionPooling {
-    /// Fresh parameters, with as many heads as the last stage.
-    fn new(config: &ModelConfig, device: &Device) -> Self {
-        let (stage, dim) = (config.num_stages() - 1, config.last_dim());
-        let kind = match config.mlp {
-            MlpKind::GeluTanh => MlpKind::GeluTanh,
-            MlpKind::Gelu | MlpKind::Relu | MlpKind::DepthwiseChannel => MlpKind::Gelu,
-        };
-        Self {
-            prefix: config.num_prefix_tokens(),
-            latent: normal([1, 1, dim], (dim as f64).powf(-0.5), device),
-            attention: CrossAttention::new(dim, config.num_heads[stage], true, device),
-            norm: LayerNorm::new(dim, config.norm_epsilon, device),
-            mlp: Mlp::new(kind, [dim, config.mlp_dim(stage)], false, 0.0, device),
-        }
-    }
-
-    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let pooled = self.attention.forward(self.latent.val(), patches(tokens, self.prefix));
-        (pooled.clone() + self.mlp.forward(self.norm.forward(pooled), 1, [0, 0])).squeeze_dim(1)
-    }
+fn attention_of(config: &ModelConfig, usual: Score, device: &Device) -> CrossAttention {
+    CrossAttention::of_spec(&spec(config, usual), device)
 }
