@@ -4,7 +4,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
 
-use crate::support::{Images, vitrine};
+use crate::support::{Images, TINY, vitrine};
 
 /// The trained model with all values of one tensor replaced, and one class renamed.
 fn changed_model(images: &Images, tensor: &str, value: f32, class: [&str; 2]) -> Vec<u8> {
@@ -154,4 +154,22 @@ fn model_files_that_are_cut_short_or_newer_are_refused() {
         .assert()
         .code(1)
         .stderr(contains("newer vitrine"));
+}
+
+#[test]
+fn a_model_keeps_the_edges_that_its_architecture_named_as_a_file() {
+    let images = Images::prepared();
+    images
+        .write("models/graph.toml", &format!("{TINY}mixers = [\"adjacency\"]\nadjacency = \"edges.csv\"\n"));
+    let train = || {
+        let mut train = vitrine(&images);
+        train.args(["train", "data", "--model", "models/graph.toml", "--epochs", "2", "--output", "graph"]);
+        train
+    };
+    train().assert().failure().stderr(contains("edges.csv").and(contains("graph.toml")));
+    images.write("models/edges.csv", "from,to\n0,1\n3,2\n");
+    train().assert().success();
+    std::fs::remove_dir_all(images.path("models")).unwrap();
+    vitrine(&images).args(["classify", "graph", "data/red/0.png"]).assert().success();
+    vitrine(&images).args(["train", "--resume", "graph", "--epochs", "3"]).assert().success();
 }
