@@ -14,11 +14,13 @@ use vitrine_models::{ImageSize, Mixer, ModelConfig, preset};
 const DIM: usize = 96;
 /// Sides of the square grids of tokens, which have 64 to 3136 tokens.
 const SIDES: [usize; 4] = [8, 16, 28, 56];
-const MIXERS: [(&str, Mixer); 5] = [
+const MIXERS: [(&str, Mixer); 7] = [
     ("global", Mixer::Global),
     ("window 4", Mixer::Window(4)),
     ("shifted window 4", Mixer::ShiftedWindow(4)),
     ("window 7", Mixer::Window(7)),
+    ("neighborhood 3", Mixer::Neighborhood(3)),
+    ("full neighborhood 3", Mixer::FullNeighborhood(3)),
     ("cross-covariance", Mixer::CrossCovariance),
 ];
 

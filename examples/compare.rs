@@ -19,7 +19,8 @@ use clap::Parser;
 use serde::Deserialize;
 use serde_json::Value;
 use vitrine_models::{
-    ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Position, preset,
+    AttentionOptions, ChannelAttention, ChannelGate, Complexity, GatePlace, Mixer, ModelConfig, Normalizer,
+    Pool, Position, PositionPlace, Score, preset,
 };
 
 #[derive(Parser)]
@@ -50,34 +51,102 @@ struct Arguments {
 }
 
 /// The variants by name. Most change one choice of `vit_pico_patch4_32`.
-fn variants() -> Result<Vec<(&'static str, ModelConfig)>> {
+fn variants() -> Result<Variants> {
     let find = |name| preset::find(name).with_context(|| format!("{name} is not listed"));
     let base = find("vit_pico_patch4_32")?;
-    let gate = |kind: ChannelGate| {
-        let reduction = (kind != ChannelGate::Efficient).then_some(8);
-        Some(ChannelAttention { kind, reduction, place: GatePlace::Mixer })
-    };
+    let mut all = vec![("global", base.clone())];
+    all.extend(mixers(&base));
+    all.extend(attentions(&base));
+    all.extend(positions(&base));
+    all.extend(gates(&base));
+    all.extend(poolings(&base));
+    for (name, preset) in [
+        ("MLP head", "vit_pico_mlp_head_patch4_32"),
+        ("pixels of 16 x 16, squeeze-and-excitation, MLP head", "vit_pico_se_pixel_16"),
+        ("hierarchical Swin", "swin_pico_patch2_window4_32"),
+        ("CCT-2/3x2", "cct_2_3x2"),
+        ("CCT-2/3x2, squeeze-and-excitation of maps", "cct_2_3x2_se"),
+        ("hybrid (the default of train)", "hybrid_pico_patch4_32"),
+    ] {
+        all.push((name, find(preset)?));
+    }
+    Ok(all)
+}
+
+type Variants = Vec<(&'static str, ModelConfig)>;
+
+fn mixers(base: &ModelConfig) -> Variants {
     let mixed = |mixers: &[Mixer]| ModelConfig { mixers: mixers.to_vec(), ..base.clone() };
-    let placed = |position| ModelConfig { position, ..base.clone() };
-    let gated = |kind, base: &ModelConfig| ModelConfig { channel_attention: gate(kind), ..base.clone() };
-    let shifted = mixed(&[Mixer::Window(4), Mixer::ShiftedWindow(4)]);
-    Ok(vec![
-        ("global", base.clone()),
-        ("global, learned positions", placed(Position::Learned)),
-        ("global, sinusoidal positions", placed(Position::Sinusoidal)),
-        ("global, rotary positions", placed(Position::Rotary)),
-        ("global, no positions", placed(Position::None)),
+    vec![
         ("windows", mixed(&[Mixer::Window(4)])),
-        ("windows and shifted windows", shifted.clone()),
+        ("windows and shifted windows", mixed(&SHIFTED)),
         ("neighborhood of 2", mixed(&[Mixer::Neighborhood(2)])),
+        ("full neighborhood of 2", mixed(&[Mixer::FullNeighborhood(2)])),
+        ("graph of 8 nearest patches", mixed(&[Mixer::Graph { neighbors: 8 }])),
         ("cross-covariance", mixed(&[Mixer::CrossCovariance])),
-        ("global, squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &base)),
-        ("global, ECA", gated(ChannelGate::Efficient, &base)),
-        ("global, CBAM", gated(ChannelGate::Cbam, &base)),
-        ("shifted windows, squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &shifted)),
-        ("hierarchical Swin", find("swin_pico_patch2_window4_32")?),
-        ("CCT-2/3x2", find("cct_2_3x2")?),
-    ])
+    ]
+}
+
+const SHIFTED: [Mixer; 2] = [Mixer::Window(4), Mixer::ShiftedWindow(4)];
+
+fn attentions(base: &ModelConfig) -> Variants {
+    let with = |attention| ModelConfig { attention, ..base.clone() };
+    let scored = |score| with(AttentionOptions { score, ..base.attention });
+    let normalized = |normalizer| with(AttentionOptions { normalizer, ..base.attention });
+    vec![
+        ("dot score, not scaled", scored(Score::Dot)),
+        ("bilinear score", scored(Score::Bilinear)),
+        ("additive score", scored(Score::Additive)),
+        ("cosine score", scored(Score::Cosine)),
+        ("locality score", scored(Score::Locality)),
+        ("ReLU for softmax", normalized(Normalizer::Relu)),
+        ("hard attention", normalized(Normalizer::Hard)),
+        ("hard attention, sampled", normalized(Normalizer::HardSampled)),
+        ("norm of queries and keys", with(AttentionOptions { qk_norm: true, ..base.attention })),
+        ("talking heads", with(AttentionOptions { talking_heads: true, ..base.attention })),
+    ]
+}
+
+fn positions(base: &ModelConfig) -> Variants {
+    let placed = |position| ModelConfig { position, ..base.clone() };
+    let in_blocks = |position_place| ModelConfig { position_place, ..base.clone() };
+    vec![
+        ("no positions", placed(Position::None)),
+        ("learned positions", placed(Position::Learned)),
+        ("sinusoidal positions of one dimension", placed(Position::Sinusoidal)),
+        ("rotary positions", placed(Position::Rotary)),
+        ("conditional positions", placed(Position::Conditional)),
+        ("positions of a network", placed(Position::CoordinateMlp)),
+        ("positions in queries and keys of every block", in_blocks(PositionPlace::QueryKey)),
+        ("positions in queries and keys of the first block", in_blocks(PositionPlace::FirstQueryKey)),
+    ]
+}
+
+fn gates(base: &ModelConfig) -> Variants {
+    let gated = |kind: ChannelGate, mixers: &[Mixer]| {
+        let reduction = kind.has_bottleneck().then_some(8);
+        let channel_attention = Some(ChannelAttention { kind, reduction, place: GatePlace::Mixer });
+        ModelConfig { channel_attention, mixers: mixers.to_vec(), ..base.clone() }
+    };
+    vec![
+        ("squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &base.mixers)),
+        ("ECA", gated(ChannelGate::Efficient, &base.mixers)),
+        ("CBAM", gated(ChannelGate::Cbam, &base.mixers)),
+        ("spatial gate", gated(ChannelGate::Spatial, &base.mixers)),
+        ("shifted windows, squeeze-and-excitation", gated(ChannelGate::SqueezeExcitation, &SHIFTED)),
+    ]
+}
+
+fn poolings(base: &ModelConfig) -> Variants {
+    let pooled = |pool| ModelConfig { pool, ..base.clone() };
+    vec![
+        ("class token", ModelConfig { class_token: true, ..pooled(Pool::ClassToken) }),
+        ("sequence pooling", pooled(Pool::Sequence)),
+        ("attention pooling", pooled(Pool::Attention)),
+        ("four queries", pooled(Pool::Queries(4))),
+        ("a query that reads four times", pooled(Pool::Recurrent { steps: 4 })),
+        ("class queries in two layers", pooled(Pool::ClassQueries { depth: 2 })),
+    ]
 }
 
 fn main() -> Result<()> {

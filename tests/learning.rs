@@ -78,7 +78,7 @@ fn prepared() -> Images {
     images.fill("data/blue", [30, 30, 200], 40);
     images.fill("data/green", [30, 200, 30], 15);
     let tiny = tiny_hybrid(2);
-    images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
+    images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n[attention]\nnormalizer = \"hard_sampled\"\n"));
     images.write(
         "recipe.toml",
         "epochs = 40\nbatch_size = 8\naccumulate = 2\noptimizer = \"muon\"\nema_decay = 0.99\nbalanced_sampling = true\n\
@@ -198,7 +198,7 @@ fn gradient_checkpointing_gives_the_same_losses_and_accuracies() {
     }
     // With gradient checkpointing, every block draws its dropout separately. The result differs from that without it,
     // but not from that of a second run.
-    images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n"));
+    images.write("model.toml", &format!("{tiny}dropout = 0.1\nattention_dropout = 0.1\ndrop_path = 0.1\n[attention]\nnormalizer = \"hard_sampled\"\n"));
     let whole = columns(train("whole-dropout", &[]));
     let blocks = columns(train("blocks-dropout", &["--gradient-checkpointing"]));
     assert_ne!(whole, blocks);

@@ -83,6 +83,7 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         attention_dropout: 0.0,
         drop_path: 0.0,
         mixers: vec![Mixer::Global],
+        adjacency: None,
         tokenizer: Tokenizer::Patch,
         attention: AttentionOptions::default(),
         channel_attention: None,

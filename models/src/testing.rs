@@ -38,11 +38,28 @@ pub fn variants() -> Vec<ModelConfig> {
     }
     for mixers in [
         vec![Mixer::Neighborhood(1)],
+        vec![Mixer::FullNeighborhood(1)],
+        vec![Mixer::Graph { neighbors: 2 }],
         vec![Mixer::CrossCovariance],
         vec![Mixer::Global, Mixer::CrossCovariance],
     ] {
         all.push(ModelConfig { mixers, ..token.clone() });
     }
+    let edges = Some(vec![[0, 1], [1, 0], [4, 2], [5, 3]]);
+    let mixers = vec![Mixer::Adjacency, Mixer::Global];
+    all.push(ModelConfig { mixers, adjacency: edges, ..token.clone() });
+    // Neighborhoods with every score, and with queries and keys that are normalized, rotated, or have positions.
+    for &score in Score::ALL {
+        let attention = AttentionOptions { score, ..AttentionOptions::default() };
+        all.push(ModelConfig { attention, mixers: vec![Mixer::Neighborhood(1)], ..token.clone() });
+    }
+    let mixers = vec![Mixer::FullNeighborhood(1)];
+    let attention = AttentionOptions { qk_norm: true, ..AttentionOptions::default() };
+    let (num_heads, position) = (2.into(), Position::Rotary);
+    all.push(ModelConfig { attention, num_heads, position, mixers: mixers.clone(), ..base() });
+    let position_place = PositionPlace::QueryKey;
+    all.push(ModelConfig { position_place, mixers: mixers.clone(), ..base() });
+    all.push(ModelConfig { mixers, ..stages() });
     for relative_position in RelativePosition::ALL.iter().copied().map(Some).chain([None]) {
         let attention = AttentionOptions { relative_position, ..AttentionOptions::default() };
         let mixers = vec![Mixer::Window(2), Mixer::ShiftedWindow(2)];

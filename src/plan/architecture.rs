@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use vitrine_models::{ImageSize, ModelConfig, Tokenizer, preset};
 
-use super::{Evidence, Overrides};
+use super::{Evidence, Overrides, adjacency};
 use crate::files::read_text;
 use crate::import;
 use crate::model_file::ModelCard;
@@ -177,7 +177,10 @@ pub fn named_model(wanted: &str) -> Result<(String, ModelConfig, bool)> {
 pub fn read_model(path: &Path) -> Result<ModelConfig> {
     let named = || path.display().to_string();
     let text = read_text(path).with_context(named)?;
-    let config: ModelConfig = toml::from_str(&text).with_context(named)?;
+    let config: ModelConfig = match adjacency::with_edges(&text, path)? {
+        Some(table) => table.try_into().with_context(named)?,
+        None => toml::from_str(&text).with_context(named)?,
+    };
     config.validate().with_context(named)?;
     Ok(config)
 }

@@ -1,6 +1,7 @@
 //! The plan of a run: chooses image size, architecture, and recipe from the data where the user leaves them open, and
 //! states the reason for each choice.
 
+mod adjacency;
 mod architecture;
 mod budget;
 mod class_balance;

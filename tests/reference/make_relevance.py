@@ -94,12 +94,14 @@ def grad_cam(model, images, block, prefix):
 
 def main(fixtures):
     maps = {"classes": torch.tensor(CLASSES)}
-    for case in ["timm_vit", "timm_vit_avgpool_reg_layerscale", "timm_vit_map_qknorm"]:
+    for case in ["timm_vit", "timm_vit_avgpool_reg_layerscale"]:
         model, images = load(fixtures / case)
         of_blocks = attention(model, images)
         maps[f"{case}.rollout"] = rollout(model, of_blocks)
         maps[f"{case}.gradient_attention"] = gradient_attention(model, of_blocks)
         maps[f"{case}.grad_cam"] = grad_cam(model, images, model.blocks[-1], model.num_prefix_tokens)
+    model, images = load(fixtures / "timm_vit_map_qknorm")
+    maps["timm_vit_map_qknorm.grad_cam"] = grad_cam(model, images, model.blocks[-1], model.num_prefix_tokens)
     model, images = load(fixtures / "timm_swin")
     maps["timm_swin.grad_cam"] = grad_cam(model, images, model.layers[-1].blocks[-1], 0)
     folder = fixtures / "relevance"

@@ -286,7 +286,50 @@ def gate(kind, place, reduction=None):
     return {"channel_attention": fields}
 
 
+def masked(near):
+    """The mask of all pairs of patches for which `near` is true of two places."""
+    places = [(row, column) for row in range(ROWS) for column in range(COLUMNS)]
+    return torch.tensor([[near(query, key) for key in places] for query in places])
+
+
+def cut(radius):
+    return masked(lambda query, key: max(abs(a - b) for a, b in zip(query, key)) <= radius)
+
+
+def moved(radius):
+    """NATTEN's neighborhoods: windows of 2 * radius + 1 whose start is clamped to the grid."""
+
+    def near(query, key):
+        starts = [min(max(a - radius, 0), side - 2 * radius - 1) for a, side in zip(query, (ROWS, COLUMNS))]
+        return all(start <= b < start + 2 * radius + 1 for start, b in zip(starts, key))
+
+    return masked(near)
+
+
+def nearest(neighbors):
+    """Each patch and its nearest ones, by the distance of their vectors."""
+
+    def mask(x):
+        order = torch.cdist(x, x).argsort(2)[:, :, : neighbors + 1]
+        return torch.zeros(len(x), ROWS * COLUMNS, ROWS * COLUMNS).scatter_(2, order, 1).bool()[:, None]
+
+    return mask
+
+
+def edges(pairs):
+    mask = torch.eye(ROWS * COLUMNS).bool()
+    for query, key in pairs:
+        mask[query, key] = True
+    return mask
+
+
+EDGES = [[patch, (7 * patch + 3) % (ROWS * COLUMNS)] for patch in range(0, ROWS * COLUMNS, 2)]
+
 CASES = {
+    "neighborhood": ({"mixers": [{"neighborhood": 1}]}, lambda: Model(mask=cut(1))),
+    "full_neighborhood": ({"mixers": [{"full_neighborhood": 1}]}, lambda: Model(mask=moved(1))),
+    "graph": ({"mixers": [{"graph": {"neighbors": 5}}]}, lambda: Model(mask=nearest(5))),
+    "adjacency": ({"mixers": ["adjacency"], "adjacency": EDGES}, lambda: Model(mask=edges(EDGES))),
     "spatial": (gate("spatial", "mixer"), lambda: Model(gate=Spatial)),
     "gated_maps": (
         gate("squeeze_excitation", "tokenizer", 3)

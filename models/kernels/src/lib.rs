@@ -63,6 +63,8 @@ mod cross_entropy;
 mod gather_rows;
 mod gelu;
 mod linear;
+mod neighborhood;
+mod neighbors;
 mod norm;
 mod optimizer;
 mod product;
@@ -84,6 +86,8 @@ pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed};
+pub use neighborhood::{neighborhood_attention, neighborhood_attention_composed};
+pub use neighbors::{Border, Neighborhood};
 pub use norm::{
     BatchNorm, Moments, batch_norm, batch_norm_composed, layer_norm, layer_norm_composed, moments,
     moments_composed,

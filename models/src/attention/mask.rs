@@ -1,8 +1,7 @@
 //! Attention masks, which are true where a query must not see a key, and the additive form of a mask.
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-
-use crate::{ConfigError, ModelConfig};
+use vitrine_kernels::Neighborhood;
 
 /// The additive form of a mask: a bias of scores that keeps queries from the keys that `mask` marks.
 ///
@@ -35,8 +34,7 @@ pub fn additive_mask(mask: Tensor<4, Bool>) -> Tensor<4> {
 /// to it.
 pub(super) const HIDDEN: f64 = -1e30;
 
-/// The mask of a grid in which every token sees the tokens that are at most `radius` rows and columns away. Prefix
-/// tokens see all tokens, and all tokens see them.
+/// The mask of a grid in which patches see their neighborhood. Prefix tokens see all tokens, and all tokens see them.
 ///
 /// # Shapes
 /// - output: `[1, 1, tokens, tokens]`, prefix tokens first
@@ -45,37 +43,23 @@ pub(super) const HIDDEN: f64 = -1e30;
 ///
 /// ```
 /// use burn::tensor::Device;
+/// use vitrine_kernels::{Border, Neighborhood};
 /// use vitrine_models::attention::neighborhood;
 ///
-/// let mask = neighborhood([1, 4], 0, 1, &Device::default());
+/// let around = Neighborhood { grid: [1, 4], prefix: 0, radius: 1, border: Border::Cut };
+/// let mask = neighborhood(&around, &Device::default());
 /// assert_eq!(mask.dims(), [1, 1, 4, 4]);
 /// let hidden: Vec<bool> = mask.into_data().iter::<bool>().collect();
 /// assert_eq!(hidden[..4], [false, false, true, true]); // patch 0 sees itself and patch 1
 /// assert_eq!(hidden[4..8], [false, false, false, true]);
 /// ```
-pub fn neighborhood(
-    [rows, columns]: [usize; 2],
-    prefix: usize,
-    radius: usize,
-    device: &Device,
-) -> Tensor<4, Bool> {
+pub fn neighborhood(around: &Neighborhood, device: &Device) -> Tensor<4, Bool> {
+    let Neighborhood { grid: [_, columns], prefix, .. } = *around;
     let place = |token: usize| token.checked_sub(prefix).map(|patch| [patch / columns, patch % columns]);
-    mask(prefix + rows * columns, device, |query, key| match (place(query), place(key)) {
-        (Some(query), Some(key)) => (0..2).any(|axis| query[axis].abs_diff(key[axis]) > radius),
+    mask(prefix + around.patches(), device, |query, key| match (place(query), place(key)) {
+        (Some(query), Some(key)) => (0..2).any(|axis| !around.span(axis, query[axis]).contains(&key[axis])),
         _ => false,
     })
-}
-
-/// Checks that a neighborhood is larger than a token and smaller than the grid.
-pub(super) fn check_neighborhood(radius: usize, config: &ModelConfig) -> Result<(), ConfigError> {
-    let side = config.grid().into_iter().max().unwrap_or(0);
-    match radius {
-        0 => Err(ConfigError("`mixers`: `neighborhood` needs a radius of at least 1".into())),
-        _ if radius + 1 >= side => Err(ConfigError(format!(
-            "`mixers`: a `neighborhood` of {radius} holds the whole grid ({side} tokens per side): use `global`"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// The mask of a graph with edges `(query, key)`: every token sees itself, and the keys of its edges.
@@ -109,6 +93,7 @@ pub fn adjacency(tokens: usize, edges: &[(usize, usize)], device: &Device) -> Te
     mask(tokens, device, |query, key| query != key && !joined[query * tokens + key])
 }
 
+/// The mask of all pairs of tokens for which `hidden` is true of query and key.
 fn mask(tokens: usize, device: &Device, hidden: impl Fn(usize, usize) -> bool) -> Tensor<4, Bool> {
     let values: Vec<bool> = (0..tokens * tokens).map(|i| hidden(i / tokens, i % tokens)).collect();
     Tensor::from_data(TensorData::new(values, [1, 1, tokens, tokens]), device)
@@ -117,6 +102,7 @@ fn mask(tokens: usize, device: &Device, hidden: impl Fn(usize, usize) -> bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vitrine_kernels::Border;
 
     fn rows(mask: Tensor<4, Bool>, tokens: usize) -> Vec<String> {
         let values: Vec<bool> = mask.into_data().iter::<bool>().collect();
@@ -126,11 +112,21 @@ mod tests {
     #[test]
     fn neighbors_are_near_in_rows_and_columns_and_all_tokens_see_a_class_token() {
         let device = Device::default();
-        let mask = rows(neighborhood([3, 3], 1, 1, &device), 10);
+        let around = Neighborhood { grid: [3, 3], prefix: 1, radius: 1, border: Border::Cut };
+        let mask = rows(neighborhood(&around, &device), 10);
         assert_eq!(mask[0], "xxxxxxxxxx");
         assert_eq!(mask[1], "xxx.xx....");
         assert_eq!(mask[5], "xxxxxxxxxx");
         assert_eq!(mask[9], "x....xx.xx");
+    }
+
+    #[test]
+    fn a_full_neighborhood_is_moved_into_the_grid() {
+        let around = Neighborhood { grid: [1, 5], prefix: 0, radius: 1, border: Border::Moved };
+        assert_eq!(
+            rows(neighborhood(&around, &Device::default()), 5),
+            ["xxx..", "xxx..", ".xxx.", "..xxx", "..xxx"]
+        );
     }
 
     #[test]

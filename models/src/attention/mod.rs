@@ -8,8 +8,10 @@ mod channel;
 mod cost;
 mod cross;
 mod cross_covariance;
+mod graph;
 mod mask;
 mod multi_head;
+pub(crate) mod neighborhood;
 mod normalizer;
 pub(crate) mod relative_position;
 mod score;
@@ -20,6 +22,7 @@ pub use cost::MixerCost;
 pub(crate) use cost::product;
 pub use cross::CrossAttention;
 pub use cross_covariance::CrossCovarianceAttention;
+pub use graph::{GraphAttention, nearest};
 pub use mask::{additive_mask, adjacency, neighborhood};
 pub use multi_head::MultiHeadAttention;
 pub use normalizer::normalize;
@@ -28,7 +31,7 @@ pub use score::{AdditiveScore, BilinearScore, CosineScore, DotScore, LocalitySco
 pub use window::WindowAttention;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Bool, Device, Tensor};
 
 use crate::rotary::Rotary;
 use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
@@ -44,8 +47,11 @@ impl Mixer {
             Self::Global => Ok(()),
             Self::Window(size) => window::check(size, false, config),
             Self::ShiftedWindow(size) => window::check(size, true, config),
-            Self::Neighborhood(radius) => mask::check_neighborhood(radius, config),
+            Self::Neighborhood(radius) => neighborhood::check("neighborhood", radius, config),
+            Self::FullNeighborhood(radius) => neighborhood::check("full_neighborhood", radius, config),
             Self::CrossCovariance => cross_covariance::check(config),
+            Self::Graph { neighbors } => graph::check_neighbors(neighbors, config),
+            Self::Adjacency => graph::check_adjacency(config),
         }
     }
 
@@ -54,8 +60,14 @@ impl Mixer {
         let spec = AttentionSpec::of_stage(config, stage);
         let grid = config.stage_grid(stage);
         let tokens = config.num_prefix_tokens() + grid[0] * grid[1];
+        if let Some(around) = self.neighborhood(config, stage) {
+            return neighborhood::cost(config, &spec, around);
+        }
         match self {
-            Self::Global | Self::Neighborhood(_) => multi_head::cost(&spec, [1, tokens]),
+            Self::Global | Self::Adjacency | Self::Neighborhood(_) | Self::FullNeighborhood(_) => {
+                multi_head::cost(&spec, [1, tokens])
+            }
+            Self::Graph { .. } => graph::cost(&spec, tokens, config.num_prefix_tokens()),
             Self::Window(size) | Self::ShiftedWindow(size) => window::cost(&spec, grid, size),
             Self::CrossCovariance => cross_covariance::cost(&spec, tokens),
         }
@@ -65,14 +77,23 @@ impl Mixer {
     pub(crate) fn has_windows(self) -> bool {
         match self {
             Self::Window(_) | Self::ShiftedWindow(_) => true,
-            Self::Global | Self::Neighborhood(_) | Self::CrossCovariance => false,
+            Self::Global
+            | Self::Neighborhood(_)
+            | Self::FullNeighborhood(_)
+            | Self::CrossCovariance
+            | Self::Graph { .. }
+            | Self::Adjacency => false,
         }
     }
 
     /// Whether the mixer masks pairs of tokens after it has computed their scores.
     pub(crate) fn masks_tokens(self) -> bool {
         match self {
-            Self::ShiftedWindow(_) | Self::Neighborhood(_) => true,
+            Self::ShiftedWindow(_)
+            | Self::Neighborhood(_)
+            | Self::FullNeighborhood(_)
+            | Self::Graph { .. }
+            | Self::Adjacency => true,
             Self::Global | Self::Window(_) | Self::CrossCovariance => false,
         }
     }
@@ -80,7 +101,11 @@ impl Mixer {
     /// Whether the mixer's weights are about all pairs of tokens.
     pub(crate) fn weighs_all_tokens(self) -> bool {
         match self {
-            Self::Global | Self::Neighborhood(_) => true,
+            Self::Global
+            | Self::Neighborhood(_)
+            | Self::FullNeighborhood(_)
+            | Self::Adjacency
+            | Self::Graph { .. } => true,
             Self::Window(_) | Self::ShiftedWindow(_) | Self::CrossCovariance => false,
         }
     }
@@ -88,7 +113,11 @@ impl Mixer {
     /// Whether the mixer can use the positions of a [`Context`].
     pub(crate) fn takes_positions(self) -> bool {
         match self {
-            Self::Global | Self::Neighborhood(_) => true,
+            Self::Global
+            | Self::Neighborhood(_)
+            | Self::FullNeighborhood(_)
+            | Self::Graph { .. }
+            | Self::Adjacency => true,
             Self::Window(_) | Self::ShiftedWindow(_) | Self::CrossCovariance => false,
         }
     }
@@ -134,7 +163,7 @@ impl AttentionSpec {
 }
 
 /// Zeros that are added to attention weights, `[batch, heads, tokens, tokens]`: their gradient is that of the weights.
-pub(crate) type WeightProbe = Tensor<4>;
+pub type WeightProbe = Tensor<4>;
 
 /// What a mixer may read apart from the tokens.
 #[derive(Clone, Debug, Default)]
@@ -151,19 +180,21 @@ pub struct Context {
     /// Tokens before the patches.
     pub prefix: usize,
     /// Added to the weights of attention among all tokens, by [`TokenMixer::forward_with_weights`].
-    pub(crate) probe: Option<WeightProbe>,
+    pub probe: Option<WeightProbe>,
 }
 
 /// The token mixers that a configuration chooses from.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // one per block
 pub enum TokenMixer {
-    /// Attention of every token to every token, or to its neighbors.
+    /// Attention of every token to every token, or to those that a mask leaves.
     MultiHead(MultiHeadAttention),
     /// Attention inside windows.
     Window(WindowAttention),
     /// Attention between channels.
     CrossCovariance(CrossCovarianceAttention),
+    /// Attention to the nearest patches in feature space.
+    Graph(GraphAttention),
 }
 
 impl TokenMixer {
@@ -192,15 +223,27 @@ impl TokenMixer {
         let grid = config.stage_grid(stage);
         match config.mixer(block) {
             Mixer::Global => Self::MultiHead(MultiHeadAttention::new(&spec, device)),
-            Mixer::Neighborhood(radius) => {
-                let mask = neighborhood(grid, config.num_prefix_tokens(), radius, device);
-                Self::MultiHead(MultiHeadAttention::new(&spec, device).with_fixed_bias(additive_mask(mask)))
+            mixer @ (Mixer::Neighborhood(_) | Mixer::FullNeighborhood(_)) => {
+                let around = mixer.neighborhood(config, stage).expect("the mixer has a neighborhood");
+                let attention = MultiHeadAttention::new(&spec, device).with_neighborhood(around);
+                Self::MultiHead(if neighborhood::is_fused(config) {
+                    attention
+                } else {
+                    attention.with_fixed_bias(additive_mask(neighborhood(&around, device)))
+                })
             }
             Mixer::Window(size) => Self::Window(WindowAttention::new(&spec, grid, size, 0, device)),
             Mixer::ShiftedWindow(size) => {
                 Self::Window(WindowAttention::new(&spec, grid, size, size / 2, device))
             }
             Mixer::CrossCovariance => Self::CrossCovariance(CrossCovarianceAttention::new(&spec, device)),
+            Mixer::Graph { neighbors } => {
+                Self::Graph(GraphAttention::new(&spec, neighbors, config.num_prefix_tokens(), device))
+            }
+            Mixer::Adjacency => {
+                let mask = adjacency_mask(config, device);
+                Self::MultiHead(MultiHeadAttention::new(&spec, device).with_fixed_bias(additive_mask(mask)))
+            }
         }
     }
 
@@ -215,6 +258,7 @@ impl TokenMixer {
             Self::MultiHead(mixer) => mixer.forward(x, context),
             Self::Window(mixer) => mixer.forward(x),
             Self::CrossCovariance(mixer) => mixer.forward(x),
+            Self::Graph(mixer) => mixer.forward(x, context),
         }
     }
 
@@ -227,6 +271,7 @@ impl TokenMixer {
             Self::MultiHead(mixer) => mixer.forward_with_weights(x, context),
             Self::Window(mixer) => mixer.forward_with_weights(x),
             Self::CrossCovariance(mixer) => mixer.forward_with_weights(x),
+            Self::Graph(mixer) => mixer.forward_with_weights(x, context),
         }
     }
 
@@ -235,8 +280,18 @@ impl TokenMixer {
     fn check(&self, context: &Context) {
         let plain = context.bias.is_none() && context.position.is_none() && context.rotary.is_none();
         assert!(
-            plain || matches!(self, Self::MultiHead(_)),
+            plain || matches!(self, Self::MultiHead(_) | Self::Graph(_)),
             "attention in windows or between channels takes no bias and no positions"
         );
     }
+}
+
+/// The mask of the configuration's edges between patches; prefix tokens see all tokens, and all tokens see them.
+fn adjacency_mask(config: &ModelConfig, device: &Device) -> Tensor<4, Bool> {
+    let (tokens, prefix) = (config.num_tokens(), config.num_prefix_tokens());
+    let of_prefix =
+        (0..prefix).flat_map(|token| (0..tokens).flat_map(move |other| [(token, other), (other, token)]));
+    let of_patches = config.adjacency.iter().flatten().map(|[from, to]| (prefix + from, prefix + to));
+    let edges: Vec<(usize, usize)> = of_prefix.chain(of_patches).collect();
+    adjacency(tokens, &edges, device)
 }

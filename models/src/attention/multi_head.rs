@@ -4,6 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
+use super::mask::{additive_mask, neighborhood};
 use super::normalizer::normalize;
 use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, Context, MixerCost, WeightProbe, product};
@@ -11,7 +12,7 @@ use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
 use crate::rotary::Rotary;
 use crate::{Normalizer, Score};
-use vitrine_kernels::DotProduct;
+use vitrine_kernels::{DotProduct, Neighborhood};
 
 /// Attention of every token to every token, in several heads.
 #[derive(Module, Debug)]
@@ -30,6 +31,9 @@ pub struct MultiHeadAttention {
     pub proj: Linear,
     /// A bias that is added to the scores in every call: `[1, 1, tokens, tokens]`.
     fixed_bias: Option<Tensor<4>>,
+    /// The tokens that each patch attends to; if absent, all.
+    #[module(skip)]
+    neighborhood: Option<Neighborhood>,
     num_heads: usize,
     attention_dropout: Dropout,
     proj_dropout: Dropout,
@@ -87,6 +91,7 @@ impl MultiHeadAttention {
             }),
             proj: Linear::new(dim, dim, true, device),
             fixed_bias: None,
+            neighborhood: None,
             num_heads: heads,
             attention_dropout: DropoutConfig::new(spec.attention_dropout).init(),
             proj_dropout: DropoutConfig::new(spec.dropout).init(),
@@ -97,6 +102,12 @@ impl MultiHeadAttention {
     /// The layer with a bias `[1, 1, tokens, tokens]` that is added to the scores of every call.
     pub fn with_fixed_bias(mut self, bias: Tensor<4>) -> Self {
         self.fixed_bias = Some(bias);
+        self
+    }
+
+    /// The layer in which patches attend to their neighborhood.
+    pub fn with_neighborhood(mut self, neighborhood: Neighborhood) -> Self {
+        self.neighborhood = Some(neighborhood);
         self
     }
 
@@ -121,15 +132,20 @@ impl MultiHeadAttention {
     /// y.flip([1]).into_data().assert_approx_eq::<f32>(&reversed.into_data(), Tolerance::absolute(1e-6));
     /// ```
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
-        let mixed = match self.packed_scores(&x, context) {
-            Some(scores) => {
+        let mixed = match (self.fused_neighborhood(&x, context), self.packed_scores(&x, context)) {
+            (Some(around), _) => {
+                let [q, k, v] = self.heads(x, context);
+                join(self.attend_near(q, k, v, around))
+            }
+            (None, Some(scores)) => {
                 let [_, tokens, _] = x.dims();
-                let bias = add(self.score.bias(tokens, &x.device()), self.bias(context));
+                let bias = add(self.score.bias(tokens, &x.device()), self.bias(context, &x.device()));
                 vitrine_kernels::self_attention(self.project(x), self.num_heads, scores, bias)
             }
-            None => {
+            (None, None) => {
+                let bias = self.bias(context, &x.device());
                 let [q, k, v] = self.heads(x, context);
-                join(self.mix(q, k, v, self.bias(context)))
+                join(self.mix(q, k, v, bias))
             }
         };
         self.proj_dropout.forward(self.proj.forward(mixed))
@@ -161,9 +177,10 @@ impl MultiHeadAttention {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
+        let bias = self.bias(context, &x.device());
         let [q, k, v] = self.heads(x, context);
         let scores = self.score.forward(q, k);
-        let (mixed, weights) = self.weigh(scores, v, self.bias(context), context.probe.clone());
+        let (mixed, weights) = self.weigh(scores, v, bias, context.probe.clone());
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
@@ -248,8 +265,38 @@ impl MultiHeadAttention {
         Some(DotProduct { rotation: context.rotary.as_ref().map(Rotary::rotation), ..scores })
     }
 
-    fn bias(&self, context: &Context) -> Option<Tensor<4>> {
-        add(self.fixed_bias.clone(), context.bias.clone())
+    /// The bias of all pairs of tokens: that of the layer, or the mask of its neighborhood, and that of the context.
+    fn bias(&self, context: &Context, device: &Device) -> Option<Tensor<4>> {
+        let mask = || self.neighborhood.map(|around| additive_mask(neighborhood(&around, device)));
+        add(self.fixed_bias.clone().or_else(mask), context.bias.clone())
+    }
+
+    /// The neighborhood, if attention to it can be computed without all other pairs.
+    fn fused_neighborhood(&self, x: &Tensor<3>, context: &Context) -> Option<Neighborhood> {
+        let of_products = self.score.is_unbiased_product();
+        let suits = of_products && context.bias.is_none() && self.is_fusible(&x.device());
+        self.neighborhood.filter(|_| suits)
+    }
+
+    /// The mixed values of attention to neighborhoods; prefix tokens attend to all tokens.
+    fn attend_near(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, around: Neighborhood) -> Tensor<4> {
+        let DotScore { q, k, scale, .. } = match self.score.score(q, k) {
+            Scored::Product(product) => product,
+            Scored::Values(_) => unreachable!("scores that are products were asked for"),
+        };
+        let (prefix, patches) = (around.prefix, around.patches());
+        let near = vitrine_kernels::neighborhood_attention(
+            q.clone().narrow(2, prefix, patches),
+            k.clone(),
+            v.clone(),
+            scale,
+            around,
+        );
+        if prefix == 0 {
+            return near;
+        }
+        let of_prefix = vitrine_kernels::attention(q.narrow(2, 0, prefix), k, v, scale, None);
+        Tensor::cat(vec![of_prefix, near], 2)
     }
 
     /// Whether the fused operation suits: the weights are a plain softmax of the scores, without dropout or mixing of
@@ -346,7 +393,6 @@ fn between_heads(layer: &Linear, x: Tensor<4>) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::additive_mask;
     use super::*;
     use crate::AttentionOptions;
     use burn::tensor::{Bool, Distribution, TensorData, Tolerance};

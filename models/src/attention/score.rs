@@ -91,6 +91,14 @@ impl ScoreFunction {
         }
     }
 
+    /// Whether the scores are dot products without a bias.
+    pub(super) fn is_unbiased_product(&self) -> bool {
+        match self {
+            Self::Dot(_) | Self::Bilinear(_) | Self::Cosine(_) => true,
+            Self::Additive(_) | Self::Locality(_) => false,
+        }
+    }
+
     /// The bias that this score adds between `tokens` tokens: `[1, 1, tokens, tokens]`; `None` for most scores.
     pub fn bias(&self, tokens: usize, device: &Device) -> Option<Tensor<4>> {
         match self {

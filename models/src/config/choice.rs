@@ -85,9 +85,21 @@ pub enum Mixer {
     /// Every token attends to the tokens that are at most this many rows and columns away, and to prefix tokens.
     #[serde(alias = "neighbourhood")]
     Neighborhood(usize),
+    /// As `neighborhood`, but at the border it is moved into the image, so that every patch attends to as many (Hassani
+    /// et al. 2023, 'Neighborhood Attention Transformer', section 3.1).
+    FullNeighborhood(usize),
     /// Attention between channels instead of tokens (El-Nouby et al. 2021, XCiT, section 3.2), without the local patch
     /// interaction that XCiT adds to its blocks.
     CrossCovariance,
+    /// Every patch attends to itself and to its nearest patches in feature space, which each block chooses anew (Han et
+    /// al. 2022, 'Vision GNN', section 3.1).
+    Graph {
+        /// The number of patches besides itself.
+        neighbors: usize,
+    },
+    /// Every patch attends to itself and along the edges of the key `adjacency` (Velickovic et al. 2018, GAT, section
+    /// 2.1).
+    Adjacency,
 }
 
 /// The tokenizer, which makes tokens from an image.

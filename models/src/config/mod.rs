@@ -115,6 +115,11 @@ pub struct ModelConfig {
     /// `[{ window = 4 }, { shifted_window = 4 }]`.
     #[serde(default = "defaults::mixers")]
     pub mixers: Vec<Mixer>,
+    /// The edges of the mixer `adjacency`, each `[from, to]`: patch `from` attends to patch `to`, both numbered from 0 in
+    /// reading order. `train` also takes the name of a CSV file with the columns `from` and `to`, next to the architecture
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjacency: Option<Vec<[usize; 2]>>,
     /// The tokenizer, which makes tokens from an image.
     #[serde(default, alias = "tokeniser")]
     pub tokenizer: Tokenizer,
@@ -210,7 +215,15 @@ impl ModelConfig {
     /// Whether the model's parameters suit images of any size that patches divide: see
     /// [`VisionTransformer::at_size`](crate::VisionTransformer::at_size).
     pub fn fits_all_sizes(&self) -> bool {
-        let among_all_tokens = |mixer: &Mixer| matches!(mixer, Mixer::Global | Mixer::CrossCovariance);
+        let among_all_tokens = |mixer: &Mixer| match mixer {
+            Mixer::Global | Mixer::CrossCovariance => true,
+            Mixer::Window(_)
+            | Mixer::ShiftedWindow(_)
+            | Mixer::Neighborhood(_)
+            | Mixer::FullNeighborhood(_)
+            | Mixer::Graph { .. }
+            | Mixer::Adjacency => false,
+        };
         self.num_stages() == 1
             && self.position != Position::Learned
             && self.mixers.iter().all(among_all_tokens)

@@ -1,7 +1,7 @@
 //! The upper bounds of the numbers of a configuration. They prevent that a file makes the program ask for more memory
 //! than a machine has, and that products of the numbers overflow.
 
-use crate::attention::MOST_PAIRS;
+use crate::attention::{MOST_PAIRS, neighborhood::is_fused};
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
 use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Pool, Position, Tokenizer};
 
@@ -52,6 +52,7 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         ("head_hidden", most(&config.head_hidden), MOST_CLASSES),
         ("layers of head_hidden", config.head_hidden.len(), 16),
         ("mixers", config.mixers.len(), MOST_BLOCKS),
+        ("edges of adjacency", config.adjacency.as_ref().map_or(0, Vec::len), MOST_PAIRS),
     ];
     if let Tokenizer::Convolution { layers, kernel_size } = config.tokenizer {
         numbers.push(("tokenizer.convolution.layers", layers, 16));
@@ -70,7 +71,9 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         Mixer::Window(size) => Some(("window", size, LARGEST_SIDE)),
         Mixer::ShiftedWindow(size) => Some(("shifted_window", size, LARGEST_SIDE)),
         Mixer::Neighborhood(radius) => Some(("neighborhood", radius, LARGEST_SIDE)),
-        Mixer::Global | Mixer::CrossCovariance => None,
+        Mixer::FullNeighborhood(radius) => Some(("full_neighborhood", radius, LARGEST_SIDE)),
+        Mixer::Graph { neighbors } => Some(("graph.neighbors", neighbors, LARGEST_SIDE)),
+        Mixer::Global | Mixer::CrossCovariance | Mixer::Adjacency => None,
     }));
     numbers
 }
@@ -101,7 +104,11 @@ struct JointSize {
 /// Every size on which memory or time depends.
 fn sizes(config: &ModelConfig) -> [JointSize; 6] {
     let (tokens, dim) = (config.num_tokens() as f64, config.embed_dim as f64);
-    let masked = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_));
+    let masked = |mixer: &Mixer| match mixer {
+        Mixer::Neighborhood(_) | Mixer::FullNeighborhood(_) => !is_fused(config),
+        Mixer::Graph { .. } | Mixer::Adjacency => true,
+        Mixer::Global | Mixer::Window(_) | Mixer::ShiftedWindow(_) | Mixer::CrossCovariance => false,
+    };
     let keeps_pairs = config.mixers.iter().any(masked)
         || config.attention.score.hides_own_token()
         || config.attention.normalizer != Normalizer::Softmax;

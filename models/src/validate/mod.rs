@@ -5,8 +5,8 @@ mod bounds;
 pub(crate) use bounds::parameters;
 
 use crate::{
-    BlockStyle, ChannelAttention, ConfigError, GatePlace, ImageSize, MlpKind, ModelConfig, Normalizer, Pool,
-    Position, PositionPlace, Score, Tokenizer,
+    BlockStyle, ChannelAttention, ConfigError, GatePlace, ImageSize, Mixer, MlpKind, ModelConfig, Normalizer,
+    Pool, Position, PositionPlace, Score, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -327,6 +327,10 @@ impl ModelConfig {
                 self.mixers.len()
             ));
         }
+        refuse(
+            self.adjacency.is_some() && !self.mixers.contains(&Mixer::Adjacency),
+            "`adjacency` is of the mixer `adjacency`, and `mixers` does not list it",
+        )?;
         self.mixers.iter().try_for_each(|mixer| mixer.check(self))
     }
 
@@ -361,7 +365,7 @@ impl ModelConfig {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ChannelGate, Mixer, RelativePosition};
+    use crate::{ChannelGate, RelativePosition};
 
     fn small() -> ModelConfig {
         toml::from_str("image_size = 32\npatch_size = 4\nembed_dim = 48\ndepth = 2\nnum_heads = 3").unwrap()
@@ -370,7 +374,7 @@ mod tests {
     #[test]
     fn errors_name_the_keys_that_do_not_fit() {
         type Change = fn(&mut ModelConfig);
-        let cases: [(&str, Change); 31] = [
+        let cases: [(&str, Change); 35] = [
             ("patch_size", |c| c.patch_size = 5),
             ("num_heads", |c| c.num_heads = 5.into()),
             ("num_heads", |c| c.num_heads = [3, 3].into()),
@@ -428,6 +432,13 @@ mod tests {
                     reduction: None,
                     place: GatePlace::Tokenizer,
                 });
+            }),
+            ("full_neighborhood", |c| c.mixers = vec![Mixer::FullNeighborhood(7)]),
+            ("graph.neighbors", |c| c.mixers = vec![Mixer::Graph { neighbors: 63 }]),
+            ("adjacency", |c| c.mixers = vec![Mixer::Adjacency]),
+            ("names a patch beyond", |c| {
+                c.mixers = vec![Mixer::Adjacency];
+                c.adjacency = Some(vec![[0, 1], [2, 64]]);
             }),
             ("pool.queries", |c| c.pool = Pool::Queries(0)),
             ("pool_score", |c| c.pool_score = Some(Score::Additive)),

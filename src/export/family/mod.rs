@@ -235,7 +235,11 @@ fn has_mixers(mixers: &[Mixer], is_staged: bool) -> bool {
     let is_known = |mixer: &Mixer| match mixer {
         Mixer::Global => !is_staged,
         Mixer::Window(_) | Mixer::ShiftedWindow(_) => is_staged,
-        Mixer::Neighborhood(_) | Mixer::CrossCovariance => false,
+        Mixer::Neighborhood(_)
+        | Mixer::FullNeighborhood(_)
+        | Mixer::CrossCovariance
+        | Mixer::Graph { .. }
+        | Mixer::Adjacency => false,
     };
     let alternate = match *mixers {
         [Mixer::Global] => true,

@@ -184,6 +184,8 @@ fn mixers_are_global_or_alternate_windows_and_shifted_windows() {
     for (config, mixers, by) in [
         (vit(), vec![Mixer::Global], ALL),
         (vit(), vec![Mixer::Neighborhood(1)], NONE),
+        (vit(), vec![Mixer::FullNeighborhood(1)], NONE),
+        (vit(), vec![Mixer::Graph { neighbors: 4 }], NONE),
         (vit(), vec![Mixer::CrossCovariance], NONE),
         (vit(), vec![Mixer::Global, Mixer::CrossCovariance], NONE),
         (pico(), vec![Mixer::Window(4)], NONE),
