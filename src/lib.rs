@@ -30,6 +30,7 @@ pub mod cli;
 pub mod device;
 pub mod evaluate;
 pub mod events;
+pub mod explain;
 pub mod export;
 mod files;
 mod flags;

@@ -54,4 +54,4 @@ pub use config::{
     Tokenizer,
 };
 pub use memory::StepMemory;
-pub use vision_transformer::VisionTransformer;
+pub use vision_transformer::{NoMap, VisionTransformer};

@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 
-use crate::attention::Context;
+use crate::attention::{Context, WeightProbe};
 use crate::block::Block;
 use crate::linear::Linear;
 use crate::norm::LayerNorm;
@@ -109,15 +109,18 @@ impl Stage {
         Self { blocks: self.blocks.into_iter().enumerate().map(freeze).collect(), ..self }
     }
 
-    /// [`Self::forward`], which also adds the attention weights of each block to `maps`.
-    pub fn forward_with_weights(
+    /// [`Self::forward`], which also adds the attention weights of each block to `maps`. If there are `probes`, one per
+    /// block of the model up to this stage's last, each is added to the weights of its block.
+    pub(crate) fn forward_with_weights(
         &self,
         tokens: Tensor<3>,
         position: &Option<Tensor<3>>,
+        probes: &[WeightProbe],
         maps: &mut Vec<Tensor<4>>,
     ) -> Tensor<3> {
         self.blocks.iter().enumerate().fold(self.enter(tokens), |tokens, (index, block)| {
-            let (tokens, weights) = block.forward_with_weights(tokens, &self.context(index, position));
+            let context = Context { probe: probes.get(maps.len()).cloned(), ..self.context(index, position) };
+            let (tokens, weights) = block.forward_with_weights(tokens, &context);
             maps.push(weights);
             self.place(index, tokens)
         })
@@ -145,6 +148,7 @@ impl Stage {
             rotary: self.rotary.clone(),
             grid: [self.rows, self.columns],
             prefix: self.prefix,
+            probe: None,
         }
     }
 }

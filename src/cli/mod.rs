@@ -8,9 +8,11 @@ mod console;
 mod data;
 mod devices;
 mod evaluate;
+mod explain;
 mod export;
 mod file_size;
 mod import;
+mod inputs;
 mod inspect;
 mod interrupt;
 mod manual;
@@ -49,6 +51,7 @@ enum Command {
     Train(Box<train::Train>),
     Evaluate(evaluate::Evaluate),
     Classify(classify::Classify),
+    Explain(explain::Explain),
     Inspect(inspect::Inspect),
     Import(import::Import),
     Export(export::Export),
@@ -143,6 +146,7 @@ fn run(command: Command) -> Result<Status> {
         Command::Train(command) => command.run(),
         Command::Evaluate(command) => command.run(),
         Command::Classify(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Inspect(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Export(command) => command.run(),

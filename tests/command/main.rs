@@ -6,6 +6,7 @@
 mod support;
 
 mod completions;
+mod explain;
 mod folders;
 mod image_files;
 mod limits;

@@ -58,8 +58,10 @@ fn spellings_of_other_programs_are_accepted() {
 #[test]
 fn every_command_shows_an_example() {
     let images = Images::new();
-    let commands =
-        ["train", "evaluate", "classify", "inspect", "import", "export", "presets", "devices", "bench"];
+    let commands = [
+        "train", "evaluate", "classify", "explain", "inspect", "import", "export", "presets", "devices",
+        "bench",
+    ];
     for command in commands.into_iter().chain(["completions", "man"]) {
         vitrine(&images)
             .args([command, "--help"])

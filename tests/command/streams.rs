@@ -97,6 +97,20 @@ fn a_full_disk_behind_standard_output_is_an_error_and_a_closed_pipe_is_not() {
 }
 
 #[test]
+fn explanations_are_complete_if_standard_output_fails() {
+    let images = prepared();
+    assert!(program(&images, &TRAIN).status().unwrap().success());
+    for (stream, status) in [(closed as fn() -> Stdio, 0), (full, 1)] {
+        let mut command = program(&images, &["explain", "run", "data", "--output", "looked"]);
+        let (message, ended) = ended(&command.stdout(stream()).output().unwrap());
+        assert_eq!(ended, Some(status), "{message}");
+        // An image, two overlays, and two arrays for each of 20 images, and the page.
+        assert_eq!(std::fs::read_dir(images.path("looked")).unwrap().count(), 20 * 5 + 1);
+        std::fs::remove_dir_all(images.path("looked")).unwrap();
+    }
+}
+
+#[test]
 fn the_exit_status_does_not_depend_on_standard_error() {
     let images = prepared();
     for (arguments, status) in [(["inspect", "nowhere"], 1), (["inspect", "--flag"], 2)] {

@@ -11,6 +11,7 @@ mod optimizer;
 mod outputs;
 #[path = "../support/reference.rs"]
 mod reference;
+mod relevance;
 mod variants;
 
 use burn::module::{ModuleMapper, Param};

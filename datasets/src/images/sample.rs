@@ -91,6 +91,25 @@ impl ImageSource {
         }
     }
 
+    /// Where the shape of a drawing is visible, for judging what a model looked at: a gray image of the drawing's size, from 0
+    /// outside the shape to 255 inside it. `None` for other images.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine_datasets::ImageSource;
+    ///
+    /// let shape = ImageSource::Drawn { class: 0, seed: 7 }.shape_mask().expect("a drawn circle");
+    /// assert_eq!((shape.width, shape.height, shape.channels), (32, 32, 1));
+    /// assert!(shape.pixels.contains(&0) && shape.pixels.contains(&255));
+    /// ```
+    pub fn shape_mask(&self) -> Option<Image> {
+        match self {
+            Self::Drawn { class, seed } => Some(drawing::visible_shape(*class, *seed)),
+            Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } | Self::Raw { .. } => None,
+        }
+    }
+
     /// Decodes the image: a gray one to 1 channel, all others to 3.
     ///
     /// The format is recognized by the content, not the name. EXIF orientation is applied, alpha is dropped (as PIL's

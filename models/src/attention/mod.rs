@@ -98,6 +98,18 @@ impl Mixer {
         }
     }
 
+    /// Whether the mixer's weights are about all pairs of tokens.
+    pub(crate) fn weighs_all_tokens(self) -> bool {
+        match self {
+            Self::Global
+            | Self::Neighborhood(_)
+            | Self::FullNeighborhood(_)
+            | Self::Adjacency
+            | Self::Graph { .. } => true,
+            Self::Window(_) | Self::ShiftedWindow(_) | Self::CrossCovariance => false,
+        }
+    }
+
     /// Whether the mixer can use the positions of a [`Context`].
     pub(crate) fn takes_positions(self) -> bool {
         match self {
@@ -150,6 +162,9 @@ impl AttentionSpec {
     }
 }
 
+/// Zeros that are added to attention weights, `[batch, heads, tokens, tokens]`: their gradient is that of the weights.
+pub type WeightProbe = Tensor<4>;
+
 /// What a mixer may read apart from the tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -164,6 +179,8 @@ pub struct Context {
     pub grid: [usize; 2],
     /// Tokens before the patches.
     pub prefix: usize,
+    /// Added to the weights of attention among all tokens, by [`TokenMixer::forward_with_weights`].
+    pub probe: Option<WeightProbe>,
 }
 
 /// The token mixers that a configuration chooses from.

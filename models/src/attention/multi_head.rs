@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use super::mask::{additive_mask, neighborhood};
 use super::normalizer::normalize;
 use super::score::{DotScore, ScoreFunction, Scored};
-use super::{AttentionSpec, Context, MixerCost, product};
+use super::{AttentionSpec, Context, MixerCost, WeightProbe, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
 use crate::rotary::Rotary;
@@ -179,7 +179,8 @@ impl MultiHeadAttention {
     pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
         let bias = self.bias(context, &x.device());
         let [q, k, v] = self.heads(x, context);
-        let (mixed, weights) = self.mix_with_weights(q, k, v, bias);
+        let scores = self.score.forward(q, k);
+        let (mixed, weights) = self.weigh(scores, v, bias, context.probe.clone());
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
@@ -198,7 +199,7 @@ impl MultiHeadAttention {
         bias: Option<Tensor<4>>,
     ) -> (Tensor<3>, Tensor<4>) {
         let (q, k) = self.normalize_heads(self.part(query, 0), self.part(key, 1));
-        let (mixed, weights) = self.mix_with_weights(q, k, self.part(value, 2), bias);
+        let (mixed, weights) = self.weigh(self.score.forward(q, k), self.part(value, 2), bias, None);
         (self.proj_dropout.forward(self.proj.forward(join(mixed))), weights)
     }
 
@@ -313,23 +314,18 @@ impl MultiHeadAttention {
             Scored::Product(DotScore { q, k, scale, bias: own }) if is_fusible => {
                 vitrine_kernels::attention(q, k, v, scale, add(own, bias))
             }
-            scored => self.weigh(scored.values(), v, bias).0,
+            scored => self.weigh(scored.values(), v, bias, None).0,
         }
     }
 
-    /// The mixed values and the attention weights, computed step by step.
-    fn mix_with_weights(
+    /// The mixed values and the attention weights, to which `probe` is added, from the scores.
+    fn weigh(
         &self,
-        q: Tensor<4>,
-        k: Tensor<4>,
+        scores: Tensor<4>,
         v: Tensor<4>,
         bias: Option<Tensor<4>>,
+        probe: Option<WeightProbe>,
     ) -> (Tensor<4>, Tensor<4>) {
-        self.weigh(self.score.forward(q, k), v, bias)
-    }
-
-    /// The mixed values and the attention weights, from the scores.
-    fn weigh(&self, scores: Tensor<4>, v: Tensor<4>, bias: Option<Tensor<4>>) -> (Tensor<4>, Tensor<4>) {
         let scores = match &self.talking_heads {
             Some(talking) => between_heads(&talking.scores, scores),
             None => scores,
@@ -346,6 +342,7 @@ impl MultiHeadAttention {
             Some(talking) => between_heads(&talking.weights, weights),
             None => weights,
         };
+        let weights = add(Some(weights.clone()), probe).unwrap_or(weights);
         (vitrine_kernels::matmul(self.attention_dropout.forward(weights.clone()), v), weights)
     }
 }

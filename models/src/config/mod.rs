@@ -201,6 +201,17 @@ impl ModelConfig {
         self.depth.stages()
     }
 
+    /// The same architecture without what acts at random on a device with autodiff: dropout, stochastic depth, and
+    /// sampled attention. It has the same parameters, and the same output on a device without autodiff.
+    pub fn deterministic(&self) -> Self {
+        let mut config = Self { dropout: 0.0, attention_dropout: 0.0, drop_path: 0.0, ..self.clone() };
+        config.attention.normalizer = match config.attention.normalizer {
+            Normalizer::HardSampled => Normalizer::Hard,
+            normalizer @ (Normalizer::Softmax | Normalizer::Relu | Normalizer::Hard) => normalizer,
+        };
+        config
+    }
+
     /// Whether the model's parameters suit images of any size that patches divide: see
     /// [`VisionTransformer::at_size`](crate::VisionTransformer::at_size).
     pub fn fits_all_sizes(&self) -> bool {

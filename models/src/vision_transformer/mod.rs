@@ -1,6 +1,7 @@
 //! The whole model: tokenizer, positions, stages of blocks, pooling, head (Dosovitskiy et al. 2021; Liu et al. 2021).
 
 mod checkpointing;
+mod relevance;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
+pub use self::relevance::NoMap;
 use crate::block::ClassBlock;
 use crate::embed::TokenEmbed;
 use crate::head::Head;
@@ -270,13 +272,8 @@ impl VisionTransformer {
     /// # Ok::<(), vitrine_models::ConfigError>(())
     /// ```
     pub fn forward_with_weights(&self, images: Tensor<4>) -> (Tensor<2>, Vec<Tensor<4>>) {
-        let mut maps = Vec::with_capacity(self.config.depth.sum());
-        let (tokens, position) = self.embed(images);
-        let tokens = self
-            .stages
-            .iter()
-            .fold(tokens, |tokens, stage| stage.forward_with_weights(tokens, &position, &mut maps));
-        (self.classify(self.finish(tokens)), maps)
+        let (tokens, maps) = self.tokens_and_weights(images, &[]);
+        (self.classify(tokens), maps)
     }
 
     /// Draws every parameter that has not been used yet, so that later random numbers do not influence their values.

@@ -1,20 +1,16 @@
 //! `vitrine classify`: the most probable classes of images.
 
-mod batches;
-mod folder;
 mod print;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Args;
-use vitrine_datasets::{ImageSource, shown};
 
-use self::batches::Batches;
 use self::print::{Format, PrintOptions, Printer};
 use super::console::Log;
 use super::file_size::FileSizeArgs;
+use super::inputs::{self, Input};
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -84,7 +80,7 @@ impl Classify {
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
         let mut printer = Printer::new(self.format, options, &classifier.card().classes);
         let mut status = Status::Done;
-        let batches = batches(&self.paths, self.batch_size, self.null)?;
+        let batches = inputs::batches(&self.paths, self.batch_size, self.null)?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
             status = worse(status, print(batch, &mut printer)?);
             printer.flush()
@@ -98,34 +94,10 @@ impl Classify {
         if self.logits && self.format != Format::Jsonl {
             usage!("--logits only works with --format jsonl");
         }
-        let lists = self.paths.iter().filter(|path| *path == Path::new("-")).count();
-        if self.null && lists == 0 {
-            usage!("-0 says how the list on standard input is separated: it only works with the path -");
-        }
-        if lists > 1 {
-            usage!("- is standard input: give it only once");
-        }
+        inputs::check(&self.paths, self.null)?;
         Ok(())
     }
 }
-
-/// Batches of the images that the arguments stand for, which a thread of its own lists.
-fn batches(
-    paths: &[PathBuf],
-    size: usize,
-    null: bool,
-) -> Result<impl Iterator<Item = Vec<Asked<Input, ImageSource>>> + Send + 'static> {
-    let (paths, separator) = (paths.to_vec(), if null { 0 } else { b'\n' });
-    let asked = |input| match input {
-        Ok(path) => Asked { tag: shown(&path), value: Ok(ImageSource::File(path)) },
-        Err(Unreadable { path, message }) => Asked { tag: path, value: Err(anyhow!(message)) },
-    };
-    let batches = Batches::of(size, move || inputs(paths, separator))?;
-    Ok(batches.map(move |batch| batch.into_iter().map(asked).collect()))
-}
-
-/// The name of an input, as messages and results show it.
-type Input = String;
 
 /// Prints the results of a batch, in order.
 fn print(batch: Vec<Asked<Input, Vec<f32>>>, printer: &mut Printer) -> Result<Status> {
@@ -140,58 +112,6 @@ fn print(batch: Vec<Asked<Input, Vec<f32>>>, printer: &mut Printer) -> Result<St
         }
     }
     Ok(status)
-}
-
-/// The images that the arguments stand for: files, the images of folders, the matches of patterns, and the paths of a
-/// list on standard input.
-fn inputs(paths: Vec<PathBuf>, separator: u8) -> impl Iterator<Item = Result<PathBuf, Unreadable>> {
-    paths.into_iter().flat_map(move |path| -> Box<dyn Iterator<Item = _>> {
-        if path == Path::new("-") {
-            let listed = batches::listed(io::stdin().lock(), separator);
-            Box::new(listed.map(|path| path.map_err(|error| Unreadable::new(Path::new("-"), error))))
-        } else if path.is_dir() {
-            Box::new(folder(&path))
-        } else if path.exists() {
-            Box::new(std::iter::once(Ok(path)))
-        } else {
-            pattern(&path)
-        }
-    })
-}
-
-/// An input that cannot be classified, with the reason.
-struct Unreadable {
-    path: String,
-    message: String,
-}
-
-impl Unreadable {
-    fn new(path: &Path, message: impl Into<String>) -> Self {
-        Self { path: shown(path), message: message.into() }
-    }
-}
-
-fn folder(root: &Path) -> impl Iterator<Item = Result<PathBuf, Unreadable>> + use<> {
-    folder::Folder::new(root).map(|image| image.map_err(|(path, message)| Unreadable::new(&path, message)))
-}
-
-fn pattern(path: &Path) -> Box<dyn Iterator<Item = Result<PathBuf, Unreadable>>> {
-    let missing = |message: &str| -> Box<dyn Iterator<Item = _>> {
-        Box::new(std::iter::once(Err(Unreadable::new(path, message))))
-    };
-    let Some(text) = path.to_str().filter(|text| text.contains(['*', '?', '['])) else {
-        return missing("no such file or folder");
-    };
-    match glob::glob(text) {
-        Err(error) => missing(&format!("not a valid pattern: {error}")),
-        Ok(matches) => {
-            let mut matches = matches
-                .filter(|path| path.as_ref().map_or(true, |path| path.is_file()))
-                .map(|path| path.map_err(|error| Unreadable::new(error.path(), error.error().to_string())))
-                .peekable();
-            if matches.peek().is_none() { missing("no file matches the pattern") } else { Box::new(matches) }
-        }
-    }
 }
 
 fn worse(a: Status, b: Status) -> Status {

@@ -63,6 +63,17 @@ pub fn draw(class: usize, seed: u64) -> Image {
     Image { width: SIDE as u32, height: SIDE as u32, channels: 3, pixels }
 }
 
+/// Where the shape of [`draw`]'s image is visible: a gray image of the same size, from 0 outside it to 255 inside it.
+pub fn visible_shape(class: usize, seed: u64) -> Image {
+    let scene = Scene::new(&mut ChaCha8Rng::seed_from_u64(seed));
+    let mut shape = coverage(|point| scene.pose.distance(class % CLASSES.len(), point));
+    if let Some(occluder) = scene.occluder {
+        let hidden = occluder.coverage(&shape);
+        shape.iter_mut().zip(hidden).for_each(|(shape, hidden)| *shape *= 1.0 - hidden);
+    }
+    Image { width: SIDE as u32, height: SIDE as u32, channels: 1, pixels: shape.map(quantize).to_vec() }
+}
+
 /// A point or a direction; x to the right, y down.
 type Point = [f32; 2];
 

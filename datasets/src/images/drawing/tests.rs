@@ -120,3 +120,20 @@ fn a_linear_classifier_is_right_less_than_half_of_the_time() {
     assert!(fitted > 0.2, "the classifier must fit its training images to some extent: {fitted}");
     assert!(held_out < 0.5, "single pixels must not be enough to recognize the class: {held_out}");
 }
+
+#[test]
+fn the_visible_shape_is_where_the_drawing_is_bright() {
+    let mut bright = [0.0, 0.0];
+    let mut areas = [0.0, 0.0];
+    for seed in 0..50 {
+        let class = seed as usize % CLASSES.len();
+        let (image, shape) = (draw(class, seed), visible_shape(class, seed));
+        for (pixel, inside) in image.pixels.chunks_exact(3).zip(&shape.pixels) {
+            let side = usize::from(*inside > 127);
+            bright[side] += luma(std::array::from_fn(|channel| f32::from(pixel[channel]) / 255.0));
+            areas[side] += 1.0;
+        }
+    }
+    let [outside, inside] = [0, 1].map(|side| bright[side] / areas[side]);
+    assert!(inside > 0.65 && outside < 0.35, "shapes are light on dark: {inside} {outside}");
+}

@@ -1,0 +1,416 @@
+//! What a model looked at: maps of the image that say how much each patch counts for an answer.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::VisionTransformer;
+use crate::Pool;
+use crate::attention::WeightProbe;
+use crate::pooling::Pooling;
+
+/// Why a model has no map of some kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoMap {
+    /// Attention in windows, in stages, or between channels, whose weights are not about all patches of the image.
+    #[error("its attention is not among all patches: it has windows, stages, or attends between channels")]
+    NotAmongPatches,
+    /// The class token is not among the tokens of the blocks.
+    #[error("its class token joins after the blocks (`class_depth`)")]
+    ClassBlocks,
+}
+
+impl VisionTransformer {
+    /// The attention by which a block reads the patches, head by head: the row of the class token, or, for other
+    /// poolings, the mean of the rows of the patches.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, heads, rows, columns]`
+    ///
+    /// # Errors
+    /// If the weights of a block are not about all patches of the image.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn attention_map(&self, images: Tensor<4>, block: usize) -> Result<Tensor<4>, NoMap> {
+        self.check_attention_among_patches()?;
+        let (_, maps) = self.forward_with_weights(images);
+        let weights = maps[block].clone();
+        let [batch, heads, tokens, _] = weights.dims();
+        let reader = self.plain_reader(batch, &weights.device()).unsqueeze_dim::<4>(1).repeat_dim(1, heads);
+        let read = reader.matmul(weights); // [batch, heads, 1, tokens]
+        let prefix = self.config.num_prefix_tokens();
+        let [rows, columns] = self.config.grid();
+        Ok(read.narrow(3, prefix, tokens - prefix).reshape([batch, heads, rows, columns]))
+    }
+
+    /// Attention rollout: the weights of all blocks, averaged over heads and with the residual connections, multiplied
+    /// (Abnar and Zuidema 2020, 'Quantifying Attention Flow in Transformers', section 3), and read by the pooling.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, rows, columns]`, at least 0
+    ///
+    /// # Errors
+    /// If the weights of a block are not about all patches of the image.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
+    /// let map = model.rollout(images).expect("its attention is global");
+    /// assert_eq!(map.dims(), [2, 8, 8]);
+    /// // Without prefix tokens, all of the answer comes from the patches.
+    /// assert!((map.sum_dim(1).sum_dim(2) - 1.0).abs().max().into_scalar::<f32>() < 1e-4);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn rollout(&self, images: Tensor<4>) -> Result<Tensor<3>, NoMap> {
+        self.check_attention_among_patches()?;
+        let (tokens, maps) = self.tokens_and_weights(images, &[]);
+        let flow = maps.into_iter().map(|weights| {
+            let mean = weights.mean_dim(1).squeeze_dim::<3>(1);
+            let [_, count, _] = mean.dims();
+            let with_residual = mean + Tensor::<2>::eye(count, &tokens.device()).unsqueeze();
+            with_residual.clone() / with_residual.sum_dim(2)
+        });
+        let flow = flow.reduce(|before, next| next.matmul(before)).expect("a model has a block");
+        Ok(self.read(self.reader(&tokens), flow))
+    }
+
+    /// Attention weighted by its gradient: in each block the positive part of gradient times weight, averaged over heads
+    /// and accumulated over blocks (Chefer et al. 2021, 'Generic Attention-model Explainability', section 3.1, equations
+    /// 5 and 6), and read by the pooling. The gradient is that of the logit of each image's class.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
+    /// - classes: one for each image
+    /// - output: `[batch, rows, columns]`, at least 0, without autodiff
+    ///
+    /// # Errors
+    /// If the weights of a block are not about all patches of the image.
+    pub fn gradient_attention(&self, images: Tensor<4>, classes: &[usize]) -> Result<Tensor<3>, NoMap> {
+        self.check_attention_among_patches()?;
+        let (device, batch, tokens) = (images.device(), images.dims()[0], self.config.num_tokens());
+        let heads = self.config.num_heads[0];
+        // Zeros that are added to the weights have their gradient.
+        let probes: Vec<WeightProbe> = (0..self.config.depth.sum())
+            .map(|_| Tensor::zeros([batch, heads, tokens, tokens], &device).require_grad())
+            .collect();
+        let (tokens, maps) = self.tokens_and_weights(images, &probes);
+        let grads = chosen(self.classify(tokens.clone()), classes).backward();
+        let identity = |count| Tensor::<2>::eye(count, &device.clone().inner()).unsqueeze::<3>();
+        let count = tokens.dims()[1];
+        let relevance = maps.into_iter().zip(&probes).fold(identity(count), |relevance, (weights, probe)| {
+            let gradient = probe.grad(&grads).unwrap_or_else(|| weights.clone().inner().zeros_like());
+            let counted = (weights.inner() * gradient).clamp_min(0.0).mean_dim(1).squeeze_dim::<3>(1);
+            relevance.clone() + counted.matmul(relevance)
+        });
+        let own = identity(count); // what a patch says of itself without attention is left out
+        Ok(self.read(self.reader(&tokens).inner(), relevance - own))
+    }
+
+    /// Grad-CAM at the input of the last block: its channels, weighted by the mean of their gradients over the patches,
+    /// summed; the positive part (Selvaraju et al. 2017, section 3). It suits every architecture: the last block still
+    /// reads all patches, whatever the pooling. The gradient is that of the logit of each image's class.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
+    /// - classes: one for each image
+    /// - output: `[batch, rows, columns]` of the grid that the last block reads, at least 0, without autodiff
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default().autodiff();
+    /// let model = preset::find("swin_pico_patch2_window4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
+    /// let map = model.grad_cam(images, &[3, 7]);
+    /// assert_eq!(map.dims(), [2, 8, 8]); // the grid of its second stage
+    /// assert!(map.min().into_scalar::<f32>() >= 0.0);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn grad_cam(&self, images: Tensor<4>, classes: &[usize]) -> Tensor<3> {
+        let (tokens, position) = self.embed(images);
+        let stages = self.stages.len();
+        let before = self.stages[..stages - 1].iter();
+        let tokens = before.fold(tokens, |tokens, stage| stage.forward(tokens, &position));
+        let stage = &self.stages[stages - 1];
+        let last = stage.depth() - 1;
+        let tokens = (0..last).fold(tokens, |tokens, block| stage.forward_block(block, tokens, &position));
+        let read = Tensor::<3>::from_inner(tokens.inner()).require_grad();
+        let output = stage.forward_block(last, read.clone(), &position);
+        let grads = chosen(self.classify(self.finish(output)), classes).backward();
+        let values = read.clone().inner();
+        let gradient = read.grad(&grads).unwrap_or_else(|| values.zeros_like());
+        // With a single block, the last stage reads the grid of the stage before, and merges it first.
+        let grid = self.config.stage_grid(if last == 0 { stages.saturating_sub(2) } else { stages - 1 });
+        let patches = |x: Tensor<3>| {
+            let [_, count, _] = x.dims();
+            let patches: usize = grid.iter().product();
+            x.narrow(1, count - patches, patches)
+        };
+        let importance = patches(gradient).mean_dim(1);
+        let map = (patches(values) * importance).sum_dim(2).clamp_min(0.0);
+        let [batch, ..] = map.dims();
+        map.reshape([batch, grid[0], grid[1]])
+    }
+
+    /// The logits of each patch by itself, as if it were the whole image after the blocks: the head applied to the patch,
+    /// normalized as usual. For a model with a class token, it is the head of that token; poolings with queries read the
+    /// patch alone.
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - output: `[batch, num_classes, rows, columns]`, with the grid of the last stage
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::{ModelConfig, Pool, Position, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed");
+    /// let config = ModelConfig { image_size: vitrine_models::ImageSize::square(4), position: Position::None, ..plain };
+    /// let model = config.init(&device)?; // a single patch
+    /// let images = Tensor::<4>::random([2, 3, 4, 4], Distribution::Default, &device);
+    /// let map = model.patch_logits(images.clone()).reshape([2, 10]);
+    /// map.into_data().assert_approx_eq::<f32>(&model.forward(images).into_data(), Tolerance::absolute(1e-5));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn patch_logits(&self, images: Tensor<4>) -> Tensor<4> {
+        let tokens = self.features(images);
+        let [batch, count, dim] = tokens.dims();
+        let [rows, columns] = self.config.stage_grid(self.config.num_stages() - 1);
+        let patches = rows * columns;
+        let each = tokens.clone().narrow(1, count - patches, patches).reshape([batch * patches, 1, dim]);
+        let logits = match (&self.pooling, self.config.num_prefix_tokens()) {
+            (Pooling::ClassToken(_), _) => self.head_of(each.squeeze_dim(1)),
+            (_, 0) => self.classify(each),
+            (_, prefix) => {
+                // Poolings leave out the tokens before the patches.
+                let before = tokens.narrow(1, 0, prefix).unsqueeze_dim::<4>(1).repeat_dim(1, patches);
+                self.classify(Tensor::cat(vec![before.reshape([batch * patches, prefix, dim]), each], 1))
+            }
+        };
+        let classes = logits.dims()[1];
+        logits.reshape([batch, patches, classes]).swap_dims(1, 2).reshape([batch, classes, rows, columns])
+    }
+
+    /// Checks that every block's weights are about all tokens, the class token among them.
+    ///
+    /// # Errors
+    /// If they are not, so that [`Self::attention_map`], [`Self::rollout`], and [`Self::gradient_attention`] have no map.
+    pub fn check_attention_among_patches(&self) -> Result<(), NoMap> {
+        let among = self.config.mixers.iter().all(|mixer| mixer.weighs_all_tokens());
+        if !among || self.config.num_stages() > 1 {
+            return Err(NoMap::NotAmongPatches);
+        }
+        if self.config.class_depth > 0 { Err(NoMap::ClassBlocks) } else { Ok(()) }
+    }
+
+    /// The tokens after the last block, as [`Self::features`], and the weights of all blocks, to which `probes` are added.
+    pub(super) fn tokens_and_weights(
+        &self,
+        images: Tensor<4>,
+        probes: &[WeightProbe],
+    ) -> (Tensor<3>, Vec<Tensor<4>>) {
+        let mut maps = Vec::with_capacity(self.config.depth.sum());
+        let (tokens, position) = self.embed(images);
+        let tokens = self
+            .stages
+            .iter()
+            .fold(tokens, |tokens, stage| stage.forward_with_weights(tokens, &position, probes, &mut maps));
+        (self.finish(tokens), maps)
+    }
+
+    /// How the answer reads the tokens: by the pooling's own weights, averaged over heads and rows, or by
+    /// [`Self::plain_reader`].
+    ///
+    /// # Shapes
+    /// - tokens: `[batch, tokens, dim]`
+    /// - output: `[batch, 1, tokens]`
+    fn reader(&self, tokens: &Tensor<3>) -> Tensor<3> {
+        let [batch, _, _] = tokens.dims();
+        let Some(weights) = self.pooling.weights(tokens.clone()) else {
+            return self.plain_reader(batch, &tokens.device());
+        };
+        let of_patches = weights.mean_dim(1).mean_dim(2).squeeze_dim::<3>(1);
+        match self.config.num_prefix_tokens() {
+            0 => of_patches,
+            prefix => Tensor::cat(vec![Tensor::zeros([batch, 1, prefix], &tokens.device()), of_patches], 2),
+        }
+    }
+
+    /// The logits of `[batch, dim]` vectors; of a distilled model, the mean of both heads.
+    fn head_of(&self, x: Tensor<2>) -> Tensor<2> {
+        match &self.distillation_head {
+            None => self.head.forward(x),
+            Some(head) => (self.head.forward(x.clone()) + head.forward(x)).div_scalar(2.0),
+        }
+    }
+
+    /// The class token alone, or all patches alike: `[batch, 1, tokens]`.
+    fn plain_reader(&self, batch: usize, device: &Device) -> Tensor<3> {
+        let (tokens, prefix) = (self.config.num_tokens(), self.config.num_prefix_tokens());
+        let weight = |token: usize| match self.config.pool {
+            Pool::ClassToken => f32::from(u8::from(token == 0)),
+            Pool::Mean
+            | Pool::Sequence
+            | Pool::Attention
+            | Pool::Queries(_)
+            | Pool::Recurrent { .. }
+            | Pool::ClassQueries { .. }
+                if token < prefix =>
+            {
+                0.0
+            }
+            Pool::Mean
+            | Pool::Sequence
+            | Pool::Attention
+            | Pool::Queries(_)
+            | Pool::Recurrent { .. }
+            | Pool::ClassQueries { .. } => 1.0 / (tokens - prefix) as f32,
+        };
+        let values: Vec<f32> = (0..tokens).map(weight).collect();
+        Tensor::<3>::from_data(TensorData::new(values, [1, 1, tokens]), device).repeat_dim(0, batch)
+    }
+
+    /// The map of the patches that a reader sees through `flow`, `[batch, tokens, tokens]`.
+    fn read(&self, reader: Tensor<3>, flow: Tensor<3>) -> Tensor<3> {
+        let [batch, _, tokens] = reader.dims();
+        let (prefix, [rows, columns]) = (self.config.num_prefix_tokens(), self.config.grid());
+        reader.matmul(flow).narrow(2, prefix, tokens - prefix).reshape([batch, rows, columns])
+    }
+}
+
+/// The sum over the images of the logit of each one's class.
+fn chosen(logits: Tensor<2>, classes: &[usize]) -> Tensor<1> {
+    let [batch, count] = logits.dims();
+    assert_eq!(batch, classes.len(), "one class for each image");
+    let one_hot: Vec<f32> =
+        classes.iter().flat_map(|&class| (0..count).map(move |c| f32::from(u8::from(c == class)))).collect();
+    let one_hot = Tensor::<2>::from_data(TensorData::new(one_hot, [batch, count]), &logits.device());
+    (logits * one_hot).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::weights::{NamedTensor, from_timm, to_timm};
+    use crate::{ImageSize, Mixer, ModelConfig, Position, preset};
+    use burn::tensor::Distribution;
+
+    /// Four by four patches, two classes.
+    fn config() -> ModelConfig {
+        let plain = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(2);
+        ModelConfig { image_size: ImageSize::square(16), position: Position::None, depth: 3.into(), ..plain }
+    }
+
+    /// The model with some of its parameters changed.
+    fn changed(model: VisionTransformer, change: impl Fn(&mut NamedTensor)) -> VisionTransformer {
+        let mut tensors = to_timm(&model);
+        tensors.iter_mut().for_each(change);
+        from_timm(model, tensors).unwrap()
+    }
+
+    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_into_vec_as::<f32>().unwrap()
+    }
+
+    #[test]
+    fn only_patches_with_content_count_and_each_for_its_own_class() {
+        let device = Device::default().autodiff();
+        // Blocks without effect, and two classes that are opposites of each other.
+        let model = ModelConfig { layer_scale: Some(0.0), ..config() }.init(&device).unwrap();
+        let model = changed(model, |tensor| {
+            if tensor.name.ends_with("bias") {
+                tensor.values.fill(0.0);
+            } else if tensor.name == "head.weight" {
+                let (first, second) = tensor.values.split_at_mut(96);
+                second.iter_mut().zip(first).for_each(|(b, a)| *b = -*a);
+            }
+        });
+        let content = Tensor::<4>::random([1, 3, 4, 8], Distribution::Normal(0.0, 1.0), &device);
+        let images = Tensor::zeros([1, 3, 16, 16], &device).slice_assign([0..1, 0..3, 4..8, 8..16], content);
+        let (inside, outside): (Vec<usize>, Vec<usize>) = (0..16).partition(|patch| [6, 7].contains(patch));
+
+        let logits = numbers(model.patch_logits(images.clone()));
+        for &patch in &outside {
+            assert_eq!((logits[patch], logits[16 + patch]), (0.0, 0.0));
+        }
+        for &patch in &inside {
+            assert!(logits[patch].abs() > 1e-3 && (logits[patch] + logits[16 + patch]).abs() < 1e-5);
+        }
+        let maps = [0, 1].map(|class| numbers(model.grad_cam(images.clone(), &[class])));
+        for map in &maps {
+            assert!(outside.iter().all(|&patch| map[patch] == 0.0), "{map:?}");
+        }
+        // Each patch counts for one class, and the other patch for the other.
+        let for_first: Vec<bool> = inside.iter().map(|&patch| maps[0][patch] > maps[1][patch]).collect();
+        assert!(for_first[0] != for_first[1], "{maps:?}");
+        let by_attention = model.gradient_attention(images, &[0]).unwrap();
+        assert_eq!(
+            by_attention.abs().max().into_scalar::<f32>(),
+            0.0,
+            "attention has no effect on the logits"
+        );
+    }
+
+    #[test]
+    fn rollout_of_uniform_attention_is_uniform_and_decays_with_the_class_token() {
+        let device = Device::default();
+        let images = Tensor::<4>::random([2, 3, 16, 16], Distribution::Default, &device);
+        let with_token = ModelConfig { class_token: true, pool: Pool::ClassToken, ..config() };
+        for (config, expected) in [(config(), 1.0 / 16.0), (with_token, (1.0 - 0.125) / 17.0)] {
+            let model = changed(config.init(&device).unwrap(), |tensor| {
+                if tensor.name.ends_with("attn.qkv.weight") {
+                    tensor.values.fill(0.0);
+                }
+            });
+            let map = numbers(model.rollout(images.clone()).unwrap());
+            assert!(map.iter().all(|value| (value - expected).abs() < 1e-6), "{map:?}");
+            let attention = numbers(model.attention_map(images.clone(), 1).unwrap());
+            let even = 1.0 / config.num_tokens() as f32;
+            assert!(attention.iter().all(|value| (value - even).abs() < 1e-6), "{attention:?}");
+        }
+    }
+
+    #[test]
+    fn every_variant_has_maps_of_its_grid_or_says_why_not() {
+        let device = Device::default().autodiff();
+        for config in crate::testing::variants() {
+            let model = config.deterministic().init(&device).unwrap();
+            let ImageSize { height, width } = config.image_size;
+            let images = Tensor::<4>::random([2, 2, height, width], Distribution::Default, &device);
+            let [rows, columns] = config.stage_grid(config.num_stages() - 1);
+            assert_eq!(model.patch_logits(images.clone()).dims(), [2, 5, rows, columns], "{config:?}");
+            let map = model.grad_cam(images.clone(), &[0, 4]);
+            assert!(map.min().into_scalar::<f32>() >= 0.0, "{config:?}");
+            let is_global = config.num_stages() == 1
+                && config.class_depth == 0
+                && config
+                    .mixers
+                    .iter()
+                    .all(|mixer| !mixer.has_windows() && !matches!(mixer, Mixer::CrossCovariance));
+            let [rows, columns] = config.grid();
+            let maps = [model.rollout(images.clone()), model.gradient_attention(images.clone(), &[0, 4])];
+            for map in maps {
+                assert_eq!(
+                    map.map(|map| map.dims()).ok(),
+                    is_global.then_some([2, rows, columns]),
+                    "{config:?}"
+                );
+            }
+            assert_eq!(model.attention_map(images, 0).is_ok(), is_global, "{config:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The images that the arguments of a command stand for: files, folders, glob patterns, and a list on standard input.
+
+mod batches;
+mod folder;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use vitrine_datasets::{ImageSource, shown};
+
+use self::batches::Batches;
+use crate::predict::Asked;
+use crate::usage::usage;
+
+/// Checks the paths that the arguments name. `null` states whether those on standard input end with zero bytes.
+///
+/// # Errors
+/// If standard input is read twice, or `null` has no effect.
+pub(super) fn check(paths: &[PathBuf], null: bool) -> Result<()> {
+    let lists = paths.iter().filter(|path| *path == Path::new("-")).count();
+    if null && lists == 0 {
+        usage!("-0 says how the list on standard input is separated: it only works with the path -");
+    }
+    if lists > 1 {
+        usage!("- is standard input: give it only once");
+    }
+    Ok(())
+}
+
+/// Batches of the images that the arguments stand for, which a thread of its own lists.
+pub(super) fn batches(
+    paths: &[PathBuf],
+    size: usize,
+    null: bool,
+) -> Result<impl Iterator<Item = Vec<Asked<Input, ImageSource>>> + Send + 'static> {
+    let (paths, separator) = (paths.to_vec(), if null { 0 } else { b'\n' });
+    let asked = |input| match input {
+        Ok(path) => Asked { tag: shown(&path), value: Ok(ImageSource::File(path)) },
+        Err(Unreadable { path, message }) => Asked { tag: path, value: Err(anyhow!(message)) },
+    };
+    let batches = Batches::of(size, move || inputs(paths, separator))?;
+    Ok(batches.map(move |batch| batch.into_iter().map(asked).collect()))
+}
+
+/// The name of an input, as messages and results show it.
+pub(super) type Input = String;
+
+/// The images that the arguments stand for: files, the images of folders, the matches of patterns, and the paths of a
+/// list on standard input.
+fn inputs(paths: Vec<PathBuf>, separator: u8) -> impl Iterator<Item = Result<PathBuf, Unreadable>> {
+    paths.into_iter().flat_map(move |path| -> Box<dyn Iterator<Item = _>> {
+        if path == Path::new("-") {
+            let listed = batches::listed(io::stdin().lock(), separator);
+            Box::new(listed.map(|path| path.map_err(|error| Unreadable::new(Path::new("-"), error))))
+        } else if path.is_dir() {
+            Box::new(folder(&path))
+        } else if path.exists() {
+            Box::new(std::iter::once(Ok(path)))
+        } else {
+            pattern(&path)
+        }
+    })
+}
+
+/// An input that cannot be classified, with the reason.
+struct Unreadable {
+    path: String,
+    message: String,
+}
+
+impl Unreadable {
+    fn new(path: &Path, message: impl Into<String>) -> Self {
+        Self { path: shown(path), message: message.into() }
+    }
+}
+
+fn folder(root: &Path) -> impl Iterator<Item = Result<PathBuf, Unreadable>> + use<> {
+    folder::Folder::new(root).map(|image| image.map_err(|(path, message)| Unreadable::new(&path, message)))
+}
+
+fn pattern(path: &Path) -> Box<dyn Iterator<Item = Result<PathBuf, Unreadable>>> {
+    let missing = |message: &str| -> Box<dyn Iterator<Item = _>> {
+        Box::new(std::iter::once(Err(Unreadable::new(path, message))))
+    };
+    let Some(text) = path.to_str().filter(|text| text.contains(['*', '?', '['])) else {
+        return missing("no such file or folder");
+    };
+    match glob::glob(text) {
+        Err(error) => missing(&format!("not a valid pattern: {error}")),
+        Ok(matches) => {
+            let mut matches = matches
+                .filter(|path| path.as_ref().map_or(true, |path| path.is_file()))
+                .map(|path| path.map_err(|error| Unreadable::new(error.path(), error.error().to_string())))
+                .peekable();
+            if matches.peek().is_none() { missing("no file matches the pattern") } else { Box::new(matches) }
+        }
+    }
+}
