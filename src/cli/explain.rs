@@ -18,7 +18,7 @@ use crate::events::EventSink;
 use crate::explain::{Asked, Explainer, Explanation, Method, OutputFolder};
 use crate::flags::explained;
 use crate::predict;
-use crate::text::printable;
+use crate::text::{first_few, printable};
 use crate::usage::{did_you_mean, usage};
 
 /// Show what a model looked at: maps of each image that say how much each patch counts for the answer.
@@ -171,7 +171,7 @@ impl Results {
 fn index_of(name: &str, classes: &[String]) -> Result<usize> {
     let Some(index) = classes.iter().position(|class| class == name) else {
         let similar = did_you_mean(name, classes.iter().map(String::as_str));
-        usage!("--class {name}: the model has no such class among its {}{similar}", classes.len());
+        usage!("--class {name}: the model has the classes {}{similar}", first_few(classes));
     };
     Ok(index)
 }

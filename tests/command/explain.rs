@@ -75,7 +75,7 @@ fn options_without_effect_and_methods_that_do_not_suit_the_model_are_refused() {
     let cases: [(&str, &[&str]); 8] = [
         ("explain run data --output full", &["full", "not empty"]),
         ("explain run data --output tiny.toml", &["tiny.toml", "a file"]),
-        ("explain run data --output x --class rad", &["--class rad", "did you mean red?"]),
+        ("explain run data --output x --class redd", &["--class redd", "blue", "did you mean red?"]),
         ("explain run data --output x --class red --method rollout", &["--class", "no effect"]),
         ("explain run data --output x --heads", &["--heads", "no effect", "--method attention"]),
         ("explain run data --output x --method attention --block 1", &["--block 1", "1 blocks"]),

@@ -132,7 +132,7 @@ impl VisionTransformer {
     /// let model = preset::find("swin_pico_patch2_window4_32").expect("listed").init(&device)?;
     /// let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
     /// let map = model.grad_cam(images, &[3, 7]);
-    /// assert_eq!(map.dims(), [2, 8, 8]); // the grid of its second stage
+    /// assert_eq!(map.dims(), [2, 4, 4]); // the grid of its last stage
     /// assert!(map.min().into_scalar::<f32>() >= 0.0);
     /// # Ok::<(), vitrine_models::ConfigError>(())
     /// ```
