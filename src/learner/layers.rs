@@ -139,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn class_queries_learn_with_a_frozen_backbone() {
+        let plain = preset::find("vit_pico_patch4_32").unwrap();
+        let config = ModelConfig { pool: vitrine_models::Pool::ClassQueries { depth: 1 }, ..plain };
+        let device = Device::default().autodiff();
+        let model = config.init(&device).unwrap();
+        let whole = model.num_params();
+        let model = Layers::new(&model).freeze(model, Freeze::Backbone);
+        let grads = model.forward(Tensor::<4>::ones([2, 3, 32, 32], &device)).sum().backward();
+        let learning = burn::optim::GradientsParams::from_grads(grads, &model).len();
+        // The queries, their norm, and the head's two; of the layer: three norms, the attention among queries, that to the
+        // patches, and the MLP, with weights and biases.
+        assert_eq!(learning, 1 + 2 + 2 + 2 * (3 + 2 + 4 + 2), "of {whole} parameters");
+    }
+
+    #[test]
     fn frozen_parameters_get_no_gradient() {
         struct Count(usize, usize);
         impl ModuleVisitor for Count {

@@ -79,9 +79,9 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, gate=None, norm_first=True):
+    def __init__(self, gate=None, norm_first=True, activation=F.gelu):
         super().__init__()
-        self.norm_first = norm_first
+        self.norm_first, self.activation = norm_first, activation
         self.norm1, self.norm2 = nn.LayerNorm(DIM, 1e-6), nn.LayerNorm(DIM, 1e-6)
         self.attn = Attention()
         self.mlp = nn.ModuleDict({"fc1": nn.Linear(DIM, 2 * DIM), "fc2": nn.Linear(2 * DIM, DIM)})
@@ -89,7 +89,7 @@ class Block(nn.Module):
             self.channel_attention = gate()
 
     def forward(self, x, position=None, mask=None):
-        mlp = lambda x: self.mlp["fc2"](F.gelu(self.mlp["fc1"](x)))
+        mlp = lambda x: self.mlp["fc2"](self.activation(self.mlp["fc1"](x)))
         if not self.norm_first:
             x = self.norm1(x + self.attn(x))
             return self.norm2(x + mlp(x))
@@ -247,10 +247,10 @@ def names(key, tensor):
 
 
 class Model(nn.Module):
-    def __init__(self, tokens=None, gate=None, peg=None, network=None, place="tokens", mask=None, pool=None, norm_first=True):
+    def __init__(self, tokens=None, gate=None, peg=None, network=None, place="tokens", mask=None, pool=None, norm_first=True, activation=F.gelu):
         super().__init__()
         self.patch_embed = tokens or Patches()
-        self.blocks = nn.ModuleList([Block(gate, norm_first), Block(gate, norm_first)])
+        self.blocks = nn.ModuleList([Block(gate, norm_first, activation) for _ in range(2)])
         self.head = nn.Linear(pool.width if pool else DIM, CLASSES)
         if pool:  # the tokens are normalized before the pooling, and not the mean after it
             self.norm = nn.LayerNorm(DIM, 1e-6) if norm_first else nn.Identity()
@@ -357,8 +357,8 @@ CASES = {
         lambda: Model(pool=ClassQueries(2, True, "gelu")),
     ),
     "class_queries_post_norm": (
-        {"pool": {"class_queries": {"depth": 1}}, "block": "post_norm"},
-        lambda: Model(pool=ClassQueries(1, False, "gelu"), norm_first=False),
+        {"pool": {"class_queries": {"depth": 1}}, "block": "post_norm", "mlp": "relu"},
+        lambda: Model(pool=ClassQueries(1, False, "relu"), norm_first=False, activation=F.relu),
     ),
 }
 

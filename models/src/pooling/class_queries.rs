@@ -14,7 +14,9 @@ use crate::{AttentionOptions, BlockStyle, ModelConfig, Score};
 /// section 3.1; the learned queries of Carion et al. 2020, DETR, section 3.2; one per class as in Liu et al. 2021,
 /// Query2Label, section 3.2). The head computes the logit of a class from its own query.
 ///
-/// Dropout and the options of the blocks' attention do not apply to it.
+/// Dropout and the options of the blocks' attention do not apply to it. Unlike in DETR, positions are not added to its
+/// keys: the patches have them already. It belongs to the head: it learns with a frozen backbone, and Muon leaves it to
+/// AdamW.
 #[derive(Module, Debug)]
 pub struct ClassQueries {
     prefix: usize,
@@ -156,5 +158,37 @@ impl DecoderLayer {
             let x = x.clone() + attend(self.cross_norm.forward(x));
             x.clone() + map(self.feed_forward_norm.forward(x))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::weights::{NamedTensor, from_timm, to_timm};
+    use crate::{Pool, testing};
+    use burn::tensor::{Distribution, Tolerance};
+
+    #[test]
+    fn permuting_the_classes_permutes_the_logits() {
+        let device = Device::default();
+        let config = ModelConfig { pool: Pool::ClassQueries { depth: 2 }, ..testing::base() };
+        let config = ModelConfig { class_token: false, ..config };
+        let model = config.init(&device).unwrap();
+        let reversed = |tensor: NamedTensor| {
+            let width = if tensor.name == "head.bias" { 1 } else { config.embed_dim };
+            let values = match tensor.name.as_str() {
+                "head.queries" | "head.weight" | "head.bias" => {
+                    tensor.values.chunks_exact(width).rev().flatten().copied().collect()
+                }
+                _ => tensor.values,
+            };
+            NamedTensor { values, ..tensor }
+        };
+        let tensors = to_timm(&model).into_iter().map(reversed).collect();
+        let permuted = from_timm(config.init(&device).unwrap(), tensors).unwrap();
+        let images = Tensor::<4>::random([3, 2, 8, 12], Distribution::Normal(0.0, 1.0), &device);
+        let expected = model.forward(images.clone()).flip([1]).into_data();
+        permuted.forward(images).into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
     }
 }

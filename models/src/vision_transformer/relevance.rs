@@ -44,7 +44,8 @@ impl VisionTransformer {
     }
 
     /// Attention rollout: the weights of all blocks, averaged over heads and with the residual connections, multiplied
-    /// (Abnar and Zuidema 2020, 'Quantifying Attention Flow in Transformers', section 3), and read by the pooling.
+    /// (Abnar and Zuidema 2020, 'Quantifying Attention Flow in Transformers', section 3), and read by the pooling; by class
+    /// queries for all classes alike.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
@@ -78,12 +79,13 @@ impl VisionTransformer {
             with_residual.clone() / with_residual.sum_dim(2)
         });
         let flow = flow.reduce(|before, next| next.matmul(before)).expect("a model has a block");
-        Ok(self.read(self.reader(&tokens), flow))
+        Ok(self.read(self.reader(&tokens, None), flow))
     }
 
     /// Attention weighted by its gradient: in each block the positive part of gradient times weight, averaged over heads
     /// and accumulated over blocks (Chefer et al. 2021, 'Generic Attention-model Explainability', section 3.1, equations
-    /// 5 and 6), and read by the pooling. The gradient is that of the logit of each image's class.
+    /// 5 and 6), and read by the pooling; by class queries with the query of each image's class. The gradient is that of the
+    /// logit of this class.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model
@@ -110,7 +112,7 @@ impl VisionTransformer {
             relevance.clone() + counted.matmul(relevance)
         });
         let own = identity(count); // what a patch says of itself without attention is left out
-        Ok(self.read(self.reader(&tokens).inner(), relevance - own))
+        Ok(self.read(self.reader(&tokens, Some(classes)).inner(), relevance - own))
     }
 
     /// Grad-CAM at the input of the last block: its channels, weighted by the mean of their gradients over the patches,
@@ -232,17 +234,24 @@ impl VisionTransformer {
     }
 
     /// How the answer reads the tokens: by the pooling's own weights, averaged over heads and rows, or by
-    /// [`Self::plain_reader`].
+    /// [`Self::plain_reader`]. Of class queries, the row of each image's class is read, if `classes` names them.
     ///
     /// # Shapes
     /// - tokens: `[batch, tokens, dim]`
     /// - output: `[batch, 1, tokens]`
-    fn reader(&self, tokens: &Tensor<3>) -> Tensor<3> {
+    fn reader(&self, tokens: &Tensor<3>, classes: Option<&[usize]>) -> Tensor<3> {
         let [batch, _, _] = tokens.dims();
         let Some(weights) = self.pooling.weights(tokens.clone()) else {
             return self.plain_reader(batch, &tokens.device());
         };
-        let of_patches = weights.mean_dim(1).mean_dim(2).squeeze_dim::<3>(1);
+        let rows = weights.mean_dim(1).squeeze_dim::<3>(1); // [batch, rows, patches]
+        let of_patches = match (&self.pooling, classes) {
+            (Pooling::ClassQueries(_), Some(classes)) => {
+                let [_, count, _] = rows.dims();
+                one_hot(classes, count, &rows.device()).unsqueeze_dim::<3>(1).matmul(rows)
+            }
+            _ => rows.mean_dim(1),
+        };
         match self.config.num_prefix_tokens() {
             0 => of_patches,
             prefix => Tensor::cat(vec![Tensor::zeros([batch, 1, prefix], &tokens.device()), of_patches], 2),
@@ -260,26 +269,18 @@ impl VisionTransformer {
     /// The class token alone, or all patches alike: `[batch, 1, tokens]`.
     fn plain_reader(&self, batch: usize, device: &Device) -> Tensor<3> {
         let (tokens, prefix) = (self.config.num_tokens(), self.config.num_prefix_tokens());
-        let weight = |token: usize| match self.config.pool {
-            Pool::ClassToken => f32::from(u8::from(token == 0)),
+        let read = match self.config.pool {
+            Pool::ClassToken => 0..1,
             Pool::Mean
             | Pool::Sequence
             | Pool::Attention
             | Pool::Queries(_)
             | Pool::Recurrent { .. }
-            | Pool::ClassQueries { .. }
-                if token < prefix =>
-            {
-                0.0
-            }
-            Pool::Mean
-            | Pool::Sequence
-            | Pool::Attention
-            | Pool::Queries(_)
-            | Pool::Recurrent { .. }
-            | Pool::ClassQueries { .. } => 1.0 / (tokens - prefix) as f32,
+            | Pool::ClassQueries { .. } => prefix..tokens,
         };
-        let values: Vec<f32> = (0..tokens).map(weight).collect();
+        let share = 1.0 / read.len() as f32;
+        let values: Vec<f32> =
+            (0..tokens).map(|token| if read.contains(&token) { share } else { 0.0 }).collect();
         Tensor::<3>::from_data(TensorData::new(values, [1, 1, tokens]), device).repeat_dim(0, batch)
     }
 
@@ -295,10 +296,15 @@ impl VisionTransformer {
 fn chosen(logits: Tensor<2>, classes: &[usize]) -> Tensor<1> {
     let [batch, count] = logits.dims();
     assert_eq!(batch, classes.len(), "one class for each image");
-    let one_hot: Vec<f32> =
-        classes.iter().flat_map(|&class| (0..count).map(move |c| f32::from(u8::from(c == class)))).collect();
-    let one_hot = Tensor::<2>::from_data(TensorData::new(one_hot, [batch, count]), &logits.device());
+    let one_hot = one_hot(classes, count, &logits.device());
     (logits * one_hot).sum()
+}
+
+/// A row for each class, with a 1 at its index: `[classes, count]`.
+fn one_hot(classes: &[usize], count: usize, device: &Device) -> Tensor<2> {
+    let rows: Vec<f32> =
+        classes.iter().flat_map(|&class| (0..count).map(move |c| f32::from(u8::from(c == class)))).collect();
+    Tensor::from_data(TensorData::new(rows, [classes.len(), count]), device)
 }
 
 #[cfg(test)]
@@ -381,6 +387,22 @@ mod tests {
             let attention = numbers(model.attention_map(images.clone(), 1).unwrap());
             let even = 1.0 / config.num_tokens() as f32;
             assert!(attention.iter().all(|value| (value - even).abs() < 1e-6), "{attention:?}");
+        }
+    }
+
+    #[test]
+    fn class_queries_read_the_patches_of_the_class_that_is_asked_for() {
+        let device = Device::default();
+        let config = ModelConfig { pool: Pool::ClassQueries { depth: 1 }, ..config() };
+        let model = config.init(&device).unwrap();
+        let images = Tensor::<4>::random([2, 3, 16, 16], Distribution::Normal(0.0, 1.0), &device);
+        let tokens = model.features(images.clone());
+        let rows = model.pooling_weights(images).unwrap().mean_dim(1).squeeze_dim::<3>(1);
+        let read = model.reader(&tokens, Some(&[1, 0]));
+        for (image, class) in [(0, 1), (1, 0)] {
+            let row = |x: &Tensor<3>, row: usize| numbers(x.clone().narrow(0, image, 1).narrow(1, row, 1));
+            assert_eq!(row(&read, 0), row(&rows, class));
+            assert_ne!(row(&read, 0), row(&rows, 1 - class));
         }
     }
 

@@ -124,8 +124,8 @@ fn relative_positions(tensor: NamedTensor, from: &ModelConfig, to: &ModelConfig)
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::weights::{from_timm, to_timm};
-    use crate::{ImageSize, preset};
+    use crate::weights::{check, from_timm, to_timm};
+    use crate::{ImageSize, Pool, preset};
     use burn::tensor::{Device, Tensor};
 
     fn plain() -> ModelConfig {
@@ -163,6 +163,13 @@ mod tests {
         assert!(adapted(&from, &from, true).changes.is_empty());
         let without = adapted(&from, &from.clone().with_num_classes(3), false);
         assert!(without.new_head && without.tensors.iter().all(|tensor| !tensor.name.starts_with("head.")));
+        // A query per class goes with the head; the decoder around it stays.
+        let queries = ModelConfig { pool: Pool::ClassQueries { depth: 1 }, ..from };
+        let to = queries.clone().with_num_classes(3);
+        let without = adapted(&queries, &to, false);
+        let error = check(&to.init(&Device::default()).unwrap(), &without.tensors).unwrap_err();
+        assert_eq!(error.missing, ["head.queries", "head.weight", "head.bias"]);
+        assert!(error.unexpected.is_empty() && error.mismatched.is_empty(), "{error}");
     }
 
     #[test]
