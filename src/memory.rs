@@ -22,6 +22,9 @@ pub enum Work<'a> {
     Training(&'a Recipe, usize),
     /// Forward passes of this number of images at once.
     Inference(usize),
+    /// Maps of this number of images at once: a forward and a backward pass without an optimizer, and the attention weights
+    /// of all blocks with their gradients.
+    Explaining(usize),
 }
 
 /// Refuses work that clearly exceeds the memory of this machine, or of the control group (such as a container's) in
@@ -72,7 +75,22 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             PROGRAM_BYTES + step + average + sums + batches
         }
         Work::Inference(batch) => PROGRAM_BYTES + memory.inference(batch) + 2 * batch as u64 * image,
+        Work::Explaining(batch) => {
+            // Weights, what is added to them, and both of their gradients, and the sum over blocks.
+            let weights = 4 * 5 * attention_weights(model);
+            PROGRAM_BYTES + memory.training(batch, false, 0) + batch as u64 * (weights + 2 * image)
+        }
     }
+}
+
+/// The attention weights of one image between all tokens, in all blocks; 0 for a model of several stages, whose attention is
+/// in windows.
+fn attention_weights(model: &ModelConfig) -> u64 {
+    if model.num_stages() > 1 {
+        return 0;
+    }
+    let tokens = model.num_tokens() as u64;
+    (model.depth.sum() * model.num_heads[0]) as u64 * tokens * tokens
 }
 
 /// Bytes that this program can still allocate: the machine's available memory, or the rest of the control group's limit
@@ -108,7 +126,7 @@ fn message(needed: u64, available: u64, work: Work<'_>) -> String {
         Work::Training(..) => {
             "use a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
         }
-        Work::Inference(_) => "use a smaller --batch-size",
+        Work::Inference(_) | Work::Explaining(_) => "use a smaller --batch-size",
     };
     format!(
         "about {} of memory is needed, and {} is available: {lower}",

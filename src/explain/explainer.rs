@@ -90,7 +90,7 @@ impl Explainer {
     /// # Errors
     /// If they clearly do not fit.
     pub fn check_memory(&self, batch_size: usize) -> Result<Option<String>> {
-        memory::check(self.model.config(), Work::Inference(batch_size), &self.device)
+        memory::check(self.model.config(), Work::Explaining(batch_size), &self.device)
     }
 
     /// What the model looked at in each image, in the order given. Images are decoded in parallel, and are one batch. An
