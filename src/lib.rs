@@ -40,6 +40,7 @@ pub mod learner;
 mod library;
 pub mod memory;
 pub mod model_file;
+mod page;
 pub mod plan;
 pub mod predict;
 pub mod pretrained;

@@ -8,7 +8,7 @@ use vitrine_datasets::ImageSource;
 
 use super::console::Log;
 use super::file_size::FileSizeArgs;
-use super::inputs::{self, Input};
+use super::inputs::{Input, InputArgs};
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -35,9 +35,8 @@ pub(super) struct Explain {
     /// Model file or run folder.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Images, folders (searched recursively), glob patterns, or - for a list of paths on standard input.
-    #[arg(value_name = "PATH", required = true)]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// Folder to create; one that is not empty is refused.
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: PathBuf,
@@ -53,9 +52,6 @@ pub(super) struct Explain {
     /// Show the attention of each head, and not their mean (with --method attention).
     #[arg(long)]
     heads: bool,
-    /// Paths on standard input are separated by zero bytes, as `find -print0` writes them.
-    #[arg(short = '0', long)]
-    null: bool,
     /// Images per batch.
     #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
@@ -69,7 +65,7 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(&self) -> Result<Status> {
-        inputs::check(&self.paths, self.null)?;
+        self.inputs.check()?;
         self.threads.apply()?;
         let log: &dyn EventSink = &Log::text();
         let device = self.device.select(log)?;
@@ -77,7 +73,7 @@ impl Explain {
         let asked = self.asked(&explainer)?;
         log.emit_warning(explainer.check_memory(self.batch_size)?);
         let mut results = Results::new(OutputFolder::create(&self.output)?);
-        for batch in inputs::batches(&self.paths, self.batch_size, self.null)? {
+        for batch in self.inputs.batches(self.batch_size)? {
             for (input, explanation) in explain(&explainer, batch, &asked) {
                 results.add(&input, explanation)?;
             }

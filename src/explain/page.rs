@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::Method;
 use super::colormap::VIRIDIS;
+use crate::page::page;
 use crate::predict::Prediction;
 use crate::text::printable;
 
@@ -37,35 +38,21 @@ const COUNTED: usize = 3;
 pub(super) fn render(cards: &[Card], facts: &[(&str, String)], classes: &[String]) -> String {
     let methods: Vec<Method> =
         Method::ALL.into_iter().filter(|method| cards.iter().any(|card| card.uses(*method))).collect();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "What the model looked at" }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body {
-                main {
-                    header {
-                        h1 { "What the model looked at" }
-                        p class="muted" {
-                            @for (place, (name, value)) in facts.iter().enumerate() {
-                                @if place > 0 { " · " }
-                                (name) " " (printable(value))
-                            }
-                        }
-                    }
-                    (legend(&methods))
-                    @for card in cards { (section(card, classes)) }
+    const TITLE: &str = "What the model looked at";
+    let sections = html! {
+        header {
+            h1 { (TITLE) }
+            p class="muted" {
+                @for (place, (name, value)) in facts.iter().enumerate() {
+                    @if place > 0 { " · " }
+                    (name) " " (printable(value))
                 }
-                footer { "Written by vitrine " (env!("CARGO_PKG_VERSION")) }
             }
         }
+        (legend(&methods))
+        @for card in cards { (section(card, classes)) }
     };
-    page.into_string()
+    page(TITLE, include_str!("style.css"), sections)
 }
 
 /// The colors, and the meaning of each method.

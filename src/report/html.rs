@@ -28,12 +28,6 @@ pub(super) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(start.chain(['…']).chain(text.chars().skip(length - end)).collect())
 }
 
-/// The page with the replacement character in place of every control character that HTML does not allow.
-pub(super) fn without_control_characters(page: &str) -> String {
-    let is_refused = |character: char| character.is_control() && !"\n\r\t".contains(character);
-    page.replace(is_refused, "\u{fffd}")
-}
-
 /// A coordinate or a length in an image, to a tenth of a unit.
 pub(super) fn tenth(value: f64) -> String {
     format!("{value:.1}")
@@ -58,11 +52,6 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(without_control_characters("a\0b\u{1b}c\nd"), "a\u{fffd}b\u{fffd}c\nd");
-    }
 
     #[test]
     fn long_names_lose_their_middle() {

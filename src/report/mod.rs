@@ -20,11 +20,12 @@ pub use gallery::Mistake;
 pub use of_run::{RunReport, of_run};
 pub use thumbnail::Thumbnail;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::evaluate::{Metrics, ReliabilityBin, interval, percent};
 use crate::events::EpochRow;
-use html::{number, section, without_control_characters};
+use crate::page::page;
+use html::{number, section};
 
 /// What a report shows; every part that is empty or `None` is left out.
 #[derive(Clone, Debug)]
@@ -55,34 +56,19 @@ pub struct Report<'a> {
 ///
 /// The same report gives the same bytes. Text from names and configuration is escaped.
 pub fn render(report: &Report) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (report.title) }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body {
-                main {
-                    (header(report))
-                    (summary(&report.summary))
-                    (curves::section(report.history, report.best_epoch))
-                    @if let Some(metrics) = report.metrics {
-                        (confusion::section(metrics))
-                        (classes::section(metrics))
-                    }
-                    (calibration::section(report.reliability))
-                    (gallery::section(report.mistakes))
-                    (configuration(report.config_toml))
-                }
-                footer { "Written by vitrine " (env!("CARGO_PKG_VERSION")) }
-            }
+    let sections = html! {
+        (header(report))
+        (summary(&report.summary))
+        (curves::section(report.history, report.best_epoch))
+        @if let Some(metrics) = report.metrics {
+            (confusion::section(metrics))
+            (classes::section(metrics))
         }
+        (calibration::section(report.reliability))
+        (gallery::section(report.mistakes))
+        (configuration(report.config_toml))
     };
-    without_control_characters(&page.into_string())
+    page(report.title, include_str!("style.css"), sections)
 }
 
 /// The title and the result in large type.

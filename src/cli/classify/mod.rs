@@ -10,7 +10,7 @@ use clap::Args;
 use self::print::{Format, PrintOptions, Printer};
 use super::console::Log;
 use super::file_size::FileSizeArgs;
-use super::inputs::{self, Input};
+use super::inputs::{Input, InputArgs};
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -33,9 +33,8 @@ pub(super) struct Classify {
     /// Model file or run folder.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Images, folders (searched recursively), glob patterns, or - for a list of paths on standard input.
-    #[arg(value_name = "PATH", required = true)]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// How many classes to name for each image.
     #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
     top: usize,
@@ -51,9 +50,6 @@ pub(super) struct Classify {
     /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.
     #[arg(long)]
     tta: bool,
-    /// Paths on standard input are separated by zero bytes, as `find -print0` writes them.
-    #[arg(short = '0', long)]
-    null: bool,
     /// Images per forward pass.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
@@ -80,7 +76,7 @@ impl Classify {
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
         let mut printer = Printer::new(self.format, options, &classifier.card().classes);
         let mut status = Status::Done;
-        let batches = inputs::batches(&self.paths, self.batch_size, self.null)?;
+        let batches = self.inputs.batches(self.batch_size)?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
             status = worse(status, print(batch, &mut printer)?);
             printer.flush()
@@ -94,8 +90,7 @@ impl Classify {
         if self.logits && self.format != Format::Jsonl {
             usage!("--logits only works with --format jsonl");
         }
-        inputs::check(&self.paths, self.null)?;
-        Ok(())
+        self.inputs.check()
     }
 }
 

@@ -7,40 +7,53 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use clap::Args;
 use vitrine_datasets::{ImageSource, shown};
 
 use self::batches::Batches;
 use crate::predict::Asked;
 use crate::usage::usage;
 
-/// Checks the paths that the arguments name. `null` states whether those on standard input end with zero bytes.
-///
-/// # Errors
-/// If standard input is read twice, or `null` has no effect.
-pub(super) fn check(paths: &[PathBuf], null: bool) -> Result<()> {
-    let lists = paths.iter().filter(|path| *path == Path::new("-")).count();
-    if null && lists == 0 {
-        usage!("-0 says how the list on standard input is separated: it only works with the path -");
-    }
-    if lists > 1 {
-        usage!("- is standard input: give it only once");
-    }
-    Ok(())
+/// The arguments that name images.
+#[derive(Args)]
+pub(super) struct InputArgs {
+    /// Images, folders (searched recursively), glob patterns, or - for a list of paths on standard input.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Paths on standard input are separated by zero bytes, as `find -print0` writes them.
+    #[arg(short = '0', long)]
+    null: bool,
 }
 
-/// Batches of the images that the arguments stand for, which a thread of its own lists.
-pub(super) fn batches(
-    paths: &[PathBuf],
-    size: usize,
-    null: bool,
-) -> Result<impl Iterator<Item = Vec<Asked<Input, ImageSource>>> + Send + 'static> {
-    let (paths, separator) = (paths.to_vec(), if null { 0 } else { b'\n' });
-    let asked = |input| match input {
-        Ok(path) => Asked { tag: shown(&path), value: Ok(ImageSource::File(path)) },
-        Err(Unreadable { path, message }) => Asked { tag: path, value: Err(anyhow!(message)) },
-    };
-    let batches = Batches::of(size, move || inputs(paths, separator))?;
-    Ok(batches.map(move |batch| batch.into_iter().map(asked).collect()))
+impl InputArgs {
+    /// Checks the paths that the arguments name.
+    ///
+    /// # Errors
+    /// If standard input is read twice, or `-0` has no effect.
+    pub(super) fn check(&self) -> Result<()> {
+        let lists = self.paths.iter().filter(|path| *path == Path::new("-")).count();
+        if self.null && lists == 0 {
+            usage!("-0 says how the list on standard input is separated: it only works with the path -");
+        }
+        if lists > 1 {
+            usage!("- is standard input: give it only once");
+        }
+        Ok(())
+    }
+
+    /// Batches of the images that the arguments stand for, which a thread of its own lists.
+    pub(super) fn batches(
+        &self,
+        size: usize,
+    ) -> Result<impl Iterator<Item = Vec<Asked<Input, ImageSource>>> + Send + use<>> {
+        let (paths, separator) = (self.paths.clone(), if self.null { 0 } else { b'\n' });
+        let asked = |input| match input {
+            Ok(path) => Asked { tag: shown(&path), value: Ok(ImageSource::File(path)) },
+            Err(Unreadable { path, message }) => Asked { tag: path, value: Err(anyhow!(message)) },
+        };
+        let batches = Batches::of(size, move || inputs(paths, separator))?;
+        Ok(batches.map(move |batch| batch.into_iter().map(asked).collect()))
+    }
 }
 
 /// The name of an input, as messages and results show it.
