@@ -42,10 +42,11 @@ fn main() -> Result<()> {
         .collect();
     let methods: Vec<Method> = scores.iter().map(|score| score.method).collect();
     let block = explainer.model().config().depth.sum() - 1;
-    for Sample { label, source } in samples {
-        let asked = Asked { methods: methods.clone(), class: Some(*label), block, heads: false };
+    for Sample { labels, source } in samples {
+        let label = labels.only().context("shapes have one label each")?;
+        let asked = Asked { methods: methods.clone(), class: Some(label), block, heads: false };
         let explanation = explainer.explain(std::slice::from_ref(source), &asked).remove(0)?;
-        right += usize::from(explanation.predicted.index == *label);
+        right += usize::from(explanation.predicted.index == label);
         let mask = source.shape_mask().context("shapes are drawn")?;
         scores.iter_mut().zip(&explanation.maps).for_each(|(score, map)| score.add(map, &mask));
     }

@@ -13,10 +13,11 @@ pub fn explained(error: &anyhow::Error) -> String {
     flag.map_or_else(|| format!("{error:#}"), |flag| format!("{error:#} ({flag})"))
 }
 
-/// Whether the cause of an error is that the data set has too few images for the number of folds, which is wrong usage
-/// of `--folds`.
+/// Whether the cause of an error is a flag that does not suit the data set, such as more folds than it has images.
 pub fn is_wrong_usage(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DatasetError::Folds { .. })))
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(DatasetError::Folds { .. } | DatasetError::LabelSeparator { .. }))
+    })
 }
 
 /// The name and the error message of an unreadable image, followed by the flag for the size limit if the image exceeds
@@ -36,6 +37,7 @@ fn flag_of(error: &DatasetError) -> Option<&'static str> {
     match error {
         DatasetError::ValidationFraction { .. } => Some("--val-fraction"),
         DatasetError::Folds { .. } => Some("--folds"),
+        DatasetError::LabelSeparator { .. } => Some("--label-separator"),
         DatasetError::Image { fault: Fault::TooLarge { .. }, .. } => Some(MAX_FILE_SIZE),
         DatasetError::NoImages { left_out, .. } if left_out.has_too_large() => Some(MAX_FILE_SIZE),
         _ => None,

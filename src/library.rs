@@ -27,6 +27,8 @@ pub struct TrainOptions {
     /// Share of the training images that is kept for validation if the data set has no validation split, above 0 and
     /// below 1. By default 0.2, or 0.1 if the data set has a test split.
     pub val_fraction: Option<f64>,
+    /// The character between the labels of an image in a manifest whose images have several labels each.
+    pub label_separator: Option<char>,
     /// Random seed; by default 0.
     pub seed: u64,
     /// Run folder to create; by default the first unused `runs/DATA-MODEL-N`.
@@ -116,9 +118,10 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     let runtime = Runtime { device: &device, threads, events };
     let new = NewRun {
         data,
-        dataset: open_dataset(data, events)?,
+        dataset: open_dataset(data, options.label_separator, events)?,
         data_dir: OpenOptions::default().data_dir,
         max_file_size: None,
+        label_separator: options.label_separator,
         overrides: &options.overrides,
         pretrained: options
             .pretrained
@@ -155,7 +158,7 @@ pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluati
     let settings =
         EvaluationSettings { part, views: Views::One, batch_size: 64, limits: DecodeLimits::default() };
     let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet };
-    Evaluation::new(model, data, || open_dataset(data, &Quiet), &settings, runtime)
+    Evaluation::new(model, data, || open_dataset(data, None, &Quiet), &settings, runtime)
 }
 
 /// The device of this name, or the default device. A notice reports a default that may be unexpected.
@@ -166,8 +169,8 @@ fn select_device(name: Option<&str>, events: &dyn EventSink) -> Result<FoundDevi
 }
 
 /// Opens a data set, and reports its warnings as events.
-fn open_dataset(data: &str, events: &dyn EventSink) -> Result<Dataset> {
-    let dataset = vitrine_datasets::open(data, &OpenOptions::default())?;
+fn open_dataset(data: &str, label_separator: Option<char>, events: &dyn EventSink) -> Result<Dataset> {
+    let dataset = vitrine_datasets::open(data, &OpenOptions { label_separator, ..OpenOptions::default() })?;
     emit_warnings(&dataset, events);
     Ok(dataset)
 }

@@ -26,6 +26,9 @@ pub struct OpenOptions {
     /// Largest image file, in bytes, to take from an archive. Larger ones are left out and listed in
     /// [`Dataset::left_out`].
     pub max_file_bytes: u64,
+    /// The character between the labels of an image in a manifest whose images have several labels each; `None` for one
+    /// label an image. Arrays of labels in JSON Lines need no separator.
+    pub label_separator: Option<char>,
 }
 
 impl Default for OpenOptions {
@@ -37,6 +40,7 @@ impl Default for OpenOptions {
             mirror: None,
             progress: None,
             max_file_bytes: DEFAULT_FILE_BYTES,
+            label_separator: None,
         }
     }
 }
@@ -68,6 +72,10 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     if let Some(dataset) = folder_with_a_name(data, options)? {
         return Ok(dataset);
     }
+    let is_named = data == SHAPES || PUBLISHED.iter().any(|published| published.name == data);
+    if is_named && options.label_separator.is_some() {
+        return Err(DatasetError::LabelSeparator { data: data.to_owned() });
+    }
     if data == SHAPES {
         return Ok(shapes_dataset());
     }
@@ -80,7 +88,7 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     if !path.exists() {
         return Err(DatasetError::UnknownData { data: data.to_owned(), names: names().join(", ") });
     }
-    Ok(dataset(name_of(path), source::read_up_to(path, options.max_file_bytes)?))
+    Ok(dataset(name_of(path), source::read_with(path, options.max_file_bytes, options.label_separator)?))
 }
 
 /// The data set in a folder of the current directory that has the name of a known data set. `None` if there is no such
@@ -94,7 +102,7 @@ fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Datase
     if !names().contains(&data) || !path.is_dir() || is_its_place() {
         return Ok(None);
     }
-    let found = source::read_up_to(path, options.max_file_bytes)?;
+    let found = source::read_with(path, options.max_file_bytes, options.label_separator)?;
     let mut dataset = dataset(name_of(path), found);
     dataset.warnings.push(format!(
         "{data} means the folder ./{data} here: for the data set of this name, rename the folder or work in another one"
@@ -107,6 +115,7 @@ fn shapes_dataset() -> Dataset {
         info: DatasetInfo {
             name: SHAPES.to_owned(),
             classes: drawing::CLASSES.map(str::to_owned).to_vec(),
+            multi_label: false,
             source: SourceKind::Shapes,
             validation: ValidationOrigin::Given,
             flip_safe: true,
@@ -120,10 +129,10 @@ fn shapes_dataset() -> Dataset {
 }
 
 fn dataset(name: String, found: SourceData) -> Dataset {
-    let SourceData { classes, train, val, test, source, flip_safe, left_out } = found;
+    let SourceData { classes, multi_label, train, val, test, source, flip_safe, left_out } = found;
     let validation = if val.is_empty() { ValidationOrigin::Absent } else { ValidationOrigin::Given };
     let warnings = split_names(&classes).into_iter().collect();
-    let info = DatasetInfo { name, classes, source, validation, flip_safe };
+    let info = DatasetInfo { name, classes, multi_label, source, validation, flip_safe };
     Dataset { info, train, val, test, left_out, warnings }
 }
 
@@ -222,7 +231,7 @@ mod tests {
         let dataset = held_out(&folder, 0);
         assert_eq!((dataset.train.len() + dataset.val.len(), dataset.test.len()), (30, 0));
         assert!((2..=12).contains(&dataset.val.len()), "{}", dataset.val.len());
-        assert!((0..2).all(|label| dataset.val.iter().any(|sample| sample.label == label)));
+        assert!((0..2).all(|label| dataset.val.iter().any(|sample| sample.labels.contains(&label))));
         assert_eq!(paths(&dataset.val, &folder), paths(&held_out(&folder, 0).val, &folder));
         assert_ne!(paths(&dataset.val, &folder), paths(&held_out(&folder, 1).val, &folder));
     }
@@ -327,7 +336,7 @@ mod tests {
         let dataset = open("shapes", &OpenOptions::default()).unwrap();
         for split in Split::ALL {
             let labels: std::collections::BTreeSet<usize> =
-                dataset.split(split).iter().map(|sample| sample.label).collect();
+                dataset.split(split).iter().filter_map(|sample| sample.labels.only()).collect();
             assert_eq!(labels.len(), dataset.info.classes.len(), "{split}");
         }
     }

@@ -99,6 +99,14 @@ pub enum DatasetError {
         /// A split that has none.
         missing: Split,
     },
+    /// A separator of labels was stated for a data set without lists of labels.
+    #[error(
+        "{data}: a separator of labels has no effect: only CSV, TSV, and JSON Lines list the labels of an image"
+    )]
+    LabelSeparator {
+        /// Name or path of the data set.
+        data: String,
+    },
     /// An invalid row of a manifest.
     #[error("{}, line {line}: {problem}", shown(path))]
     Manifest {

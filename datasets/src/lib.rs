@@ -9,7 +9,7 @@
 //!
 //! let dataset = open("shapes", &OpenOptions::default())?;
 //! let first = &dataset.split(Split::Train)[0];
-//! println!("{} is a {}", first.source.name(), dataset.info.classes[first.label]);
+//! println!("{} is a {}", first.source.name(), first.labels.names(&dataset.info.classes));
 //! # Ok::<(), vitrine_datasets::DatasetError>(())
 //! ```
 
@@ -22,6 +22,7 @@ mod error;
 mod files;
 mod images;
 mod inspect;
+mod labels;
 mod listed;
 mod loader;
 mod source;
@@ -41,6 +42,7 @@ pub use inspect::{
     AspectRatios, CorruptImage, Duplicate, DuplicateGroup, Extent, Inspection, SizeRange, SplitCounts,
     Survey, inspect, survey,
 };
+pub use labels::Labels;
 pub use loader::{Batch, Batches, Loader, LoaderConfig, balanced_order, epoch_order};
 pub use source::DownloadProgress;
 pub use split::{Split, UnknownSplit};

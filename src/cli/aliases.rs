@@ -11,6 +11,8 @@ pub(crate) const IMAGE_SIZE: [&str; 4] = ["imgsz", "img-size", "img-sz", "input-
 pub(crate) const OUTPUT: [&str; 3] = ["out", "output-dir", "out-dir"];
 /// Aliases of `--val-fraction`.
 pub(crate) const VAL_FRACTION: [&str; 3] = ["val-split", "validation-split", "val-ratio"];
+/// Aliases of `--label-separator`: fastai's name.
+pub(crate) const LABEL_SEPARATOR: [&str; 2] = ["label-delim", "label-delimiter"];
 /// Aliases of `--threads`.
 pub(crate) const THREADS: [&str; 2] = ["num-threads", "jobs"];
 /// Aliases of `--top`.

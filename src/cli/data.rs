@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use vitrine_datasets::{Dataset, DatasetInfo, DownloadProgress, OpenOptions, ValidationOrigin};
 
+use crate::cli::aliases;
 use crate::cli::output::note;
 use crate::events::EventSink;
 use crate::usage::usage;
@@ -25,6 +26,10 @@ pub(super) struct DataArgs {
     /// Never download.
     #[arg(long)]
     pub(super) offline: bool,
+    /// Images have any number of labels each, with this character between them in the label column of a manifest. Arrays
+    /// of labels in JSON Lines need no separator.
+    #[arg(long, value_name = "CHARACTER", aliases = aliases::LABEL_SEPARATOR)]
+    pub(super) label_separator: Option<char>,
     #[command(flatten)]
     pub(super) file_size: FileSizeArgs,
 }
@@ -76,6 +81,7 @@ impl DataArgs {
                 .or_else(|| std::env::var("VITRINE_MIRROR").ok().filter(|url| !url.is_empty())),
             progress: Some(announce),
             max_file_bytes: self.file_size.limits().max_file_bytes,
+            label_separator: self.label_separator,
         };
         let dataset = vitrine_datasets::open(data, &options)?;
         crate::library::emit_warnings(&dataset, events);

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::predictions::Predictions;
+use super::predictions::{Predictions, SampleOutcome};
 
 /// Number of equal-width bins, as in the paper.
 pub const RELIABILITY_BINS: usize = 15;
@@ -19,11 +19,12 @@ pub struct ReliabilityBin {
     pub count: usize,
     /// Mean confidence of these samples; 0 in an empty bin.
     pub confidence: f64,
-    /// Fraction of these samples that are classified correctly; 0 in an empty bin.
+    /// Fraction of these samples that are classified correctly, or that have the class; 0 in an empty bin.
     pub accuracy: f64,
 }
 
-/// Sorts the samples into [`RELIABILITY_BINS`] bins of equal width by the probability of the predicted class.
+/// Sorts the samples into [`RELIABILITY_BINS`] bins of equal width by the probability of the predicted class. With
+/// several labels an image, sorts all pairs of a sample and a class by the probability of the class.
 ///
 /// Samples whose logits are not finite have no confidence and are left out.
 pub fn reliability(predictions: &Predictions) -> Vec<ReliabilityBin> {
@@ -31,13 +32,23 @@ pub fn reliability(predictions: &Predictions) -> Vec<ReliabilityBin> {
     let mut bins: Vec<_> = (0..RELIABILITY_BINS)
         .map(|index| ReliabilityBin { lower: edge(index), upper: edge(index + 1), ..Default::default() })
         .collect();
-    for (_, outcome) in predictions.outcomes() {
-        let Some(outcome) = outcome else { continue };
-        let index = (outcome.confidence * RELIABILITY_BINS as f64).ceil() as usize;
+    let mut add = |confidence: f64, is_right: bool| {
+        let index = (confidence * RELIABILITY_BINS as f64).ceil() as usize;
         let bin = &mut bins[index.clamp(1, RELIABILITY_BINS) - 1];
         bin.count += 1;
-        bin.confidence += outcome.confidence;
-        bin.accuracy += f64::from(u8::from(outcome.rank == 0));
+        bin.confidence += confidence;
+        bin.accuracy += f64::from(u8::from(is_right));
+    };
+    let finite = |outcome: Option<SampleOutcome>| outcome.is_some();
+    if predictions.probabilities().is_some() {
+        let rows = predictions.rows().zip(predictions.outcomes());
+        for ((labels, probabilities), _) in rows.filter(|(_, (_, outcome))| finite(*outcome)) {
+            let classes = probabilities.iter().enumerate();
+            classes.for_each(|(class, &p)| add(f64::from(p), labels.contains(&class)));
+        }
+    } else {
+        let outcomes = predictions.outcomes().filter_map(|(_, outcome)| outcome);
+        outcomes.for_each(|outcome| add(outcome.confidence, outcome.rank == Some(0)));
     }
     for bin in bins.iter_mut().filter(|bin| bin.count > 0) {
         bin.confidence /= bin.count as f64;

@@ -12,14 +12,26 @@ pub const WHOLE_MATRIX_CLASSES: usize = 1000;
 /// predicted.
 ///
 /// In JSON it is the key `confusion`, the whole matrix (rows true, columns predicted), or with more than
-/// [`WHOLE_MATRIX_CLASSES`] classes the key `confusion_cells`, a list of `[true, predicted, count]` in this order.
+/// [`WHOLE_MATRIX_CLASSES`] classes the key `confusion_cells`, a list of `[true, predicted, count]` in this order. With
+/// several labels an image there is neither key, since no label is mistaken for another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ConfusionJson", into = "ConfusionJson")]
 pub struct Confusion {
     /// Counts above zero, by true and predicted class.
     counts: BTreeMap<(usize, usize), usize>,
-    /// The number of classes if the whole matrix is serialized, `None` if only the nonzero cells are.
-    whole: Option<usize>,
+    form: ConfusionForm,
+}
+
+/// What is serialized of a confusion matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum ConfusionForm {
+    /// The whole matrix of this number of classes.
+    Whole(usize),
+    /// The nonzero cells.
+    Cells,
+    /// Nothing.
+    #[default]
+    Absent,
 }
 
 /// One nonzero cell of a confusion matrix.
@@ -45,7 +57,11 @@ struct ConfusionJson {
 impl Confusion {
     /// A matrix of zeros for a model with this number of classes.
     pub(super) fn new(classes: usize) -> Self {
-        Self { counts: BTreeMap::new(), whole: (classes <= WHOLE_MATRIX_CLASSES).then_some(classes) }
+        let form = match classes {
+            ..=WHOLE_MATRIX_CLASSES => ConfusionForm::Whole(classes),
+            _ => ConfusionForm::Cells,
+        };
+        Self { counts: BTreeMap::new(), form }
     }
 
     /// Counts a prediction.
@@ -70,18 +86,24 @@ impl TryFrom<ConfusionJson> for Confusion {
     /// # Errors
     /// If the matrix is not square, as in a damaged file.
     fn try_from(ConfusionJson { confusion, confusion_cells }: ConfusionJson) -> Result<Self, Self::Error> {
+        let form = match (&confusion, &confusion_cells) {
+            (None, None) => ConfusionForm::Absent,
+            (Some(matrix), None) if matrix.len() <= WHOLE_MATRIX_CLASSES => {
+                ConfusionForm::Whole(matrix.len())
+            }
+            _ => ConfusionForm::Cells,
+        };
         let matrix = confusion.unwrap_or_default();
         if matrix.iter().any(|row| row.len() != matrix.len()) {
             return Err("`confusion` is not a square matrix");
         }
-        let whole = Some(matrix.len()).filter(|_| confusion_cells.is_none());
         let of_matrix = matrix.into_iter().enumerate().flat_map(|(truth, row)| {
             row.into_iter().enumerate().map(move |(predicted, count)| [truth, predicted, count])
         });
         let cells = of_matrix.chain(confusion_cells.into_iter().flatten()).filter(|[.., count]| *count > 0);
         Ok(Self {
             counts: cells.map(|[truth, predicted, count]| ((truth, predicted), count)).collect(),
-            whole: whole.filter(|classes| *classes <= WHOLE_MATRIX_CLASSES),
+            form,
         })
     }
 }
@@ -89,9 +111,13 @@ impl TryFrom<ConfusionJson> for Confusion {
 impl From<Confusion> for ConfusionJson {
     fn from(confusion: Confusion) -> Self {
         let cells = confusion.cells();
-        let Some(classes) = confusion.whole else {
-            let cells = cells.map(|cell| [cell.truth, cell.predicted, cell.count]);
-            return Self { confusion: None, confusion_cells: Some(cells.collect()) };
+        let classes = match confusion.form {
+            ConfusionForm::Whole(classes) => classes,
+            ConfusionForm::Cells => {
+                let cells = cells.map(|cell| [cell.truth, cell.predicted, cell.count]);
+                return Self { confusion: None, confusion_cells: Some(cells.collect()) };
+            }
+            ConfusionForm::Absent => return Self { confusion: None, confusion_cells: None },
         };
         let mut matrix = vec![vec![0; classes]; classes];
         for ConfusionCell { truth, predicted, count } in cells {

@@ -59,6 +59,7 @@ impl Evaluation {
         }
         let predictor = Predictor::new(model, card.preprocessing, device)
             .with_limits(settings.limits)
+            .with_multi_label(card.multi_label)
             .with_views(settings.views);
         let batch = selection.samples.len().min(settings.batch_size);
         events.emit_warning(predictor.check_memory(batch)?);

@@ -1,13 +1,18 @@
 //! The metrics of an evaluation, in the form of `vitrine evaluate --json`.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::agreement::Agreement;
 use super::calibration::{expected_calibration_error, reliability};
 use super::confusion::{Confusion, ConfusionCell};
+use super::counts::{ClassCounts, null_is_nan, ratio, wilson_interval};
+use super::multi_label::{MultiLabelMetrics, class_counts};
 use super::predictions::Predictions;
 
 /// The metrics of an evaluation.
+///
+/// With several labels an image, a class is predicted if its probability is at least one half; images without labels
+/// are left out of the accuracies; there is no confusion matrix; and `multi_label` has the metrics of that case.
 ///
 /// A sample with a logit that is NaN or infinite is never dropped: it counts as wrong in every accuracy and in the
 /// recall of its class, makes `loss` NaN, and is counted in `invalid`. Only `confusion` and `ece` leave it out. An
@@ -16,13 +21,14 @@ use super::predictions::Predictions;
 pub struct Metrics {
     /// Number of samples.
     pub samples: usize,
-    /// Mean cross-entropy in nats, without label smoothing.
+    /// Mean cross-entropy in nats, without label smoothing; with several labels an image the mean binary cross-entropy of
+    /// all classes.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f64,
-    /// Fraction of samples whose largest logit is the true class; the lower index wins a tie.
+    /// Fraction of samples whose largest logit is the true class, or one of several; the lower index wins a tie.
     #[serde(deserialize_with = "null_is_nan")]
     pub top1: f64,
-    /// Fraction of samples whose true class is among the five largest logits, or among all if there are fewer.
+    /// Fraction of samples whose true class, or one of several, is among the five largest logits, or among all if there are fewer.
     #[serde(deserialize_with = "null_is_nan")]
     pub top5: f64,
     /// Unweighted mean of F1 over the classes that occur as the class of a sample or as a prediction. Other classes of
@@ -41,6 +47,9 @@ pub struct Metrics {
     pub top1_interval: [f64; 2],
     /// Number of samples with a logit that is not finite.
     pub invalid: usize,
+    /// The metrics that exist only with several labels an image.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub multi_label: Option<MultiLabelMetrics>,
 }
 
 /// One class's scores; a score whose denominator is zero is 0.
@@ -56,6 +65,9 @@ pub struct ClassMetrics {
     pub f1: f64,
     /// Number of samples that belong to this class.
     pub support: usize,
+    /// With several labels an image, the [average precision](super::average_precision) of the class's probabilities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average_precision: Option<f64>,
 }
 
 impl Metrics {
@@ -68,34 +80,42 @@ impl Metrics {
         let classes = predictions.classes();
         assert_eq!(class_names.len(), classes, "one name for each of {classes} classes");
         let samples = predictions.len();
-        let mut support = vec![0; classes];
-        let mut confusion = Confusion::new(classes);
-        let (mut loss, mut correct, mut in_top5, mut invalid) = (0.0, 0, 0, 0);
-        for (label, outcome) in predictions.outcomes() {
-            support[label] += 1;
+        let (mut loss, mut correct, mut in_top5, mut labeled, mut invalid) = (0.0, 0, 0, 0, 0);
+        for (labels, outcome) in predictions.outcomes() {
+            labeled += usize::from(!labels.is_empty());
             let Some(outcome) = outcome else {
                 invalid += 1;
                 loss = f64::NAN;
                 continue;
             };
             loss += outcome.loss;
-            correct += usize::from(outcome.rank == 0);
-            in_top5 += usize::from(outcome.rank < 5);
-            confusion.add(label, outcome.predicted);
+            correct += usize::from(outcome.rank == Some(0));
+            in_top5 += usize::from(outcome.rank.is_some_and(|rank| rank < 5));
         }
-        let predicted = predicted_counts(&confusion, classes);
-        let per_class = class_scores(&confusion, &support, &predicted, class_names);
+        let (confusion, counts, precisions) = match predictions.probabilities() {
+            Some(_) => {
+                let (counts, precisions) = class_counts(predictions);
+                (Confusion::default(), counts, Some(precisions))
+            }
+            None => {
+                let (confusion, counts) = confusion(predictions);
+                (confusion, counts, None)
+            }
+        };
+        let precisions = precisions.as_deref();
         Self {
             samples,
             loss: loss / samples as f64,
-            top1: correct as f64 / samples as f64,
-            top5: in_top5 as f64 / samples as f64,
-            macro_f1: macro_f1(&per_class, &predicted),
+            top1: correct as f64 / labeled as f64,
+            top5: in_top5 as f64 / labeled as f64,
+            macro_f1: macro_f1(&counts),
             ece: expected_calibration_error(&reliability(predictions)),
-            per_class,
+            per_class: class_scores(&counts, precisions, class_names),
             confusion,
-            top1_interval: wilson_interval(correct, samples),
+            top1_interval: wilson_interval(correct, labeled),
             invalid,
+            multi_label: precisions
+                .map(|precisions| MultiLabelMetrics::new(predictions, &counts, precisions)),
         }
     }
 
@@ -134,66 +154,47 @@ impl Metrics {
     }
 }
 
-/// For each of `classes` classes, the number of samples for which it was predicted.
-fn predicted_counts(confusion: &Confusion, classes: usize) -> Vec<usize> {
-    let mut counts = vec![0; classes];
-    for ConfusionCell { predicted, count, .. } in confusion.cells() {
-        // A confusion matrix read from an edited file may contain classes that do not exist.
-        if let Some(counted) = counts.get_mut(predicted) {
-            *counted += count;
-        }
+/// The confusion matrix of samples with one label each, and the counts of each class.
+fn confusion(predictions: &Predictions) -> (Confusion, Vec<ClassCounts>) {
+    let classes = predictions.classes();
+    let mut counts = vec![ClassCounts::default(); classes];
+    let mut confusion = Confusion::new(classes);
+    for (labels, outcome) in predictions.outcomes() {
+        let Some(label) = labels.only() else { continue };
+        counts[label].support += 1;
+        let Some(outcome) = outcome else { continue };
+        confusion.add(label, outcome.predicted);
+        counts[outcome.predicted].predicted += 1;
+        counts[label].hits += usize::from(outcome.predicted == label);
     }
-    counts
+    (confusion, counts)
 }
 
 /// Precision, recall and F1 of every class.
 fn class_scores(
-    confusion: &Confusion,
-    support: &[usize],
-    predicted: &[usize],
+    counts: &[ClassCounts],
+    average_precisions: Option<&[f64]>,
     class_names: &[String],
 ) -> Vec<ClassMetrics> {
-    let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     let scores = |(class, label): (usize, &String)| {
-        let (hits, chosen, support) = (confusion.count(class, class), predicted[class], support[class]);
+        let ClassCounts { support, predicted, hits } = counts[class];
         ClassMetrics {
             label: label.clone(),
-            precision: ratio(hits, chosen),
+            precision: ratio(hits, predicted),
             recall: ratio(hits, support),
-            f1: ratio(2 * hits, chosen + support),
+            f1: counts[class].f1(),
             support,
+            average_precision: average_precisions.map(|precisions| precisions[class]),
         }
     };
     class_names.iter().enumerate().map(scores).collect()
 }
 
 /// The mean F1 of the classes that have samples or were predicted; NaN if there are none.
-fn macro_f1(per_class: &[ClassMetrics], predicted: &[usize]) -> f64 {
-    let occurs = |(class, chosen): &(&ClassMetrics, &usize)| class.support > 0 || **chosen > 0;
-    let scores: Vec<f64> =
-        per_class.iter().zip(predicted).filter(occurs).map(|(class, _)| class.f1).collect();
+fn macro_f1(counts: &[ClassCounts]) -> f64 {
+    let occurring = counts.iter().filter(|counts| counts.support > 0 || counts.predicted > 0);
+    let scores: Vec<f64> = occurring.map(|counts| counts.f1()).collect();
     scores.iter().sum::<f64>() / scores.len() as f64
-}
-
-/// The 95% score interval of a proportion (Wilson 1927); `[0, 1]` without samples.
-///
-/// Unlike the normal approximation, it stays inside `[0, 1]` and keeps its coverage for proportions near 0 and 1.
-pub(crate) fn wilson_interval(hits: usize, samples: usize) -> [f64; 2] {
-    const Z: f64 = 1.959_963_984_540_054;
-    if samples == 0 {
-        return [0.0, 1.0];
-    }
-    let n = samples as f64;
-    let p = hits as f64 / n;
-    let scale = 1.0 + Z * Z / n;
-    let center = (p + Z * Z / (2.0 * n)) / scale;
-    let half_width = Z / scale * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    [(center - half_width).max(0.0), (center + half_width).min(1.0)]
-}
-
-/// Reads a number, with `null` as NaN, since `serde_json` writes NaN as `null`.
-fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 #[cfg(test)]

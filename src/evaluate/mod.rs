@@ -6,8 +6,10 @@
 mod agreement;
 mod calibration;
 mod confusion;
+mod counts;
 mod evaluation;
 mod metrics;
+mod multi_label;
 mod predict;
 mod predictions;
 mod selection;
@@ -17,11 +19,12 @@ pub use calibration::{RELIABILITY_BINS, ReliabilityBin, expected_calibration_err
 pub use confusion::{Confusion, ConfusionCell, WHOLE_MATRIX_CLASSES};
 pub use evaluation::{Evaluation, EvaluationSettings};
 pub use metrics::{ClassMetrics, Metrics};
+pub use multi_label::{MultiLabelMetrics, average_precision};
 pub use predict::{Predicted, predict};
-pub use predictions::{ConfidentMistake, Predictions};
+pub use predictions::{ConfidentMistake, MULTI_LABEL_THRESHOLD, Predictions};
 pub use selection::{Part, Selection};
 pub use table::table;
 
 pub(crate) use agreement::Agreement;
-pub(crate) use metrics::wilson_interval;
+pub(crate) use counts::wilson_interval;
 pub(crate) use table::{interval, percent};

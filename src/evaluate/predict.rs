@@ -25,15 +25,19 @@ pub struct Predicted {
 /// # Errors
 /// If no image can be read, or the loader fails.
 pub fn predict(predictor: &Predictor, loader: &Loader) -> Result<Predicted> {
+    let classes = predictor.model().config().num_classes;
     let mut predicted = Predicted {
-        predictions: Predictions::new(predictor.model().config().num_classes),
+        predictions: match loader.config().multi_label {
+            true => Predictions::multi_label(classes),
+            false => Predictions::new(classes),
+        },
         indices: Vec::new(),
         pixel_keys: Vec::new(),
         bad: Vec::new(),
     };
     for answers in predictor.ask_labeled(Output::Logits, loader) {
         let LabeledAnswers { values, labels, mut indices, mut pixel_keys, mut bad } = answers?;
-        predicted.predictions.push(&labels, &values);
+        predicted.predictions.push_labels(labels, &values);
         predicted.indices.append(&mut indices);
         predicted.pixel_keys.append(&mut pixel_keys);
         predicted.bad.append(&mut bad);

@@ -81,7 +81,7 @@ impl Selection {
     ///
     /// # Errors
     /// If the data set has no such part, the model was trained on all of it, or the model lacks a class of the data
-    /// set.
+    /// set or knows one label an image where the data set has several.
     pub fn new(
         dataset: Dataset,
         data: &str,
@@ -89,6 +89,11 @@ impl Selection {
         card: &ModelCard,
         limits: &DecodeLimits,
     ) -> Result<Self> {
+        if dataset.info.multi_label && !card.multi_label {
+            bail!(
+                "{data}: its images have several labels each, and the model gives an image exactly one class"
+            );
+        }
         let model_labels = model_labels(&dataset.info, data, card)?;
         let request = Request::new(&dataset, data, part, card)?;
         let images = Inventory::of(only_source(dataset, request.source), limits);
@@ -99,7 +104,7 @@ impl Selection {
         let (mut samples, mut left_out) = (Vec::new(), Vec::new());
         for (ListedImage { sample, .. }, is_seen) in images.images.into_iter().zip(is_seen) {
             if take == Take::Every || (take == Take::Seen) == is_seen {
-                samples.push(Sample { label: model_labels[sample.label], ..sample });
+                samples.push(Sample { labels: sample.labels.renumbered(&model_labels), ..sample });
             } else {
                 left_out.push(sample.source.name());
             }

@@ -1,6 +1,7 @@
 //! The metrics of an evaluation as a text table for the terminal.
 
 use super::metrics::{ClassMetrics, Metrics};
+use super::multi_label::MultiLabelMetrics;
 use crate::text::printable;
 
 /// The largest number of classes that are all listed.
@@ -30,10 +31,13 @@ fn class_table(metrics: &Metrics) -> String {
     }
     let names: Vec<_> = classes.iter().map(|class| column_name(&class.label)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("class".len());
-    let header = format!("{:width$}  precision  recall     F1  support\n", "class");
+    let has_precisions = metrics.multi_label.is_some();
+    let title_of_last = if has_precisions { "  avg precision" } else { "" };
+    let header = format!("{:width$}  precision  recall     F1  support{title_of_last}\n", "class");
     let rows = classes.iter().zip(&names).map(|(class, name)| {
-        let ClassMetrics { precision, recall, f1, support, .. } = class;
-        format!("{name:width$}  {precision:9.3}  {recall:6.3}  {f1:5.3}  {support:7}\n")
+        let ClassMetrics { precision, recall, f1, support, average_precision, .. } = class;
+        let last = average_precision.map_or_else(String::new, |precision| format!("  {precision:13.3}"));
+        format!("{name:width$}  {precision:9.3}  {recall:6.3}  {f1:5.3}  {support:7}{last}\n")
     });
     title + &header + &rows.collect::<String>() + "\n"
 }
@@ -61,7 +65,8 @@ fn confused_pairs(metrics: &Metrics) -> String {
 /// The metrics over all classes, and a warning about logits that are not finite.
 fn summary(metrics: &Metrics) -> String {
     let Metrics { samples, loss, macro_f1, ece, invalid, .. } = metrics;
-    let mut text = format!(
+    let mut text = metrics.multi_label.as_ref().map_or_else(String::new, multi_label_summary);
+    text += &format!(
         "top-1 {} (95% interval {})  top-5 {}  macro F1 {macro_f1:.3}  loss {loss:.4}  ECE {ece:.3}  \
          samples {samples}\n",
         percent(metrics.top1),
@@ -75,6 +80,17 @@ fn summary(metrics: &Metrics) -> String {
         );
     }
     text
+}
+
+/// The metrics that exist only with several labels an image.
+fn multi_label_summary(metrics: &MultiLabelMetrics) -> String {
+    let MultiLabelMetrics { mean_average_precision, chance_average_precision, micro_f1, exact_match } =
+        metrics;
+    format!(
+        "mean average precision {mean_average_precision:.3} (chance {chance_average_precision:.3})  micro F1 {micro_f1:.3}  \
+         exact match {}\n",
+        percent(*exact_match),
+    )
 }
 
 /// A class name that fits its column: without control characters, and cut to [`NAME_WIDTH`].

@@ -38,6 +38,9 @@ pub struct EpochRow {
     /// such row.
     #[serde(default)]
     pub kept: bool,
+    /// Mean average precision on the validation images, with several labels an image.
+    #[serde(default)]
+    pub val_mean_average_precision: Option<f64>,
 }
 
 /// The metrics at the end of an epoch, with the context that a printed line needs.
@@ -84,6 +87,7 @@ impl EpochEnd {
             Metric::Accuracy | Metric::Loss => return String::new(),
             Metric::MacroF1 => self.row.val_macro_f1,
             Metric::BalancedAccuracy => self.row.val_balanced_accuracy,
+            Metric::MeanAveragePrecision => self.row.val_mean_average_precision,
         };
         format!("  {} {:.2}%", self.metric, 100.0 * value.unwrap_or(f64::NAN))
     }

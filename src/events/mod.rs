@@ -198,6 +198,9 @@ pub enum Event {
         top1: f64,
         /// F1 averaged over the classes, from 0 to 1.
         macro_f1: f64,
+        /// Mean average precision, from 0 to 1, with several labels an image.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mean_average_precision: Option<f64>,
         /// The result in one line.
         message: String,
         /// Reasons to doubt the result or to train further, one paragraph each.

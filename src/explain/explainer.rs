@@ -120,7 +120,7 @@ impl Explainer {
         let logits = values(self.model.forward(input.clone()));
         let logits: Vec<&[f32]> = logits.chunks_exact(self.card.classes.len()).collect();
         let ranked: Vec<Vec<Prediction>> =
-            logits.iter().map(|logits| rank(&self.card.classes, logits, logits.len())).collect();
+            logits.iter().map(|logits| rank(&self.card, logits, logits.len())).collect();
         let classes: Vec<usize> =
             ranked.iter().map(|ranked| asked.class.unwrap_or(ranked[0].index)).collect();
         let by_method: Vec<Vec<Map>> =

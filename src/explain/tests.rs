@@ -61,7 +61,7 @@ fn the_prediction_is_that_of_inference_whatever_acts_at_random_in_training() {
     let (explainer, classifier) = saved(&config);
     let explained = explainer.explain(&drawn(4), &asked(&[Method::GradCam], None, false));
     for (explanation, logits) in explained.into_iter().zip(classifier.classify(&drawn(4))) {
-        let expected = &crate::predict::rank(&classifier.card().classes, &logits.unwrap(), 1)[0];
+        let expected = &crate::predict::rank(classifier.card(), &logits.unwrap(), 1)[0];
         let found = explanation.unwrap();
         assert_eq!(found.predicted.index, expected.index);
         assert_eq!(found.class, found.predicted);

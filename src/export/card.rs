@@ -26,6 +26,7 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
         format: job.card.format,
         program: job.card.program.clone(),
         ..ModelCard::new(model, job.card.classes.clone(), job.card.preprocessing.clone())
+            .with_multi_label(job.card.multi_label)
     };
     Ok(HashMap::from([(EXPORTED_KEY.to_owned(), serde_json::to_string(&card)?)]))
 }

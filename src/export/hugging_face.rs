@@ -70,6 +70,7 @@ fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {
         "hidden_act": "gelu",
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
+        "problem_type": if card.multi_label { "multi_label_classification" } else { "single_label_classification" },
         "id2label": by_number,
         "label2id": by_name,
     });

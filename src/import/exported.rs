@@ -33,7 +33,7 @@ pub(super) fn read(
     )?;
     let metadata = ModelMetadata { classes: Some(card.classes), ..ModelMetadata::default() };
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
-    let card = ModelCard::new(reading.config, classes, card.preprocessing);
+    let card = ModelCard::new(reading.config, classes, card.preprocessing).with_multi_label(card.multi_label);
     Ok(Imported { card, tensors, has_head: true, account })
 }
 

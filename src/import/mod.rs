@@ -143,7 +143,9 @@ fn read(
     pipeline.validate()?;
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
     let has_head = reading.has_head;
-    Ok(Imported { card: ModelCard::new(reading.config, classes, pipeline), tensors, has_head, account })
+    let card =
+        ModelCard::new(reading.config, classes, pipeline).with_multi_label(metadata.multi_label && has_head);
+    Ok(Imported { card, tensors, has_head, account })
 }
 
 /// Checks every key and shape against the architecture.

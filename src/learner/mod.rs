@@ -3,6 +3,7 @@
 
 mod ema;
 mod layers;
+mod loss;
 pub mod optimizer;
 
 use burn::module::Module;
@@ -11,6 +12,7 @@ use burn::tensor::{Int, Tensor};
 use vitrine_models::{ImageSize, VisionTransformer};
 
 pub use layers::Layers;
+pub use loss::Loss;
 
 use crate::recipe::{Freeze, Recipe};
 
@@ -22,6 +24,8 @@ pub struct Learner {
     pub average: Option<VisionTransformer>,
     /// The optimizer with its state.
     pub optimizer: ModuleOptimizer,
+    /// The training loss.
+    pub loss: Loss,
     layers: Layers,
     /// Sums of gradients since the last update, over `images` images.
     sums: GradientsAccumulator<VisionTransformer>,
@@ -50,7 +54,13 @@ impl Learner {
         optimizer: ModuleOptimizer,
     ) -> Self {
         let layers = Layers::new(&model);
-        Self { model, average, optimizer, layers, sums: GradientsAccumulator::new(), images: 0 }
+        let loss = Loss::default();
+        Self { model, average, optimizer, loss, layers, sums: GradientsAccumulator::new(), images: 0 }
+    }
+
+    /// The same learner with another loss than cross-entropy.
+    pub fn with_loss(self, loss: Loss) -> Self {
+        Self { loss, ..self }
     }
 
     /// Freezes a part of the model.
@@ -63,7 +73,7 @@ impl Learner {
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on the device of the model. The size may differ from the model's
     ///   if its parameters [fit all sizes](vitrine_models::ModelConfig::fits_all_sizes).
-    /// - targets: `[batch, classes]`; each row sums to 1, or to the class weight of its image
+    /// - targets: `[batch, classes]`, as [`Loss::mean`] takes them
     pub fn backward(
         &mut self,
         recipe: &Recipe,
@@ -77,11 +87,11 @@ impl Learner {
         let size = ImageSize { height, width };
         let other = (size != self.model.config().image_size)
             .then(|| self.model.at_size(size).expect("the recipe was checked against the model"));
-        let (model, sums) = (other.as_ref().unwrap_or(&self.model), &mut self.sums);
+        let (model, sums, of_batch) = (other.as_ref().unwrap_or(&self.model), &mut self.sums, self.loss);
         let mut result = None;
         let loss = |logits: Tensor<2>| {
             let answers = logits.clone().inner().argmax(1).flatten(0, 1);
-            let loss = vitrine_kernels::cross_entropy(logits, targets);
+            let loss = of_batch.mean(logits, targets);
             result = Some(BatchResult { loss: loss.clone().inner(), answers });
             loss.mul_scalar(batch as f64)
         };

@@ -21,7 +21,9 @@ use crate::recipe::Recipe;
 use crate::weights_file::{self, Precision, StoredTensor};
 
 /// The version of the card's format. A file with a higher one was written by a newer program.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The lowest version that a card can have. Cards that earlier programs understand have this one.
+const OLDEST_FORMAT: u32 = 1;
 /// The key of the card in the safetensors header.
 const KEY: &str = "vitrine";
 /// The key of the card in the header of a file that was exported for another library.
@@ -40,6 +42,10 @@ pub struct ModelCard {
     pub model: ModelConfig,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
+    /// Whether an image has any number of classes: every logit is then judged by itself, by the logistic function. Such a
+    /// card has format 2, so that earlier programs refuse it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multi_label: bool,
     /// The preprocessing of images.
     pub preprocessing: Preprocessing,
     /// The weights that training began with, as `--pretrained` named them.
@@ -69,7 +75,7 @@ pub struct Validation {
     pub samples: usize,
     /// Mean cross entropy.
     pub loss: f64,
-    /// Share of images whose highest logit is that of their class, from 0 to 1.
+    /// Share of images whose highest logit is that of their class, or of one of them, from 0 to 1.
     pub top1: f64,
     /// Mean F1 score of the classes that occur among labels or predictions; earlier versions did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,9 +83,18 @@ pub struct Validation {
     /// Mean recall of the classes that have images; earlier versions did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balanced_accuracy: Option<f64>,
+    /// Mean average precision, with several labels an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_average_precision: Option<f64>,
 }
 
 impl ModelCard {
+    /// The same card for images of several labels each, if `multi_label` is set.
+    pub fn with_multi_label(self, multi_label: bool) -> Self {
+        let format = if multi_label { FORMAT } else { OLDEST_FORMAT };
+        Self { format, multi_label, ..self }
+    }
+
     /// Whether the text entries of a safetensors header include a card.
     pub fn is_in(metadata: &HashMap<String, String>) -> bool {
         metadata.contains_key(KEY)
@@ -102,10 +117,11 @@ impl ModelCard {
     /// A card in this program's format, without a history of training.
     pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
         Self {
-            format: FORMAT,
+            format: OLDEST_FORMAT,
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             model,
             classes,
+            multi_label: false,
             preprocessing,
             pretrained: None,
             data: None,

@@ -12,6 +12,9 @@ const UNEVEN_RATIO: usize = 5;
 /// Returns an error for class weights or balanced sampling with equally large classes. Adds a hint to `reasons` if
 /// classes are uneven and neither is in use.
 pub(super) fn check(recipe: &Recipe, evidence: &Evidence<'_>, reasons: &mut Vec<String>) -> Result<()> {
+    if evidence.info.multi_label {
+        return Ok(());
+    }
     let Some([(rare, least), (common, most)]) = evidence.class_sizes.extremes() else { return Ok(()) };
     let asked = match (recipe.class_weights, recipe.balanced_sampling) {
         (true, _) => Some("`class_weights` (--class-weights)"),

@@ -22,7 +22,7 @@ pub use resize::Resize;
 
 use crate::import;
 use crate::model_file::ModelCard;
-use crate::recipe::{AskedLength, Freeze, Optimizer, Recipe, RecipeOverrides};
+use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, Recipe, RecipeOverrides};
 use crate::usage::usage;
 
 /// Settings of a run that the user states. The others are chosen from the data.
@@ -100,6 +100,7 @@ impl Plan {
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
         check_freeze(&recipe, &model, evidence)?;
+        check_labels(&recipe, evidence)?;
         if let Some(progressive) = &recipe.progressive_learning {
             progressive.check_model(&model, &recipe.augmentation)?;
         }
@@ -176,6 +177,30 @@ fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that the recipe suits the number of labels of an image.
+fn check_labels(recipe: &Recipe, evidence: &Evidence<'_>) -> Result<()> {
+    if !evidence.info.multi_label {
+        if recipe.metric == Metric::MeanAveragePrecision {
+            usage!(
+                "--metric mean-average-precision needs images of several labels each (--label-separator); {} has one label an image",
+                evidence.info.name
+            );
+        }
+        return Ok(());
+    }
+    for (option, is_on) in
+        [("--class-weights", recipe.class_weights), ("--balanced-sampling", recipe.balanced_sampling)]
+    {
+        if is_on {
+            usage!(
+                "{option} needs one label an image, and images of {} have several: leave it out",
+                evidence.info.name
+            );
+        }
+    }
+    Ok(())
 }
 
 fn preprocessing(

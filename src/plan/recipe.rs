@@ -8,7 +8,7 @@ use vitrine_datasets::{Augmentation, Crop, SourceKind};
 use vitrine_models::ModelConfig;
 
 use super::{Evidence, Overrides};
-use crate::recipe::{Freeze, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
+use crate::recipe::{Freeze, Metric, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
 use crate::usage::{did_you_mean, usage};
 
 /// The requested recipe, or else the default one for the data set, with the values that the user states. Adds the
@@ -23,15 +23,26 @@ pub(super) fn choose(
     let mut recipe = match &overrides.recipe {
         Some(file) if is_file => from_file(Path::new(file), evidence)?,
         Some(name) => requested(find(name)?, evidence, model, reasons),
-        None => suited(by_default(overrides, evidence, model, reasons), evidence, model),
+        None => {
+            for_labels(suited(by_default(overrides, evidence, model, reasons), evidence, model), evidence)
+        }
     };
     overrides.length.apply(&mut recipe);
+    if evidence.info.multi_label && recipe.metric == Metric::default() {
+        recipe.metric = Metric::MeanAveragePrecision;
+    }
     let freeze = overrides.options.freeze.or(recipe.freeze);
     if freeze == Some(Freeze::Backbone) && !is_file {
         // Only the head is trained, a single layer: AdamW at a higher learning rate suits it, and layer decay has no effect.
         recipe.layer_decay = 1.0;
         recipe.optimizer = Optimizer::AdamW;
         recipe.learning_rate = 3e-3;
+    }
+    if evidence.info.multi_label && overrides.recipe.is_none() {
+        reasons.push(
+            "several labels an image: crops keep the whole image, no mixing of images, no label smoothing"
+                .to_owned(),
+        );
     }
     overrides.options.apply(&mut recipe);
     if !is_file {
@@ -198,6 +209,25 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
         recipe.progressive_learning.and_then(|wanted| progressive(wanted, &recipe.augmentation, model));
     recipe
 }
+
+/// Adapts a default recipe to images of several labels each. What a crop cuts off or a mixed image covers may be what a
+/// label stands for, and smoothing assumes classes that exclude each other.
+fn for_labels(recipe: Recipe, evidence: &Evidence<'_>) -> Recipe {
+    if !evidence.info.multi_label {
+        return recipe;
+    }
+    let crop = match recipe.augmentation.crop {
+        Crop::Resized { ratio, .. } => Crop::Resized { scale: WHOLE_IMAGE, ratio },
+        crop @ (Crop::None | Crop::Pad { .. }) => crop,
+    };
+    let Augmentation { mixup, cutmix, mix_probability, mix_mode, mix_until, .. } = Augmentation::none();
+    let augmentation =
+        Augmentation { crop, mixup, cutmix, mix_probability, mix_mode, mix_until, ..recipe.augmentation };
+    Recipe { augmentation, label_smoothing: 0.0, ..recipe }
+}
+
+/// The share of an image's area that crops keep where every part of it counts.
+const WHOLE_IMAGE: [f64; 2] = [0.7, 1.0];
 
 /// Whether [`DatasetInfo::flip_safe`](vitrine_datasets::DatasetInfo::flip_safe) can be trusted for this source. A
 /// folder of the user may contain letters, whose class changes when they are mirrored.

@@ -19,7 +19,8 @@ struct Case {
 
 /// The sizes of three classes.
 fn class_sizes(sizes: [usize; 3]) -> ClassSizes {
-    let sample = |label| Sample { label, source: ImageSource::Drawn { class: 0, seed: 0 } };
+    let sample =
+        |label: usize| Sample { labels: label.into(), source: ImageSource::Drawn { class: 0, seed: 0 } };
     let samples: Vec<Sample> = (0..3).flat_map(|label| vec![sample(label); sizes[label]]).collect();
     ClassSizes::of(&samples, 3)
 }
@@ -31,6 +32,7 @@ fn case(source: SourceKind, side: [u32; 2], gray: bool, train: usize) -> Case {
         info: DatasetInfo {
             name: "data".to_owned(),
             classes: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            multi_label: false,
             source,
             validation: ValidationOrigin::Given,
             flip_safe: !gray,

@@ -18,20 +18,29 @@ pub struct Prediction {
     pub label: String,
     /// The index of the class among the model's classes.
     pub index: usize,
-    /// The softmax probability, from 0 to 1. The probabilities of all classes sum to 1.
+    /// The probability, from 0 to 1: by the softmax, so that those of all classes sum to 1, or with several labels an
+    /// image by the logistic function, for each class by itself.
     pub probability: f64,
 }
 
-/// The `top` most probable classes, the most probable first. `logits` are finite and in the order of `classes`.
-pub fn rank(classes: &[String], logits: &[f32], top: usize) -> Vec<Prediction> {
-    let mut ranked: Vec<(usize, f64)> = softmax(logits).into_iter().enumerate().collect();
+/// The `top` most probable classes of a model with this card, the most probable first. `logits` are finite and in the
+/// order of the card's classes.
+pub fn rank(card: &ModelCard, logits: &[f32], top: usize) -> Vec<Prediction> {
+    let classes = &card.classes;
+    let probabilities = if card.multi_label { logistic(logits) } else { softmax(logits) };
+    let mut ranked: Vec<(usize, f64)> = probabilities.into_iter().enumerate().collect();
     ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let named =
         |(index, probability): (usize, f64)| Prediction { label: classes[index].clone(), index, probability };
     ranked.into_iter().take(top).map(named).collect()
 }
 
-/// Probabilities of finite logits. The largest logit is subtracted first, so that large logits do not overflow.
+/// Probabilities of finite logits that are judged each by itself.
+fn logistic(logits: &[f32]) -> Vec<f64> {
+    logits.iter().map(|&logit| 1.0 / (1.0 + (-f64::from(logit)).exp())).collect()
+}
+
+/// Probabilities of finite logits of classes that exclude each other. The largest logit is subtracted first, so that large logits do not overflow.
 fn softmax(logits: &[f32]) -> Vec<f64> {
     let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let powers: Vec<f64> = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).collect();
@@ -110,6 +119,6 @@ impl Classifier {
     pub fn predict(&self, image: &Path) -> Result<Vec<Prediction>> {
         let logits =
             self.classify(&[ImageSource::File(image.to_owned())]).pop().unwrap_or_else(|| Ok(Vec::new()))?;
-        Ok(rank(&self.card.classes, &logits, logits.len()))
+        Ok(rank(&self.card, &logits, logits.len()))
     }
 }

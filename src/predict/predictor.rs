@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use burn::tensor::Tensor;
 use vitrine_datasets::{
-    BadFile, DatasetError, DecodeLimits, ImageSource, Loader, LoaderConfig, Preprocessing, Sample,
+    BadFile, DatasetError, DecodeLimits, ImageSource, Labels, Loader, LoaderConfig, Preprocessing, Sample,
 };
 use vitrine_models::VisionTransformer;
 
@@ -20,14 +20,15 @@ pub struct Predictor {
     pub(super) decoder: Decoder,
     device: FoundDevice,
     views: Views,
+    multi_label: bool,
 }
 
 /// The answers to one batch of labeled images.
 pub struct LabeledAnswers {
     /// The answers, row by row: `[images, width of an answer]`. They may be NaN or infinite.
     pub values: Vec<f32>,
-    /// The class of each image.
-    pub labels: Vec<usize>,
+    /// The classes of each image.
+    pub labels: Vec<Labels>,
     /// The index of each image in the loader.
     pub indices: Vec<usize>,
     /// A hash of each image's decoded pixels; empty unless the loader computes them.
@@ -40,7 +41,7 @@ impl Predictor {
     /// A predictor for a model whose parameters are on `device`, with the default limits and one view of each image.
     pub fn new(model: VisionTransformer, preprocessing: Preprocessing, device: &FoundDevice) -> Self {
         let decoder = Decoder { preprocessing, limits: DecodeLimits::default() };
-        Self { model, decoder, device: device.clone(), views: Views::One }
+        Self { model, decoder, device: device.clone(), views: Views::One, multi_label: false }
     }
 
     /// The same predictor with other limits on the size of images that are decoded.
@@ -51,6 +52,11 @@ impl Predictor {
     /// The same predictor with other views of each image. [`Views::check`] tells whether the model suits them.
     pub fn with_views(self, views: Views) -> Self {
         Self { views, ..self }
+    }
+
+    /// The same predictor, whose loaders give images of several labels each if `multi_label` is set.
+    pub fn with_multi_label(self, multi_label: bool) -> Self {
+        Self { multi_label, ..self }
     }
 
     /// The model.
@@ -81,6 +87,7 @@ impl Predictor {
             batch_size,
             threads,
             limits: self.decoder.limits,
+            multi_label: self.multi_label,
             ..LoaderConfig::evaluation(&self.decoder.preprocessing, self.model.config().num_classes)
         };
         Ok(Loader::new(samples, config)?)

@@ -175,7 +175,7 @@ fn labeled_images_get_the_answers_of_unlabeled_ones() {
     let samples: Arc<[Sample]> = images
         .iter()
         .enumerate()
-        .map(|(index, source)| Sample { label: index % CLASSES, source: source.clone() })
+        .map(|(index, source)| Sample { labels: (index % CLASSES).into(), source: source.clone() })
         .collect();
     for (output, width) in [(Output::Logits, CLASSES), (Output::Embedding, DIM)] {
         let expected = predictor.ask_images(output, &images);
@@ -186,7 +186,7 @@ fn labeled_images_get_the_answers_of_unlabeled_ones() {
                 let answers = answers.unwrap();
                 assert_eq!(answers.values.len(), width * answers.indices.len());
                 for (place, &index) in answers.indices.iter().enumerate() {
-                    assert_eq!(answers.labels[place], samples[index].label);
+                    assert_eq!(answers.labels[place], samples[index].labels);
                     let answer = &answers.values[place * width..(place + 1) * width];
                     assert!(is_close(answer, expected[index].as_ref().unwrap()), "{index} of {batch_size}");
                 }
@@ -206,7 +206,7 @@ fn mirrored_views_change_the_answers_of_images_and_of_labeled_images_alike() {
     let other = Predictor::new(plain.model().clone(), preprocessing(), &cpu()).with_views(Views::MirrorImage);
     let images = drawn(2);
     let samples: Arc<[Sample]> =
-        images.iter().map(|source| Sample { label: 0, source: source.clone() }).collect();
+        images.iter().map(|source| Sample { labels: 0.into(), source: source.clone() }).collect();
     let loader = mirrored.loader(samples, 2, 1).unwrap();
     let labeled = mirrored.ask_labeled(Output::Logits, &loader).next().unwrap().unwrap().values;
     for (index, image) in images.iter().enumerate() {
@@ -270,7 +270,8 @@ fn a_model_with_broken_weights_gives_an_error_for_each_image_and_no_prediction()
         assert_eq!(messages[..2], [NOT_FINITE, NOT_FINITE], "the weights are at fault");
         assert!(messages[2].contains("c.png"), "the file is at fault: {}", messages[2]);
     }
-    let samples: Arc<[Sample]> = drawn(1).into_iter().map(|source| Sample { label: 0, source }).collect();
+    let samples: Arc<[Sample]> =
+        drawn(1).into_iter().map(|source| Sample { labels: 0.into(), source }).collect();
     let loader = predictor.loader(samples, 1, 1).unwrap();
     let answers = predictor.ask_labeled(Output::Logits, &loader).next().unwrap().unwrap();
     assert!(answers.values.iter().all(|value| value.is_nan()), "an evaluation counts them as wrong");
@@ -371,11 +372,11 @@ fn a_receiver_that_refuses_the_first_batch_is_asked_for_no_second() {
 
 #[test]
 fn classes_are_ranked_by_probabilities_that_sum_to_one_however_large_the_logits_are() {
-    let classes = ["a", "b", "c"].map(str::to_owned);
+    let card = ModelCard::new(config(), ["a", "b", "c"].map(str::to_owned).to_vec(), preprocessing());
     // Without the largest logit subtracted, exp(1e4) would overflow.
     for shift in [0.0, 1e4, -1e4] {
         let logits = [2.0f32.ln(), 5.0f32.ln(), 3.0f32.ln()].map(|logit| logit + shift);
-        let ranked = rank(&classes, &logits, 3);
+        let ranked = rank(&card, &logits, 3);
         let found: Vec<(&str, usize)> =
             ranked.iter().map(|class| (class.label.as_str(), class.index)).collect();
         assert_eq!(found, [("b", 1), ("c", 2), ("a", 0)], "shifted by {shift}");
@@ -385,9 +386,6 @@ fn classes_are_ranked_by_probabilities_that_sum_to_one_however_large_the_logits_
         }
         assert!((ranked.iter().map(|class| class.probability).sum::<f64>() - 1.0).abs() < 1e-12);
     }
-    assert_eq!(
-        rank(&classes, &[1.0, 1.0, 0.0], 2).iter().map(|class| class.index).collect::<Vec<_>>(),
-        [0, 1]
-    );
-    assert_eq!(rank(&classes, &[0.0; 3], 10).len(), 3);
+    assert_eq!(rank(&card, &[1.0, 1.0, 0.0], 2).iter().map(|class| class.index).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(rank(&card, &[0.0; 3], 10).len(), 3);
 }

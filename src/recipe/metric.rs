@@ -17,6 +17,9 @@ pub enum Metric {
     MacroF1,
     /// Unweighted mean of the classes' recalls.
     BalancedAccuracy,
+    /// Mean over the classes of the average precision of their probabilities, for images of several labels each, where it
+    /// is the default.
+    MeanAveragePrecision,
     /// Cross-entropy, which also depends on the confidence of predictions.
     Loss,
 }
@@ -28,6 +31,7 @@ impl fmt::Display for Metric {
             Self::Accuracy => "accuracy",
             Self::MacroF1 => "macro F1",
             Self::BalancedAccuracy => "balanced accuracy",
+            Self::MeanAveragePrecision => "mean average precision",
             Self::Loss => "loss",
         })
     }

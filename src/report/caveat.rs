@@ -114,6 +114,11 @@ impl fmt::Display for Caveat {
 /// a rare class counts as better than one that always predicts the most frequent class. Images of a single class cannot
 /// show a difference.
 fn at_chance(metrics: &Metrics, has_chosen: bool) -> Option<Caveat> {
+    if let Some(of_labels) = &metrics.multi_label {
+        let (found, chance) = (of_labels.mean_average_precision, of_labels.chance_average_precision);
+        let measured = (found, metrics.samples);
+        return (found <= chance).then_some(Caveat::AtChance { chance, measured });
+    }
     let classes_seen = metrics.per_class.iter().filter(|class| class.support > 0).count();
     let required = if has_chosen { CHOSEN_ERRORS } else { ERRORS };
     (classes_seen > 1 && metrics.errors_above_chance() <= required)
@@ -165,6 +170,7 @@ mod tests {
             images_per_second: 1.0,
             val_macro_f1: None,
             val_balanced_accuracy: None,
+            val_mean_average_precision: None,
             kept: false,
         };
         rows.iter().enumerate().map(row).collect()

@@ -14,6 +14,7 @@ const UNSCROLLED: usize = 14;
 pub(super) fn section(metrics: &Metrics) -> Markup {
     let mut classes: Vec<&ClassMetrics> = metrics.per_class.iter().collect();
     classes.sort_by(|a, b| (a.support == 0).cmp(&(b.support == 0)).then(a.f1.total_cmp(&b.f1)));
+    let has_precisions = metrics.multi_label.is_some();
     let body = html! {
         p class="note" {
             "Lowest F1 first"
@@ -28,6 +29,7 @@ pub(super) fn section(metrics: &Metrics) -> Markup {
                         th scope="col" class="wide" { "F1" }
                         th scope="col" class="n" { "Precision" }
                         th scope="col" class="n" { "Recall" }
+                        @if has_precisions { th scope="col" class="n" { "Average precision" } }
                         th scope="col" class="n" { "Samples" }
                     }
                 }
@@ -42,7 +44,9 @@ pub(super) fn section(metrics: &Metrics) -> Markup {
 
 /// The row of one class, with a bar for its F1.
 fn row(class: &ClassMetrics) -> Markup {
-    let ClassMetrics { label, precision, recall, f1, support } = class;
+    let ClassMetrics { label, precision, recall, f1, support, average_precision } = class;
+    let average =
+        average_precision.map(|value| if *support == 0 { "–".to_owned() } else { format!("{value:.3}") });
     html! {
         tr {
             th scope="row" title=(label) { (shortened(label, NAME_WIDTH)) }
@@ -55,6 +59,7 @@ fn row(class: &ClassMetrics) -> Markup {
                 td class="n" { (format!("{precision:.3}")) }
                 td class="n" { (format!("{recall:.3}")) }
             }
+            @if let Some(average) = average { td class="n" { (average) } }
             td class="n" { (support) }
         }
     }

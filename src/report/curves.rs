@@ -26,6 +26,11 @@ pub(super) fn section(history: &[EpochRow], best_epoch: Option<usize>) -> Markup
             Unit::Percent,
             vec![curve("train", |row| row.train_top1), curve("validation", |row| row.val_top1)],
         ),
+        (
+            "Mean average precision",
+            Unit::Percent,
+            vec![curve("validation", |row| row.val_mean_average_precision)],
+        ),
         ("Macro F1", Unit::Percent, vec![curve("validation", |row| row.val_macro_f1)]),
         ("Learning rate", Unit::FromZero, vec![curve("rate", |row| Some(row.learning_rate))]),
     ];

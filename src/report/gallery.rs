@@ -16,11 +16,11 @@ const NAME_WIDTH: usize = 24;
 pub struct Mistake {
     /// The sample's name, such as its file.
     pub name: String,
-    /// Name of the true class.
+    /// Name of the true class, or the names of several, separated by ` | `.
     pub truth: String,
-    /// Name of the class that the model chose.
+    /// Name of the class that the model chose, or `not` and the class that it missed.
     pub predicted: String,
-    /// Softmax probability of the chosen class.
+    /// Probability of the chosen class, or 1 less that of the missed one.
     pub confidence: f64,
     /// The image, scaled down for the page.
     pub image: Thumbnail,

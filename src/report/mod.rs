@@ -22,7 +22,7 @@ pub use thumbnail::Thumbnail;
 
 use maud::{Markup, html};
 
-use crate::evaluate::{Metrics, ReliabilityBin, interval, percent};
+use crate::evaluate::{Metrics, MultiLabelMetrics, ReliabilityBin, interval, percent};
 use crate::events::EpochRow;
 use crate::page::page;
 use html::{number, section};
@@ -61,7 +61,7 @@ pub fn render(report: &Report) -> String {
         (summary(&report.summary))
         (curves::section(report.history, report.best_epoch))
         @if let Some(metrics) = report.metrics {
-            (confusion::section(metrics))
+            @if metrics.multi_label.is_none() { (confusion::section(metrics)) }
             (classes::section(metrics))
         }
         (calibration::section(report.reliability))
@@ -82,8 +82,38 @@ fn header(report: &Report) -> Markup {
     }
 }
 
-/// Top-1 accuracy with its interval, the other headline numbers, and the caveats.
+/// The headline number, the others as tiles, and the caveats.
 fn key_result(metrics: &Metrics, report: &Report) -> Markup {
+    match &metrics.multi_label {
+        Some(of_labels) => multi_label_result(metrics, of_labels, report),
+        None => single_label_result(metrics, report),
+    }
+}
+
+/// Mean average precision next to that of chance, the other headline numbers, and the caveats.
+fn multi_label_result(metrics: &Metrics, of_labels: &MultiLabelMetrics, report: &Report) -> Markup {
+    let tiles = [
+        ("Micro F1", number(of_labels.micro_f1)),
+        ("Macro F1", number(metrics.macro_f1)),
+        ("Exact match", percent(of_labels.exact_match)),
+        ("Loss", number(metrics.loss)),
+        ("Calibration error", number(metrics.ece)),
+        ("Samples", metrics.samples.to_string()),
+    ];
+    html! {
+        div class="result" {
+            p class="hero" { (percent(of_labels.mean_average_precision)) }
+            p class="hero-note" {
+                strong { "mean average precision" } " on " (report.split) br;
+                span class="muted" { "(chance: " (percent(of_labels.chance_average_precision)) ")" }
+            }
+        }
+        (tiles_and_caveats(&tiles, report))
+    }
+}
+
+/// Top-1 accuracy with its interval, the other headline numbers, and the caveats.
+fn single_label_result(metrics: &Metrics, report: &Report) -> Markup {
     let tiles = [
         ("Top-5 accuracy", percent(metrics.top5)),
         ("Macro F1", number(metrics.macro_f1)),
@@ -102,6 +132,13 @@ fn key_result(metrics: &Metrics, report: &Report) -> Markup {
                 span class="muted" { "(Wilson, for " (metrics.samples) " samples)" }
             }
         }
+        (tiles_and_caveats(tiles, report))
+    }
+}
+
+/// The headline numbers next to the main one, and the caveats.
+fn tiles_and_caveats(tiles: &[(&str, String)], report: &Report) -> Markup {
+    html! {
         dl class="tiles" {
             @for (name, value) in tiles { (fact(name, value)) }
         }

@@ -67,7 +67,9 @@ pub fn of_run(
 ) -> Result<RunReport> {
     let Trained { progress, mut bad_files, validated, test_images } = trained;
     let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
-    let predictor = Predictor::new(model, card.preprocessing, runtime.device).with_limits(config.limits());
+    let predictor = Predictor::new(model, card.preprocessing, runtime.device)
+        .with_limits(config.limits())
+        .with_multi_label(config.multi_label);
     let run = ReportedRun { config, dataset, progress, runtime, predictor };
     let measured = run.measure(validated, test_images)?;
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
@@ -151,6 +153,16 @@ impl ReportedRun<'_> {
             Metric::Accuracy => String::new(),
             metric => format!(" by {metric}"),
         };
+        if let Some(of_labels) = &result.metrics.multi_label {
+            return format!(
+                "mean average precision {:.3} (chance {:.3}) on {} ({}), best epoch {}{by}",
+                of_labels.mean_average_precision,
+                of_labels.chance_average_precision,
+                split_name(split),
+                counted(result, self.dataset.split(split).len()),
+                self.progress.best.as_ref().map_or(0, |best| best.epoch),
+            );
+        }
         format!(
             "top-1 {} on {} (95% interval {}, {}), best epoch {}{by}",
             percent(result.metrics.top1),
@@ -207,8 +219,11 @@ fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Ve
             let image = source.decode_for_use(limits).ok()?.fit(THUMBNAIL);
             Some(Mistake {
                 name: source.name(),
-                truth: classes[mistake.truth].clone(),
-                predicted: classes[mistake.predicted].clone(),
+                truth: mistake.truth.names(classes),
+                predicted: match mistake.is_missed {
+                    true => format!("not {}", classes[mistake.class]),
+                    false => classes[mistake.class].clone(),
+                },
                 confidence: mistake.confidence,
                 image: Thumbnail::new(image.width, image.height, usize::from(image.channels), image.pixels),
             })

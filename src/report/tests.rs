@@ -26,9 +26,9 @@ impl Run {
             predictions.push(&[label], &logits);
         }
         let mistake = |mistake: crate::evaluate::ConfidentMistake| Mistake {
-            name: format!("{}/{}.png", names[mistake.truth], mistake.sample),
-            truth: names[mistake.truth].clone(),
-            predicted: names[mistake.predicted].clone(),
+            name: format!("{}/{}.png", mistake.truth.names(names), mistake.sample),
+            truth: mistake.truth.names(names),
+            predicted: names[mistake.class].clone(),
             confidence: mistake.confidence,
             image: Thumbnail::new(2, 1, 3, vec![0, 50, 100, 150, 200, 250]),
         };
@@ -71,6 +71,7 @@ fn row(epoch: usize) -> EpochRow {
         val_macro_f1: Some(0.3),
         val_balanced_accuracy: Some(0.35),
         kept: false,
+        val_mean_average_precision: None,
     }
 }
 
@@ -251,7 +252,7 @@ fn epochs_survive_csv() {
     rows.iter().for_each(|row| writer.serialize(row).unwrap());
     let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
     assert!(text.starts_with(
-        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy,kept\n"
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy,kept,val_mean_average_precision\n"
     ));
     let read: Vec<EpochRow> =
         csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>().unwrap();

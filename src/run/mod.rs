@@ -148,6 +148,7 @@ impl Run {
                     images: metrics.samples,
                     top1: metrics.top1,
                     macro_f1: metrics.macro_f1,
+                    mean_average_precision: metrics.multi_label.as_ref().map(|of| of.mean_average_precision),
                     message: line.clone(),
                     caveats,
                 });

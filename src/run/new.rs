@@ -33,6 +33,8 @@ pub struct NewRun<'a> {
     pub data_dir: PathBuf,
     /// The largest image file that is read, in bytes; `None` for the default limit.
     pub max_file_size: Option<u64>,
+    /// The character between the labels of an image in the manifest; `None` for one label an image.
+    pub label_separator: Option<char>,
     /// The settings that the user stated.
     pub overrides: &'a Overrides,
     /// The pretrained weights; `None` for random initialization.
@@ -97,6 +99,8 @@ impl PlannedRun {
             pretrained: source,
             lengthened: false,
             max_file_size: new.max_file_size,
+            label_separator: new.label_separator,
+            multi_label: dataset.info.multi_label,
             classes: dataset.info.classes.clone(),
             model: plan.model,
             preprocessing: plan.preprocessing,

@@ -58,6 +58,9 @@ pub struct Scores {
     pub balanced_accuracy: f64,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
+    /// Mean average precision, with several labels an image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_average_precision: Option<f64>,
 }
 
 impl Member {
@@ -71,7 +74,8 @@ impl Member {
 impl Scores {
     fn of(metrics: &Metrics) -> Self {
         let Metrics { top1, macro_f1, loss, .. } = *metrics;
-        Self { top1, macro_f1, balanced_accuracy: metrics.balanced_accuracy(), loss }
+        let mean_average_precision = metrics.multi_label.as_ref().map(|of| of.mean_average_precision);
+        Self { top1, macro_f1, balanced_accuracy: metrics.balanced_accuracy(), loss, mean_average_precision }
     }
 
     /// Applies a statistic to each score over several runs.
@@ -82,6 +86,11 @@ impl Scores {
             macro_f1: of(|scores| scores.macro_f1),
             balanced_accuracy: of(|scores| scores.balanced_accuracy),
             loss: of(|scores| scores.loss),
+            mean_average_precision: all
+                .iter()
+                .map(|scores| scores.mean_average_precision)
+                .collect::<Option<Vec<f64>>>()
+                .map(|precisions| statistic(&precisions)),
         }
     }
 }
@@ -109,14 +118,16 @@ impl Summary {
         let mut table = format!("{:width$}", "run");
         for split in self.mean.keys() {
             table += &format!("  {:>10}  macro F1    loss", format!("{split} top-1"));
+            table += if self.mean[split].mean_average_precision.is_some() { "  mean AP" } else { "" };
         }
         table.push('\n');
         let rows = self.runs.iter().map(|run| (run.run.as_str(), &run.splits));
         for (name, splits) in rows.chain([("mean", &self.mean), ("std", &self.std)]) {
             table += &format!("{name:width$}");
             for split in self.mean.keys() {
-                let Scores { top1, macro_f1, loss, .. } = splits[split];
+                let Scores { top1, macro_f1, loss, mean_average_precision, .. } = splits[split];
                 table += &format!("  {:>9.2}%  {macro_f1:8.4}  {loss:6.4}", 100.0 * top1);
+                table += &mean_average_precision.map_or_else(String::new, |mean| format!("  {mean:7.4}"));
             }
             table.push('\n');
         }
@@ -141,7 +152,9 @@ mod tests {
     use super::*;
 
     fn member(run: &str, top1: f64, has_test: bool) -> Member {
-        let scores = Scores { top1, macro_f1: top1 / 2.0, balanced_accuracy: top1 / 4.0, loss: 1.0 - top1 };
+        let mean_average_precision = None;
+        let (macro_f1, balanced_accuracy, loss) = (top1 / 2.0, top1 / 4.0, 1.0 - top1);
+        let scores = Scores { top1, macro_f1, balanced_accuracy, loss, mean_average_precision };
         let splits = if has_test { &[Split::Val, Split::Test][..] } else { &[Split::Val] };
         Member { run: run.to_owned(), seed: 0, splits: splits.iter().map(|split| (*split, scores)).collect() }
     }

@@ -52,6 +52,12 @@ pub struct RunConfig {
     /// The largest image file that is read, in bytes; `None` for the default limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_file_size: Option<u64>,
+    /// The character between the labels of an image in the manifest, as `--label-separator` gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_separator: Option<char>,
+    /// Whether an image has any number of classes, and not exactly one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multi_label: bool,
     /// Class names, in the order of the logits.
     pub classes: Vec<String>,
     /// The architecture.

@@ -20,9 +20,9 @@ pub(super) fn remarks(
 
 /// The warning about equal images in different classes, of whose labels at least one must be wrong.
 fn in_two_classes(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
-    let pairs = conflicting_pairs(images, limits, |first, other| first.sample.label != other.sample.label);
+    let pairs = conflicting_pairs(images, limits, |first, other| first.sample.labels != other.sample.labels);
     let class = |image: &ListedImage| {
-        format!("{} ({})", image.sample.source.name(), images.info.classes[image.sample.label])
+        format!("{} ({})", image.sample.source.name(), image.sample.labels.names(&images.info.classes))
     };
     let names = pairs.iter().map(|(first, other)| format!("{} = {}", class(first), class(other)));
     (!pairs.is_empty()).then(|| {
@@ -107,11 +107,14 @@ mod tests {
     /// An inventory of training, validation, and test images, given as labels and contents.
     fn inventory(splits: [&[(usize, ImageSource)]; 3]) -> Inventory {
         let [train, val, test] = splits.map(|rows| {
-            rows.iter().map(|(label, source)| Sample { label: *label, source: source.clone() }).collect()
+            rows.iter()
+                .map(|(label, source)| Sample { labels: (*label).into(), source: source.clone() })
+                .collect()
         });
         let info = DatasetInfo {
             name: "drawn".to_owned(),
             classes: vec!["cat".to_owned(), "dog".to_owned()],
+            multi_label: false,
             source: SourceKind::Shapes,
             validation: ValidationOrigin::Given,
             flip_safe: true,

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{
-    BadFile, ContentKey, Dataset, DecodeLimits, Fold, Inventory, ListedImage, Split, ValidationOrigin,
+    BadFile, ContentKey, Dataset, DecodeLimits, Fold, Inventory, Labels, ListedImage, Split, ValidationOrigin,
 };
 
 use super::RunFolder;
@@ -34,6 +34,7 @@ pub struct RunData {
 #[derive(Debug, Serialize, Deserialize)]
 struct Row {
     path: String,
+    /// The names of the classes, separated by ` | ` if the image has several.
     label: String,
     /// Empty for a validation or test image that is left out because the model is also trained on it.
     split: Option<Split>,
@@ -147,7 +148,7 @@ impl RunData {
         for image in &self.images.images {
             writer.serialize(Row {
                 path: image.sample.source.name(),
-                label: self.images.info.classes[image.sample.label].clone(),
+                label: image.sample.labels.names(&self.images.info.classes),
                 split: image.split,
                 key: image.key,
             })?;
@@ -206,7 +207,9 @@ fn hold_out_fold(
 
 /// The warning about training classes without a validation image.
 fn classes_without_validation(images: &Inventory) -> Option<String> {
-    let has = |split| images.of_split(split).map(|image| image.sample.label).collect::<HashSet<usize>>();
+    let has = |split| -> HashSet<usize> {
+        images.of_split(split).flat_map(|image| image.sample.labels.iter().copied()).collect()
+    };
     let measured = has(Split::Val);
     let mut labels: Vec<usize> = has(Split::Train).difference(&measured).copied().collect();
     labels.sort_unstable();
@@ -254,7 +257,7 @@ fn read_rows(run: &Path, purpose: Purpose) -> Result<Vec<Row>> {
 /// The images of a data set that are not yet matched with a row of `images.csv`.
 #[derive(Default)]
 struct UnmatchedImages {
-    /// Images by content and class name. Copies are in reverse order, so that `pop` takes the first.
+    /// Images by content and the names of their classes. Copies are in reverse order, so that `pop` takes the first.
     images: HashMap<(ContentKey, String), Vec<ListedImage>>,
     /// The names of images whose class the run does not have.
     of_unknown_classes: Vec<String>,
@@ -265,12 +268,15 @@ fn by_content(dataset: Dataset, config: &RunConfig) -> (Inventory, UnmatchedImag
     let mut found = UnmatchedImages::default();
     let mut inventory = Inventory::of(dataset, &config.limits());
     let images = std::mem::take(&mut inventory.images);
+    let position = |class: &String| config.classes.iter().position(|known| known == class);
+    let index_of: Vec<Option<usize>> = inventory.info.classes.iter().map(position).collect();
     for mut image in images.into_iter().rev() {
-        let class = &inventory.info.classes[image.sample.label];
-        match config.classes.iter().position(|known| known == class) {
-            Some(label) => {
-                image.sample.label = label;
-                found.images.entry((image.key, class.clone())).or_default().push(image);
+        let labels: Option<Vec<usize>> = image.sample.labels.iter().map(|&class| index_of[class]).collect();
+        match labels {
+            Some(labels) => {
+                image.sample.labels = Labels::new(labels);
+                let names = image.sample.labels.names(&config.classes);
+                found.images.entry((image.key, names)).or_default().push(image);
             }
             None => found.of_unknown_classes.push(image.sample.source.name()),
         }

@@ -44,6 +44,8 @@ pub(crate) fn config(classes: &[&str]) -> RunConfig {
         pretrained_path: None,
         lengthened: false,
         max_file_size: None,
+        label_separator: None,
+        multi_label: false,
         classes: classes.iter().map(|class| (*class).to_owned()).collect(),
         model,
         preprocessing,
@@ -57,7 +59,7 @@ pub(crate) fn drawn([train, val, test]: [usize; 3]) -> Dataset {
     let samples = |first: usize, count: usize| -> Vec<Sample> {
         let sample = |index: usize| {
             let label = index % 2;
-            Sample { label, source: ImageSource::Drawn { class: label, seed: index as u64 } }
+            Sample { labels: label.into(), source: ImageSource::Drawn { class: label, seed: index as u64 } }
         };
         (first..first + count).map(sample).collect()
     };
@@ -65,6 +67,7 @@ pub(crate) fn drawn([train, val, test]: [usize; 3]) -> Dataset {
         info: DatasetInfo {
             name: "drawn".to_owned(),
             classes: vec!["circle".to_owned(), "ring".to_owned()],
+            multi_label: false,
             source: SourceKind::Shapes,
             validation: if val > 0 { ValidationOrigin::Given } else { ValidationOrigin::Absent },
             flip_safe: true,

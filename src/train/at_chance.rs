@@ -2,6 +2,7 @@
 //! how frequent the classes are but never look at the image.
 
 use serde::{Deserialize, Serialize};
+use vitrine_datasets::Labels;
 
 use crate::evaluate::Agreement;
 
@@ -102,7 +103,7 @@ impl ChanceWatch {
 
     /// Adds the results of a batch: its mean loss, the class with the largest target of each image, and the predicted
     /// class of each.
-    pub fn add_results(&mut self, mean_loss: f64, dominant: &[usize], answers: &[usize]) {
+    pub fn add_results(&mut self, mean_loss: f64, dominant: &[Labels], answers: &[usize]) {
         if self.settled || !self.has_begun {
             return;
         }
@@ -111,7 +112,7 @@ impl ChanceWatch {
             self.agreement = Agreement::new(self.targets.len());
         }
         for (truth, answer) in dominant.iter().zip(answers) {
-            self.agreement.add(*truth, *answer, 1);
+            truth.only().into_iter().for_each(|truth| self.agreement.add(truth, *answer, 1));
         }
     }
 
@@ -187,6 +188,10 @@ mod tests {
 
     const DUE: Moment = Moment { updates: 60, attempt: 0.2, run: 0.2, warmup: 0.1 };
 
+    fn as_labels(classes: &[usize]) -> Vec<Labels> {
+        classes.iter().map(|&class| class.into()).collect()
+    }
+
     /// A watch that is past the first updates and the warm-up.
     fn begun() -> ChanceWatch {
         let mut watch = ChanceWatch::default();
@@ -219,7 +224,7 @@ mod tests {
             let loss = answers.iter().map(|(_, loss)| loss).sum::<f64>() / 32.0;
             let answers: Vec<usize> = answers.iter().map(|(answer, _)| *answer).collect();
             watch.add_targets(&targets, classes, &labels);
-            watch.add_results(loss, &labels, &answers);
+            watch.add_results(loss, &as_labels(&labels), &answers);
             let is_due = update + 1 >= MIN_UPDATES && watch.has_seen_enough();
             assert_eq!(watch.count_update(DUE), is_due);
         }
@@ -293,7 +298,7 @@ mod tests {
             let row = |image: usize| if image % 4 == 3 { [0.0, 2.0] } else { [2.0 / 3.0, 0.0] };
             let targets: Vec<f32> = (0..32).flat_map(row).collect();
             watch.add_targets(&targets, 2, &dominant_classes(&targets, 2));
-            watch.add_results(0.69, &dominant_classes(&targets, 2), &[0; 32]);
+            watch.add_results(0.69, &as_labels(&dominant_classes(&targets, 2)), &[0; 32]);
             watch.count_update(DUE);
         }
         let found = watch.judge(DUE).expect("the answers are constant");
@@ -317,7 +322,7 @@ mod tests {
         for early in [Moment { updates: SKIPPED_UPDATES - 1, ..DUE }, Moment { warmup: 0.3, ..DUE }] {
             let mut watch = ChanceWatch::default();
             watch.add_targets(&[1.0, 0.0], 2, &[0]);
-            watch.add_results(9.0, &[0], &[1]);
+            watch.add_results(9.0, &[0.into()], &[1]);
             assert!(!watch.count_update(early));
             assert_eq!(watch, ChanceWatch::default());
         }

@@ -13,8 +13,8 @@ pub(super) struct Verdict {
     /// error of an accuracy that was measured on all validation images.
     ///
     /// Validation cannot tell such epochs apart, and the last of them has learned for longest, at the lowest learning
-    /// rate: the one-standard-error rule (Breiman et al. 1984, section 3.4.3). A loss has no known standard error here,
-    /// so only the lowest one is kept.
+    /// rate: the one-standard-error rule (Breiman et al. 1984, section 3.4.3). A loss and a mean average precision have no
+    /// known standard error here, so only the best one is kept.
     pub(super) is_kept: bool,
 }
 
@@ -41,7 +41,7 @@ fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
             let share = highest.clamp(0.0, 1.0);
             (share * (1.0 - share) / new.samples.max(1) as f64).sqrt()
         }
-        Metric::Loss => 0.0,
+        Metric::MeanAveragePrecision | Metric::Loss => 0.0,
     };
     let is_highest = score > highest;
     let is_kept = is_highest || (metric != Metric::Loss && score >= highest - error);
@@ -55,6 +55,7 @@ fn score(metric: Metric, validation: &Validation) -> f64 {
         Metric::Accuracy => validation.top1,
         Metric::MacroF1 => validation.macro_f1.unwrap_or(f64::NEG_INFINITY),
         Metric::BalancedAccuracy => validation.balanced_accuracy.unwrap_or(f64::NEG_INFINITY),
+        Metric::MeanAveragePrecision => validation.mean_average_precision.unwrap_or(f64::NEG_INFINITY),
         Metric::Loss => -validation.loss,
     }
 }
@@ -65,7 +66,15 @@ mod tests {
 
     fn validation([top1, macro_f1, balanced, loss]: [f64; 4]) -> Validation {
         let (macro_f1, balanced_accuracy) = (Some(macro_f1), Some(balanced));
-        Validation { epoch: 1, samples: 100, loss, top1, macro_f1, balanced_accuracy }
+        Validation {
+            epoch: 1,
+            samples: 100,
+            loss,
+            top1,
+            macro_f1,
+            balanced_accuracy,
+            mean_average_precision: None,
+        }
     }
 
     #[test]

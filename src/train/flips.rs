@@ -119,7 +119,8 @@ impl MirrorCounts {
     }
 }
 
-/// Judges flips by the predictions for the validation images as they are (`plain`) and `mirrored`, when `epoch` epochs
+/// Judges flips by the predictions for the validation images as they are (`plain`) and `mirrored` (an image of several
+/// labels counts once for each), when `epoch` epochs
 /// and the share `done` of an attempt are done. Returns `None` if too few images are recognized and a later epoch can
 /// still judge.
 pub(super) fn judge(
@@ -130,10 +131,13 @@ pub(super) fn judge(
 ) -> Option<FlipVerdict> {
     let mut of_class = vec![MirrorCounts::default(); names.len()];
     let mut all = MirrorCounts::default();
-    for ((label, answer), in_mirror) in plain.labels().iter().zip(plain.answers()).zip(mirrored.answers()) {
-        let (is_recognized, is_recognized_mirrored) = (answer == Some(*label), in_mirror == Some(*label));
-        of_class[*label].add(is_recognized, is_recognized_mirrored);
-        all.add(is_recognized, is_recognized_mirrored);
+    for (sample, labels) in plain.labels().iter().enumerate() {
+        for &label in labels.iter() {
+            let (is_recognized, is_recognized_mirrored) =
+                (plain.is_predicted(sample, label), mirrored.is_predicted(sample, label));
+            of_class[label].add(is_recognized, is_recognized_mirrored);
+            all.add(is_recognized, is_recognized_mirrored);
+        }
     }
     let chance =
         of_class.iter().map(|class| class.images).max().unwrap_or(0) as f64 / all.images.max(1) as f64;

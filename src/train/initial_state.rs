@@ -7,7 +7,7 @@ use vitrine_models::weights::{self, NamedTensor};
 
 use super::state::{self, Progress, State};
 use crate::import::head_of;
-use crate::learner::Learner;
+use crate::learner::{Learner, Loss};
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::seed::{Stream, stream};
 
@@ -54,7 +54,7 @@ impl Start {
             Self::Pretrained(tensors) => with_parameters(model, tensors)?,
             Self::Fresh | Self::Resumed => model,
         };
-        let mut learner = Learner::new(model, &config.recipe);
+        let mut learner = Learner::new(model, &config.recipe).with_loss(Loss::of(config.multi_label));
         if let (Some(freeze), true) = (config.recipe.freeze, is_new) {
             learner.freeze(freeze);
         }

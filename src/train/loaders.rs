@@ -14,6 +14,7 @@ pub(super) fn in_order(config: &RunConfig, preprocessing: &Preprocessing, thread
         limits: config.limits(),
         cache_bytes: memory::for_cache(),
         hash_pixels: true,
+        multi_label: config.multi_label,
         ..LoaderConfig::evaluation(preprocessing, config.classes.len())
     }
 }

@@ -72,10 +72,14 @@ mod tests {
     #[test]
     fn the_subset_depends_on_the_seed_and_spreads_over_all_classes() {
         let samples: Vec<Sample> = (0..100)
-            .map(|label| Sample { label, source: ImageSource::Drawn { class: label, seed: 0 } })
+            .map(|label| Sample {
+                labels: label.into(),
+                source: ImageSource::Drawn { class: label, seed: 0 },
+            })
             .collect();
-        let labels =
-            |images, seed| part(&samples, images, seed).iter().map(|sample| sample.label).collect::<Vec<_>>();
+        let labels = |images, seed| {
+            part(&samples, images, seed).iter().map(|sample| sample.labels[0]).collect::<Vec<_>>()
+        };
         let some = labels(Some(10), 1);
         assert_eq!((some.len(), &some), (10, &labels(Some(10), 1)));
         assert_ne!(some, labels(Some(10), 2));

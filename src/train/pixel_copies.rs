@@ -38,7 +38,7 @@ impl PixelCopies {
                 self.unseen -= 1;
             }
             let first = *self.images.entry(key).or_insert(index);
-            if trained[first].label != trained[index].label {
+            if trained[first].labels != trained[index].labels {
                 self.contradictions.insert(index, first);
             }
         }
@@ -98,8 +98,10 @@ mod tests {
     #[test]
     fn equal_pixels_are_reported_after_all_training_images_are_hashed() {
         let samples = |names: &[&str]| -> Vec<Sample> {
-            let sample =
-                |(label, name): (usize, &&str)| Sample { label, source: ImageSource::File(name.into()) };
+            let sample = |(label, name): (usize, &&str)| Sample {
+                labels: label.into(),
+                source: ImageSource::File(name.into()),
+            };
             names.iter().enumerate().map(sample).collect()
         };
         let (trained, measured) = (samples(&["a", "b", "c", "d"]), samples(&["e", "f"]));

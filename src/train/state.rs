@@ -10,7 +10,7 @@ use burn::optim::OptimizerRecord;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::BadFile;
+use vitrine_datasets::{BadFile, Labels};
 use vitrine_models::VisionTransformer;
 
 use super::at_chance::ChanceWatch;
@@ -107,20 +107,26 @@ impl Progress {
 pub struct Running {
     /// Sum over images of the training loss.
     pub loss: f64,
-    /// Number of images whose predicted class is the one with their largest target.
+    /// Number of images whose predicted class is the one with their largest target, or with several labels an image one
+    /// of them.
     pub correct: u64,
     /// Images seen.
     pub samples: u64,
+    /// Images seen that have no label.
+    #[serde(default)]
+    pub unlabeled: u64,
     /// Files that could not be read.
     pub bad: Vec<BadFile>,
 }
 
 impl Running {
-    /// Adds a batch: its mean loss, and for each image the class with the largest target and the predicted class.
-    pub(super) fn add(&mut self, mean_loss: f64, dominant: &[usize], answers: &[usize]) {
-        self.loss += mean_loss * dominant.len() as f64;
-        self.correct += dominant.iter().zip(answers).filter(|(a, b)| a == b).count() as u64;
-        self.samples += dominant.len() as u64;
+    /// Adds a batch: its mean loss, and for each image the classes that count as right and the predicted class.
+    pub(super) fn add(&mut self, mean_loss: f64, right: &[Labels], answers: &[usize]) {
+        self.loss += mean_loss * right.len() as f64;
+        self.correct +=
+            right.iter().zip(answers).filter(|(right, answer)| right.contains(answer)).count() as u64;
+        self.unlabeled += right.iter().filter(|right| right.is_empty()).count() as u64;
+        self.samples += right.len() as u64;
     }
 
     /// Mean training loss; 0 without images.
@@ -128,9 +134,9 @@ impl Running {
         self.loss / self.samples.max(1) as f64
     }
 
-    /// Share of images, from 0 to 1, whose predicted class is the one with their largest target.
+    /// Share of the images with a label, from 0 to 1, whose predicted class is right.
     pub(super) fn accuracy(&self) -> f64 {
-        self.correct as f64 / self.samples.max(1) as f64
+        self.correct as f64 / (self.samples - self.unlabeled).max(1) as f64
     }
 }
 
@@ -204,11 +210,12 @@ pub fn load(run: &Path, fresh: State) -> Result<State> {
         let module = |name: &str, module: VisionTransformer| -> Result<VisionTransformer> {
             Ok(module.try_load_record(ModuleRecord::from_bytes(bytes(name)?)?)?)
         };
-        let Learner { model, average, optimizer, .. } = fresh.learner;
+        let Learner { model, average, optimizer, loss, .. } = fresh.learner;
         let model = module("model.bpk", model)?;
         let average = average.map(|average| module("average.bpk", average)).transpose()?;
         let optimizer = optimizer.load_record(OptimizerRecord::from_bytes(bytes("optimizer.bpk")?)?);
-        Ok(State { learner: Learner::restored(model, average, optimizer), progress: progress(run)? })
+        let learner = Learner::restored(model, average, optimizer).with_loss(loss);
+        Ok(State { learner, progress: progress(run)? })
     };
     read().with_context(|| states::unreadable(run, &folder))
 }
@@ -239,10 +246,11 @@ mod tests {
             val_macro_f1: Some(a / 9.0),
             val_balanced_accuracy: None,
             kept: epoch % 2 == 0,
+            val_mean_average_precision: Some(b / 9.0),
         };
         let history = (0..1000).map(|epoch| row(epoch, float(), float())).collect();
         let bad = vec![BadFile::new("a\"b", &Fault::Other("c\nd".to_owned()))];
-        let running = Running { loss: float(), correct: 3, samples: 4, bad };
+        let running = Running { loss: float(), correct: 3, samples: 4, unlabeled: 0, bad };
         let length = AskedLength { epochs: None, seconds: Some(float()) };
         let progress = Progress { seconds: float(), history, running, length, ..Progress::default() };
         let read: Progress = toml::from_str(&toml::to_string(&progress).unwrap()).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use vitrine_datasets::{
-    Augmentation, ClassSizes, Crop, Dataset, ImageSource, LoaderConfig, MixMode, Sample, Split,
+    Augmentation, ClassSizes, Crop, Dataset, ImageSource, Labels, LoaderConfig, MixMode, Sample, Split,
 };
 
 use super::measuring::part;
@@ -89,6 +89,7 @@ impl Place {
             dataset,
             data_dir: self.0.path().to_owned(),
             max_file_size: None,
+            label_separator: None,
             overrides: &overrides,
             pretrained: None,
             val_fraction: None,
@@ -254,7 +255,7 @@ fn an_unreadable_image_is_reported_once_and_trained_without() {
     let mut dataset = drawn([30, 6, 0]);
     let source =
         ImageSource::Encoded { name: "cut.png".to_owned(), bytes: b"\x89PNG\r\n\x1a\n".as_slice().into() };
-    dataset.train.insert(4, Sample { label: 0, source });
+    dataset.train.insert(4, Sample { labels: 0.into(), source });
     place.train(dataset, EVEN, AskedLength::default(), &events);
     let told = events.all(|event| match event {
         Event::UnreadableImages { split, unreadable, images, first } => {
@@ -370,7 +371,7 @@ fn validation_measures_the_same_images_in_the_same_order_until_it_is_restricted(
     let whole = split.predict(&model, Views::One).unwrap();
     assert_eq!((split.len(), split.loader.len()), (40, 40));
     assert_eq!(whole.indices, (0..40).collect::<Vec<_>>());
-    let labels: Vec<usize> = images.iter().map(|sample| sample.label).collect();
+    let labels: Vec<Labels> = images.iter().map(|sample| sample.labels.clone()).collect();
     assert_eq!(whole.predictions.labels(), labels);
     assert_eq!(
         whole.predictions,

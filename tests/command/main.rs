@@ -12,6 +12,7 @@ mod image_files;
 mod limits;
 mod log_format;
 mod model_files;
+mod multi_label;
 mod options;
 mod refused;
 #[cfg(unix)]

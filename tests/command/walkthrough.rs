@@ -15,7 +15,7 @@ fn train_then_evaluate_classify_inspect_and_resume() {
     }
     let metrics = std::fs::read_to_string(images.path("run/metrics.csv")).unwrap();
     assert!(metrics.starts_with(
-        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy,kept\n"
+        "epoch,step,seconds,learning_rate,train_loss,train_top1,val_loss,val_top1,images_per_second,val_macro_f1,val_balanced_accuracy,kept,val_mean_average_precision\n"
     ));
     assert_eq!(metrics.lines().count(), 13);
     let results = std::fs::read(images.path("run/metrics.json")).unwrap();

@@ -25,6 +25,6 @@ fuzz_target!(|input: &[u8]| {
         // Reads and probes every image.
         let inventory = Inventory::of(dataset, &DecodeLimits::default());
         assert_eq!(inventory.images.len(), count);
-        assert!(inventory.images.iter().all(|image| image.sample.label < inventory.info.classes.len()));
+        assert!(inventory.images.iter().flat_map(|image| image.sample.labels.iter()).all(|label| *label < inventory.info.classes.len()));
     }
 });

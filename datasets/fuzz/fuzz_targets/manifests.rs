@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     match open(&path.to_string_lossy(), &OpenOptions { download: false, ..OpenOptions::default() }) {
         Ok(dataset) => {
             for sample in Split::ALL.into_iter().flat_map(|split| dataset.split(split)) {
-                assert!(sample.label < dataset.info.classes.len());
+                assert!(sample.labels.iter().all(|label| *label < dataset.info.classes.len()));
             }
         }
         Err(error) => assert!(error.to_string().contains("list."), "{error}"),

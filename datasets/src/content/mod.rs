@@ -6,6 +6,7 @@ mod held_out;
 mod inventory;
 mod key;
 mod key_set;
+mod strata;
 
 pub use inventory::{Fingerprint, Inventory, ListedImage};
 pub use key::ContentKey;

@@ -14,8 +14,8 @@ impl ClassSizes {
     /// If a label is not below `classes`.
     pub fn of(samples: &[Sample], classes: usize) -> Self {
         let mut sizes = vec![0; classes];
-        for sample in samples {
-            sizes[sample.label] += 1;
+        for class in samples.iter().flat_map(|sample| sample.labels.iter()) {
+            sizes[*class] += 1;
         }
         Self(sizes)
     }
@@ -45,7 +45,8 @@ mod tests {
     use crate::ImageSource;
 
     fn sizes(sizes: &[usize]) -> ClassSizes {
-        let sample = |label| Sample { label, source: ImageSource::Drawn { class: 0, seed: 0 } };
+        let sample =
+            |label| Sample { labels: usize::into(label), source: ImageSource::Drawn { class: 0, seed: 0 } };
         let samples: Vec<Sample> =
             sizes.iter().enumerate().flat_map(|(label, &size)| vec![sample(label); size]).collect();
         ClassSizes::of(&samples, sizes.len())

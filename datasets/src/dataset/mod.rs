@@ -49,8 +49,11 @@ impl fmt::Display for SourceKind {
 pub struct DatasetInfo {
     /// A short name that is safe in a file name; run folders are named after it.
     pub name: String,
-    /// Class names, indexed by [`Sample::label`].
+    /// Class names, indexed by [`Sample::labels`].
     pub classes: Vec<String>,
+    /// Whether an image has any number of classes, and not exactly one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multi_label: bool,
     /// The kind of source that it was read from.
     pub source: SourceKind,
     /// Where the validation split comes from.

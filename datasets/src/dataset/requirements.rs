@@ -12,7 +12,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If there are no training images, fewer than two classes, or a class that has images but none for training, or
+    /// If there are no training images, fewer than two classes (with several labels an image none at all), or a class that has images but none for training, or
     /// images in only one of several splits.
     pub fn check_for_training(&self, data: &str) -> Result<(), DatasetError> {
         let layout = |problem: String| Err(DatasetError::layout(Path::new(data), problem));
@@ -35,7 +35,9 @@ impl Dataset {
             }
         }
         match &classes[..] {
-            [(class, _)] => layout(format!("has only one class, '{class}': a classifier needs two or more")),
+            [(class, _)] if !self.info.multi_label => {
+                layout(format!("has only one class, '{class}': a classifier needs two or more"))
+            }
             _ => Ok(()),
         }
     }
@@ -44,8 +46,8 @@ impl Dataset {
     fn presence(&self) -> Vec<(&str, Presence)> {
         let mut presence: Vec<Presence> = vec![[false; 3]; self.info.classes.len()];
         for split in Split::ALL {
-            for sample in self.split(split) {
-                presence[sample.label][split as usize] = true;
+            for class in self.split(split).iter().flat_map(|sample| sample.labels.iter()) {
+                presence[*class][split as usize] = true;
             }
         }
         let classes = self.info.classes.iter().map(String::as_str).zip(presence);

@@ -8,8 +8,8 @@ use super::drawing;
 use super::limits::DecodeLimits;
 use super::memory;
 use super::pixels::Image;
-use crate::DatasetError;
 use crate::files::{BadFile, Fault, Place, Spool, read_regular, shown};
+use crate::{DatasetError, Labels};
 
 /// The source of an image, from which [`ImageSource::decode`] makes pixels.
 #[derive(Clone, Debug)]
@@ -56,11 +56,11 @@ pub enum ImageSource {
     },
 }
 
-/// An image and its class.
+/// An image and its classes.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Index into [`crate::DatasetInfo::classes`].
-    pub label: usize,
+    /// Indices into [`crate::DatasetInfo::classes`].
+    pub labels: Labels,
     /// The image.
     pub source: ImageSource,
 }

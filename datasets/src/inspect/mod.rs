@@ -178,8 +178,8 @@ pub fn inspect(dataset: &Dataset, limits: &DecodeLimits) -> Inspection {
 fn count(dataset: &Dataset, split: Split) -> SplitCounts {
     let mut classes = vec![0; dataset.info.classes.len()];
     let samples = dataset.split(split);
-    for sample in samples {
-        classes[sample.label] += 1;
+    for class in samples.iter().flat_map(|sample| sample.labels.iter()) {
+        classes[*class] += 1;
     }
     SplitCounts { split, samples: samples.len(), classes }
 }
@@ -230,14 +230,14 @@ fn duplicates(classes: &[String], facts: &[(Split, &Sample, PixelStatistics)]) -
         let (first_split, first, _) = &facts[positions[0]];
         DuplicateGroup {
             across_splits: positions.iter().any(|&position| facts[position].0 != *first_split),
-            conflicting_labels: positions.iter().any(|&position| facts[position].1.label != first.label),
+            conflicting_labels: positions.iter().any(|&position| facts[position].1.labels != first.labels),
             images: positions
                 .iter()
                 .map(|&position| {
                     let (split, sample, _) = &facts[position];
                     Duplicate {
                         split: *split,
-                        class: classes[sample.label].clone(),
+                        class: sample.labels.names(classes),
                         image: sample.source.name(),
                     }
                 })

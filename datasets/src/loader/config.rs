@@ -17,8 +17,11 @@ pub struct LoaderConfig {
     pub preprocessing: Preprocessing,
     /// The augmentation of training images; `None` for evaluation.
     pub augmentation: Option<Augmentation>,
-    /// Label smoothing: the share of each target that is spread evenly over all classes.
+    /// Label smoothing: the share of each target that is spread evenly over all classes, or with several labels an image
+    /// over the presence and the absence of each class.
     pub label_smoothing: f64,
+    /// Whether a sample has any number of classes, and not exactly one. Excludes balanced sampling and class weights.
+    pub multi_label: bool,
     /// Whether training epochs draw from all classes equally often, instead of taking every sample once.
     pub balanced_sampling: bool,
     /// A weight per class, by which the targets of its training images are multiplied; `None` leaves targets
@@ -46,6 +49,7 @@ impl LoaderConfig {
             preprocessing: preprocessing.clone(),
             augmentation: None,
             label_smoothing: 0.0,
+            multi_label: false,
             balanced_sampling: false,
             class_weights: None,
             classes,

@@ -34,11 +34,16 @@ impl Loader {
     ///
     /// # Panics
     ///
-    /// If `batch_size`, `threads`, or `prefetch` is 0.
+    /// If `batch_size`, `threads`, or `prefetch` is 0, or `multi_label` is combined with `balanced_sampling` or
+    /// `class_weights`.
     pub fn new(samples: Arc<[Sample]>, config: LoaderConfig) -> Result<Self, DatasetError> {
         assert!(
             config.batch_size > 0 && config.threads > 0 && config.prefetch > 0,
             "`batch_size`, `threads`, and `prefetch` must be at least 1"
+        );
+        assert!(
+            !config.multi_label || !config.balanced_sampling && config.class_weights.is_none(),
+            "balanced sampling and class weights need one label a sample"
         );
         let cache = Arc::new(Cache::new(samples.len(), config.cache_bytes));
         Self::with_cache(samples, config, cache)

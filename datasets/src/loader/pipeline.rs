@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::cache::Cache;
 use super::config::LoaderConfig;
 use super::sampler::{Purpose, balanced_order, epoch_order, repeated, stream};
-use crate::{BadFile, DatasetError, Sample};
+use crate::{BadFile, DatasetError, Labels, Sample};
 
 /// A batch of samples: the input of a model and the targets.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,10 +18,11 @@ pub struct Batch {
     pub images: Vec<f32>,
     /// Number of samples; 0 if none of the batch could be read.
     pub size: usize,
-    /// Smoothed and mixed targets, `[size, classes]`. Each row sums to 1, or to the weight of its image.
+    /// Smoothed and mixed targets, `[size, classes]`. Each row sums to 1, or to the weight of its image; with several
+    /// labels an image, each value is the probability of a class by itself.
     pub targets: Vec<f32>,
-    /// The class of each sample, before mixing.
-    pub labels: Vec<usize>,
+    /// The classes of each sample, before mixing.
+    pub labels: Vec<Labels>,
     /// The index of each sample among the loader's samples.
     pub indices: Vec<usize>,
     /// A hash (XXH3, 64 bits) of each decoded image's size, channels, and pixels before augmentation, which is equal
@@ -62,7 +63,7 @@ impl Pipeline {
     /// The indices of an epoch's samples in their order, with the copies of repeated augmentation.
     pub(super) fn order(&self, epoch: usize) -> Vec<usize> {
         let order = if self.config.balanced_sampling {
-            let labels: Vec<usize> = self.samples.iter().map(|sample| sample.label).collect();
+            let labels: Vec<usize> = self.samples.iter().filter_map(|sample| sample.labels.only()).collect();
             balanced_order(&labels, self.config.seed, epoch)
         } else {
             epoch_order(self.samples.len(), self.config.seed, epoch)
@@ -149,7 +150,7 @@ impl Pipeline {
                         batch.images.copy_within(place * values..(place + 1) * values, batch.size * values);
                     }
                     batch.size += 1;
-                    batch.labels.push(self.samples[index].label);
+                    batch.labels.push(self.samples[index].labels.clone());
                     batch.indices.push(index);
                     batch.pixel_keys.extend(pixel_key);
                 }
@@ -204,13 +205,15 @@ impl Pipeline {
         Ok(pixel_key)
     }
 
-    /// Smoothed one-hot targets, `[labels, classes]`.
-    fn targets(&self, labels: &[usize]) -> Vec<f32> {
+    /// Smoothed targets, `[labels, classes]`: one-hot, or with several labels an image multi-hot, whose values are moved
+    /// towards one half.
+    fn targets(&self, labels: &[Labels]) -> Vec<f32> {
         let classes = self.config.classes;
         let smoothing = self.config.label_smoothing as f32;
-        let mut targets = vec![smoothing / classes as f32; labels.len() * classes];
-        for (row, &label) in targets.chunks_exact_mut(classes).zip(labels) {
-            row[label] += 1.0 - smoothing;
+        let alternatives = if self.config.multi_label { 2 } else { classes };
+        let mut targets = vec![smoothing / alternatives as f32; labels.len() * classes];
+        for (row, labels) in targets.chunks_exact_mut(classes).zip(labels) {
+            labels.iter().for_each(|&label| row[label] += 1.0 - smoothing);
         }
         targets
     }

@@ -1,14 +1,14 @@
 //! Tests of batches: order, reproducibility, targets, and unreadable samples.
 
 use super::*;
-use crate::{Augmentation, Crop, ImageSource, Interpolation, Preprocessing, ResizeRule};
+use crate::{Augmentation, Crop, ImageSource, Interpolation, Labels, Preprocessing, ResizeRule};
 
 /// `count` gray images of 8 by 8 pixels in 3 classes. The data of those at the indices `broken` are incomplete.
 fn samples(count: usize, broken: &[usize]) -> Arc<[Sample]> {
     let buffer: Arc<[u8]> = (0..count * 64).map(|i| (i * 31 % 256) as u8).collect();
     (0..count)
         .map(|index| Sample {
-            label: index % 3,
+            labels: (index % 3).into(),
             source: ImageSource::Raw {
                 name: format!("image {index}"),
                 buffer: Arc::clone(&buffer),
@@ -19,6 +19,11 @@ fn samples(count: usize, broken: &[usize]) -> Arc<[Sample]> {
             },
         })
         .collect()
+}
+
+/// The class of each sample of a batch.
+fn labels_of(batch: &Batch) -> Vec<usize> {
+    batch.labels.iter().map(|labels| labels.only().unwrap()).collect()
 }
 
 fn config(threads: usize) -> LoaderConfig {
@@ -80,7 +85,7 @@ fn a_balanced_epoch_can_be_resumed_and_augments_every_draw_differently() {
     let samples: Arc<[Sample]> = samples(34, &[])
         .iter()
         .zip(&labels)
-        .map(|(sample, &label)| Sample { label, ..sample.clone() })
+        .map(|(sample, &label)| Sample { labels: usize::into(label), ..sample.clone() })
         .collect();
     let plain = Augmentation { mixup: 0.0, cutmix: 0.0, ..config(1).augmentation.unwrap() };
     let loader = |threads| {
@@ -94,7 +99,7 @@ fn a_balanced_epoch_can_be_resumed_and_augments_every_draw_differently() {
     for first in [1, 5, 8] {
         assert_eq!(batches[first..], epoch(&loader(2), 2, first));
     }
-    let drawn: Vec<usize> = batches.iter().flat_map(|batch| batch.labels.clone()).collect();
+    let drawn: Vec<usize> = batches.iter().flat_map(labels_of).collect();
     assert_eq!(drawn.iter().filter(|&&label| label == 1).count(), 17);
     // The four images of the small class are drawn at least four times each and augmented differently each time.
     let views = |index: usize| -> Vec<Vec<f32>> {
@@ -125,7 +130,7 @@ fn class_weights_multiply_the_targets_of_an_image() {
     // Without mixing, a row is the smoothed target times the weight of the label.
     let weighted = loader(Augmentation::none(), Some(weights.clone()));
     for batch in epoch(&weighted, 0, 0) {
-        for (row, &label) in batch.targets.chunks(3).zip(&batch.labels) {
+        for (row, label) in batch.targets.chunks(3).zip(labels_of(&batch)) {
             for (class, target) in row.iter().enumerate() {
                 let smoothed = 0.1 / 3.0 + if class == label { 0.9 } else { 0.0 };
                 assert!((target - smoothed * weights[label]).abs() < 1e-5, "{row:?} of {label}");
@@ -260,12 +265,12 @@ fn only_the_first_batches_of_an_epoch_are_mixed() {
     let part: Vec<Batch> = loader.epoch_mixing(0, 1, 3).map(Result::unwrap).collect();
     assert_eq!(part[..2], whole[1..3]);
     for batch in &part[2..] {
-        for (row, &label) in batch.targets.chunks(3).zip(&batch.labels) {
+        for (row, label) in batch.targets.chunks(3).zip(labels_of(batch)) {
             assert!((row[label] - (0.9 + 0.1 / 3.0)).abs() < 1e-6, "{row:?}");
         }
     }
     let pure =
-        |batch: &Batch| batch.targets.chunks(3).zip(&batch.labels).all(|(row, &label)| row[label] > 0.93);
+        |batch: &Batch| batch.targets.chunks(3).zip(labels_of(batch)).all(|(row, label)| row[label] > 0.93);
     assert!(!whole.iter().all(pure), "all batches are mixed in a whole epoch");
 }
 
@@ -291,7 +296,7 @@ fn pixel_keys_are_equal_for_equal_pixels_in_different_files() {
         .iter()
         .map(|bytes| {
             let source = ImageSource::Encoded { name: "a.png".to_owned(), bytes: bytes[..].into() };
-            Sample { label: 0, source }
+            Sample { labels: 0.into(), source }
         })
         .collect();
     let keys = |threads, cache_bytes, hash_pixels| -> Vec<(usize, Option<u64>)> {
@@ -324,4 +329,28 @@ fn dropping_unfinished_batches_ends_their_thread() {
     assert!(batches.next().is_some());
     drop(batches);
     drop(loader);
+}
+
+#[test]
+fn targets_of_several_labels_are_smoothed_towards_one_half() {
+    let all: Arc<[Sample]> = samples(4, &[])
+        .iter()
+        .zip([vec![0, 2], vec![], vec![1], vec![0, 1, 2]])
+        .map(|(sample, labels)| Sample { labels: Labels::new(labels), ..sample.clone() })
+        .collect();
+    let config = LoaderConfig { multi_label: true, augmentation: Some(Augmentation::none()), ..config(1) };
+    let batch = Loader::new(all, config).unwrap().in_order().next().unwrap().unwrap();
+    for (row, labels) in batch.targets.chunks(3).zip(&batch.labels) {
+        for (class, target) in row.iter().enumerate() {
+            let expected = if labels.contains(&class) { 0.95 } else { 0.05 };
+            assert!((target - expected).abs() < 1e-6, "{row:?} of {labels:?}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "one label a sample")]
+fn balanced_sampling_needs_one_label_a_sample() {
+    let config = LoaderConfig { multi_label: true, balanced_sampling: true, ..config(1) };
+    let _ = Loader::new(samples(4, &[]), config);
 }

@@ -105,6 +105,7 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, Datase
     }
     Ok(SourceData {
         classes,
+        multi_label: false,
         train,
         val: Vec::new(),
         test,
@@ -176,7 +177,7 @@ fn read_batch(
             height: SIZE,
             channels: 3,
         };
-        Ok(Sample { label, source })
+        Ok(Sample { labels: label.into(), source })
     };
     (0..buffer.len() / record_bytes).map(sample).collect()
 }
@@ -197,7 +198,7 @@ pub(crate) mod tests {
     }
 
     fn labels(samples: &[Sample]) -> Vec<usize> {
-        samples.iter().map(|sample| sample.label).collect()
+        samples.iter().filter_map(|sample| sample.labels.only()).collect()
     }
 
     #[test]

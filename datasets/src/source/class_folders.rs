@@ -101,7 +101,7 @@ impl Listing {
     fn label(self, split_and_class: impl Fn(&str) -> Option<(Split, String)>) -> Vec<LabeledImage> {
         let labeled = |(path, source): (String, ImageSource)| {
             let (split, class) = split_and_class(&path)?;
-            Some(LabeledImage { split, class, source })
+            Some(LabeledImage { split, classes: vec![class], source })
         };
         self.images.into_iter().filter_map(labeled).collect()
     }
@@ -225,7 +225,7 @@ mod tests {
 
     fn rows(paths: &[&str]) -> Vec<(Split, String)> {
         let labeled = listing(paths).unwrapped().labeled(&LeftOut::default()).unwrap();
-        labeled.into_iter().map(|labeled| (labeled.split, labeled.class)).collect()
+        labeled.into_iter().map(|labeled| (labeled.split, labeled.classes.concat())).collect()
     }
 
     fn message(paths: &[&str]) -> String {

@@ -83,13 +83,19 @@ pub(crate) fn read(origin: &Path, blobs: Vec<Blob>) -> Result<SourceData, Datase
         DatasetError::layout(origin, "has no train-images-idx3-ubyte (plain or .gz): add the training files")
     })?;
     let test = pair(origin, &mut files, Split::Test, &mut bytes_left)?.unwrap_or_default();
-    let highest =
-        train.samples.iter().chain(&test.samples).map(|sample| sample.label).max().unwrap_or_default();
+    let highest = train
+        .samples
+        .iter()
+        .chain(&test.samples)
+        .filter_map(|sample| sample.labels.only())
+        .max()
+        .unwrap_or_default();
     if highest == 0 {
         return Err(DatasetError::layout(origin, "has only one class: a classifier needs two or more"));
     }
     Ok(SourceData {
         classes: (0..=highest).map(|class| class.to_string()).collect(),
+        multi_label: false,
         flip_safe: !(train.size == (28, 28) && highest == 9),
         train: train.samples,
         val: Vec::new(),
@@ -144,7 +150,7 @@ fn read_pair(images: &Blob, labels: &Blob, bytes_left: &mut u64) -> Result<Pair,
     let image_bytes = height as usize * width as usize;
     let file = images.name();
     let sample = |(index, &label): (usize, &u8)| Sample {
-        label: label.into(),
+        labels: usize::from(label).into(),
         source: ImageSource::Raw {
             name: format!("{file}#{index}"),
             buffer: Arc::clone(&buffer),
@@ -261,7 +267,10 @@ pub(crate) mod tests {
         write_small(folder.path());
         let found = source::read(folder.path()).unwrap();
         assert_eq!(found.classes, ["0", "1", "2"]);
-        assert_eq!(found.train.iter().map(|sample| sample.label).collect::<Vec<_>>(), [2, 0, 1]);
+        assert_eq!(
+            found.train.iter().filter_map(|sample| sample.labels.only()).collect::<Vec<_>>(),
+            [2, 0, 1]
+        );
         assert!(found.flip_safe && found.val.is_empty());
         let ImageSource::Raw { name, buffer, offset, width, height, channels } = &found.train[1].source
         else {
@@ -269,7 +278,7 @@ pub(crate) mod tests {
         };
         assert!(name.ends_with("train-images-idx3-ubyte#1"), "{name}");
         assert_eq!((&buffer[*offset..offset + 2], *width, *height, *channels), (&[2, 3][..], 2, 1, 1));
-        assert_eq!((found.test.len(), found.test[0].label), (1, 1));
+        assert_eq!((found.test.len(), found.test[0].labels.only()), (1, Some(1)));
     }
 
     #[test]

@@ -20,8 +20,7 @@ use std::sync::Arc;
 use flate2::read::MultiGzDecoder;
 
 pub use self::download::DownloadProgress;
-use crate::files::DEFAULT_FILE_BYTES;
-use crate::{DatasetError, ImageSource, LeftOut, Sample, SourceKind, Split, open_regular, shown};
+use crate::{DatasetError, ImageSource, Labels, LeftOut, Sample, SourceKind, Split, open_regular, shown};
 
 /// Largest total size of the pixels of a data set of IDX files or CIFAR batches, in bytes, since they are held in
 /// memory.
@@ -34,6 +33,7 @@ const MAX_IMAGES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct SourceData {
     pub(crate) classes: Vec<String>,
+    pub(crate) multi_label: bool,
     pub(crate) train: Vec<Sample>,
     pub(crate) val: Vec<Sample>,
     pub(crate) test: Vec<Sample>,
@@ -42,28 +42,31 @@ pub(crate) struct SourceData {
     pub(crate) left_out: LeftOut,
 }
 
-/// An image with its split and the name of its class.
+/// An image with its split and the names of its classes.
 pub(crate) struct LabeledImage {
     pub(crate) split: Split,
-    pub(crate) class: String,
+    pub(crate) classes: Vec<String>,
     pub(crate) source: ImageSource,
 }
 
 /// Numbers classes in lexicographic order of their names, the same in every split, and distributes the images to their
 /// splits.
 pub(crate) fn align(source: SourceKind, images: Vec<LabeledImage>, left_out: LeftOut) -> SourceData {
-    let classes: BTreeSet<&str> = images.iter().map(|labeled| labeled.class.as_str()).collect();
+    let classes: BTreeSet<&str> =
+        images.iter().flat_map(|labeled| labeled.classes.iter().map(String::as_str)).collect();
     let classes: Vec<String> = classes.into_iter().map(str::to_owned).collect();
     let (train, val, test) = (vec![], vec![], vec![]);
-    let mut found = SourceData { classes, train, val, test, source, flip_safe: true, left_out };
-    for LabeledImage { split, class, source } in images {
-        let label = found.classes.partition_point(|name| *name < class);
+    let mut found =
+        SourceData { classes, multi_label: false, train, val, test, source, flip_safe: true, left_out };
+    for LabeledImage { split, classes, source } in images {
+        let index = |class: &String| found.classes.partition_point(|name| name < class);
+        let labels = Labels::new(classes.iter().map(index).collect());
         let samples = match split {
             Split::Train => &mut found.train,
             Split::Val => &mut found.val,
             Split::Test => &mut found.test,
         };
-        samples.push(Sample { label, source });
+        samples.push(Sample { labels, source });
     }
     found
 }
@@ -124,28 +127,35 @@ impl Blob {
     }
 }
 
-/// Reads the data set at `path`, with the default limit on the size of images in an archive.
+/// Reads the data set at `path` with default options.
 ///
 /// # Errors
 ///
-/// As [`read_up_to`].
+/// As [`read_with`].
 pub(crate) fn read(path: &Path) -> Result<SourceData, DatasetError> {
-    read_up_to(path, DEFAULT_FILE_BYTES)
+    read_with(path, crate::files::DEFAULT_FILE_BYTES, None)
 }
 
 /// Reads the data set at `path`, whose layout is recognized. Images in an archive that are larger than `max_file_bytes`
-/// are left out.
+/// are left out. `label_separator` is the character between the labels of an image in a manifest.
 ///
 /// # Errors
 ///
-/// If `path` cannot be read or has no known layout.
-pub(crate) fn read_up_to(path: &Path, max_file_bytes: u64) -> Result<SourceData, DatasetError> {
+/// If `path` cannot be read or has no known layout, or if it is no manifest and a separator is stated.
+pub(crate) fn read_with(
+    path: &Path,
+    max_file_bytes: u64,
+    label_separator: Option<char>,
+) -> Result<SourceData, DatasetError> {
+    let name = shown(path.file_name().unwrap_or_default()).to_ascii_lowercase();
+    if let Some(format) = manifest::ManifestFormat::of(&name).filter(|_| !path.is_dir()) {
+        return manifest::read(path, format, label_separator);
+    }
+    if label_separator.is_some() {
+        return Err(DatasetError::LabelSeparator { data: shown(path) });
+    }
     if path.is_dir() {
         return folder::read(path);
-    }
-    let name = shown(path.file_name().unwrap_or_default()).to_ascii_lowercase();
-    if let Some(format) = manifest::ManifestFormat::of(&name) {
-        return manifest::read(path, format);
     }
     let head = head(path)?;
     if let Some(format) =

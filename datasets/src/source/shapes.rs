@@ -21,7 +21,7 @@ pub fn samples(split: Split) -> Vec<Sample> {
     (first_seed..)
         .zip((0..CLASSES.len()).cycle())
         .take(split_len(split))
-        .map(|(seed, class)| Sample { label: class, source: ImageSource::Drawn { class, seed } })
+        .map(|(seed, class)| Sample { labels: class.into(), source: ImageSource::Drawn { class, seed } })
         .collect()
 }
 
@@ -34,7 +34,7 @@ mod tests {
     fn seed_of(sample: &Sample) -> u64 {
         match sample.source {
             ImageSource::Drawn { class, seed } => {
-                assert_eq!(class, sample.label);
+                assert_eq!(Some(class), sample.labels.only());
                 seed
             }
             _ => panic!("not drawn"),
@@ -47,7 +47,7 @@ mod tests {
         for (split, each) in [(Split::Train, 1000), (Split::Val, 200), (Split::Test, 200)] {
             let mut counts = [0; CLASSES.len()];
             for sample in samples(split) {
-                counts[sample.label] += 1;
+                counts[sample.labels[0]] += 1;
                 assert!(seeds.insert(seed_of(&sample)));
             }
             assert_eq!(counts, [each; CLASSES.len()]);

@@ -35,13 +35,15 @@ pub(super) struct Classify {
     model: PathBuf,
     #[command(flatten)]
     inputs: InputArgs,
-    /// How many classes to name for each image.
-    #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
-    top: usize,
+    /// How many classes to name for each image, at most; by default 5, or all that reach the threshold if the model gives
+    /// an image several labels.
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
+    top: Option<usize>,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Call an image unknown when the best class has a lower probability than this.
+    /// Call an image unknown when the best class has a lower probability than this. If the model gives an image several
+    /// labels: name the classes with at least this probability, by default 0.5.
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     threshold: Option<f64>,
     /// Add the logits of all classes (with --format jsonl).
@@ -74,7 +76,7 @@ impl Classify {
         }
         let classifier = classifier.with_limits(self.file_size.limits()).with_views(views)?;
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
-        let mut printer = Printer::new(self.format, options, &classifier.card().classes);
+        let mut printer = Printer::new(self.format, options, classifier.card());
         let mut status = Status::Done;
         let batches = self.inputs.batches(self.batch_size)?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {

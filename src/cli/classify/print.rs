@@ -7,8 +7,13 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cli::output::{self, note};
+use crate::evaluate::MULTI_LABEL_THRESHOLD;
+use crate::model_file::ModelCard;
 use crate::predict::{Prediction, rank};
 use crate::text::printable;
+
+/// Number of classes that are named for an image of one class, by default.
+const DEFAULT_TOP: usize = 5;
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,9 +29,9 @@ pub(super) enum Format {
 /// The parts of a result that are printed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrintOptions {
-    /// Number of the most probable classes.
-    pub(super) top: usize,
-    /// Probability below which the best class is called unknown.
+    /// Number of the most probable classes; `None` for 5, or for all if an image has several labels.
+    pub(super) top: Option<usize>,
+    /// Probability below which the best class is called unknown, or with several labels an image is left out.
     pub(super) threshold: Option<f64>,
     /// Whether the logits of all classes are added.
     pub(super) logits: bool,
@@ -50,16 +55,16 @@ struct ErrorLine<'a> {
 pub(super) struct Printer<'a> {
     format: Format,
     options: PrintOptions,
-    classes: &'a [String],
+    card: &'a ModelCard,
     /// Formatted results that are not written yet.
     out: Vec<u8>,
 }
 
 impl<'a> Printer<'a> {
-    /// A printer of results for a model with these class names, in the order of its logits.
-    pub(super) fn new(format: Format, options: PrintOptions, classes: &'a [String]) -> Self {
+    /// A printer of results for a model with this card.
+    pub(super) fn new(format: Format, options: PrintOptions, card: &'a ModelCard) -> Self {
         let header = if format == Format::Csv { "path,rank,label,index,probability\n" } else { "" };
-        Self { format, options, classes, out: header.as_bytes().to_vec() }
+        Self { format, options, card, out: header.as_bytes().to_vec() }
     }
 
     /// Adds the result of one image. Names are exact in JSON. In text and CSV, control characters, which a terminal
@@ -76,7 +81,8 @@ impl<'a> Printer<'a> {
                     .iter()
                     .map(|p| format!("{} {:.1}%", printable(&p.label), 100.0 * p.probability))
                     .collect();
-                writeln!(out, "{}: {}", printable(path), named.join(", "))?;
+                let named = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
+                writeln!(out, "{}: {named}", printable(path))?;
             }
             Format::Jsonl => {
                 let logits = self.options.logits.then_some(logits);
@@ -121,12 +127,20 @@ impl<'a> Printer<'a> {
         Ok(output::write(&std::mem::take(&mut self.out))?)
     }
 
-    /// The most probable classes. If the first is less probable than the threshold, its label is `unknown`.
+    /// The most probable classes. If the first is less probable than the threshold, its label is `unknown`. With several
+    /// labels an image, only those that reach the threshold.
     fn predictions(&self, logits: &[f32]) -> Vec<Prediction> {
-        let mut ranked = rank(self.classes, logits, self.options.top);
+        let PrintOptions { top, threshold, .. } = self.options;
+        if self.card.multi_label {
+            let threshold = threshold.unwrap_or(f64::from(MULTI_LABEL_THRESHOLD));
+            let mut ranked = rank(self.card, logits, top.unwrap_or(logits.len()));
+            ranked.retain(|prediction| prediction.probability >= threshold);
+            return ranked;
+        }
+        let mut ranked = rank(self.card, logits, top.unwrap_or(DEFAULT_TOP));
         // A comparison with NaN has no order, so that a probability that is NaN does not reach the threshold.
         let reaches = |p: f64, threshold| matches!(p.partial_cmp(&threshold), Some(order) if order.is_ge());
-        if let (Some(first), Some(threshold)) = (ranked.first_mut(), self.options.threshold)
+        if let (Some(first), Some(threshold)) = (ranked.first_mut(), threshold)
             && !reaches(first.probability, threshold)
         {
             first.label = "unknown".to_owned();
@@ -137,13 +151,33 @@ impl<'a> Printer<'a> {
 
 #[cfg(test)]
 mod tests {
+    use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
+
     use super::*;
 
     /// The output for one image with these logits, and two classes with control characters in their names.
     fn printed(format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
-        let classes = ["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
-        let options = PrintOptions { top: 2, threshold, logits: false };
-        let mut printer = Printer::new(format, options, &classes);
+        let classes = vec!["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
+        let model = vitrine_models::preset::find("vit_pico_patch4_32").unwrap().with_num_classes(2);
+        printed_by(&ModelCard::new(model, classes, preprocessing()), format, threshold, logits)
+    }
+
+    fn preprocessing() -> Preprocessing {
+        Preprocessing {
+            image_size: [32, 32],
+            channels: 3,
+            resize: ResizeRule::Squash,
+            interpolation: Interpolation::Bicubic,
+            mean: vec![0.5; 3],
+            std: vec![0.5; 3],
+            crop_rounding: CropRounding::default(),
+        }
+    }
+
+    /// The output for one image of a model with this card.
+    fn printed_by(card: &ModelCard, format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
+        let options = PrintOptions { top: Some(2), threshold, logits: false };
+        let mut printer = Printer::new(format, options, card);
         printer.result("a\u{7}.png", logits).unwrap();
         String::from_utf8(printer.out).unwrap()
     }
@@ -161,6 +195,20 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&printed(Format::Jsonl, None, &logits)).unwrap();
         assert_eq!(json["predictions"][1]["label"], "two\nlines");
         assert_eq!(json["path"], "a\u{7}.png");
+    }
+
+    #[test]
+    fn with_several_labels_those_that_reach_the_threshold_are_named() {
+        let model = vitrine_models::preset::find("vit_pico_patch4_32").unwrap().with_num_classes(3);
+        let classes = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let card = ModelCard::new(model, classes, preprocessing()).with_multi_label(true);
+        let text = |threshold, logits: &[f32]| printed_by(&card, Format::Text, threshold, logits);
+        assert_eq!(text(None, &[2.0, -1.0, 3.0]), "a\\u0007.png: c 95.3%, a 88.1%\n");
+        assert_eq!(text(Some(0.9), &[2.0, -1.0, 3.0]), "a\\u0007.png: c 95.3%\n");
+        assert_eq!(text(None, &[-2.0, -1.0, -3.0]), "a\\u0007.png: none\n");
+        assert_eq!(text(Some(0.1), &[2.0, 1.0, 3.0]), "a\\u0007.png: c 95.3%, a 88.1%\n", "--top 2");
+        let json = printed_by(&card, Format::Jsonl, None, &[-2.0, -1.0, -3.0]);
+        assert!(json.ends_with("\"predictions\":[]}\n"), "{json}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::usage::usage;
 ///
 /// DATA is shapes (drawn by the program), mnist, fashion-mnist, cifar10, cifar100, a folder with one folder per class
 /// (or with train/, val/ and test/ of that kind), a folder of IDX or CIFAR files, a manifest (.csv, .tsv, .jsonl with
-/// path and label) or an archive (.tar, .tar.gz, .zip).
+/// path and label; see --label-separator for several labels an image) or an archive (.tar, .tar.gz, .zip).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine train\n  vitrine train photos/ --time 30m\n  \
     vitrine train --resume runs/photos-hybrid_patch8_64-1\n  \
@@ -206,6 +206,7 @@ impl Train {
             dataset,
             data_dir: self.data_args.folder(),
             max_file_size: self.data_args.file_size.max_file_size,
+            label_separator: self.data_args.label_separator,
             overrides: &self.overrides(),
             pretrained: self.open_pretrained(self.pretrained.as_deref(), runtime)?,
             val_fraction: self.val_fraction,
@@ -238,6 +239,7 @@ impl Train {
         self.data_args.check(&config.data, fetches)?;
         let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
         data_args.file_size.max_file_size = config.max_file_size;
+        data_args.label_separator = config.label_separator;
         data_args.open(&config.data_now(), runtime.events)
     }
 

@@ -89,7 +89,7 @@ fn unsupported_feature(kind: &str) -> Option<&'static str> {
     FEATURES.into_iter().find(|(name, _)| *name == kind).map(|(_, feature)| feature)
 }
 
-/// Refuses classes with another head than a classifier's, and tasks other than choosing one class.
+/// Refuses classes with another head than a classifier's, and tasks other than choosing classes.
 fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
     defaults(kind)?;
     let classes =
@@ -100,11 +100,8 @@ fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
             bail!("`architectures` {class} is not supported: {} are", classes.join(", "));
         }
     }
-    if file
-        .get("problem_type")
-        .is_some_and(|kind| *kind == "multi_label_classification" || *kind == "regression")
-    {
-        bail!("`problem_type` {}: only classes that exclude each other are supported", file["problem_type"]);
+    if file.get("problem_type").is_some_and(|kind| kind == "regression") {
+        bail!("`problem_type` regression is not supported: only classes are");
     }
     Ok(())
 }

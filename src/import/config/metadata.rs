@@ -14,6 +14,8 @@ pub(crate) struct ModelMetadata {
     pub(crate) layout: Option<Layout>,
     /// Class names in the order of the logits.
     pub(crate) classes: Option<Vec<String>>,
+    /// Whether an image has any number of classes.
+    pub(crate) multi_label: bool,
     /// Height and width of the preprocessed image in pixels.
     pub(crate) image_size: Option<[usize; 2]>,
     /// How an image is scaled and cropped to this size.

@@ -33,6 +33,7 @@ pub(super) fn read(path: &Path) -> Result<ModelMetadata> {
     };
     let mut metadata = architecture(file).with_context(|| path.display().to_string())?;
     metadata.classes = class_names(&value);
+    metadata.multi_label = file.get("problem_type").is_some_and(|kind| kind == "multi_label_classification");
     if let Some(pipeline) = value.get("pretrained_cfg") {
         timm_pipeline::add(pipeline, &mut metadata).with_context(|| path.display().to_string())?;
     }

@@ -56,7 +56,7 @@ impl Begun {
 /// Label and file name of every image of a split, in order.
 fn names(data: &RunData, split: Split) -> Vec<(usize, String)> {
     let name = |name: String| Path::new(&name).file_name().unwrap().to_str().unwrap().to_owned();
-    data.dataset().split(split).iter().map(|sample| (sample.label, name(sample.source.name()))).collect()
+    data.dataset().split(split).iter().map(|sample| (sample.labels[0], name(sample.source.name()))).collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use burn::tensor::{Int, Tensor, TensorData, Transaction};
-use vitrine_datasets::{BadFile, Batch};
+use vitrine_datasets::{BadFile, Batch, Labels};
 
 use super::{EpochOutcome, Trainer, diverged};
 use crate::events::Event;
@@ -22,8 +22,9 @@ const READ_BACK: usize = 16;
 struct Pending {
     losses: Vec<Tensor<1>>,
     answers: Vec<Tensor<1, Int>>,
-    /// For each batch, the class with the largest target of each image.
-    dominant: Vec<Vec<usize>>,
+    /// For each batch, the classes of each image that count as right: the one with the largest target, or its labels if
+    /// it may have several.
+    right: Vec<Vec<Labels>>,
 }
 
 impl Trainer<'_> {
@@ -137,7 +138,10 @@ impl Trainer<'_> {
         let classes = self.config.classes.len();
         let dominant = dominant_classes(&batch.targets, classes);
         self.state.progress.watch.add_targets(&batch.targets, classes, &dominant);
-        pending.dominant.push(dominant);
+        pending.right.push(match self.config.multi_label {
+            true => batch.labels,
+            false => dominant.into_iter().map(Labels::from).collect(),
+        });
         let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
         let result = self.state.learner.backward(&self.phase.recipe, images, targets, seed);
         pending.losses.push(result.loss);
@@ -166,7 +170,7 @@ impl Trainer<'_> {
 
     /// Reads pending results back from the device and adds them to the sums of the epoch.
     fn read_back(&mut self, pending: &mut Pending) -> Result<()> {
-        let Pending { losses, answers, dominant } = std::mem::take(pending);
+        let Pending { losses, answers, right } = std::mem::take(pending);
         if losses.is_empty() {
             return Ok(());
         }
@@ -178,13 +182,13 @@ impl Trainer<'_> {
             data.try_into().ok().context("the device gave back too few results")?;
         let progress = &mut self.state.progress;
         let mut answers = answers.iter::<i64>().map(|answer| answer as usize);
-        for (loss, dominant) in losses.iter::<f32>().map(f64::from).zip(dominant) {
+        for (loss, right) in losses.iter::<f32>().map(f64::from).zip(right) {
             if !loss.is_finite() {
                 return Err(diverged(progress.epoch + 1, "loss", loss, &self.phase.recipe));
             }
-            let answers: Vec<usize> = answers.by_ref().take(dominant.len()).collect();
-            progress.watch.add_results(loss, &dominant, &answers);
-            progress.running.add(loss, &dominant, &answers);
+            let answers: Vec<usize> = answers.by_ref().take(right.len()).collect();
+            progress.watch.add_results(loss, &right, &answers);
+            progress.running.add(loss, &right, &answers);
         }
         Ok(())
     }

@@ -138,7 +138,8 @@ impl Trainer<'_> {
     fn card(&self, validation: Validation) -> ModelCard {
         let config = &self.config;
         let mut card =
-            ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone());
+            ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone())
+                .with_multi_label(config.multi_label);
         card.pretrained.clone_from(&config.pretrained);
         card.data = Some(config.data.clone());
         card.trained_on = Some(self.training.trained_on.clone());
@@ -162,6 +163,7 @@ fn validation(epoch: usize, metrics: &Metrics) -> Validation {
         top1: metrics.top1,
         macro_f1: Some(metrics.macro_f1),
         balanced_accuracy: Some(metrics.balanced_accuracy()),
+        mean_average_precision: metrics.multi_label.as_ref().map(|of| of.mean_average_precision),
     }
 }
 
@@ -175,6 +177,7 @@ fn row(running: &Running, validation: &Validation) -> EpochRow {
         val_top1: Some(validation.top1),
         val_macro_f1: validation.macro_f1,
         val_balanced_accuracy: validation.balanced_accuracy,
+        val_mean_average_precision: validation.mean_average_precision,
         ..EpochRow::default()
     }
 }
@@ -187,8 +190,8 @@ mod tests {
     #[test]
     fn a_row_has_the_means_of_the_batches_and_the_metrics_of_the_validation() {
         let mut running = Running::default();
-        running.add(1.0, &[0, 0], &[0, 1]);
-        running.add(4.0, &[1], &[1]);
+        running.add(1.0, &[0.into(), 0.into()], &[0, 1]);
+        running.add(4.0, &[1.into()], &[1]);
         let mut predictions = Predictions::new(2);
         predictions.push(&[0, 1, 1], &[2.0, 0.0, 0.0, 2.0, 2.0, 0.0]);
         let metrics = Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]);

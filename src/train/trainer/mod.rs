@@ -127,6 +127,8 @@ impl<'a> Trainer<'a> {
         let is_new = start.is_new();
         let mut state = start.state(&config, &folder, &device.device)?;
         events.emit_notice(state.progress.set_threads(threads));
+        // Chance is judged by classes that exclude each other.
+        state.progress.watch.settled |= config.multi_label;
         let recipe = restarts::recipe_after(state.progress.given_up.len(), &config.recipe);
         let ingredients = Ingredients { config: &config, class_sizes: &training.class_sizes, threads };
         let measured = state.progress.validation_images;

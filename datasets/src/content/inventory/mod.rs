@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::folds::{different_images, folds};
 use super::held_out::held_out;
 use super::key::hash;
+use super::strata::Strata;
 use crate::{
     BadFile, ContentKey, Dataset, DatasetError, DatasetInfo, DecodeLimits, Fold, KeySet, LeftOut, Sample,
     Split, ValidationOrigin,
@@ -83,16 +84,19 @@ impl Inventory {
 
     /// The fingerprint of each split that has images.
     pub fn fingerprints(&self) -> BTreeMap<Split, Fingerprint> {
-        let mut rows: BTreeMap<Split, Vec<(ContentKey, &str)>> = BTreeMap::new();
+        let mut rows: BTreeMap<Split, Vec<(ContentKey, String)>> = BTreeMap::new();
         for image in &self.images {
             if let Some(split) = image.split {
-                rows.entry(split).or_default().push((image.key, &self.info.classes[image.sample.label]));
+                rows.entry(split)
+                    .or_default()
+                    .push((image.key, image.sample.labels.names(&self.info.classes)));
             }
         }
         rows.into_iter().map(|(split, rows)| (split, fingerprint(rows))).collect()
     }
 
-    /// Moves about `fraction` of each class's training images into a validation split, if the data set has none.
+    /// Moves about `fraction` of each class's training images into a validation split, if the data set has none. An image
+    /// of several classes counts for the rarest of them.
     /// Content and `seed` decide for each image, so that the same image always goes to the same split.
     ///
     /// Of a class of two or more different images, at least one is moved and at least one is not.
@@ -107,13 +111,14 @@ impl Inventory {
         if self.of_split(Split::Val).next().is_some() {
             return Ok(());
         }
-        let mut classes = vec![Vec::new(); self.info.classes.len()];
+        let strata = self.strata();
+        let mut positions_of = vec![Vec::new(); strata.len()];
         for (position, image) in self.images.iter().enumerate() {
             if image.split == Some(Split::Train) {
-                classes[image.sample.label].push(position);
+                positions_of[strata.stratum(&image.sample.labels)].push(position);
             }
         }
-        for positions in classes {
+        for positions in positions_of {
             let keys: Vec<ContentKey> = positions.iter().map(|&position| self.images[position].key).collect();
             for (position, is_held_out) in positions.into_iter().zip(held_out(&keys, fraction, seed)) {
                 if is_held_out {
@@ -143,12 +148,15 @@ impl Inventory {
         if self.of_split(Split::Val).next().is_some() {
             return Ok(Vec::new());
         }
-        let images = self.training_images();
-        self.check_folds(&images, fold.of)?;
-        let folds = folds(&images, self.info.classes.len(), fold.of, seed);
+        let strata = self.strata();
+        let images = self.training_images(&strata);
+        self.check_folds(&images, &strata, fold.of)?;
+        let folds = folds(&images, strata.len(), fold.of, seed);
         let mut of_class: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.info.classes.len()];
-        for ((_, label), found) in images.iter().zip(&folds) {
-            of_class[*label].insert(*found);
+        for (image, found) in self.of_split(Split::Train).zip(&folds) {
+            for class in image.sample.labels.iter() {
+                of_class[*class].insert(*found);
+            }
         }
         let train = self.images.iter_mut().filter(|image| image.split == Some(Split::Train));
         for (image, found) in train.zip(folds) {
@@ -169,8 +177,9 @@ impl Inventory {
         if self.of_split(Split::Val).next().is_some() {
             return None;
         }
-        let images = self.training_images();
-        let folds = folds(&images, self.info.classes.len(), count, seed);
+        let strata = self.strata();
+        let images = self.training_images(&strata);
+        let folds = folds(&images, strata.len(), count, seed);
         // For each fold number: whether the fold has images, and whether any of them is not in `known`.
         let mut found = vec![(false, false); count + 1];
         for ((key, _), fold) in images.iter().zip(folds) {
@@ -180,15 +189,27 @@ impl Inventory {
         (1..=count).find(|&number| found[number] == (true, false))
     }
 
-    /// The key and the class of each training image.
-    fn training_images(&self) -> Vec<(ContentKey, usize)> {
-        self.of_split(Split::Train).map(|image| (image.key, image.sample.label)).collect()
+    /// The strata of the training images.
+    fn strata(&self) -> Strata {
+        let labels = self.of_split(Split::Train).map(|image| &image.sample.labels);
+        Strata::of(labels, self.info.classes.len())
+    }
+
+    /// The key and the stratum of each training image.
+    fn training_images(&self, strata: &Strata) -> Vec<(ContentKey, usize)> {
+        let image = |image: &ListedImage| (image.key, strata.stratum(&image.sample.labels));
+        self.of_split(Split::Train).map(image).collect()
     }
 
     /// Checks that there are at least as many images to hold out as folds. No such image at all is accepted.
-    fn check_folds(&self, images: &[(ContentKey, usize)], folds: usize) -> Result<(), DatasetError> {
+    fn check_folds(
+        &self,
+        images: &[(ContentKey, usize)],
+        strata: &Strata,
+        folds: usize,
+    ) -> Result<(), DatasetError> {
         const SHOWN: usize = 3;
-        let different = different_images(images, self.info.classes.len());
+        let different = different_images(images, strata.len());
         let mut sizes: Vec<(usize, &String)> =
             different.iter().map(Vec::len).zip(&self.info.classes).collect();
         let images: usize = sizes.iter().map(|(size, _)| *size).filter(|size| *size > 1).sum();
@@ -236,7 +257,7 @@ impl Inventory {
 }
 
 /// The fingerprint of the images with these keys and class names.
-fn fingerprint(mut rows: Vec<(ContentKey, &str)>) -> Fingerprint {
+fn fingerprint(mut rows: Vec<(ContentKey, String)>) -> Fingerprint {
     rows.sort_unstable();
     let mut bytes = Vec::new();
     for (key, class) in &rows {

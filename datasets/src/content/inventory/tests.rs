@@ -9,18 +9,21 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::source::archive::tests::tar_of;
-use crate::{ImageSource, OpenOptions, SourceKind, open};
+use crate::{ImageSource, Labels, OpenOptions, SourceKind, open};
 
 /// An inventory of drawn images in two classes, given the label and the seed of each image of each split.
 fn inventory(splits: [&[(usize, u64)]; 3]) -> Inventory {
     let [train, val, test] = splits.map(|rows| {
-        let sample =
-            |&(label, seed): &(usize, u64)| Sample { label, source: ImageSource::Drawn { class: 0, seed } };
+        let sample = |&(label, seed): &(usize, u64)| Sample {
+            labels: label.into(),
+            source: ImageSource::Drawn { class: 0, seed },
+        };
         rows.iter().map(sample).collect::<Vec<_>>()
     });
     let info = DatasetInfo {
         name: "drawn".to_owned(),
         classes: vec!["a".to_owned(), "b".to_owned()],
+        multi_label: false,
         source: SourceKind::Shapes,
         validation: ValidationOrigin::Absent,
         flip_safe: true,
@@ -45,7 +48,7 @@ fn about_a_fifth_of_each_class_is_held_out_and_no_image_is_lost() {
     let dataset = inventory.into_dataset();
     assert_eq!((dataset.train.len() + dataset.val.len(), dataset.test.len()), (500, 1));
     for (class, expected) in [(0, 80), (1, 20)] {
-        let found = dataset.val.iter().filter(|sample| sample.label == class).count();
+        let found = dataset.val.iter().filter(|sample| sample.labels.contains(&class)).count();
         assert!(found.abs_diff(expected) < 30 && found > 5, "{found} of class {class}");
     }
     assert_eq!(dataset.info.validation, ValidationOrigin::SplitOff { fraction: 0.2, seed: 0 });
@@ -268,4 +271,29 @@ fn unreadable_images_are_listed_with_their_key_and_fault() {
         assert_eq!(image.bad, expected);
         assert_eq!(image.bad.is_some(), name.contains("broken"), "{name}");
     }
+}
+
+#[test]
+fn an_image_of_several_classes_counts_for_the_rarest_of_them() {
+    let mut found = inventory([&(0..60).map(|seed| (0, seed)).collect::<Vec<_>>(), &[], &[]]);
+    found.info.multi_label = true;
+    // Two images also have the class 1, and ten have none.
+    for (position, image) in found.images.iter_mut().enumerate() {
+        image.sample.labels = Labels::new(match position {
+            0 | 1 => vec![0, 1],
+            2..12 => vec![],
+            _ => vec![0],
+        });
+    }
+    let count = |inventory: &Inventory, split, labels: &[usize]| {
+        inventory.of_split(split).filter(|image| image.sample.labels[..] == *labels).count()
+    };
+    for seed in 0..20 {
+        let mut split = found.clone();
+        split.hold_out(0.2, seed).unwrap();
+        assert_eq!([Split::Train, Split::Val].map(|of| count(&split, of, &[0, 1])), [1, 1], "seed {seed}");
+        assert!(count(&split, Split::Val, &[]) > 0, "images without a class are measured, too");
+    }
+    let lacking = found.clone().hold_out_fold(Fold { number: 1, of: 3 }, 0).unwrap();
+    assert_eq!(lacking, ["b"], "two images are in two of three folds");
 }

@@ -71,9 +71,9 @@ fn every_shape_is_large_and_mostly_visible() {
 /// The first images of a split and their labels, with pixels from -1 to 1.
 fn drawn(split: Split, len: usize) -> Vec<(Vec<f32>, usize)> {
     let draw = |sample: Sample| {
-        let image = draw(sample.label, seed_of(&sample.source));
+        let image = draw(sample.labels[0], seed_of(&sample.source));
         let pixels = image.pixels.iter().map(|byte| f32::from(*byte) / 127.5 - 1.0).collect();
-        (pixels, sample.label)
+        (pixels, sample.labels[0])
     };
     samples(split).into_iter().take(len).map(draw).collect()
 }

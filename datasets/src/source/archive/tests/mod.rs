@@ -82,7 +82,10 @@ fn class_folders_are_read_from_every_format() {
             (vec!["cat".to_owned(), "dog".to_owned()], SourceKind::Archive)
         );
         let samples: Vec<_> = found.train.iter().chain(&found.val).collect();
-        assert_eq!(samples.iter().map(|sample| sample.label).collect::<Vec<_>>(), [0, 1, 0, 1]);
+        assert_eq!(
+            samples.iter().filter_map(|sample| sample.labels.only()).collect::<Vec<_>>(),
+            [0, 1, 0, 1]
+        );
         let ImageSource::Encoded { name, bytes } = &samples[0].source else {
             panic!("archives are read into memory")
         };
@@ -103,7 +106,7 @@ fn idx_files_and_cifar_batches_are_read_from_archives() {
     }
     for (_folder, path) in archives(&[("cifar-10-batches-bin/data_batch_1.bin", &record(&[4]))]) {
         let found = source::read(&path).unwrap();
-        assert_eq!((found.train[0].label, found.source), (4, SourceKind::Cifar));
+        assert_eq!((found.train[0].labels.only(), found.source), (Some(4), SourceKind::Cifar));
     }
 }
 
