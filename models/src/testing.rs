@@ -54,9 +54,11 @@ pub fn variants() -> Vec<ModelConfig> {
         all.push(ModelConfig { attention, mixers: vec![Mixer::Neighborhood(1)], ..token.clone() });
     }
     let mixers = vec![Mixer::FullNeighborhood(1)];
-    let attention = AttentionOptions { qk_norm: true, ..AttentionOptions::default() };
-    let (num_heads, position) = (2.into(), Position::Rotary);
-    all.push(ModelConfig { attention, num_heads, position, mixers: mixers.clone(), ..base() });
+    for qk_norm in [false, true] {
+        let attention = AttentionOptions { qk_norm, ..AttentionOptions::default() };
+        let (num_heads, position) = (2.into(), Position::Rotary);
+        all.push(ModelConfig { attention, num_heads, position, mixers: mixers.clone(), ..token.clone() });
+    }
     let position_place = PositionPlace::QueryKey;
     all.push(ModelConfig { position_place, mixers: mixers.clone(), ..base() });
     all.push(ModelConfig { mixers, ..stages() });

@@ -63,7 +63,6 @@ mod cross_entropy;
 mod gather_rows;
 mod gelu;
 mod linear;
-mod neighborhood;
 mod neighbors;
 mod norm;
 mod optimizer;
@@ -75,8 +74,8 @@ mod sequence_pool;
 pub mod testing;
 
 pub use attention::{
-    DotProduct, attention, attention_composed, bias_of_batch, l2_normalize, rotate, self_attention,
-    self_attention_composed,
+    DotProduct, attention, attention_composed, bias_of_batch, l2_normalize, neighborhood_attention,
+    neighborhood_attention_composed, rotate, self_attention, self_attention_composed,
 };
 pub use convolution::{
     Convolution, MaxPool, convolution, convolution_composed, depthwise_convolution,
@@ -86,7 +85,6 @@ pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed};
-pub use neighborhood::{neighborhood_attention, neighborhood_attention_composed};
 pub use neighbors::{Border, Neighborhood};
 pub use norm::{
     BatchNorm, Moments, batch_norm, batch_norm_composed, layer_norm, layer_norm_composed, moments,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The tokens that each patch of a grid attends to.
+/// The tokens that each patch of a grid attends to (Hassani et al., arXiv:2204.07143, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighborhood {
     /// Rows and columns of the patches.
@@ -50,11 +50,16 @@ impl Neighborhood {
         }
     }
 
-    /// The number of pairs of a patch and a token that it attends to.
+    /// The number of pairs of a token and one that it attends to. Prefix tokens attend to all tokens.
     pub fn pairs(&self) -> usize {
         let [rows, columns] =
             [0, 1].map(|axis| (0..self.grid[axis]).map(|i| self.span(axis, i).len()).sum::<usize>());
-        rows * columns + self.patches() * self.prefix
+        rows * columns + self.prefix * (self.patches() + self.tokens())
+    }
+
+    /// The number of tokens: the prefix and the patches.
+    pub fn tokens(&self) -> usize {
+        self.prefix + self.patches()
     }
 
     /// The number of patches.

@@ -56,7 +56,7 @@ pub(super) const HIDDEN: f64 = -1e30;
 pub fn neighborhood(around: &Neighborhood, device: &Device) -> Tensor<4, Bool> {
     let Neighborhood { grid: [_, columns], prefix, .. } = *around;
     let place = |token: usize| token.checked_sub(prefix).map(|patch| [patch / columns, patch % columns]);
-    mask(prefix + around.patches(), device, |query, key| match (place(query), place(key)) {
+    mask(around.tokens(), device, |query, key| match (place(query), place(key)) {
         (Some(query), Some(key)) => (0..2).any(|axis| !around.span(axis, query[axis]).contains(&key[axis])),
         _ => false,
     })

@@ -133,10 +133,10 @@ impl MultiHeadAttention {
     /// ```
     pub fn forward(&self, x: Tensor<3>, context: &Context) -> Tensor<3> {
         let mixed = match (self.fused_neighborhood(&x, context), self.packed_scores(&x, context)) {
-            (Some(around), _) => {
-                let [q, k, v] = self.heads(x, context);
-                join(self.attend_near(q, k, v, around))
+            (Some(around), Some(scores)) => {
+                vitrine_kernels::neighborhood_attention(self.project(x), self.num_heads, scores, around)
             }
+            (Some(around), None) => self.attend_near(self.heads(x, context), around),
             (None, Some(scores)) => {
                 let [_, tokens, _] = x.dims();
                 let bias = add(self.score.bias(tokens, &x.device()), self.bias(context, &x.device()));
@@ -278,25 +278,15 @@ impl MultiHeadAttention {
         self.neighborhood.filter(|_| suits)
     }
 
-    /// The mixed values of attention to neighborhoods; prefix tokens attend to all tokens.
-    fn attend_near(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, around: Neighborhood) -> Tensor<4> {
+    /// The mixed values of attention to neighborhoods, from queries and keys that are not those of the projection:
+    /// `[batch, tokens, dim]`.
+    fn attend_near(&self, [q, k, v]: [Tensor<4>; 3], around: Neighborhood) -> Tensor<3> {
         let DotScore { q, k, scale, .. } = match self.score.score(q, k) {
             Scored::Product(product) => product,
             Scored::Values(_) => unreachable!("scores that are products were asked for"),
         };
-        let (prefix, patches) = (around.prefix, around.patches());
-        let near = vitrine_kernels::neighborhood_attention(
-            q.clone().narrow(2, prefix, patches),
-            k.clone(),
-            v.clone(),
-            scale,
-            around,
-        );
-        if prefix == 0 {
-            return near;
-        }
-        let of_prefix = vitrine_kernels::attention(q.narrow(2, 0, prefix), k, v, scale, None);
-        Tensor::cat(vec![of_prefix, near], 2)
+        let qkv = Tensor::cat([q, k, v].map(join).to_vec(), 2);
+        vitrine_kernels::neighborhood_attention(qkv, self.num_heads, DotProduct::scaled(scale), around)
     }
 
     /// Whether the fused operation suits: the weights are a plain softmax of the scores, without dropout or mixing of

@@ -51,11 +51,11 @@ pub(super) fn check(key: &str, radius: usize, config: &ModelConfig) -> Result<()
 
 /// The cost of attention to neighborhoods. Prefix tokens attend to all tokens.
 pub(super) fn cost(config: &ModelConfig, spec: &AttentionSpec, around: Neighborhood) -> MixerCost {
-    let tokens = around.prefix + around.patches();
+    let tokens = around.tokens();
     if !is_fused(config) {
         return multi_head::cost(spec, [1, tokens]);
     }
-    let pairs = around.pairs() + around.prefix * tokens;
+    let pairs = around.pairs();
     MixerCost {
         projections: 4 * product([tokens, spec.dim, spec.dim]),
         attention: spec.options.score.cost(spec, [tokens, 0]) + 2 * product([pairs, spec.dim]),

@@ -2,8 +2,10 @@
 //! queries, keys and values.
 
 mod dot_product;
+mod neighborhood;
 
 pub use dot_product::{DotProduct, l2_normalize, rotate};
+pub use neighborhood::{neighborhood_attention, neighborhood_attention_composed};
 
 #[cfg(feature = "flex")]
 use crate::cpu::{attention as fused, flex, operation};
@@ -79,15 +81,19 @@ pub fn self_attention_composed(
     bias: Option<Tensor<4>>,
 ) -> Tensor<3> {
     let [batch, tokens, packed] = qkv.dims();
-    let dim = packed / 3;
-    let [q, k, v] = [0, 1, 2].map(|part| {
-        qkv.clone()
-            .narrow(2, part * dim, dim)
-            .reshape([batch, tokens, num_heads, dim / num_heads])
-            .swap_dims(1, 2) // [batch, heads, tokens, head_dim]
-    });
+    let [q, k, v] = packed_heads(qkv, num_heads);
     let [q, k] = scores.prepare_composed(q, k);
-    attention_composed(q, k, v, scores.scale, bias).swap_dims(1, 2).reshape([batch, tokens, dim])
+    attention_composed(q, k, v, scores.scale, bias).swap_dims(1, 2).reshape([batch, tokens, packed / 3])
+}
+
+/// The queries, keys and values of `qkv`, each `[batch, heads, tokens, head_dim]`.
+fn packed_heads(qkv: Tensor<3>, num_heads: usize) -> [Tensor<4>; 3] {
+    let [batch, tokens, packed] = qkv.dims();
+    let dim = packed / 3;
+    [0, 1, 2].map(|part| {
+        let part = qkv.clone().narrow(2, part * dim, dim);
+        part.reshape([batch, tokens, num_heads, dim / num_heads]).swap_dims(1, 2)
+    })
 }
 
 /// Attention of queries to keys and values, which may be computed from other tokens:

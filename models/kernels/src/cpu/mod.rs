@@ -12,7 +12,6 @@ pub(crate) mod gather_rows;
 pub(crate) mod gelu;
 mod gemm;
 pub(crate) mod linear;
-pub(crate) mod neighborhood;
 pub(crate) mod norm;
 pub(crate) mod operation;
 pub(crate) mod optimizer;

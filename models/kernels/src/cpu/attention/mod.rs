@@ -1,16 +1,19 @@
-//! Fused attention: from [packed](packed) or from [separate](separate) queries, keys and values.
+//! Fused attention: from [packed](packed) or from [separate](separate) queries, keys and values, and of patches to those
+//! [around them](neighborhood).
 //!
 //! Queries, keys and values are read through their strides, and outputs and gradients are laid out as the neighboring
 //! linear layers read them, so that no permuted copy is ever made. Self-attention also rotates, normalizes or scales
 //! queries and keys as it reads them ([`prepare`]). The arithmetic is in [`problem`].
 
 mod heads;
+mod neighborhood;
 mod packed;
 mod prepare;
 mod problem;
 mod separate;
 mod softmax;
 
+pub(crate) use neighborhood::NeighborhoodAttention;
 pub(crate) use packed::{PackedInputs, SelfAttention};
 pub(crate) use separate::{Attention, SeparateInputs};
 

@@ -48,7 +48,8 @@ impl Inputs<4> for PackedInputs {
 }
 
 impl SelfAttention {
-    fn problem<'a>(&self, inputs: &'a PackedInputs<FlexTensor>) -> Problem<'a> {
+    /// The attention of all tokens to all tokens.
+    pub(super) fn problem<'a>(&self, inputs: &'a PackedInputs<FlexTensor>) -> Problem<'a> {
         let [batch, tokens, packed] = sizes(&inputs.qkv);
         let head_dim = packed / 3 / self.num_heads;
         let rotation = inputs.rotation.as_ref().map(|rotation| {
@@ -129,7 +130,7 @@ impl Operation<4> for SelfAttention {
 }
 
 /// The heads of the queries, keys and values in `qkv`.
-fn packed_heads<'a>(qkv: &'a FlexTensor, problem: &Problem<'_>) -> [Heads<'a>; 3] {
+pub(super) fn packed_heads<'a>(qkv: &'a FlexTensor, problem: &Problem<'_>) -> [Heads<'a>; 3] {
     let data = qkv.storage::<f32>();
     let dim = problem.heads * problem.head_dim;
     [0, 1, 2].map(|part| Heads {

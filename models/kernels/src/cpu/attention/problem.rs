@@ -66,27 +66,27 @@ impl Problem<'_> {
     }
 
     /// The length of a row of scores: the keys, padded to whole vectors.
-    fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.keys.next_multiple_of(LANES)
     }
 
-    fn pair(&self, index: usize) -> Pair {
+    pub(super) fn pair(&self, index: usize) -> Pair {
         Pair { sample: index / self.heads, head: index % self.heads }
     }
 
     /// The scale of one head's scores.
-    fn scale(&self, head: usize) -> f32 {
+    pub(super) fn scale(&self, head: usize) -> f32 {
         let factors = self.preparation.and_then(|preparation| preparation.factors);
         self.scale * factors.map_or(1.0, |factors| factors[head])
     }
 
     /// Scratch memory for `queries` prepared queries and all prepared keys of one head.
-    fn scratch(&self, queries: usize) -> [Scratch; 2] {
+    pub(super) fn scratch(&self, queries: usize) -> [Scratch; 2] {
         [queries, self.keys].map(|rows| Scratch::new(self.preparation.map_or(0, |_| rows), self.head_dim))
     }
 
     /// The queries in `rows` and all keys of one pair, prepared for their dot product.
-    fn prepared<'s>(
+    pub(super) fn prepared<'s>(
         &self,
         [q, k]: [Heads<'s>; 2],
         pair: Pair,
@@ -230,7 +230,7 @@ impl Problem<'_> {
     }
 
     /// The values of all pairs, summed over the samples in order: one sum for each head.
-    fn sum_over_samples(&self, pairs: &[f32]) -> Vec<f32> {
+    pub(super) fn sum_over_samples(&self, pairs: &[f32]) -> Vec<f32> {
         let mut sums = vec![0.0; self.heads];
         pairs.chunks_exact(self.heads.max(1)).for_each(|sample| add(&mut sums, sample));
         sums

@@ -55,6 +55,11 @@ impl<'a> Matrix<'a> {
         &self.data[row * self.row_stride..][..self.columns]
     }
 
+    /// The memory that the matrix was made over, gaps between its rows included.
+    pub(crate) fn memory(&self) -> &'a [f32] {
+        self.data
+    }
+
     /// Whether the elements of a row or of a column are neighbors in memory.
     pub(crate) fn compact(&self) -> bool {
         self.row_stride == 1 || self.column_stride == 1
