@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use burn::module::Module;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use vitrine_datasets::{DecodeLimits, Image, ImageSource};
+use vitrine_datasets::{DecodeLimits, Image, ImageSource, Interpolation};
 use vitrine_models::{VisionTransformer, weights};
 
-use super::{Map, Method};
+use super::{Map, Method, overlay};
 use crate::device::FoundDevice;
 use crate::memory::{self, Work};
 use crate::model_file::{self, ModelCard};
@@ -48,6 +48,16 @@ pub struct Explanation {
     pub class: Prediction,
     /// A map for each method, in the order asked.
     pub maps: Vec<Map>,
+}
+
+impl Explanation {
+    /// The first layer of a map, drawn over the image in RGB, with `side` pixels on the longer side.
+    pub fn overlay(&self, map: &Map, side: u32) -> Image {
+        let Image { width, height, .. } = self.image;
+        let scaled = |length: u32| (length * side / width.max(height)).max(1);
+        let image = self.image.with_channels(3).resize(scaled(width), scaled(height), Interpolation::Bicubic);
+        overlay::drawn(&image, &map.values[..map.rows * map.columns], [map.rows, map.columns])
+    }
 }
 
 impl Explainer {
@@ -91,6 +101,11 @@ impl Explainer {
     /// If they clearly do not fit.
     pub fn check_memory(&self, batch_size: usize) -> Result<Option<String>> {
         memory::check(self.model.config(), Work::Explaining(batch_size), &self.device)
+    }
+
+    /// The largest batch, of at most `wanted` images, that fits the memory; `None` if not even one image does.
+    pub fn largest_batch(&self, wanted: usize) -> Option<usize> {
+        memory::largest_batch(self.model.config(), wanted, Work::Explaining, &self.device)
     }
 
     /// What the model looked at in each image, in the order given. Images are decoded in parallel, and are one batch. An

@@ -31,6 +31,11 @@ impl Map {
         [place / self.columns, place % self.columns]
     }
 
+    /// Whether all values are 0, so that no patch counts.
+    pub fn is_empty(&self) -> bool {
+        self.values.iter().all(|&value| value == 0.0)
+    }
+
     /// The values as a NumPy file: `[rows, columns]`, or `[heads, rows, columns]` if there are several layers.
     pub(super) fn npy(&self) -> Vec<u8> {
         let layers = self.layers().len();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use maud::{Markup, html};
 
 use super::Method;
-use super::colormap::VIRIDIS;
+use super::colormap::color_scale;
 use crate::page::page;
 use crate::predict::Prediction;
 use crate::text::printable;
@@ -59,11 +59,7 @@ pub(super) fn render(cards: &[Card], facts: &[(&str, String)], classes: &[String
 fn legend(methods: &[Method]) -> Markup {
     html! {
         section class="legend" {
-            div class="scale" {
-                span { "counts least" }
-                span class="bar" style=(format!("background: {}", gradient())) {}
-                span { "counts most" }
-            }
+            (color_scale())
             p class="muted" {
                 "Each map has its own scale, which is below it, so that colors compare places of one image and not images. \
                  Images are shown as the model sees them, resized or cropped, and gray below the map."
@@ -76,13 +72,6 @@ fn legend(methods: &[Method]) -> Markup {
             }
         }
     }
-}
-
-/// The colormap as a gradient of CSS.
-fn gradient() -> String {
-    let colors: Vec<String> =
-        VIRIDIS.iter().map(|[red, green, blue]| format!("#{red:02x}{green:02x}{blue:02x}")).collect();
-    format!("linear-gradient(to right, {})", colors.join(", "))
 }
 
 /// One image.
