@@ -7,6 +7,8 @@ use super::Method;
 pub struct Map {
     /// How it was computed.
     pub method: Method,
+    /// Whether the values are about the class of the explanation, and not the same for all classes.
+    pub is_about_class: bool,
     /// Rows of patches.
     pub rows: usize,
     /// Columns of patches.
@@ -74,6 +76,7 @@ mod tests {
         // numpy.save of numpy.array([[1.0, 2.0, -0.5]], dtype="<f4")
         let map = Map {
             method: Method::GradCam,
+            is_about_class: true,
             rows: 1,
             columns: 3,
             values: vec![1.0, 2.0, -0.5],

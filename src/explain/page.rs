@@ -27,6 +27,7 @@ pub(super) struct Card {
 pub(super) struct Panel {
     pub(super) file: String,
     pub(super) method: Method,
+    pub(super) is_about_class: bool,
     pub(super) head: Option<usize>,
     pub(super) scale: Range<f32>,
 }
@@ -102,9 +103,8 @@ fn section(card: &Card, classes: &[String]) -> Markup {
 
 /// One overlay with its scale.
 fn figure(panel: &Panel, class: &Prediction) -> Markup {
-    let Panel { file, method, head, scale } = panel;
-    let about =
-        if method.is_about_class() { format!(" of {}", printable(&class.label)) } else { String::new() };
+    let Panel { file, method, is_about_class, head, scale } = panel;
+    let about = if *is_about_class { format!(" of {}", printable(&class.label)) } else { String::new() };
     let head = head.map_or_else(String::new, |head| format!(", head {head}"));
     html! {
         figure {

@@ -24,6 +24,7 @@ fn map(
         "rollout" => of_batch(model.rollout(images).unwrap()),
         "gradient_attention" => of_batch(model.gradient_attention(images, classes).unwrap()),
         "grad_cam" => of_batch(model.grad_cam(images, classes)),
+        "pooling" => of_layers(model.pooling_map(images, classes).unwrap()),
         "patch_logits" => of_layers(model.patch_logits(images)),
         other => panic!("{other}"),
     }
@@ -36,7 +37,7 @@ fn maps_of_every_method() {
     let mut reference = arrays("relevance", "io.safetensors");
     let classes: Vec<usize> =
         reference.remove("classes").unwrap().values.iter().map(|&class| class as usize).collect();
-    assert_eq!(reference.len(), 16);
+    assert_eq!(reference.len(), 17);
     for (name, expected) in reference {
         let (case, method) = name.split_once('.').unwrap();
         let model = imported(case, "weights.safetensors", None).model(&device).unwrap();

@@ -98,6 +98,18 @@ def attention_by_head(model, maps):
     return torch.stack([read(model, head) for head in weights.unbind(1)], 1)
 
 
+def pooling(model, images):
+    """How each head of the pooling's query reads the patches (timm's AttentionPoolLatent): [batch, heads, rows, columns]."""
+    pool = model.attn_pool
+    with torch.no_grad():
+        patches = model.forward_features(images)[:, model.num_prefix_tokens:]
+        keys = pool.kv(patches)[..., : patches.shape[-1]]
+        by_head = lambda x: x.unflatten(-1, (pool.num_heads, pool.head_dim)).transpose(1, 2)
+        query, keys = pool.q_norm(by_head(pool.q(pool.latent))), pool.k_norm(by_head(keys))
+        weights = (query * pool.scale @ keys.mT).softmax(-1)
+        return weights.squeeze(2).reshape(len(images), pool.num_heads, *model.patch_embed.grid_size)
+
+
 def patch_logits(model, images):
     """The head applied to each normalized patch, as if it were the only one: [batch, classes, rows, columns]."""
     with torch.no_grad():
@@ -124,6 +136,7 @@ def main(fixtures):
         maps[f"{case}.grad_cam"] = grad_cam(model, images, model.blocks[-1], model.num_prefix_tokens)
     model, images = load(fixtures / "timm_vit_map_qknorm")
     maps["timm_vit_map_qknorm.grad_cam"] = grad_cam(model, images, model.blocks[-1], model.num_prefix_tokens)
+    maps["timm_vit_map_qknorm.pooling"] = pooling(model, images)
     maps["timm_vit_map_qknorm.patch_logits"] = patch_logits(model, images)
     model, images = load(fixtures / "timm_swin")
     maps["timm_swin.patch_logits"] = patch_logits(model, images)
