@@ -49,14 +49,17 @@ pub fn suffices(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> bo
     device.is_gpu || available().is_none_or(|available| needed(model, work) <= available)
 }
 
-/// The batch size for inference: `wanted`, halved until the forward pass fits the available memory, and at least 1.
-pub fn images_at_once(model: &ModelConfig, wanted: usize, device: &FoundDevice) -> usize {
-    let halves =
+/// The largest batch for `work`, which takes a number of images: `wanted`, or 1 if that is 0, halved until the work fits the
+/// available memory. `None` if not even a single image fits.
+pub fn largest_batch(
+    model: &ModelConfig,
+    wanted: usize,
+    work: fn(usize) -> Work<'static>,
+    device: &FoundDevice,
+) -> Option<usize> {
+    let mut halves =
         std::iter::successors(Some(wanted.max(1)), |images| Some(images / 2).filter(|half| *half > 0));
-    halves
-        .take_while(|images| *images > 1)
-        .find(|images| suffices(model, Work::Inference(*images), device))
-        .unwrap_or(1)
+    halves.find(|images| suffices(model, work(*images), device))
 }
 
 /// Estimated memory of the work in bytes.
@@ -150,11 +153,16 @@ mod tests {
     fn a_batch_for_inference_is_halved_until_it_fits_the_memory() {
         let device = crate::device::select(Some("cpu")).expect("a CPU").0;
         let model = preset::find("vit_pico_patch4_32").expect("a preset");
-        assert_eq!([1, 64].map(|wanted| images_at_once(&model, wanted, &device)), [1, 64]);
-        let fitting = images_at_once(&model, 1 << 40, &device);
+        let largest = |wanted| largest_batch(&model, wanted, Work::Inference, &device);
+        assert_eq!([0, 1, 64].map(largest), [Some(1), Some(1), Some(64)]);
+        let fitting = largest(1 << 40).unwrap();
         assert!((2..1 << 40).contains(&fitting), "{fitting}");
         assert!(suffices(&model, Work::Inference(fitting / 2), &device));
         assert!(!suffices(&model, Work::Inference(fitting * 4), &device));
+        // Maps need a backward pass as well.
+        assert!(largest_batch(&model, fitting, Work::Explaining, &device).unwrap() < fitting);
+        let large = ModelConfig { embed_dim: 1 << 16, mlp_ratio: 256.0, depth: 64.into(), ..model.clone() };
+        assert_eq!(largest_batch(&large, 8, Work::Explaining, &device), None);
     }
 
     /// Each case has a model, a batch size, whether `--gradient-checkpointing` is on, and the peak memory in MiB that

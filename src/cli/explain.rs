@@ -49,7 +49,7 @@ pub(super) struct Explain {
     /// Block whose attention is shown, from 0; by default the last one (with --method attention).
     #[arg(long, value_name = "N")]
     block: Option<usize>,
-    /// Show the attention of each head, and not their mean (with --method attention).
+    /// Show the attention of each head, and not their mean (with --method attention or pooling).
     #[arg(long)]
     heads: bool,
     /// Images per batch.
@@ -100,17 +100,20 @@ impl Explain {
         if methods.is_empty() {
             methods = Method::by_default(model);
         }
-        let attends = methods.contains(&Method::Attention);
-        if (self.block.is_some() || self.heads) && !attends {
-            let option = if self.heads { "--heads" } else { "--block" };
-            usage!("{option} has no effect: it is about --method attention, which is not asked for");
+        if self.heads && !methods.iter().any(|method| method.has_heads()) {
+            usage!(
+                "--heads has no effect: it is about --method attention or pooling, which are not asked for"
+            );
+        }
+        if self.block.is_some() && !methods.contains(&Method::Attention) {
+            usage!("--block has no effect: it is about --method attention, which is not asked for");
         }
         let blocks = model.config().depth.sum();
         let block = self.block.unwrap_or(blocks - 1);
         if block >= blocks {
             usage!("--block {block}: the model has {blocks} blocks, from 0 to {}", blocks - 1);
         }
-        if self.class.is_some() && !methods.iter().any(|method| method.is_about_class()) {
+        if self.class.is_some() && !methods.iter().any(|method| method.is_about_class(model)) {
             usage!("--class has no effect: these methods give the same map for all classes");
         }
         let class = self.class.as_deref().map(|name| index_of(name, classes)).transpose()?;

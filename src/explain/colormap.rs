@@ -1,8 +1,10 @@
 //! The colormap viridis, in which equal steps of a value look equally large, also in gray and to the color-blind (van der
 //! Walt and Smith 2015).
 
+use maud::{Markup, html};
+
 /// Eleven colors of matplotlib's viridis, at 0, 0.1, ..., 1.
-pub(super) const VIRIDIS: [[u8; 3]; 11] = [
+const VIRIDIS: [[u8; 3]; 11] = [
     [68, 1, 84],
     [72, 36, 117],
     [65, 68, 135],
@@ -25,6 +27,20 @@ pub(super) fn viridis(value: f32) -> [u8; 3] {
         let [a, b] = [VIRIDIS[low], VIRIDIS[low + 1]].map(|color| f32::from(color[channel]));
         (a + share * (b - a)).round() as u8
     })
+}
+
+/// The colors of all maps of a page, from the least to the most, as a bar. Its style is that of all pages.
+pub(crate) fn color_scale() -> Markup {
+    let colors: Vec<String> =
+        VIRIDIS.iter().map(|[red, green, blue]| format!("#{red:02x}{green:02x}{blue:02x}")).collect();
+    let background = format!("background: linear-gradient(to right, {})", colors.join(", "));
+    html! {
+        div class="scale" {
+            span { "counts least" }
+            span class="colors" style=(background) {}
+            span { "counts most" }
+        }
+    }
 }
 
 #[cfg(test)]

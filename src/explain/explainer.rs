@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use burn::module::Module;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use vitrine_datasets::{DecodeLimits, Image, ImageSource};
+use vitrine_datasets::{DecodeLimits, Image, ImageSource, Interpolation};
 use vitrine_models::{VisionTransformer, weights};
 
-use super::{Map, Method};
+use super::{Map, Method, overlay};
 use crate::device::FoundDevice;
 use crate::memory::{self, Work};
 use crate::model_file::{self, ModelCard};
@@ -33,7 +33,7 @@ pub struct Asked {
     pub class: Option<usize>,
     /// The block whose attention [`Method::Attention`] shows, from 0.
     pub block: usize,
-    /// Whether [`Method::Attention`] has one layer per head, and not their mean.
+    /// Whether [`Method::Attention`] and [`Method::Pooling`] have one layer per head, and not their mean.
     pub heads: bool,
 }
 
@@ -48,6 +48,16 @@ pub struct Explanation {
     pub class: Prediction,
     /// A map for each method, in the order asked.
     pub maps: Vec<Map>,
+}
+
+impl Explanation {
+    /// The first layer of a map, drawn over the image in RGB, with `side` pixels on the longer side.
+    pub fn overlay(&self, map: &Map, side: u32) -> Image {
+        let Image { width, height, .. } = self.image;
+        let scaled = |length: u32| (length * side / width.max(height)).max(1);
+        let image = self.image.with_channels(3).resize(scaled(width), scaled(height), Interpolation::Bicubic);
+        overlay::drawn(&image, &map.values[..map.rows * map.columns], [map.rows, map.columns])
+    }
 }
 
 impl Explainer {
@@ -91,6 +101,11 @@ impl Explainer {
     /// If they clearly do not fit.
     pub fn check_memory(&self, batch_size: usize) -> Result<Option<String>> {
         memory::check(self.model.config(), Work::Explaining(batch_size), &self.device)
+    }
+
+    /// The largest batch, of at most `wanted` images, that fits the memory; `None` if not even one image does.
+    pub fn largest_batch(&self, wanted: usize) -> Option<usize> {
+        memory::largest_batch(self.model.config(), wanted, Work::Explaining, &self.device)
     }
 
     /// What the model looked at in each image, in the order given. Images are decoded in parallel, and are one batch. An
@@ -149,27 +164,29 @@ impl Explainer {
     fn maps(&self, method: Method, input: &Tensor<4>, classes: &[usize], asked: &Asked) -> Vec<Map> {
         let (model, input) = (&self.model, input.clone());
         let suits = "the caller has checked that the method suits the model";
+        let heads =
+            |heads: Tensor<4>| self.split(method, if asked.heads { heads } else { heads.mean_dim(1) });
+        let one = |map: Tensor<3>| self.split(method, map.unsqueeze_dim(1));
         match method {
-            Method::Attention => {
-                let heads = model.attention_map(input, asked.block).expect(suits);
-                split(method, if asked.heads { heads } else { heads.mean_dim(1) })
-            }
-            Method::Rollout => split(method, model.rollout(input).expect(suits).unsqueeze_dim(1)),
-            Method::GradientAttention => {
-                split(method, model.gradient_attention(input, classes).expect(suits).unsqueeze_dim(1))
-            }
-            Method::GradCam => split(method, model.grad_cam(input, classes).unsqueeze_dim(1)),
-            Method::PatchLogits => patch_logits(&split(method, model.patch_logits(input)), classes),
+            Method::Attention => heads(model.attention_map(input, asked.block).expect(suits)),
+            Method::Rollout => one(model.rollout(input).expect(suits)),
+            Method::GradientAttention => one(model.gradient_attention(input, classes).expect(suits)),
+            Method::Pooling => heads(model.pooling_map(input, classes).expect(suits)),
+            Method::GradCam => one(model.grad_cam(input, classes)),
+            Method::PatchLogits => patch_logits(&self.split(method, model.patch_logits(input)), classes),
         }
     }
-}
 
-/// The maps of a batch: `[batch, layers, rows, columns]`.
-fn split(method: Method, maps: Tensor<4>) -> Vec<Map> {
-    let [_, layers, rows, columns] = maps.dims();
-    let of_image =
-        |values: &[f32]| Map { method, rows, columns, values: values.to_vec(), classes: Vec::new() };
-    values(maps).chunks_exact(layers * rows * columns).map(of_image).collect()
+    /// The maps of a batch: `[batch, layers, rows, columns]`.
+    fn split(&self, method: Method, maps: Tensor<4>) -> Vec<Map> {
+        let [_, layers, rows, columns] = maps.dims();
+        let is_about_class = method.is_about_class(&self.model);
+        let of_image = |values: &[f32]| {
+            let (values, classes) = (values.to_vec(), Vec::new());
+            Map { method, is_about_class, rows, columns, values, classes }
+        };
+        values(maps).chunks_exact(layers * rows * columns).map(of_image).collect()
+    }
 }
 
 /// The layer of each image's class, and the class with the largest logit at each patch, from maps with a layer per class.

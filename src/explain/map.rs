@@ -7,6 +7,8 @@ use super::Method;
 pub struct Map {
     /// How it was computed.
     pub method: Method,
+    /// Whether the values are about the class of the explanation, and not the same for all classes.
+    pub is_about_class: bool,
     /// Rows of patches.
     pub rows: usize,
     /// Columns of patches.
@@ -29,6 +31,11 @@ impl Map {
         let layer = self.values.iter().take(self.rows * self.columns).enumerate();
         let place = layer.max_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(place, _)| place);
         [place / self.columns, place % self.columns]
+    }
+
+    /// Whether all values are 0, so that no patch counts.
+    pub fn is_empty(&self) -> bool {
+        self.values.iter().all(|&value| value == 0.0)
     }
 
     /// The values as a NumPy file: `[rows, columns]`, or `[heads, rows, columns]` if there are several layers.
@@ -69,6 +76,7 @@ mod tests {
         // numpy.save of numpy.array([[1.0, 2.0, -0.5]], dtype="<f4")
         let map = Map {
             method: Method::GradCam,
+            is_about_class: true,
             rows: 1,
             columns: 3,
             values: vec![1.0, 2.0, -0.5],

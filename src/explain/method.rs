@@ -1,8 +1,7 @@
 //! The methods: what a map says, and which models it suits.
 
-use anyhow::Result;
 use clap::ValueEnum;
-use vitrine_models::VisionTransformer;
+use vitrine_models::{NoMap, Pool, VisionTransformer};
 
 use crate::usage::UsageError;
 
@@ -16,6 +15,8 @@ pub enum Method {
     /// Attention weighted by the gradient of the class, accumulated over blocks (Chefer et al. 2021).
     #[value(alias = "gradient_attention")]
     GradientAttention,
+    /// The weights by which a pooling with weights of its own reads the patches: learned queries, or a query per class.
+    Pooling,
     /// Grad-CAM at the input of the last block, for any architecture (Selvaraju et al. 2017).
     #[value(alias = "grad_cam")]
     GradCam,
@@ -26,8 +27,14 @@ pub enum Method {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 5] =
-        [Self::Attention, Self::Rollout, Self::GradientAttention, Self::GradCam, Self::PatchLogits];
+    pub const ALL: [Self; 6] = [
+        Self::Attention,
+        Self::Rollout,
+        Self::GradientAttention,
+        Self::Pooling,
+        Self::GradCam,
+        Self::PatchLogits,
+    ];
 
     /// The name on the command line and in the names of files.
     pub fn name(self) -> &'static str {
@@ -35,6 +42,7 @@ impl Method {
             Self::Attention => "attention",
             Self::Rollout => "rollout",
             Self::GradientAttention => "gradient-attention",
+            Self::Pooling => "pooling",
             Self::GradCam => "grad-cam",
             Self::PatchLogits => "patch-logits",
         }
@@ -55,6 +63,11 @@ impl Method {
                 "attention to the patch, over all blocks, that raises the logit of the class (positive part of gradient times \
                  attention)."
             }
+            Self::Pooling => {
+                "the share of the patch in what the pooling reads. With a query per class, it is what the query of the class \
+                 reads in its last layer; other poolings read the same for all classes, and the mean over queries or steps is \
+                 shown."
+            }
             Self::GradCam => {
                 "the patch, at the input of the last block, has the features that raise the logit of the class."
             }
@@ -65,19 +78,31 @@ impl Method {
         }
     }
 
-    /// Whether the map is about a class. The others are the same for all classes.
-    pub fn is_about_class(self) -> bool {
+    /// Whether the map of a model is about a class. The others are the same for all classes.
+    pub fn is_about_class(self, model: &VisionTransformer) -> bool {
         match self {
             Self::Attention | Self::Rollout => false,
+            Self::Pooling => matches!(model.config().pool, Pool::ClassQueries { .. }),
             Self::GradientAttention | Self::GradCam | Self::PatchLogits => true,
         }
     }
 
-    /// Whether the map is made of attention weights among all patches.
-    fn reads_attention(self) -> bool {
+    /// Whether the map has a layer for each head, if they are asked for.
+    pub fn has_heads(self) -> bool {
         match self {
-            Self::Attention | Self::Rollout | Self::GradientAttention => true,
-            Self::GradCam | Self::PatchLogits => false,
+            Self::Attention | Self::Pooling => true,
+            Self::Rollout | Self::GradientAttention | Self::GradCam | Self::PatchLogits => false,
+        }
+    }
+
+    /// Whether the model has such a map, and if not, why.
+    fn suits(self, model: &VisionTransformer) -> Result<(), NoMap> {
+        match self {
+            Self::Attention | Self::Rollout | Self::GradientAttention => {
+                model.check_attention_among_patches()
+            }
+            Self::Pooling => model.check_pooling_weighs_patches(),
+            Self::GradCam | Self::PatchLogits => Ok(()),
         }
     }
 
@@ -85,25 +110,21 @@ impl Method {
     ///
     /// # Errors
     /// If it does not; the message says why, and which methods do.
-    pub fn check(self, model: &VisionTransformer) -> Result<()> {
-        match model.check_attention_among_patches() {
-            Err(reason) if self.reads_attention() => {
-                let others: Vec<&str> = Self::suitable(model).into_iter().map(Self::name).collect();
-                Err(UsageError::new(format!(
-                    "--method {} does not suit this model: {reason}; these methods do: {}",
-                    self.name(),
-                    others.join(", ")
-                ))
-                .into())
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+    pub fn check(self, model: &VisionTransformer) -> anyhow::Result<()> {
+        self.suits(model).map_err(|reason| {
+            let others: Vec<&str> = Self::suitable(model).into_iter().map(Self::name).collect();
+            let others = others.join(", ");
+            let message = format!(
+                "--method {} does not suit this model: {reason}; these methods do: {others}",
+                self.name()
+            );
+            UsageError::new(message).into()
+        })
     }
 
     /// The methods that mean something for the model.
     pub fn suitable(model: &VisionTransformer) -> Vec<Self> {
-        let is_global = model.check_attention_among_patches().is_ok();
-        Self::ALL.into_iter().filter(|method| is_global || !method.reads_attention()).collect()
+        Self::ALL.into_iter().filter(|method| method.suits(model).is_ok()).collect()
     }
 
     /// The methods for a model if the user names none: those that are about the class and computed from gradients.

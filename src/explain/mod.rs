@@ -10,6 +10,7 @@ mod output_folder;
 mod overlay;
 mod page;
 
+pub(crate) use colormap::color_scale;
 pub use explainer::{Asked, Explainer, Explanation};
 pub use map::Map;
 pub use method::Method;

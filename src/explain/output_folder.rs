@@ -69,7 +69,8 @@ impl OutputFolder {
                 let head = several.then_some(head);
                 let file = head.map_or(format!("{name}.png"), |head| format!("{name}.head{head}.png"));
                 self.write(&file, &overlay::png(&image, layer, [map.rows, map.columns]))?;
-                panels.push(Panel { file, method: map.method, head, scale: overlay::scale(layer) });
+                let (method, is_about_class) = (map.method, map.is_about_class);
+                panels.push(Panel { file, method, is_about_class, head, scale: overlay::scale(layer) });
             }
         }
         let (predicted, class) = (explanation.predicted.clone(), explanation.class.clone());

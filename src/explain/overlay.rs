@@ -38,24 +38,37 @@ pub(super) fn enlarged(image: &Image) -> Image {
 /// # Shapes
 /// - image: of 3 channels, from [`enlarged`]
 /// - layer: `[rows, columns]`
-pub(super) fn png(image: &Image, layer: &[f32], [rows, columns]: [usize; 2]) -> Vec<u8> {
-    let Range { start, end } = scale(layer);
-    let share = |value: f32| if end > start { (value - start) / (end - start) } else { 0.0 };
+pub(super) fn png(image: &Image, layer: &[f32], grid: [usize; 2]) -> Vec<u8> {
     let bar = ((image.height as f32 * BAR) as u32).max(4);
     let width = image.width + 2 * bar;
     let mut pixels = Vec::with_capacity((width * image.height) as usize * 4);
-    for (y, row) in image.pixels.chunks_exact(image.width as usize * 3).enumerate() {
-        let down = place(y, image.height, rows);
-        for (x, pixel) in row.as_chunks::<3>().0.iter().enumerate() {
-            let value = between(layer, columns, down, place(x, image.width, columns));
-            pixels.extend(blend(*pixel, viridis(share(value))));
-            pixels.push(255);
-        }
+    for (y, row) in drawn(image, layer, grid).pixels.chunks_exact(image.width as usize * 3).enumerate() {
+        pixels.extend(row.as_chunks::<3>().0.iter().flat_map(|&[red, green, blue]| [red, green, blue, 255]));
         pixels.resize(pixels.len() + bar as usize * 4, 0);
         let [red, green, blue] = viridis(1.0 - y as f32 / (image.height - 1).max(1) as f32);
         pixels.extend([red, green, blue, 255].repeat(bar as usize));
     }
     encoded(&pixels, [width, image.height], ExtendedColorType::Rgba8)
+}
+
+/// The map over the image, without a bar.
+///
+/// # Shapes
+/// - image: of 3 channels
+/// - layer: `[rows, columns]`
+/// - output: as the image
+pub(super) fn drawn(image: &Image, layer: &[f32], [rows, columns]: [usize; 2]) -> Image {
+    let Range { start, end } = scale(layer);
+    let share = |value: f32| if end > start { (value - start) / (end - start) } else { 0.0 };
+    let mut pixels = Vec::with_capacity(image.pixels.len());
+    for (y, row) in image.pixels.chunks_exact(image.width as usize * 3).enumerate() {
+        let down = place(y, image.height, rows);
+        for (x, pixel) in row.as_chunks::<3>().0.iter().enumerate() {
+            let value = between(layer, columns, down, place(x, image.width, columns));
+            pixels.extend(blend(*pixel, viridis(share(value))));
+        }
+    }
+    Image { pixels, ..*image }
 }
 
 /// An image of 3 channels as PNG.

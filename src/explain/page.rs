@@ -6,7 +6,7 @@ use std::ops::Range;
 use maud::{Markup, html};
 
 use super::Method;
-use super::colormap::VIRIDIS;
+use super::colormap::color_scale;
 use crate::page::page;
 use crate::predict::Prediction;
 use crate::text::printable;
@@ -27,6 +27,7 @@ pub(super) struct Card {
 pub(super) struct Panel {
     pub(super) file: String,
     pub(super) method: Method,
+    pub(super) is_about_class: bool,
     pub(super) head: Option<usize>,
     pub(super) scale: Range<f32>,
 }
@@ -59,11 +60,7 @@ pub(super) fn render(cards: &[Card], facts: &[(&str, String)], classes: &[String
 fn legend(methods: &[Method]) -> Markup {
     html! {
         section class="legend" {
-            div class="scale" {
-                span { "counts least" }
-                span class="bar" style=(format!("background: {}", gradient())) {}
-                span { "counts most" }
-            }
+            (color_scale())
             p class="muted" {
                 "Each map has its own scale, which is below it, so that colors compare places of one image and not images. \
                  Images are shown as the model sees them, resized or cropped, and gray below the map."
@@ -76,13 +73,6 @@ fn legend(methods: &[Method]) -> Markup {
             }
         }
     }
-}
-
-/// The colormap as a gradient of CSS.
-fn gradient() -> String {
-    let colors: Vec<String> =
-        VIRIDIS.iter().map(|[red, green, blue]| format!("#{red:02x}{green:02x}{blue:02x}")).collect();
-    format!("linear-gradient(to right, {})", colors.join(", "))
 }
 
 /// One image.
@@ -113,9 +103,8 @@ fn section(card: &Card, classes: &[String]) -> Markup {
 
 /// One overlay with its scale.
 fn figure(panel: &Panel, class: &Prediction) -> Markup {
-    let Panel { file, method, head, scale } = panel;
-    let about =
-        if method.is_about_class() { format!(" of {}", printable(&class.label)) } else { String::new() };
+    let Panel { file, method, is_about_class, head, scale } = panel;
+    let about = if *is_about_class { format!(" of {}", printable(&class.label)) } else { String::new() };
     let head = head.map_or_else(String::new, |head| format!(", head {head}"));
     html! {
         figure {

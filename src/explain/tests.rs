@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use vitrine_datasets::{CropRounding, ImageSource, Interpolation, Preprocessing, ResizeRule};
-use vitrine_models::{Mixer, ModelConfig, Normalizer, preset};
+use vitrine_models::{Mixer, ModelConfig, Normalizer, Pool, preset};
 
 use super::*;
 use crate::device;
@@ -71,7 +71,8 @@ fn the_prediction_is_that_of_inference_whatever_acts_at_random_in_training() {
 
 #[test]
 fn every_method_maps_all_patches_alone_and_in_a_batch_and_a_broken_image_fails_alone() {
-    let (explainer, _) = saved(&plain());
+    let pool = Pool::ClassQueries { depth: 1 };
+    let (explainer, _) = saved(&ModelConfig { pool, ..plain() });
     let asked = asked(&Method::ALL, Some(2), true);
     let mut images = drawn(3);
     images
@@ -83,7 +84,7 @@ fn every_method_maps_all_patches_alone_and_in_a_batch_and_a_broken_image_fails_a
         let alone = explainer.explain(std::slice::from_ref(image), &asked).remove(0).unwrap();
         assert_eq!(explanation.class.index, 2);
         for (method, (map, alone)) in Method::ALL.into_iter().zip(explanation.maps.iter().zip(&alone.maps)) {
-            let heads = if method == Method::Attention { 3 } else { 1 };
+            let heads = if method.has_heads() { 3 } else { 1 };
             assert_eq!((map.method, map.layers().len()), (method, heads));
             assert_eq!((map.rows, map.columns), (4, 4));
             assert_eq!(map.classes.len(), if method == Method::PatchLogits { 16 } else { 0 });
@@ -91,17 +92,38 @@ fn every_method_maps_all_patches_alone_and_in_a_batch_and_a_broken_image_fails_a
             assert!(map.values.iter().zip(&alone.values).all(close), "{method:?}");
             // Without a class token, the shares of all patches sum to 1.
             let sum: f32 = map.layers().next().unwrap().iter().sum();
-            assert!(method.is_about_class() || (sum - 1.0).abs() < 1e-4, "{method:?}: {sum}");
+            let is_shares = matches!(method, Method::Attention | Method::Rollout | Method::Pooling);
+            assert!(!is_shares || (sum - 1.0).abs() < 1e-4, "{method:?}: {sum}");
         }
     }
 }
 
 #[test]
-fn attention_among_all_patches_suits_plain_models_alone() {
+fn the_map_of_the_pooling_is_about_the_class_if_there_is_a_query_per_class() {
+    let method = [Method::Pooling];
+    for (pool, is_about_class) in [(Pool::ClassQueries { depth: 2 }, true), (Pool::Queries(2), false)] {
+        let (explainer, _) = saved(&ModelConfig { pool, ..plain() });
+        let map = |class: usize| {
+            let explained = explainer.explain(&drawn(1), &asked(&method, Some(class), false)).remove(0);
+            explained.unwrap().maps.remove(0)
+        };
+        let maps = [0, 1].map(map);
+        assert_eq!(maps[0].is_about_class, is_about_class);
+        assert_eq!(maps[0].values != maps[1].values, is_about_class, "{maps:?}");
+    }
+}
+
+#[test]
+fn every_method_suits_the_models_that_have_what_it_reads() {
+    use Method::{Attention, GradCam, GradientAttention, PatchLogits, Pooling, Rollout};
+    let among_patches = [Attention, Rollout, GradientAttention, GradCam, PatchLogits];
     let windows = ModelConfig { mixers: vec![Mixer::Window(2)], ..plain() };
-    for (config, suitable) in
-        [(plain(), &Method::ALL[..]), (windows, &[Method::GradCam, Method::PatchLogits])]
-    {
+    let queries = ModelConfig { pool: Pool::Attention, ..windows.clone() };
+    for (config, suitable) in [
+        (plain(), &among_patches[..]),
+        (windows, &[GradCam, PatchLogits]),
+        (queries, &[Pooling, GradCam, PatchLogits]),
+    ] {
         let (explainer, _) = saved(&config);
         assert_eq!(Method::suitable(explainer.model()), suitable);
         for method in Method::ALL {

@@ -72,9 +72,9 @@ impl Predictor {
         memory::check(self.model.config(), Work::Inference(batch_size), &self.device)
     }
 
-    /// The largest batch, of at most `wanted` images, that fits the memory.
+    /// The largest batch, of at most `wanted` images, that fits the memory; at least 1.
     pub fn largest_batch(&self, wanted: usize) -> usize {
-        memory::images_at_once(self.model.config(), wanted, &self.device)
+        memory::largest_batch(self.model.config(), wanted, Work::Inference, &self.device).unwrap_or(1)
     }
 
     /// Batches of labeled images for [`Self::ask_labeled`], in the order of the samples, decoded by `threads` threads

@@ -9,6 +9,7 @@ mod confusion;
 mod curves;
 mod gallery;
 mod html;
+mod mistakes;
 mod of_run;
 mod thumbnail;
 
@@ -16,7 +17,7 @@ mod thumbnail;
 mod tests;
 
 pub use caveat::Caveat;
-pub use gallery::Mistake;
+pub use gallery::{Mistake, Overlay};
 pub use of_run::{RunReport, of_run};
 pub use thumbnail::Thumbnail;
 

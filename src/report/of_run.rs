@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use burn::module::Module;
 use vitrine_datasets::{Dataset, Sample, Split};
 
-use super::{Caveat, Mistake, Report, Thumbnail, render};
+use super::mistakes::{Maps, mistakes};
+use super::{Caveat, Report, render};
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::events::clock;
 use crate::model_file;
@@ -17,11 +18,6 @@ use crate::recipe::Metric;
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
 use crate::train::{Progress, Trained, part};
-
-/// Number of mistakes that the report shows as images.
-const MISTAKES: usize = 24;
-/// The most pixels per side of such an image.
-const THUMBNAIL: u32 = 128;
 
 /// The result of a finished run.
 #[derive(Clone, Debug)]
@@ -43,6 +39,7 @@ struct ReportedRun<'a> {
     progress: Progress,
     runtime: Runtime<'a>,
     predictor: Predictor,
+    maps: Maps,
 }
 
 /// The samples of a split that were measured, all or a part, with the model's predictions for them.
@@ -65,12 +62,13 @@ pub fn of_run(
     trained: Trained,
     runtime: Runtime<'_>,
 ) -> Result<RunReport> {
-    let Trained { progress, mut bad_files, validated, test_images } = trained;
+    let Trained { progress, mut bad_files, validated, test_images, maps } = trained;
     let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
     let predictor = Predictor::new(model, card.preprocessing, runtime.device)
         .with_limits(config.limits())
         .with_multi_label(config.multi_label);
-    let run = ReportedRun { config, dataset, progress, runtime, predictor };
+    let maps = Maps { model: folder.model(), most: maps };
+    let run = ReportedRun { config, dataset, progress, runtime, predictor, maps };
     let measured = run.measure(validated, test_images)?;
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
@@ -132,7 +130,8 @@ impl ReportedRun<'_> {
 
     /// The page of the report.
     fn page(&self, split: Split, result: &MeasuredSplit, caveats: &[Caveat]) -> Result<String> {
-        let Self { config, progress, .. } = self;
+        let Self { config, progress, runtime, maps, .. } = self;
+        let measured = (&result.predicted, &*result.samples);
         Ok(render(&Report {
             title: &format!("{} on {}", config.model_name, self.dataset.info.name),
             summary: self.summary(),
@@ -142,7 +141,7 @@ impl ReportedRun<'_> {
             split: split_name(split),
             caveats,
             reliability: &reliability(&result.predicted.predictions),
-            mistakes: &mistakes(&result.predicted, &result.samples, config),
+            mistakes: &mistakes(measured, config, maps, *runtime),
             config_toml: &toml::to_string(config)?,
         }))
     }
@@ -175,7 +174,7 @@ impl ReportedRun<'_> {
 
     /// The facts of the run, as name and value.
     fn summary(&self) -> Vec<(String, String)> {
-        let Self { config, dataset, progress, runtime, predictor } = self;
+        let Self { config, dataset, progress, runtime, predictor, .. } = self;
         let (device, parameters) = (runtime.device, predictor.model().num_params());
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
@@ -205,28 +204,4 @@ fn counted(result: &MeasuredSplit, all: usize) -> String {
     } else {
         format!("{images} images")
     }
-}
-
-/// The wrong predictions with the highest confidence, as images.
-fn mistakes(predicted: &Predicted, samples: &[Sample], config: &RunConfig) -> Vec<Mistake> {
-    let (classes, limits) = (&config.classes, &config.limits());
-    predicted
-        .predictions
-        .confident_mistakes(MISTAKES)
-        .into_iter()
-        .filter_map(|mistake| {
-            let source = &samples[predicted.indices[mistake.sample]].source;
-            let image = source.decode_for_use(limits).ok()?.fit(THUMBNAIL);
-            Some(Mistake {
-                name: source.name(),
-                truth: mistake.truth.names(classes),
-                predicted: match mistake.is_missed {
-                    true => format!("not {}", classes[mistake.class]),
-                    false => classes[mistake.class].clone(),
-                },
-                confidence: mistake.confidence,
-                image: Thumbnail::new(image.width, image.height, usize::from(image.channels), image.pixels),
-            })
-        })
-        .collect()
 }

@@ -28,9 +28,11 @@ impl Run {
         let mistake = |mistake: crate::evaluate::ConfidentMistake| Mistake {
             name: format!("{}/{}.png", mistake.truth.names(names), mistake.sample),
             truth: mistake.truth.names(names),
-            predicted: names[mistake.class].clone(),
+            class: names[mistake.class].clone(),
+            is_missed: mistake.is_missed,
             confidence: mistake.confidence,
             image: Thumbnail::new(2, 1, 3, vec![0, 50, 100, 150, 200, 250]),
+            overlay: None,
         };
         Self {
             history: (1..=epochs).map(row).collect(),
@@ -132,6 +134,27 @@ fn a_full_page_has_every_part() {
     assert!(page.contains(&format!("<p class=\"hero\">{}</p>", percent(run.metrics.top1))));
     assert!(page.contains("best: epoch 1<"));
     assert_eq!(page, render(&run.report()));
+}
+
+#[test]
+fn maps_are_next_to_their_mistakes_and_explained_once() {
+    let mut run = Run::new(2, &names(3));
+    let without = checked(&run.report());
+    assert!(!without.contains("map of the places") && !without.contains("counts least"));
+    let overlay = |is_empty| Overlay { image: Thumbnail::new(128, 96, 3, vec![7; 128 * 96 * 3]), is_empty };
+    run.mistakes[0].overlay = Some(overlay(false));
+    run.mistakes[1].overlay = Some(overlay(true));
+    let page = checked(&run.report());
+    assert_eq!(page.matches("data:image/png;base64,").count(), run.mistakes.len() + 2);
+    for (words, times) in [
+        (format!("alt=\"map of the places that counted for {}\"", run.mistakes[0].class), 1),
+        (format!("alt=\"map for {}: nothing counts: all values are 0\"", run.mistakes[1].class), 1),
+        (">nothing counts: all values are 0<".to_owned(), 1),
+        ("(Grad-CAM)".to_owned(), 1),
+        ("counts least".to_owned(), 1),
+    ] {
+        assert_eq!(page.matches(&words).count(), times, "{words}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The number of validation and test images that a run with a time limit measures, and the time that it sets aside for
-//! them.
+//! The number of validation and test images that a run with a time limit measures, and of maps that its report shows, and
+//! the time that it sets aside for them.
 
 use std::sync::Arc;
 
@@ -10,6 +10,14 @@ use crate::seed::{Stream, stream};
 /// The largest share of a run's time for one measurement: of the validation images after an epoch, or of the test
 /// images.
 const MAX_SHARE: f64 = 1.0 / 6.0;
+/// The number of maps that a report shows if time allows.
+const MAPS: usize = 24;
+/// The largest share of a run's time for these maps.
+const MAX_SHARE_OF_MAPS: f64 = 1.0 / 30.0;
+/// The time of a map: that of measuring this many images, for the two forward passes and the backward pass of a block...
+const MAP_IMAGES: f64 = 3.0;
+/// ... and seconds for decoding the image once more, and for drawing.
+const MAP_SECONDS: f64 = 0.004;
 /// Minimum number of images to measure, however short the run is.
 const MIN_IMAGES: usize = 100;
 /// Seconds to set aside for the report and the last checkpoint.
@@ -28,9 +36,26 @@ pub(super) fn affordable_images(images: usize, seconds: Option<f64>, per_second:
     }
 }
 
-/// Seconds to set aside at the end of a run of `seconds` seconds for measuring `images` images and writing the report.
+/// The number of maps in the report of a run of `seconds` seconds that measures `per_second` images per second. If there is
+/// no time limit or the speed is unknown, as many as a report shows.
+pub(super) fn affordable_maps(seconds: Option<f64>, per_second: Option<f64>) -> usize {
+    match (seconds, per_second) {
+        (Some(seconds), Some(per_second)) => {
+            MAPS.min((MAX_SHARE_OF_MAPS * seconds / seconds_per_map(per_second)) as usize)
+        }
+        _ => MAPS,
+    }
+}
+
+fn seconds_per_map(per_second: f64) -> f64 {
+    MAP_IMAGES / per_second + MAP_SECONDS
+}
+
+/// Seconds to set aside at the end of a run of `seconds` seconds for measuring `images` images and writing the report with
+/// its maps.
 pub(super) fn reserved_seconds(images: usize, seconds: f64, per_second: Option<f64>) -> f64 {
-    let measuring = per_second.map_or(0.0, |per_second| images as f64 / per_second);
+    let maps = affordable_maps(Some(seconds), per_second) as f64;
+    let measuring = per_second.map_or(0.0, |speed| images as f64 / speed + maps * seconds_per_map(speed));
     SAFETY_FACTOR * measuring + REPORT_SECONDS.min(MAX_SHARE * seconds)
 }
 
@@ -64,8 +89,16 @@ mod tests {
     }
 
     #[test]
+    fn a_short_run_has_fewer_maps_and_a_very_short_one_none() {
+        let at = |seconds| affordable_maps(Some(seconds), Some(150.0));
+        assert_eq!([0.5, 9.0, 60.0].map(at), [0, 12, 24]);
+        assert_eq!([affordable_maps(None, Some(1.0)), affordable_maps(Some(1.0), None)], [24, 24]);
+    }
+
+    #[test]
     fn time_is_set_aside_for_measuring_and_the_report() {
-        assert!((reserved_seconds(6000, 60.0, Some(3000.0)) - 2.4).abs() < 1e-9);
+        let maps = 24.0 * 0.005;
+        assert!((reserved_seconds(6000, 60.0, Some(3000.0)) - 2.4 - 1.1 * maps).abs() < 1e-9);
         assert!((reserved_seconds(6000, 0.6, None) - 0.1).abs() < 1e-9);
     }
 

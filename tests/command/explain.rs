@@ -72,7 +72,7 @@ fn options_without_effect_and_methods_that_do_not_suit_the_model_are_refused() {
         ])
         .assert()
         .success();
-    let cases: [(&str, &[&str]); 8] = [
+    let cases: [(&str, &[&str]); 10] = [
         ("explain run data --output full", &["full", "not empty"]),
         ("explain run data --output tiny.toml", &["tiny.toml", "a file"]),
         ("explain run data --output x --class redd", &["--class redd", "blue", "did you mean red?"]),
@@ -83,6 +83,11 @@ fn options_without_effect_and_methods_that_do_not_suit_the_model_are_refused() {
             "explain windows data --output x --method rollout",
             &["--method rollout", "windows", "grad-cam, patch-logits"],
         ),
+        (
+            "explain run data --output x --method pooling",
+            &["--method pooling", "mean of the patches", "attention, rollout, gradient-attention, grad-cam"],
+        ),
+        ("explain run data --output x --block 0", &["--block", "no effect", "--method attention"]),
         ("explain run data --output x --method gradcam", &["gradcam", "grad-cam"]),
     ];
     for (arguments, words) in cases {
@@ -93,4 +98,32 @@ fn options_without_effect_and_methods_that_do_not_suit_the_model_are_refused() {
     }
     vitrine(&images).args(["explain", "windows", "data/red/0.png", "--output", "x"]).assert().success();
     assert!(images.path("x/0.grad-cam.png").is_file());
+}
+
+#[test]
+fn the_pooling_shows_what_the_query_of_each_class_reads() {
+    let images = Images::prepared();
+    images.write("queries.toml", &TINY.replace("\"mean\"", "{ class_queries = { depth = 1 } }"));
+    vitrine(&images)
+        .args(["train", "data", "--model", "queries.toml", "--epochs", "1", "--batch-size", "8"])
+        .args(["--output", "run"])
+        .assert()
+        .success();
+    let values = |output: &str, options: &[&str]| {
+        vitrine(&images)
+            .args(["explain", "run", "data/red/0.png", "--method", "pooling", "--output", output])
+            .args(options)
+            .assert()
+            .success();
+        std::fs::read(images.path(&format!("{output}/0.pooling.npy"))).unwrap()
+    };
+    let [red, blue] = ["red", "blue"].map(|class| values(class, &["--class", class]));
+    assert_eq!(red.len(), 128 + 4 * 4);
+    assert!(red != blue, "each class has its own map");
+    let predicted = values("predicted", &[]);
+    assert!(predicted == red || predicted == blue);
+    assert_eq!(values("heads", &["--heads"]).len(), 128 + 2 * 4 * 4);
+    let page = std::fs::read_to_string(images.path("red/index.html")).unwrap();
+    assert!(page.contains("alt=\"pooling of red\""), "{page}");
+    assert!(images.path("heads/0.pooling.head1.png").is_file());
 }

@@ -92,17 +92,54 @@ def grad_cam(model, images, block, prefix):
     return (tokens * importance).sum(-1).clamp(min=0)
 
 
+def attention_by_head(model, maps):
+    """How each head of the last block reads the patches: [batch, heads, rows, columns]."""
+    weights, _ = maps[-1]
+    return torch.stack([read(model, head) for head in weights.unbind(1)], 1)
+
+
+def pooling(model, images):
+    """How each head of the pooling's query reads the patches (timm's AttentionPoolLatent): [batch, heads, rows, columns]."""
+    pool = model.attn_pool
+    with torch.no_grad():
+        patches = model.forward_features(images)[:, model.num_prefix_tokens:]
+        keys = pool.kv(patches)[..., : patches.shape[-1]]
+        by_head = lambda x: x.unflatten(-1, (pool.num_heads, pool.head_dim)).transpose(1, 2)
+        query, keys = pool.q_norm(by_head(pool.q(pool.latent))), pool.k_norm(by_head(keys))
+        weights = (query * pool.scale @ keys.mT).softmax(-1)
+        return weights.squeeze(2).reshape(len(images), pool.num_heads, *model.patch_embed.grid_size)
+
+
+def patch_logits(model, images):
+    """The head applied to each normalized patch, as if it were the only one: [batch, classes, rows, columns]."""
+    with torch.no_grad():
+        features = model.forward_features(images)
+        if features.ndim == 4:  # [batch, rows, columns, dim], of a Swin model; the mean of one patch is that patch
+            return model.head.fc(features).permute(0, 3, 1, 2)
+        patches = features[:, model.num_prefix_tokens:]
+        if model.attn_pool is not None:
+            patches = torch.stack([model.attn_pool(patch[:, None]) for patch in patches.unbind(1)], 1)
+        logits = model.head(model.fc_norm(patches))
+        return logits.mT.reshape(len(images), -1, *model.patch_embed.grid_size)
+
+
 def main(fixtures):
     maps = {"classes": torch.tensor(CLASSES)}
     for case in ["timm_vit", "timm_vit_avgpool_reg_layerscale"]:
         model, images = load(fixtures / case)
         of_blocks = attention(model, images)
+        maps[f"{case}.attention"] = attention_by_head(model, of_blocks)
+        maps[f"{case}.attention_mean"] = read(model, of_blocks[-1][0].mean(1))
+        maps[f"{case}.patch_logits"] = patch_logits(model, images)
         maps[f"{case}.rollout"] = rollout(model, of_blocks)
         maps[f"{case}.gradient_attention"] = gradient_attention(model, of_blocks)
         maps[f"{case}.grad_cam"] = grad_cam(model, images, model.blocks[-1], model.num_prefix_tokens)
     model, images = load(fixtures / "timm_vit_map_qknorm")
     maps["timm_vit_map_qknorm.grad_cam"] = grad_cam(model, images, model.blocks[-1], model.num_prefix_tokens)
+    maps["timm_vit_map_qknorm.pooling"] = pooling(model, images)
+    maps["timm_vit_map_qknorm.patch_logits"] = patch_logits(model, images)
     model, images = load(fixtures / "timm_swin")
+    maps["timm_swin.patch_logits"] = patch_logits(model, images)
     maps["timm_swin.grad_cam"] = grad_cam(model, images, model.layers[-1].blocks[-1], 0)
     folder = fixtures / "relevance"
     folder.mkdir(exist_ok=True)

@@ -199,3 +199,19 @@ fn options_out_of_range_are_errors_before_anything_is_written() {
     let missing = vitrine::evaluate(&images.path("run"), &data(&images), None).map(|_| ()).unwrap_err();
     assert!(format!("{missing:#}").contains("run"), "{missing:#}");
 }
+
+#[test]
+fn the_report_shows_what_counted_for_mistakes() {
+    let images = Images::new();
+    images.write("tiny.toml", crate::support::TINY);
+    // Equal shades in both classes, so that half of the answers are wrong.
+    images.fill("data/red", [200, 30, 30], 12);
+    images.fill("data/also-red", [201, 30, 30], 12);
+    let run = vitrine::train(&data(&images), &options(&images, 1)).unwrap();
+    let page = std::fs::read_to_string(images.path("run/report.html")).unwrap();
+    let metrics = run.report.unwrap().metrics;
+    let wrong = ((1.0 - metrics.top1) * metrics.samples as f64).round() as usize;
+    assert!(wrong > 0);
+    let described = page.matches("alt=\"map ").count();
+    assert_eq!((described, page.matches("counts least").count()), (wrong, 1));
+}

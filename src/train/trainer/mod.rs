@@ -12,7 +12,7 @@ use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use super::at_chance::AtChance;
 use super::initial_state::Start;
-use super::measuring::{affordable_images, reserved_seconds};
+use super::measuring::{affordable_images, affordable_maps, reserved_seconds};
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
 use super::restarts;
@@ -91,6 +91,8 @@ pub struct Trained {
     pub validated: Option<Predicted>,
     /// Number of test images that the time limit allows to measure; `None` if all.
     pub test_images: Option<usize>,
+    /// Number of maps of mistakes in the report, at most, that the time limit allows.
+    pub maps: usize,
 }
 
 /// How an epoch ended.
@@ -163,8 +165,10 @@ impl<'a> Trainer<'a> {
 
     /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
-        let test = affordable_images(self.test_images, self.time_limit(), self.session.measured_per_second());
+        let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
+        let test = affordable_images(self.test_images, limit, speed);
         Trained {
+            maps: affordable_maps(limit, speed),
             test_images: (test < self.test_images).then_some(test),
             progress: self.state.progress,
             bad_files: self.bad_files,

@@ -1,5 +1,8 @@
 //! What a model looked at: maps of the image that say how much each patch counts for an answer.
 
+#[cfg(test)]
+mod tests;
+
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::VisionTransformer;
@@ -16,6 +19,9 @@ pub enum NoMap {
     /// The class token is not among the tokens of the blocks.
     #[error("its class token joins after the blocks (`class_depth`)")]
     ClassBlocks,
+    /// The pooling takes the class token or the mean of the patches.
+    #[error("its pooling takes the class token or the mean of the patches, and so has no weights of its own")]
+    UnweightedPooling,
 }
 
 impl VisionTransformer {
@@ -80,6 +86,42 @@ impl VisionTransformer {
         });
         let flow = flow.reduce(|before, next| next.matmul(before)).expect("a model has a block");
         Ok(self.read(self.reader(&tokens, None), flow))
+    }
+
+    /// The weights by which the pooling reads the patches, head by head: of class queries, which have a query per class, those
+    /// of the query of each image's class in the last layer; of several queries or steps, their mean. For the poolings with
+    /// weights, see [`Pooling::weights`].
+    ///
+    /// # Shapes
+    /// - images: `[batch, channels, height, width]`
+    /// - classes: one for each image, which other poolings than class queries do not use
+    /// - output: `[batch, heads or 1, rows, columns]`, with the grid of the last stage
+    ///
+    /// # Errors
+    /// If the pooling takes the class token or the mean of the patches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use vitrine_models::{ModelConfig, Pool, preset};
+    ///
+    /// let device = Device::default();
+    /// let plain = preset::find("vit_pico_patch4_32").expect("listed"); // 10 classes, 3 heads, the mean of 64 patches
+    /// let images = Tensor::<4>::ones([2, 3, 32, 32], &device);
+    /// assert!(plain.init(&device)?.pooling_map(images.clone(), &[3, 7]).is_err());
+    /// let model = ModelConfig { pool: Pool::ClassQueries { depth: 2 }, ..plain }.init(&device)?;
+    /// let map = model.pooling_map(images, &[3, 7]).expect("its queries read the patches");
+    /// assert_eq!(map.dims(), [2, 3, 8, 8]);
+    /// assert!((map.sum_dim(2).sum_dim(3) - 1.0).abs().max().into_scalar::<f32>() < 1e-5);
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn pooling_map(&self, images: Tensor<4>, classes: &[usize]) -> Result<Tensor<4>, NoMap> {
+        self.check_pooling_weighs_patches()?;
+        let weights = self.pooling_weights(images).ok_or(NoMap::UnweightedPooling)?;
+        let [batch, heads, ..] = weights.dims();
+        let [rows, columns] = self.config.stage_grid(self.config.num_stages() - 1);
+        Ok(self.row_of_patches(weights, Some(classes)).reshape([batch, heads, rows, columns]))
     }
 
     /// Attention weighted by its gradient: in each block the positive part of gradient times weight, averaged over heads
@@ -218,6 +260,21 @@ impl VisionTransformer {
         if self.config.class_depth > 0 { Err(NoMap::ClassBlocks) } else { Ok(()) }
     }
 
+    /// Checks that the pooling has weights for the patches.
+    ///
+    /// # Errors
+    /// If it has none, so that [`Self::pooling_map`] has no map.
+    pub fn check_pooling_weighs_patches(&self) -> Result<(), NoMap> {
+        match self.pooling {
+            Pooling::ClassToken(_) | Pooling::Mean(_) => Err(NoMap::UnweightedPooling),
+            Pooling::Sequence(_)
+            | Pooling::Attention(_)
+            | Pooling::Queries(_)
+            | Pooling::Recurrent(_)
+            | Pooling::ClassQueries(_) => Ok(()),
+        }
+    }
+
     /// The tokens after the last block, as [`Self::features`], and the weights of all blocks, to which `probes` are added.
     pub(super) fn tokens_and_weights(
         &self,
@@ -244,17 +301,27 @@ impl VisionTransformer {
         let Some(weights) = self.pooling.weights(tokens.clone()) else {
             return self.plain_reader(batch, &tokens.device());
         };
-        let rows = weights.mean_dim(1).squeeze_dim::<3>(1); // [batch, rows, patches]
-        let of_patches = match (&self.pooling, classes) {
-            (Pooling::ClassQueries(_), Some(classes)) => {
-                let [_, count, _] = rows.dims();
-                one_hot(classes, count, &rows.device()).unsqueeze_dim::<3>(1).matmul(rows)
-            }
-            _ => rows.mean_dim(1),
-        };
+        let of_patches = self.row_of_patches(weights.mean_dim(1), classes).squeeze_dim::<3>(1);
         match self.config.num_prefix_tokens() {
             0 => of_patches,
             prefix => Tensor::cat(vec![Tensor::zeros([batch, 1, prefix], &tokens.device()), of_patches], 2),
+        }
+    }
+
+    /// From the rows of [`Pooling::weights`], one per query, step, or class, to one: of class queries, the row of each image's
+    /// class, if `classes` names them; otherwise the mean.
+    ///
+    /// # Shapes
+    /// - weights: `[batch, heads, rows, patches]`
+    /// - output: `[batch, heads, 1, patches]`
+    fn row_of_patches(&self, weights: Tensor<4>, classes: Option<&[usize]>) -> Tensor<4> {
+        match (&self.pooling, classes) {
+            (Pooling::ClassQueries(_), Some(classes)) => {
+                let [batch, heads, count, _] = weights.dims();
+                let chosen = one_hot(classes, count, &weights.device()).reshape([batch, 1, 1, count]);
+                chosen.repeat_dim(1, heads).matmul(weights)
+            }
+            _ => weights.mean_dim(2),
         }
     }
 
@@ -305,134 +372,4 @@ fn one_hot(classes: &[usize], count: usize, device: &Device) -> Tensor<2> {
     let rows: Vec<f32> =
         classes.iter().flat_map(|&class| (0..count).map(move |c| f32::from(u8::from(c == class)))).collect();
     Tensor::from_data(TensorData::new(rows, [classes.len(), count]), device)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::weights::{NamedTensor, from_timm, to_timm};
-    use crate::{ImageSize, Mixer, ModelConfig, Position, preset};
-    use burn::tensor::Distribution;
-
-    /// Four by four patches, two classes.
-    fn config() -> ModelConfig {
-        let plain = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(2);
-        ModelConfig { image_size: ImageSize::square(16), position: Position::None, depth: 3.into(), ..plain }
-    }
-
-    /// The model with some of its parameters changed.
-    fn changed(model: VisionTransformer, change: impl Fn(&mut NamedTensor)) -> VisionTransformer {
-        let mut tensors = to_timm(&model);
-        tensors.iter_mut().for_each(change);
-        from_timm(model, tensors).unwrap()
-    }
-
-    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-        tensor.into_data().try_into_vec_as::<f32>().unwrap()
-    }
-
-    #[test]
-    fn only_patches_with_content_count_and_each_for_its_own_class() {
-        let device = Device::default().autodiff();
-        // Blocks without effect, and two classes that are opposites of each other.
-        let model = ModelConfig { layer_scale: Some(0.0), ..config() }.init(&device).unwrap();
-        let model = changed(model, |tensor| {
-            if tensor.name.ends_with("bias") {
-                tensor.values.fill(0.0);
-            } else if tensor.name == "head.weight" {
-                let (first, second) = tensor.values.split_at_mut(96);
-                second.iter_mut().zip(first).for_each(|(b, a)| *b = -*a);
-            }
-        });
-        let content = Tensor::<4>::random([1, 3, 4, 8], Distribution::Normal(0.0, 1.0), &device);
-        let images = Tensor::zeros([1, 3, 16, 16], &device).slice_assign([0..1, 0..3, 4..8, 8..16], content);
-        let (inside, outside): (Vec<usize>, Vec<usize>) = (0..16).partition(|patch| [6, 7].contains(patch));
-
-        let logits = numbers(model.patch_logits(images.clone()));
-        for &patch in &outside {
-            assert_eq!((logits[patch], logits[16 + patch]), (0.0, 0.0));
-        }
-        for &patch in &inside {
-            assert!(logits[patch].abs() > 1e-3 && (logits[patch] + logits[16 + patch]).abs() < 1e-5);
-        }
-        let maps = [0, 1].map(|class| numbers(model.grad_cam(images.clone(), &[class])));
-        for map in &maps {
-            assert!(outside.iter().all(|&patch| map[patch] == 0.0), "{map:?}");
-        }
-        // Each patch counts for one class, and the other patch for the other.
-        let for_first: Vec<bool> = inside.iter().map(|&patch| maps[0][patch] > maps[1][patch]).collect();
-        assert!(for_first[0] != for_first[1], "{maps:?}");
-        let by_attention = model.gradient_attention(images, &[0]).unwrap();
-        assert_eq!(
-            by_attention.abs().max().into_scalar::<f32>(),
-            0.0,
-            "attention has no effect on the logits"
-        );
-    }
-
-    #[test]
-    fn rollout_of_uniform_attention_is_uniform_and_decays_with_the_class_token() {
-        let device = Device::default();
-        let images = Tensor::<4>::random([2, 3, 16, 16], Distribution::Default, &device);
-        let with_token = ModelConfig { class_token: true, pool: Pool::ClassToken, ..config() };
-        for (config, expected) in [(config(), 1.0 / 16.0), (with_token, (1.0 - 0.125) / 17.0)] {
-            let model = changed(config.init(&device).unwrap(), |tensor| {
-                if tensor.name.ends_with("attn.qkv.weight") {
-                    tensor.values.fill(0.0);
-                }
-            });
-            let map = numbers(model.rollout(images.clone()).unwrap());
-            assert!(map.iter().all(|value| (value - expected).abs() < 1e-6), "{map:?}");
-            let attention = numbers(model.attention_map(images.clone(), 1).unwrap());
-            let even = 1.0 / config.num_tokens() as f32;
-            assert!(attention.iter().all(|value| (value - even).abs() < 1e-6), "{attention:?}");
-        }
-    }
-
-    #[test]
-    fn class_queries_read_the_patches_of_the_class_that_is_asked_for() {
-        let device = Device::default();
-        let config = ModelConfig { pool: Pool::ClassQueries { depth: 1 }, ..config() };
-        let model = config.init(&device).unwrap();
-        let images = Tensor::<4>::random([2, 3, 16, 16], Distribution::Normal(0.0, 1.0), &device);
-        let tokens = model.features(images.clone());
-        let rows = model.pooling_weights(images).unwrap().mean_dim(1).squeeze_dim::<3>(1);
-        let read = model.reader(&tokens, Some(&[1, 0]));
-        for (image, class) in [(0, 1), (1, 0)] {
-            let row = |x: &Tensor<3>, row: usize| numbers(x.clone().narrow(0, image, 1).narrow(1, row, 1));
-            assert_eq!(row(&read, 0), row(&rows, class));
-            assert_ne!(row(&read, 0), row(&rows, 1 - class));
-        }
-    }
-
-    #[test]
-    fn every_variant_has_maps_of_its_grid_or_says_why_not() {
-        let device = Device::default().autodiff();
-        for config in crate::testing::variants() {
-            let model = config.deterministic().init(&device).unwrap();
-            let ImageSize { height, width } = config.image_size;
-            let images = Tensor::<4>::random([2, 2, height, width], Distribution::Default, &device);
-            let [rows, columns] = config.stage_grid(config.num_stages() - 1);
-            assert_eq!(model.patch_logits(images.clone()).dims(), [2, 5, rows, columns], "{config:?}");
-            let map = model.grad_cam(images.clone(), &[0, 4]);
-            assert!(map.min().into_scalar::<f32>() >= 0.0, "{config:?}");
-            let is_global = config.num_stages() == 1
-                && config.class_depth == 0
-                && config
-                    .mixers
-                    .iter()
-                    .all(|mixer| !mixer.has_windows() && !matches!(mixer, Mixer::CrossCovariance));
-            let [rows, columns] = config.grid();
-            let maps = [model.rollout(images.clone()), model.gradient_attention(images.clone(), &[0, 4])];
-            for map in maps {
-                assert_eq!(
-                    map.map(|map| map.dims()).ok(),
-                    is_global.then_some([2, rows, columns]),
-                    "{config:?}"
-                );
-            }
-            assert_eq!(model.attention_map(images, 0).is_ok(), is_global, "{config:?}");
-        }
-    }
 }
