@@ -1,4 +1,4 @@
-"""Trains a ResNet on a folder of classes for a given time, as a user would instead of vitrine, and measures it.
+"""Trains a convolutional network on a folder of classes for a given time, as a user would instead of vitrine, and measures it.
 
 The time counts from the first step to the last, including augmentation. Before that, all images are decoded into
 memory, and a copy of the model takes two steps, so that torch has loaded its kernels. Afterwards, the last state of the
@@ -19,8 +19,9 @@ import time
 import torch
 from torch.nn import functional
 
+import airbench
 import images
-from resnets import MODELS
+import resnets
 
 WARM_UP = 0.2  # share of the time in which the learning rate rises
 LABEL_SMOOTHING = 0.1
@@ -75,6 +76,42 @@ def augment(batch, flip):
     return moved.contiguous(memory_format=torch.channels_last)
 
 
+class OneCycle:
+    """Trains a ResNet with one cycle of the learning rate."""
+
+    batch_size = staticmethod(lambda images: 64 if images >= 5000 else 32)
+
+    def __init__(self, model, data, args):
+        self.model, self.data, self.args = model, data, args
+        self.optimizer, self.rate = make_optimizer(model, args)
+
+    def step(self, indices, done):
+        """Takes a training step at a share of the time, and returns the loss before it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * one_cycle(done)
+        pixels, labels = self.data.batch(indices)
+        pixels = augment(pixels, not self.args.no_flip)
+        with autocast(self.args):
+            logits = self.model(pixels)
+        loss = functional.cross_entropy(logits.float(), labels, label_smoothing=LABEL_SMOOTHING)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def finish(self):
+        pass
+
+    def logits(self, pixels):
+        with autocast(self.args):
+            return self.model(pixels.contiguous(memory_format=torch.channels_last)).float()
+
+
+# The networks by name, and how each is trained.
+MODELS = {name: (make, OneCycle) for name, make in resnets.MODELS.items()}
+MODELS["airbench94"] = (airbench.Airbench94, airbench.Recipe)
+
+
 def make_optimizer(model, args):
     """The optimizer, with weight decay for matrices and kernels only."""
     rates, decay = OPTIMIZERS[args.optimizer]
@@ -93,41 +130,25 @@ def one_cycle(done):
     return done / WARM_UP if done < WARM_UP else 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))
 
 
-def take_step(model, optimizer, data, indices, args):
-    """Takes a training step, and returns the loss before it."""
-    pixels, labels = data.batch(indices)
-    pixels = augment(pixels, not args.no_flip)
-    with autocast(args):
-        logits = model(pixels)
-    loss = functional.cross_entropy(logits.float(), labels, label_smoothing=LABEL_SMOOTHING)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
-def train(model, data, args):
-    """Trains until the time is up. Returns the seconds, the number of steps, and the highest learning rate."""
-    optimizer, rate = make_optimizer(model, args)
-    batches = shuffled(len(data.labels), args.batch_size)
-    model.train()
+def train(recipe, args):
+    """Trains until the time is up. Returns the seconds and the number of steps."""
+    batches = shuffled(len(recipe.data.labels), args.batch_size)
+    recipe.model.train()
     steps, elapsed, start = 0, 0.0, time.perf_counter()
     while elapsed < args.time:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * one_cycle(elapsed / args.time)
-        loss = take_step(model, optimizer, data, next(batches), args)
+        loss = recipe.step(next(batches), elapsed / args.time)
         steps, elapsed = steps + 1, time.perf_counter() - start
+    recipe.finish()
     if not loss.isfinite():
-        sys.exit(f"training diverged: lower --learning-rate (now {rate})")
-    return elapsed, steps, rate
+        sys.exit(f"training diverged: lower --learning-rate (now {recipe.rate})")
+    return elapsed, steps
 
 
-def load_torch(model, data, args):
+def load_torch(make_recipe, model, data, args):
     """Takes two steps on a copy of the model, so that torch loads its kernels."""
-    copied = copy.deepcopy(model).train()
-    optimizer, _ = make_optimizer(copied, args)
+    recipe = make_recipe(copy.deepcopy(model).train(), data, args)
     for indices in torch.arange(2 * args.batch_size).remainder(len(data.labels)).split(args.batch_size):
-        take_step(copied, optimizer, data, indices, args)
+        recipe.step(indices, 0.5)
 
 
 def autocast(args):
@@ -135,14 +156,12 @@ def autocast(args):
 
 
 @torch.inference_mode()
-def measure(model, data, args):
+def measure(recipe, data):
     """Accuracy and macro F1 on a split."""
-    model.eval()
+    recipe.model.eval()
     predicted = []
     for indices in torch.arange(len(data.labels)).split(256):
-        with autocast(args):
-            pixels, _ = data.batch(indices)
-            predicted.append(model(pixels.contiguous(memory_format=torch.channels_last)).argmax(1))
+        predicted.append(recipe.logits(data.batch(indices)[0]).argmax(1))
     predicted = torch.cat(predicted)
     f1 = []
     for label in data.labels.unique():
@@ -164,13 +183,18 @@ def arguments():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--image-size", type=int, metavar="SIDE", help="the images' own up to 96, else 96")
-    parser.add_argument("--batch-size", type=int, help="64; 32 for fewer than 5000 training images")
-    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw")
+    parser.add_argument("--batch-size", type=int, help="64 for the ResNets and 512 for airbench94; 32 and 128 for fewer "
+                                                       "than 5000 training images")
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), help="of the ResNets (adamw)")
     parser.add_argument("--learning-rate", type=float, help="the highest")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default=default_precision(),
                         help="of products while training and measuring: bfloat16 on CPUs with AMX, else float32")
     parser.add_argument("--no-flip", action="store_true", help="for images that mean something else mirrored")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.model == "airbench94" and args.optimizer:
+        parser.error("--optimizer: airbench94 has its own")
+    args.optimizer = args.optimizer or ("adamw" if args.model in resnets.MODELS else "sgd")
+    return args
 
 
 def main():
@@ -180,20 +204,21 @@ def main():
     train_split, test_split, classes = images.load(args.folder, args.image_size)
     data = Images(train_split)
     test = Images(test_split, data.mean, data.std)
-    if args.batch_size is None:
-        args.batch_size = 64 if len(data.labels) >= 5000 else 32
+    make_model, make_recipe = MODELS[args.model]
+    args.batch_size = args.batch_size or make_recipe.batch_size(len(data.labels))
     _, channels, side, _ = data.pixels.shape
-    model = MODELS[args.model](len(classes), channels, side).to(memory_format=torch.channels_last)
-    load_torch(model, data, args)
-    elapsed, steps, rate = train(model, data, args)
-    accuracy, macro_f1 = measure(model, test, args)
+    model = make_model(len(classes), channels, side).to(memory_format=torch.channels_last)
+    load_torch(make_recipe, model, data, args)
+    recipe = make_recipe(model, data, args)
+    elapsed, steps = train(recipe, args)
+    accuracy, macro_f1 = measure(recipe, test)
     seen = steps * args.batch_size
     print(json.dumps({
         "model": args.model, "params": sum(p.numel() for p in model.parameters()),
         "data": os.path.basename(os.path.normpath(args.folder)), "seed": args.seed, "seconds": round(elapsed, 2),
         "epochs": round(seen / len(data.labels), 2), "images_per_second": round(seen / elapsed, 1),
         "accuracy": round(accuracy, 5), "macro_f1": round(macro_f1, 5), "image_size": side,
-        "batch_size": args.batch_size, "optimizer": args.optimizer, "learning_rate": rate, "precision": args.precision,
+        "batch_size": args.batch_size, "optimizer": args.optimizer, "learning_rate": recipe.rate, "precision": args.precision,
         "threads": args.threads, "training_images": len(data.labels), "test_images": len(test.labels)}))
 
 

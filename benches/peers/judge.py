@@ -1,4 +1,5 @@
-"""Runs vitrine and two ResNets in turn on the data sets of subsets.py, for the same time, and prints a Markdown table.
+"""Runs vitrine, two ResNets, and airbench94 in turn on the data sets of subsets.py, for the same time, and prints a
+Markdown table.
 
 Vitrine's only options are data, time, threads, and a seed. --variants FILE adds columns for vitrine with more options,
 such as the architectures, recipes, and sizes of variants.toml. Each run is a line in the results file. Runs that are in
@@ -23,7 +24,7 @@ from statistics import mean, stdev
 HERE = Path(__file__).resolve().parent
 DATA = ["cifar10", "cifar10-50", "cifar10-165", "cifar10-imbalanced", "mnist", "mnist-100", "emoji", "shapes-128"]
 NO_FLIP = {"mnist", "mnist-100"}  # digits, which must not be mirrored
-COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-1M"}
+COLUMNS = {"vitrine": "vitrine", "resnet-18": "ResNet-18", "resnet-1m": "ResNet-1M", "airbench94": "airbench94"}
 
 Run = namedtuple("Run", "data time seed who")
 
@@ -119,7 +120,8 @@ def arguments():
     parser.add_argument("--variants", type=Path, metavar="FILE", help="TOML: NAME = [OPTION, ...] of vitrine train")
     parser.add_argument("--metric", choices=["accuracy", "macro_f1"], default="accuracy", help="what the table shows")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of the ResNets, instead of the fastest")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"],
+                        help="of the networks in PyTorch, instead of the fastest")
     parser.add_argument("--table-only", action="store_true", help="run nothing, print what is in the results file")
     args = parser.parse_args()
     variants = tomllib.loads(args.variants.read_text()) if args.variants else {}
