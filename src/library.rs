@@ -12,7 +12,6 @@ use crate::evaluate::{Evaluation, EvaluationSettings, Part};
 use crate::events::{Event, EventSink, Quiet};
 use crate::flags::size_hint;
 use crate::plan::Overrides;
-use crate::predict::Views;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
 use crate::runtime::Runtime;
 use crate::{bounds, pretrained, threads};
@@ -155,8 +154,7 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
 pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluation> {
     threads::check()?;
     let device = select_device(None, &Quiet)?;
-    let settings =
-        EvaluationSettings { part, views: Views::One, batch_size: 64, limits: DecodeLimits::default() };
+    let settings = EvaluationSettings { part, views: None, batch_size: 64, limits: DecodeLimits::default() };
     let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet };
     Evaluation::new(model, data, || open_dataset(data, None, &Quiet), &settings, runtime)
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::console::Log;
 use super::data::DataArgs;
+use super::views::ViewArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -41,9 +42,8 @@ pub(super) struct Evaluate {
     /// than 1000 classes as `confusion_cells`, a list of [true, predicted, count] without zeros.
     #[arg(long)]
     json: bool,
-    /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.
-    #[arg(long)]
-    tta: bool,
+    #[command(flatten)]
+    views: ViewArgs,
     /// Images per forward pass.
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
@@ -66,18 +66,17 @@ impl Evaluate {
         };
         let settings = EvaluationSettings {
             part: self.split,
-            views: if self.tta { Views::Mirrored } else { Views::One },
+            views: self.views.stated(),
             batch_size: self.batch_size,
             limits: self.data_args.file_size.limits(),
         };
         let runtime = Runtime { device: &device, threads, events: &log };
-        let Evaluation { metrics, selection, bad } =
+        let Evaluation { metrics, selection, views, bad } =
             Evaluation::new(&self.model, &self.data, open, &settings, runtime)?;
         if self.json {
-            outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, self.tta))?)?;
+            outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, views))?)?;
         } else {
-            let views = if self.tta { ", each with its mirror image" } else { "" };
-            outln!("{}{views}\n", printable(&selection.title))?;
+            outln!("{}{}\n", printable(&selection.title), views.described())?;
             outln!("{}", table(&metrics))?;
         }
         for bad in &bad {
@@ -98,14 +97,15 @@ struct Measured<'a> {
     left_out: usize,
     /// Number of measured images that the model was trained on; null if the model file does not state these images.
     trained_on: Option<usize>,
-    /// Whether the logits were averaged with those of mirror images (`--tta`).
+    /// Whether the logits were averaged with those of mirror images.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tta: bool,
 }
 
 impl<'a> Measured<'a> {
-    fn new(metrics: &'a Metrics, selection: &Selection, tta: bool) -> Self {
+    fn new(metrics: &'a Metrics, selection: &Selection, views: Views) -> Self {
         let Selection { part, left_out, trained_on, .. } = selection;
+        let tta = views == Views::Mirrored;
         Self { metrics, split: part.to_string(), left_out: *left_out, trained_on: *trained_on, tta }
     }
 }

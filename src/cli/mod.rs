@@ -19,6 +19,7 @@ mod manual;
 mod output;
 mod presets;
 mod train;
+mod views;
 mod within;
 
 use std::process::ExitCode;

@@ -16,8 +16,8 @@ use crate::runtime::Runtime;
 pub struct EvaluationSettings {
     /// The part of the data set that is measured; see [`Selection::new`] for the default.
     pub part: Option<Part>,
-    /// The views of each image over which predictions are averaged.
-    pub views: Views,
+    /// The views of each image over which predictions are averaged; `None` for those that the model file states.
+    pub views: Option<Views>,
     /// Images per forward pass.
     pub batch_size: usize,
     /// The limits on the size of an image that is decoded.
@@ -31,6 +31,8 @@ pub struct Evaluation {
     pub metrics: Metrics,
     /// The images that were measured.
     pub selection: Selection,
+    /// The views of each image over which predictions were averaged.
+    pub views: Views,
     /// Images that could not be read, which the metrics leave out.
     pub bad: Vec<BadFile>,
 }
@@ -52,7 +54,8 @@ impl Evaluation {
     ) -> Result<Self> {
         let Runtime { device, threads, events } = runtime;
         let (card, model) = model_file::load(model, &device.device)?;
-        let doubt = settings.views.check(&card)?;
+        let views = settings.views.unwrap_or_else(|| Views::of(&card));
+        let doubt = views.check(&card)?;
         let selection = Selection::new(open()?, data, settings.part, &card, &settings.limits)?;
         for remark in selection.remarks.iter().map(String::as_str).chain(doubt) {
             events.emit(Event::notice(remark));
@@ -60,7 +63,7 @@ impl Evaluation {
         let predictor = Predictor::new(model, card.preprocessing, device)
             .with_limits(settings.limits)
             .with_multi_label(card.multi_label)
-            .with_views(settings.views);
+            .with_views(views);
         let batch = selection.samples.len().min(settings.batch_size);
         events.emit_warning(predictor.check_memory(batch)?);
         let loader = predictor.loader(selection.samples.clone().into(), settings.batch_size, threads)?;
@@ -75,6 +78,6 @@ impl Evaluation {
             );
         }
         let metrics = Metrics::compute(&predicted.predictions, &card.classes);
-        Ok(Self { metrics, selection, bad: predicted.bad })
+        Ok(Self { metrics, selection, views, bad: predicted.bad })
     }
 }

@@ -169,6 +169,13 @@ pub enum Event {
         /// The decision with the numbers of validation images on which it is based.
         message: String,
     },
+    /// Validation has decided whether the finished model is asked about each image and its mirror image.
+    Views {
+        /// Whether it is asked about mirror images too.
+        mirrored: bool,
+        /// The decision with the scores on which it is based.
+        message: String,
+    },
     /// The model predicts no better than chance after a part of the training.
     NotLearning {
         /// The measured accuracy, compared with that of chance.
@@ -250,9 +257,10 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Warning { message } => write!(f, "warning: {message}"),
-            Self::Notice { message } | Self::Choice { message } | Self::Flips { message, .. } => {
-                f.write_str(message)
-            }
+            Self::Notice { message }
+            | Self::Choice { message }
+            | Self::Flips { message, .. }
+            | Self::Views { message, .. } => f.write_str(message),
             Self::Data { name, classes, training, validation, test } => {
                 write!(
                     f,

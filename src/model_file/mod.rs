@@ -48,6 +48,9 @@ pub struct ModelCard {
     pub multi_label: bool,
     /// The preprocessing of images.
     pub preprocessing: Preprocessing,
+    /// Whether the model is asked about each image and its mirror image, whose answers are averaged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mirror_views: bool,
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
@@ -123,6 +126,7 @@ impl ModelCard {
             classes,
             multi_label: false,
             preprocessing,
+            mirror_views: false,
             pretrained: None,
             data: None,
             trained_on: None,

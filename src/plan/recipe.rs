@@ -199,6 +199,7 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     }
     recipe.judge_flips =
         recipe.augmentation.horizontal_flip > 0.0 && !is_flip_effect_known(evidence.info.source);
+    recipe.mirror_views = recipe.augmentation.horizontal_flip > 0.0;
     recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
     if model.embed_dim > 128 {
         recipe.learning_rate /= 2.0;

@@ -55,9 +55,10 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// A classifier for a model whose parameters are on `device`.
+    /// A classifier for a model whose parameters are on `device`, with the views of each image that its card states.
     pub fn new(card: ModelCard, model: VisionTransformer, device: &FoundDevice) -> Self {
-        let predictor = Predictor::new(model, card.preprocessing.clone(), device);
+        let predictor =
+            Predictor::new(model, card.preprocessing.clone(), device).with_views(Views::of(&card));
         Self { card, predictor }
     }
 

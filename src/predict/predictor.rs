@@ -54,6 +54,16 @@ impl Predictor {
         Self { views, ..self }
     }
 
+    /// The views of each image.
+    pub fn views(&self) -> Views {
+        self.views
+    }
+
+    /// Changes the views of each image.
+    pub(crate) fn set_views(&mut self, views: Views) {
+        self.views = views;
+    }
+
     /// The same predictor, whose loaders give images of several labels each if `multi_label` is set.
     pub fn with_multi_label(self, multi_label: bool) -> Self {
         Self { multi_label, ..self }

@@ -19,6 +19,20 @@ pub enum Views {
 }
 
 impl Views {
+    /// The views that the model of `card` is asked about, unless the user wants others.
+    pub fn of(card: &ModelCard) -> Self {
+        if card.mirror_views { Self::Mirrored } else { Self::One }
+    }
+
+    /// The views in words, after the name of what was measured; nothing for one view.
+    pub fn described(self) -> &'static str {
+        match self {
+            Self::One => "",
+            Self::Mirrored => ", each with its mirror image",
+            Self::MirrorImage => ", mirrored",
+        }
+    }
+
     /// The mean over the views of the answers that `compute` gives.
     ///
     /// # Shapes

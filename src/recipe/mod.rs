@@ -101,6 +101,9 @@ pub struct Recipe {
     /// mirror images are recognized, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub judge_flips: bool,
+    /// Whether the finished model is asked about each image and its mirror image, if that recognizes more validation images.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mirror_views: bool,
     /// Random changes to the training images.
     pub augmentation: Augmentation,
 }
@@ -133,6 +136,7 @@ impl Default for Recipe {
             bad_file_limit: 0.01,
             progressive_learning: None,
             judge_flips: false,
+            mirror_views: false,
             augmentation: Augmentation::default(),
         }
     }
@@ -213,10 +217,12 @@ impl Recipe {
                  equally often, weights would favor the rare ones twice; leave one of them out"
             );
         }
-        if self.judge_flips && self.augmentation.horizontal_flip == 0.0 {
-            bail!(
-                "`judge_flips` has no effect, because `augmentation.horizontal_flip` is 0: leave it out, or set a share of images to mirror"
-            );
+        for (key, is_set) in [("judge_flips", self.judge_flips), ("mirror_views", self.mirror_views)] {
+            if is_set && self.augmentation.horizontal_flip == 0.0 {
+                bail!(
+                    "`{key}` has no effect, because `augmentation.horizontal_flip` is 0: leave it out, or set a share of images to mirror"
+                );
+            }
         }
         Ok(())
     }

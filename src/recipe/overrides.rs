@@ -31,6 +31,8 @@ pub struct RecipeOverrides {
     pub balanced_sampling: bool,
     /// Whether training mirrors images. Left out, the recipe decides, or leaves the decision to the validation images.
     pub flips: Option<bool>,
+    /// Whether the finished model may be asked about mirror images too.
+    pub mirror_views: Option<bool>,
 }
 
 /// The share of images that [`RecipeOverrides::flips`] mirrors if the recipe mirrors none.
@@ -59,6 +61,7 @@ impl RecipeOverrides {
             class_weights,
             balanced_sampling,
             flips,
+            mirror_views,
         } = self;
         recipe.freeze = freeze.or(recipe.freeze);
         set(&mut recipe.layer_decay, layer_decay);
@@ -77,8 +80,12 @@ impl RecipeOverrides {
             Some(true) if recipe.augmentation.horizontal_flip == 0.0 => {
                 recipe.augmentation.horizontal_flip = FLIPPED;
             }
-            Some(false) => recipe.augmentation = recipe.augmentation.without_flips(),
+            Some(false) => {
+                recipe.augmentation = recipe.augmentation.without_flips();
+                recipe.mirror_views = false;
+            }
             Some(true) | None => {}
         }
+        set(&mut recipe.mirror_views, mirror_views);
     }
 }

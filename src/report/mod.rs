@@ -12,6 +12,7 @@ mod html;
 mod mistakes;
 mod of_run;
 mod thumbnail;
+mod views;
 
 #[cfg(test)]
 mod tests;

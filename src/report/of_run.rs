@@ -9,11 +9,12 @@ use burn::module::Module;
 use vitrine_datasets::{Dataset, Sample, Split};
 
 use super::mistakes::{Maps, mistakes};
+use super::views::MirrorGain;
 use super::{Caveat, Report, render};
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
-use crate::events::clock;
-use crate::model_file;
-use crate::predict::Predictor;
+use crate::events::{Event, clock};
+use crate::model_file::{self, ModelCard};
+use crate::predict::{Predictor, Views};
 use crate::recipe::Metric;
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
@@ -64,12 +65,15 @@ pub fn of_run(
 ) -> Result<RunReport> {
     let Trained { progress, mut bad_files, validated, test_images, maps } = trained;
     let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
-    let predictor = Predictor::new(model, card.preprocessing, runtime.device)
+    let predictor = Predictor::new(model, card.preprocessing.clone(), runtime.device)
         .with_limits(config.limits())
         .with_multi_label(config.multi_label);
     let maps = Maps { model: folder.model(), most: maps };
-    let run = ReportedRun { config, dataset, progress, runtime, predictor, maps };
-    let measured = run.measure(validated, test_images)?;
+    let mut run = ReportedRun { config, dataset, progress, runtime, predictor, maps };
+    let validation = run.measure_split(Split::Val, validated, None)?;
+    let validation = run.choose_views(folder, card, validation)?;
+    let measured: BTreeMap<Split, MeasuredSplit> =
+        [validation, run.measure_split(Split::Test, None, test_images)?].into_iter().flatten().collect();
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
@@ -92,33 +96,53 @@ fn split_name(split: Split) -> &'static str {
 }
 
 impl ReportedRun<'_> {
-    /// Measures the model on the validation and the test split, if these have images.
-    ///
-    /// `validated` are the predictions for the validation images if training has just made them, and `test_images` is
-    /// the number of test images that the time of the run pays for.
-    fn measure(
+    /// Measures the model on the split, or on `images` images of it; `None` if it has none. `predicted` are the
+    /// predictions if they are known already.
+    fn measure_split(
         &self,
-        mut validated: Option<Predicted>,
-        test_images: Option<usize>,
-    ) -> Result<BTreeMap<Split, MeasuredSplit>> {
-        let mut measured = BTreeMap::new();
-        for split in [Split::Val, Split::Test] {
-            let images = match split {
-                Split::Test => test_images,
-                Split::Val | Split::Train => self.progress.validation_images,
-            };
-            let samples = part(self.dataset.split(split), images, self.config.seed);
-            if samples.is_empty() {
-                continue;
-            }
-            let predicted = match validated.take() {
-                Some(predicted) if split == Split::Val => predicted,
-                _ => self.predict(&samples)?,
-            };
-            let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
-            measured.insert(split, MeasuredSplit { samples, predicted, metrics });
+        split: Split,
+        predicted: Option<Predicted>,
+        images: Option<usize>,
+    ) -> Result<Option<(Split, MeasuredSplit)>> {
+        let images = match split {
+            Split::Test => images,
+            Split::Val | Split::Train => self.progress.validation_images,
+        };
+        let samples = part(self.dataset.split(split), images, self.config.seed);
+        if samples.is_empty() {
+            return Ok(None);
         }
-        Ok(measured)
+        let predicted = predicted.map_or_else(|| self.predict(&samples), Ok)?;
+        let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
+        Ok(Some((split, MeasuredSplit { samples, predicted, metrics })))
+    }
+
+    /// Lets the validation images decide whether the model is asked about mirror images too, if the recipe wants that and
+    /// the model was trained with mirror images, and notes it in the model file. Returns the validation with the chosen
+    /// views.
+    fn choose_views(
+        &mut self,
+        folder: &RunFolder,
+        card: ModelCard,
+        validation: Option<(Split, MeasuredSplit)>,
+    ) -> Result<Option<(Split, MeasuredSplit)>> {
+        let has_mirrored =
+            card.recipe.as_ref().is_some_and(|recipe| recipe.augmentation.horizontal_flip > 0.0);
+        let Some((split, one)) = validation else { return Ok(None) };
+        if !self.config.recipe.mirror_views || !has_mirrored {
+            return Ok(Some((split, one)));
+        }
+        self.predictor.set_views(Views::Mirrored);
+        let both = self.measure_split(split, None, None)?;
+        let Some((_, both)) = both else { return Ok(Some((split, one))) };
+        let gain = MirrorGain::new(self.config.recipe.metric, &one.metrics, &both.metrics);
+        self.predictor.set_views(gain.views());
+        let mirror_views = gain.views() == Views::Mirrored;
+        self.runtime.events.emit(Event::Views { mirrored: mirror_views, message: gain.to_string() });
+        if card.mirror_views != mirror_views {
+            folder.write_model(&ModelCard { mirror_views, ..card }, self.predictor.model())?;
+        }
+        Ok(Some((split, if mirror_views { both } else { one })))
     }
 
     /// The predictions of the model for some samples, in batches as large as the recipe's if the memory allows.
@@ -154,20 +178,22 @@ impl ReportedRun<'_> {
         };
         if let Some(of_labels) = &result.metrics.multi_label {
             return format!(
-                "mean average precision {:.3} (chance {:.3}) on {} ({}), best epoch {}{by}",
+                "mean average precision {:.3} (chance {:.3}) on {} ({}{}), best epoch {}{by}",
                 of_labels.mean_average_precision,
                 of_labels.chance_average_precision,
                 split_name(split),
                 counted(result, self.dataset.split(split).len()),
+                self.predictor.views().described(),
                 self.progress.best.as_ref().map_or(0, |best| best.epoch),
             );
         }
         format!(
-            "top-1 {} on {} (95% interval {}, {}), best epoch {}{by}",
+            "top-1 {} on {} (95% interval {}, {}{}), best epoch {}{by}",
             percent(result.metrics.top1),
             split_name(split),
             interval(result.metrics.top1_interval),
             counted(result, self.dataset.split(split).len()),
+            self.predictor.views().described(),
             self.progress.best.as_ref().map_or(0, |best| best.epoch),
         )
     }
@@ -191,6 +217,9 @@ impl ReportedRun<'_> {
             fact("Program", config.program.clone()),
         ];
         facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
+        if predictor.views() == Views::Mirrored {
+            facts.push(fact("Views", "each image and its mirror image".to_owned()));
+        }
         facts.extend(progress.given_up.iter().map(|attempt| fact("Started over", attempt.to_string())));
         facts
     }

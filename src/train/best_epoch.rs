@@ -1,6 +1,7 @@
 //! The choice of the best epoch, whose model the run keeps.
 
 use super::state::Progress;
+use crate::evaluate::Metrics;
 use crate::model_file::Validation;
 use crate::recipe::Metric;
 
@@ -46,6 +47,24 @@ fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
     let is_highest = score > highest;
     let is_kept = is_highest || (metric != Metric::Loss && score >= highest - error);
     Verdict { is_highest, is_kept }
+}
+
+/// The score of the metrics on validation images; higher is better.
+pub(crate) fn score_of(metric: Metric, metrics: &Metrics) -> f64 {
+    score(metric, &validation(0, metrics))
+}
+
+/// The metrics that model files and checkpoints store.
+pub(super) fn validation(epoch: usize, metrics: &Metrics) -> Validation {
+    Validation {
+        epoch,
+        samples: metrics.samples,
+        loss: metrics.loss,
+        top1: metrics.top1,
+        macro_f1: Some(metrics.macro_f1),
+        balanced_accuracy: Some(metrics.balanced_accuracy()),
+        mean_average_precision: metrics.multi_label.as_ref().map(|of| of.mean_average_precision),
+    }
 }
 
 /// The score of a validation; higher is better. Checkpoints of earlier versions lack some metrics, which count as the

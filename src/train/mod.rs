@@ -22,6 +22,7 @@ pub use restarts::GivenUp;
 pub use state::{Progress, progress};
 pub use trainer::{Beginning, Outcome, Trained, Trainer};
 
+pub(crate) use best_epoch::score_of;
 pub(crate) use measuring::part;
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn events_come_in_the_order_of_the_run_and_without_progress() {
         .into_iter()
         .filter(|kind| !["notice", "warning", "not_learning", "flips"].contains(kind))
         .collect();
-    assert_eq!(told, ["data", "choice", "run_folder", "epoch_end", "result"]);
+    assert_eq!(told, ["data", "choice", "run_folder", "epoch_end", "views", "result"]);
     for progress in ["epoch_start", "step", "updates_end", "download_progress"] {
         assert!(of_kind(&events, progress).is_empty(), "{progress} has no place in a log");
     }

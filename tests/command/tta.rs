@@ -1,9 +1,12 @@
 //! `--tta` averages the logits of an image and its mirror image, and is refused for models that were trained without
-//! flips.
+//! flips. Models for which validation has chosen mirror images need no flag.
 
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
+
+use vitrine::model_file::{self, ModelCard};
+use vitrine::weights_file::Precision;
 
 use crate::support::{Images, vitrine};
 
@@ -62,4 +65,55 @@ fn logits_of_mirror_images_are_averaged_unless_the_model_was_trained_without_fli
             .code(1)
             .stderr(contains("--tta").and(contains("horizontal_flip")).and(contains("leave it out")));
     }
+}
+
+/// Whether the model of a run is asked about mirror images too, as its file says.
+fn mirrors(images: &Images, run: &str) -> bool {
+    model_file::read_card(&images.path(run)).unwrap().mirror_views
+}
+
+#[test]
+fn validation_decides_about_mirror_images_and_the_model_file_keeps_it() {
+    let images = Images::prepared();
+    images.write(
+        "recipe.toml",
+        "batch_size = 8\nepochs = 2\nmirror_views = true\n[augmentation]\nhorizontal_flip = 0.5\n",
+    );
+    let train = |output: &str, more: &[&str]| {
+        let arguments =
+            ["train", "data", "--model", "tiny.toml", "--recipe", "recipe.toml", "--output", output];
+        let assert = vitrine(&images).args(arguments).args(more).assert().success();
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+    };
+    let decided = train("judged", &[]);
+    let chosen = decided.contains("each image is classified together with its mirror image");
+    assert_ne!(chosen, decided.contains("images are classified as they are"), "{decided}");
+    assert_eq!(mirrors(&images, "judged"), chosen);
+    let undecided = train("plain", &["--no-tta"]);
+    assert!(!undecided.contains("mirror image") && !mirrors(&images, "plain"), "{undecided}");
+
+    let device = vitrine::device::select(Some("cpu")).unwrap().0;
+    let (card, model) = model_file::load(&images.path("plain"), &device.device).unwrap();
+    let card = ModelCard { mirror_views: true, ..card };
+    model_file::save(&images.path("mirrored.safetensors"), &card, &model, Precision::F32).unwrap();
+    let of = |more: &[&str]| logits(&images, "mirrored.safetensors", "data/red", more);
+    assert_eq!(of(&[]), of(&["--tta"]));
+    assert_eq!(of(&["--no-tta"]), logits(&images, "plain", "data/red", &[]));
+    assert_eq!(of(&["--tta", "--no-tta"]), of(&["--no-tta"]), "the last one counts");
+    assert_ne!(of(&[]), of(&["--no-tta"]));
+    let measured = |more: &[&str]| -> Value {
+        let output = vitrine(&images)
+            .args(["evaluate", "mirrored.safetensors", "data", "--json"])
+            .args(more)
+            .assert()
+            .success();
+        serde_json::from_slice(&output.get_output().stdout).unwrap()
+    };
+    assert_eq!(measured(&[])["tta"], true);
+    assert!(measured(&["--no-tta"])["tta"].is_null());
+    vitrine(&images)
+        .args(["inspect", "mirrored.safetensors"])
+        .assert()
+        .success()
+        .stdout(contains("mirror_views"));
 }

@@ -11,6 +11,7 @@ use self::print::{Format, PrintOptions, Printer};
 use super::console::Log;
 use super::file_size::FileSizeArgs;
 use super::inputs::{Input, InputArgs};
+use super::views::ViewArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -49,9 +50,8 @@ pub(super) struct Classify {
     /// Add the logits of all classes (with --format jsonl).
     #[arg(long)]
     logits: bool,
-    /// Test-time augmentation: average the logits of each image and its mirror image, which takes twice the time.
-    #[arg(long)]
-    tta: bool,
+    #[command(flatten)]
+    views: ViewArgs,
     /// Images per forward pass.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
@@ -69,8 +69,8 @@ impl Classify {
         self.threads.apply()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
-        let views = if self.tta { Views::Mirrored } else { Views::One };
         let classifier = Classifier::load_on(&self.model, &device)?;
+        let views = self.views.stated().unwrap_or_else(|| Views::of(classifier.card()));
         if let Some(message) = views.check(classifier.card())? {
             log.emit(Event::notice(message));
         }

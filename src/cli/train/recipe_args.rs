@@ -61,6 +61,9 @@ pub(super) struct RecipeArgs {
     /// Mirror no images: where left and right make a difference, such as in letters and signs.
     #[arg(long)]
     pub(super) no_flips: bool,
+    /// Leave out the mirror images with which the finished model is asked if that recognizes more validation images.
+    #[arg(long)]
+    pub(super) no_tta: bool,
 }
 
 impl RecipeArgs {
@@ -82,6 +85,7 @@ impl RecipeArgs {
             balanced_sampling,
             flips,
             no_flips,
+            no_tta,
         } = self.clone();
         RecipeOverrides {
             freeze,
@@ -97,6 +101,7 @@ impl RecipeArgs {
             class_weights,
             balanced_sampling,
             flips: (flips || no_flips).then_some(flips),
+            mirror_views: no_tta.then_some(false),
         }
     }
 }
@@ -153,7 +158,8 @@ mod tests {
         let matches = Program::command().try_get_matches_from([&["program"], arguments].concat()).unwrap();
         let program = Program::from_arg_matches(&matches).unwrap();
         assert!(program.pretrained.is_none() || arguments.contains(&"--pretrained"));
-        let mut recipe = Recipe { epochs: Some(9), judge_flips: true, ..Recipe::default() };
+        let mut recipe =
+            Recipe { epochs: Some(9), judge_flips: true, mirror_views: true, ..Recipe::default() };
         recipe.augmentation.horizontal_flip = 0.25;
         program.options.overrides().apply(&mut recipe);
         program.length.length().apply(&mut recipe);
@@ -170,9 +176,12 @@ mod tests {
                 "optimizer" => &["--optimizer", "muon"],
                 "metric" => &["--metric", "macro-f1"],
                 "layer-decay" => &["--layer-decay", "0.5"],
-                "gradient-checkpointing" | "class-weights" | "balanced-sampling" | "flips" | "no-flips" => {
-                    &[&format!("--{option}")]
-                }
+                "gradient-checkpointing"
+                | "class-weights"
+                | "balanced-sampling"
+                | "flips"
+                | "no-flips"
+                | "no-tta" => &[&format!("--{option}")],
                 "time" => &["--time", "90s", "--epochs", "9"],
                 "learning-rate" | "weight-decay" | "bad-file-limit" => &[&format!("--{option}"), "0.125"],
                 _ => &[&format!("--{option}"), "7"],
@@ -184,8 +193,12 @@ mod tests {
                 "flips" | "no-flips" => {
                     assert!(changed["judge_flips"].take().is_null());
                     changed["judge_flips"] = unchanged["judge_flips"].clone();
+                    // Without flips there are no mirror images to ask about.
+                    assert_eq!(changed["mirror_views"].is_null(), option == "no-flips");
+                    changed["mirror_views"] = unchanged["mirror_views"].clone();
                     "augmentation".to_owned()
                 }
+                "no-tta" => "mirror_views".to_owned(),
                 _ => option.replace('-', "_"),
             };
             if option == "flips" {

@@ -31,7 +31,7 @@ impl Trainer<'_> {
         self.compare_pixels(&predicted, running.bad.len())?;
         let progress = &mut self.state.progress;
         (progress.epoch, progress.batch) = (progress.epoch + 1, 0);
-        let validation = validation(progress.epoch, &metrics);
+        let validation = best_epoch::validation(progress.epoch, &metrics);
         let verdict = best_epoch::judge_next(progress, self.phase.recipe.metric, &validation);
         let row = EpochRow {
             step: progress.updates,
@@ -154,19 +154,6 @@ impl Trainer<'_> {
     }
 }
 
-/// The metrics that model files and checkpoints store.
-fn validation(epoch: usize, metrics: &Metrics) -> Validation {
-    Validation {
-        epoch,
-        samples: metrics.samples,
-        loss: metrics.loss,
-        top1: metrics.top1,
-        macro_f1: Some(metrics.macro_f1),
-        balanced_accuracy: Some(metrics.balanced_accuracy()),
-        mean_average_precision: metrics.multi_label.as_ref().map(|of| of.mean_average_precision),
-    }
-}
-
 /// The columns of the metrics file that follow from the training batches and the validation.
 fn row(running: &Running, validation: &Validation) -> EpochRow {
     EpochRow {
@@ -195,7 +182,7 @@ mod tests {
         let mut predictions = Predictions::new(2);
         predictions.push(&[0, 1, 1], &[2.0, 0.0, 0.0, 2.0, 2.0, 0.0]);
         let metrics = Metrics::compute(&predictions, &["a".to_owned(), "b".to_owned()]);
-        let row = row(&running, &validation(3, &metrics));
+        let row = row(&running, &best_epoch::validation(3, &metrics));
         assert_eq!((row.epoch, row.train_loss, row.train_top1), (3, 2.0, Some(2.0 / 3.0)));
         assert_eq!((row.val_loss, row.val_top1), (Some(metrics.loss), Some(2.0 / 3.0)));
         assert_eq!(row.val_balanced_accuracy, Some(0.75), "the mean of the recalls 1 and 1/2");

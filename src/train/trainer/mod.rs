@@ -272,12 +272,22 @@ impl<'a> Trainer<'a> {
     fn length(&self) -> Length {
         let speed = self.session.measured_per_second();
         let affordable_images = |images: usize| affordable_images(images, self.time_limit(), speed);
-        let measured = affordable_images(self.validation.loader.len()) + affordable_images(self.test_images);
+        let [validated, tested] = [self.validation.loader.len(), self.test_images].map(affordable_images);
+        let measured = match self.may_mirror() {
+            false => validated + tested,
+            // Validation with both views decides about them.
+            true => 3 * validated + 2 * tested,
+        };
         let training = |seconds: f64| (seconds - reserved_seconds(measured, seconds, speed)).max(0.0);
         Length {
             steps: self.recipe().epochs.map(|epochs| self.steps().of_epochs(epochs)),
             seconds: self.time_limit().map(training),
         }
+    }
+
+    /// Whether the finished model may be asked about mirror images too.
+    fn may_mirror(&self) -> bool {
+        self.recipe().mirror_views && self.state.progress.flips.as_ref().is_none_or(|verdict| verdict.flips)
     }
 
     fn emit(&self, event: Event) {
