@@ -17,10 +17,22 @@ use crate::train::Start;
 /// Number of training images that are decoded to learn their typical size and whether they have colors.
 const SURVEYED_IMAGES: usize = 512;
 
+/// Validation images that are enough in a data set without a test split: the standard error of an accuracy of 90% is then
+/// 0.4 points.
+const ENOUGH_TO_REPORT: usize = 5000;
+/// Validation images that are enough where validation only chooses the best epoch: a standard error of 0.7 points.
+const ENOUGH_TO_CHOOSE: usize = 2000;
+/// Validation images of each class that are enough.
+const ENOUGH_OF_A_CLASS: usize = 20;
+
 /// The default share of the training images that becomes the validation split of a data set without one: a fifth, or a
-/// tenth if there is a test split, since validation then only chooses the best epoch.
+/// tenth if there is a test split, since validation then only chooses the best epoch. Less of a large data set, whose
+/// images teach more in training.
 pub fn default_val_fraction(dataset: &Dataset) -> f64 {
-    if dataset.test.is_empty() { 0.2 } else { 0.1 }
+    let (share, enough) =
+        if dataset.test.is_empty() { (0.2_f64, ENOUGH_TO_REPORT) } else { (0.1, ENOUGH_TO_CHOOSE) };
+    let enough = enough.max(ENOUGH_OF_A_CLASS * dataset.info.classes.len());
+    share.min(enough as f64 / dataset.train.len().max(1) as f64)
 }
 
 /// The inputs from which a new run is planned.
@@ -128,5 +140,23 @@ impl PlannedRun {
     /// The name of the data set.
     pub fn data_name(&self) -> String {
         self.data.dataset().info.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_folder::testing::drawn;
+
+    #[test]
+    fn large_data_sets_keep_a_smaller_share_for_validation() {
+        let kept = |train: usize, test: usize| {
+            (default_val_fraction(&drawn([train, 0, test])) * train as f64).round()
+        };
+        assert_eq!([kept(1000, 0), kept(1000, 10)], [200.0, 100.0]);
+        assert_eq!([kept(50_000, 0), kept(50_000, 10)], [5000.0, 2000.0]);
+        let mut many_classes = drawn([50_000, 0, 10]);
+        many_classes.info.classes = vec![String::new(); 200];
+        assert_eq!(default_val_fraction(&many_classes) * 50_000.0, 4000.0);
     }
 }

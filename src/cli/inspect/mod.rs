@@ -40,8 +40,8 @@ pub(super) struct Inspect {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Share split off for validation if the data set has no validation split; by default 0.2, or 0.1 if it has a test
-    /// split.
+    /// Share split off for validation if the data set has no validation split; by default 0.2 and at most
+    /// about 5000 images, or 0.1 and 2000 if it has a test split.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Count the cost of a preset or architecture file for images of this height and width in pixels.

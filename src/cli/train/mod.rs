@@ -62,8 +62,8 @@ pub(super) struct Train {
     /// hf:OWNER/NAME[@REVISION] on Hugging Face.
     #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
     pretrained: Option<String>,
-    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2, or 0.1
-    /// if it has a test split. Images are chosen by content, so adding or removing some does not move the others.
+    /// Share of the training images kept for validation if the data set has no validation split; by default 0.2 and at
+    /// most about 5000 images, or 0.1 and 2000 if it has a test split. Images are chosen by content, so adding or removing some does not move the others.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Random seed.
