@@ -43,7 +43,7 @@ impl Operation<2> for FullConvolution {
         let [x, weight] = inputs.map(contiguous);
         let maps = Maps::new(self.kernel, &x, &weight);
         let output = match maps.suit_winograd() {
-            true => Tiles(&maps).convolve(x.storage(), weight.storage()),
+            true => Tiles::new(&maps).convolve(x.storage(), weight.storage()),
             false => maps.outputs(x.storage(), weight.storage()),
         };
         (output, SavedMaps { x, weight })
@@ -53,7 +53,7 @@ impl Operation<2> for FullConvolution {
         let maps = Maps::new(self.kernel, &saved.x, &saved.weight);
         let (x, weight, dy) = (saved.x.storage(), saved.weight.storage(), contiguous(dy));
         match maps.suit_winograd() {
-            true => Tiles(&maps).gradients(x, weight, dy.storage(), wanted),
+            true => Tiles::new(&maps).gradients(x, weight, dy.storage(), wanted),
             false => maps.gradients(x, weight, dy.storage(), wanted),
         }
     }

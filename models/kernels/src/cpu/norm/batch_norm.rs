@@ -59,8 +59,7 @@ impl Operation<5> for BatchNormalization {
             let elements = range.start * width..range.end * width;
             // SAFETY: the chunks are disjoint, and with them their rows.
             let outputs = unsafe { outputs.slice(elements.clone()) };
-            outputs.copy_from_slice(&data[elements]);
-            normalize(outputs, &channels, gelu);
+            normalize(outputs, &data[elements], &channels, gelu);
         });
         // SAFETY: the chunks cover all rows, and each row was written by the task of its chunk.
         let output = flex::tensor(unsafe { output.written() }, x.shape());
@@ -88,8 +87,7 @@ impl Operation<5> for BatchNormalization {
                 (dx_parts.slice(elements.clone()), partials.slice(index * 2 * width..(index + 1) * 2 * width))
             };
             let (dgamma, dbeta) = sums.split_at_mut(width);
-            dx.copy_from_slice(&dy[elements.clone()]);
-            add_sums(dx, &x[elements], channels, self.gelu, dgamma, dbeta);
+            add_sums(dx, &dy[elements.clone()], &x[elements], channels, self.gelu, [dgamma, dbeta]);
         });
         let sums = sum_of_rows(&partial, 2 * width);
         let (dgamma, dbeta) = sums.split_at(width);
@@ -144,15 +142,15 @@ pub(crate) fn moments(x: FlexTensor) -> [FlexTensor; 2] {
 }
 
 vectorized! {
-    /// Normalizes rows in place.
-    fn normalize(rows: &mut [f32], channels: &Channels, gelu: bool) {
+    /// Writes the normalized rows of `x`.
+    fn normalize(outputs: &mut [f32], x: &[f32], channels: &Channels, gelu: bool) {
         let width = channels.mean.len().max(1);
-        for row in rows.chunks_exact_mut(width) {
-            for ((((value, mean), rate), gamma), beta) in row.iter_mut().zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(&channels.beta) {
-                *value = mul_add::<FMA>((*value - mean) * rate, *gamma, *beta);
+        for (output, x) in outputs.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            for (((((value, x), mean), rate), gamma), beta) in output.iter_mut().zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(&channels.beta) {
+                *value = mul_add::<FMA>((x - mean) * rate, *gamma, *beta);
             }
             if gelu {
-                for value in row {
+                for value in output {
                     let [probability, _] = normal::<FMA>(*value);
                     *value *= probability;
                 }
@@ -160,19 +158,21 @@ vectorized! {
         }
     }
 
-    /// Changes rows of the gradient of the output into the gradient before GELU, in place, and adds them to the
-    /// gradients of gamma and beta.
-    fn add_sums(dy: &mut [f32], x: &[f32], channels: &Channels, gelu: bool, dgamma: &mut [f32], dbeta: &mut [f32]) {
-        let width = channels.mean.len().max(1);
-        for (dy, x) in dy.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+    /// Writes the gradient before GELU, from rows of the gradient of the output, and adds it to the gradients of gamma and
+    /// beta.
+    fn add_sums(before: &mut [f32], dy: &[f32], x: &[f32], channels: &Channels, gelu: bool, sums: [&mut [f32]; 2]) {
+        let ([dgamma, dbeta], width) = (sums, channels.mean.len().max(1));
+        for ((before, dy), x) in before.chunks_exact_mut(width).zip(dy.chunks_exact(width)).zip(x.chunks_exact(width)) {
             if gelu {
-                for (((((dy, x), mean), rate), gamma), beta) in dy.iter_mut().zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(&channels.beta) {
+                for ((((((before, dy), x), mean), rate), gamma), beta) in before.iter_mut().zip(dy).zip(x).zip(&channels.mean).zip(&channels.rate).zip(&channels.gamma).zip(&channels.beta) {
                     let y = mul_add::<FMA>((x - mean) * rate, *gamma, *beta);
                     let [probability, density] = normal::<FMA>(y);
-                    *dy *= mul_add::<FMA>(y, density, probability);
+                    *before = dy * mul_add::<FMA>(y, density, probability);
                 }
+            } else {
+                before.copy_from_slice(dy);
             }
-            for (((((dy, x), mean), rate), dgamma), dbeta) in dy.iter().zip(x).zip(&channels.mean).zip(&channels.rate).zip(dgamma.iter_mut()).zip(dbeta.iter_mut()) {
+            for (((((dy, x), mean), rate), dgamma), dbeta) in before.iter().zip(x).zip(&channels.mean).zip(&channels.rate).zip(dgamma.iter_mut()).zip(dbeta.iter_mut()) {
                 *dgamma = mul_add::<FMA>(*dy, (x - mean) * rate, *dgamma);
                 *dbeta += dy;
             }

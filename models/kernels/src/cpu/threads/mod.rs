@@ -7,6 +7,7 @@ pub(crate) mod sums;
 
 pub(crate) use shared::{Buffer, Shared};
 
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Runs `task` for every index below `tasks` on the [pool]. A thread that has finished takes over tasks that a slower
@@ -27,6 +28,19 @@ pub(crate) fn parallel_with<S>(
         let mut scratch = scratch();
         groups.range(group).for_each(|index| task(&mut scratch, index));
     });
+}
+
+/// Runs `task` with memory for `length` elements, which hold any values: its thread keeps the memory for later tasks, so that
+/// it is neither zeroed nor returned to the system between them.
+pub(crate) fn with_scratch<R>(length: usize, task: impl FnOnce(&mut [f32]) -> R) -> R {
+    thread_local!(static KEPT: Cell<Vec<f32>> = const { Cell::new(Vec::new()) });
+    let mut memory = KEPT.take();
+    if memory.len() < length {
+        memory = vec![0.0; length];
+    }
+    let result = task(&mut memory[..length]);
+    KEPT.set(memory);
+    result
 }
 
 /// Runs `task` on disjoint ranges that together cover `length` elements.

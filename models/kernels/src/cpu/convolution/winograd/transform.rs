@@ -2,179 +2,300 @@
 //! time in registers.
 
 use crate::cpu::simd::{LANES, vectorized};
-use std::array::from_fn;
 
-/// The multiplications of a tile for one channel and one filter: the places of a transformed tile.
-pub(super) const PLACES: usize = 16;
+/// The most pixels that a tile reads.
+pub(super) const MOST_PIXELS: usize = 36;
 
 /// A vector: the same element of a tile in [`LANES`] channels.
 type Lanes = [f32; LANES];
 
-#[inline(always)]
-fn sum<const N: usize>(a: [f32; N], b: [f32; N]) -> [f32; N] {
-    from_fn(|lane| a[lane] + b[lane])
+const ZERO: Lanes = [0.0; LANES];
+
+/// The transforms for tiles of one size. Pixels and gradients that are read are slices of whole channels; those that are
+/// written are offsets, `None` for places outside the map. The places of a transformed tile are `plane` elements apart.
+pub(super) struct Form {
+    /// The rows and columns of outputs of a tile, which reads two more of pixels.
+    pub(super) side: usize,
+    /// `G weight G^T`: `[places][in][out]`, from a weight and its number of elements per tap.
+    pub(super) transform_taps: fn(&[f32], usize, &mut [f32]),
+    /// `G^T du G`: the gradient of a weight from the gradient of its transformed filters.
+    pub(super) weight_gradient: fn(&[f32], usize, &mut [f32]),
+    /// `B^T x B`, from the pixels.
+    pub(super) transform_pixels: fn(&[&[f32]], &mut [f32], usize),
+    /// `A dy A^T`, from the gradients of the outputs.
+    pub(super) transform_gradients: fn(&[&[f32]], &mut [f32], usize),
+    /// `A^T m A`: from the products, `plane`, and the channels to the outputs.
+    pub(super) write_outputs: fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]),
+    /// Adds `B dv B^T` to the gradients of the pixels.
+    pub(super) add_to_pixels: fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]),
+}
+
+impl Form {
+    /// The rows and columns of pixels that a tile reads.
+    pub(super) fn reach(&self) -> usize {
+        self.side + 2
+    }
+
+    /// The multiplications of a tile for one channel and one filter: the places of a transformed tile.
+    pub(super) fn places(&self) -> usize {
+        self.reach() * self.reach()
+    }
 }
 
 #[inline(always)]
-fn difference<const N: usize>(a: [f32; N], b: [f32; N]) -> [f32; N] {
-    from_fn(|lane| a[lane] - b[lane])
+fn sum(mut a: Lanes, b: Lanes) -> Lanes {
+    for lane in 0..LANES {
+        a[lane] += b[lane];
+    }
+    a
 }
 
 #[inline(always)]
-fn half<const N: usize>(a: [f32; N]) -> [f32; N] {
-    a.map(|value| 0.5 * value)
+fn difference(mut a: Lanes, b: Lanes) -> Lanes {
+    for lane in 0..LANES {
+        a[lane] -= b[lane];
+    }
+    a
 }
 
 #[inline(always)]
-fn negative<const N: usize>(a: [f32; N]) -> [f32; N] {
-    a.map(|value| -value)
+fn times(factor: f32, mut a: Lanes) -> Lanes {
+    for value in &mut a {
+        *value *= factor;
+    }
+    a
 }
 
-/// Applies `f` to the columns of a square matrix, then to the rows of the result: `F square F^T`, in reading order.
+/// [`LANES`] channels of a pixel, from `channel` on.
 #[inline(always)]
-fn both_ways<T: Copy, const FROM: usize, const TO: usize, const FROM2: usize, const TO2: usize>(
-    square: [T; FROM2],
-    zero: T,
-    f: impl Fn([T; FROM]) -> [T; TO],
-) -> [T; TO2] {
-    let mut half_way = [[zero; FROM]; TO];
+fn lanes(pixel: &[f32], channel: usize) -> Lanes {
+    *pixel[channel..].first_chunk().expect("channels in whole vectors")
+}
+
+/// Applies `f` to the columns of a square matrix, which `read` gives element by element, then to the rows of the result:
+/// `F square F^T`, of which `write` takes every element.
+#[inline(always)]
+fn both_ways<const FROM: usize, const TO: usize>(
+    read: impl Fn(usize) -> Lanes,
+    f: impl Fn([Lanes; FROM]) -> [Lanes; TO],
+    mut write: impl FnMut(usize, Lanes),
+) {
+    let mut half_way = [[ZERO; FROM]; TO];
     for column in 0..FROM {
-        let changed = f(from_fn(|row| square[row * FROM + column]));
+        let mut square = [ZERO; FROM];
+        for (row, element) in square.iter_mut().enumerate() {
+            *element = read(row * FROM + column);
+        }
+        let changed = f(square);
         for row in 0..TO {
             half_way[row][column] = changed[row];
         }
     }
-    let mut result = [zero; TO2];
-    for row in 0..TO {
-        let changed = f(half_way[row]);
-        result[row * TO..][..TO].copy_from_slice(&changed);
-    }
-    result
-}
-
-/// `B^T` times four pixels.
-#[inline(always)]
-fn of_pixels([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
-    [difference(a, c), sum(b, c), difference(c, b), difference(b, d)]
-}
-
-/// `B`: the backward pass of `B^T`.
-#[inline(always)]
-fn to_pixels([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
-    [a, sum(difference(b, c), d), difference(sum(b, c), a), negative(d)]
-}
-
-/// `A^T`: from four products to two outputs.
-#[inline(always)]
-fn to_outputs([a, b, c, d]: [Lanes; 4]) -> [Lanes; 2] {
-    [sum(sum(a, b), c), difference(difference(b, c), d)]
-}
-
-/// `A`: the backward pass of `A^T`.
-#[inline(always)]
-fn of_outputs([a, b]: [Lanes; 2]) -> [Lanes; 4] {
-    [a, sum(a, b), difference(a, b), negative(b)]
-}
-
-/// `G` times three taps.
-#[inline(always)]
-fn of_taps([a, b, c]: [Lanes; 3]) -> [Lanes; 4] {
-    let outer = sum(a, c);
-    [a, half(sum(outer, b)), half(difference(outer, b)), c]
-}
-
-/// `G^T`: the backward pass of `G`.
-#[inline(always)]
-fn to_taps([a, b, c, d]: [Lanes; 4]) -> [Lanes; 3] {
-    let middle = half(sum(b, c));
-    [sum(a, middle), half(difference(b, c)), sum(middle, d)]
-}
-
-/// [`LANES`] channels of a pixel, from `channel` on; zeros for a pixel outside the map.
-#[inline(always)]
-fn lanes(values: &[f32], pixel: Option<usize>, channel: usize) -> Lanes {
-    match pixel {
-        Some(start) => *values[start + channel..].first_chunk().expect("channels in whole vectors"),
-        None => [0.0; LANES],
-    }
-}
-
-/// The transformed filters `G weight G^T`, `[16][in][out]`, of a weight with `size` elements per tap.
-pub(super) fn filters(weight: &[f32], size: usize) -> Vec<f32> {
-    let mut filters = vec![0.0; PLACES * size];
-    transform_taps(weight, size, &mut filters);
-    filters
-}
-
-vectorized! {
-    fn transform_taps(weight: &[f32], size: usize, filters: &mut [f32]) {
-        for start in (0..size).step_by(LANES) {
-            let taps: [Lanes; 9] = from_fn(|tap| lanes(weight, Some(tap * size), start));
-            let u: [Lanes; PLACES] = both_ways(taps, [0.0; LANES], of_taps);
-            for (place, u) in u.iter().enumerate() {
-                filters[place * size + start..][..LANES].copy_from_slice(u);
-            }
+    for (row, half_way) in half_way.into_iter().enumerate() {
+        let changed = f(half_way);
+        for (column, element) in changed.into_iter().enumerate() {
+            write(row * TO + column, element);
         }
     }
+}
 
-    /// The gradient of a weight from the gradient of its transformed filters.
-    pub(super) fn weight_gradient(du: &[f32], size: usize, dweight: &mut [f32]) {
-        for start in (0..size).step_by(LANES) {
-            let u: [Lanes; PLACES] = from_fn(|place| lanes(du, Some(place * size), start));
-            let taps: [Lanes; 9] = both_ways(u, [0.0; LANES], to_taps);
-            for (tap, gradient) in taps.iter().enumerate() {
-                dweight[tap * size + start..][..LANES].copy_from_slice(gradient);
+/// The [`Form`] of tiles with `$side` by `$side` outputs, and the transforms of its module, which holds their one-dimensional
+/// parts.
+macro_rules! form {
+    ($side:literal) => {
+        pub(crate) const FORM: Form = Form {
+            side: $side,
+            transform_taps,
+            weight_gradient,
+            transform_pixels,
+            transform_gradients,
+            write_outputs,
+            add_to_pixels,
+        };
+
+        vectorized! {
+            fn transform_taps(weight: &[f32], size: usize, filters: &mut [f32]) {
+                for start in (0..size).step_by(LANES) {
+                    let tap = |tap: usize| lanes(&weight[tap * size..], start);
+                    both_ways(tap, of_taps, |place, u| filters[place * size + start..][..LANES].copy_from_slice(&u));
+                }
             }
-        }
-    }
 
-    /// Writes the transformed pixels of a tile, `B^T x B`, to `v`, whose places are `plane` elements apart.
-    pub(super) fn transform_pixels(x: &[f32], pixels: [Option<usize>; PLACES], channels: usize, v: &mut [f32], plane: usize) {
-        for channel in (0..channels).step_by(LANES) {
-            let tile: [Lanes; PLACES] = from_fn(|pixel| lanes(x, pixels[pixel], channel));
-            let changed: [Lanes; PLACES] = both_ways(tile, [0.0; LANES], of_pixels);
-            for (place, changed) in changed.iter().enumerate() {
-                v[place * plane + channel..][..LANES].copy_from_slice(changed);
+            fn weight_gradient(du: &[f32], size: usize, dweight: &mut [f32]) {
+                for start in (0..size).step_by(LANES) {
+                    let place = |place: usize| lanes(&du[place * size..], start);
+                    both_ways(place, to_taps, |tap, gradient| {
+                        dweight[tap * size + start..][..LANES].copy_from_slice(&gradient);
+                    });
+                }
             }
-        }
-    }
 
-    /// Writes the transformed gradients of a tile's outputs, `A dy A^T`, to `dm`, whose places are `plane` elements
-    /// apart.
-    pub(super) fn transform_gradients(dy: &[f32], pixels: [Option<usize>; 4], channels: usize, dm: &mut [f32], plane: usize) {
-        for channel in (0..channels).step_by(LANES) {
-            let tile: [Lanes; 4] = from_fn(|pixel| lanes(dy, pixels[pixel], channel));
-            let changed: [Lanes; PLACES] = both_ways(tile, [0.0; LANES], of_outputs);
-            for (place, changed) in changed.iter().enumerate() {
-                dm[place * plane + channel..][..LANES].copy_from_slice(changed);
+            fn transform_pixels(pixels: &[&[f32]], v: &mut [f32], plane: usize) {
+                for channel in (0..pixels[0].len()).step_by(LANES) {
+                    both_ways(|pixel| lanes(pixels[pixel], channel), of_pixels, |place, value| {
+                        v[place * plane + channel..][..LANES].copy_from_slice(&value);
+                    });
+                }
             }
-        }
-    }
 
-    /// Writes the outputs of a tile, `A^T m A`, from its products `m`, whose places are `plane` elements apart.
-    pub(super) fn write_outputs(m: &[f32], plane: usize, channels: usize, pixels: [Option<usize>; 4], y: &mut [f32]) {
-        for channel in (0..channels).step_by(LANES) {
-            let tile: [Lanes; PLACES] = from_fn(|place| lanes(m, Some(place * plane), channel));
-            let outputs: [Lanes; 4] = both_ways(tile, [0.0; LANES], to_outputs);
-            for (pixel, output) in pixels.iter().zip(&outputs) {
-                if let Some(start) = pixel {
-                    y[start + channel..][..LANES].copy_from_slice(output);
+            fn transform_gradients(outputs: &[&[f32]], dm: &mut [f32], plane: usize) {
+                for channel in (0..outputs[0].len()).step_by(LANES) {
+                    both_ways(|output| lanes(outputs[output], channel), of_outputs, |place, value| {
+                        dm[place * plane + channel..][..LANES].copy_from_slice(&value);
+                    });
+                }
+            }
+
+            fn write_outputs(m: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], y: &mut [f32]) {
+                for channel in (0..channels).step_by(LANES) {
+                    both_ways(|place| lanes(&m[place * plane..], channel), to_outputs, |output, value| {
+                        if let Some(start) = offsets[output] {
+                            y[start + channel..][..LANES].copy_from_slice(&value);
+                        }
+                    });
+                }
+            }
+
+            fn add_to_pixels(dv: &[f32], plane: usize, channels: usize, offsets: &[Option<usize>], dx: &mut [f32]) {
+                for channel in (0..channels).step_by(LANES) {
+                    both_ways(|place| lanes(&dv[place * plane..], channel), to_pixels, |pixel, gradient| {
+                        if let Some(start) = offsets[pixel] {
+                            let values = &mut dx[start + channel..][..LANES];
+                            values.iter_mut().zip(gradient).for_each(|(value, gradient)| *value += gradient);
+                        }
+                    });
                 }
             }
         }
+    };
+}
+
+/// F(2x2, 3x3): 16 multiplications for 4 outputs (Lavin & Gray 2016, section 4.1).
+pub(super) mod two {
+    use super::*;
+
+    form!(2);
+
+    /// `B^T` times four pixels.
+    #[inline(always)]
+    fn of_pixels([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
+        [difference(a, c), sum(b, c), difference(c, b), difference(b, d)]
     }
 
-    /// Adds `B dv B^T`, from the gradients `dv` of a tile's transformed pixels, to the gradients of its pixels.
-    pub(super) fn add_to_pixels(dv: &[f32], plane: usize, channels: usize, pixels: [Option<usize>; PLACES], dx: &mut [f32]) {
-        for channel in (0..channels).step_by(LANES) {
-            let tile: [Lanes; PLACES] = from_fn(|place| lanes(dv, Some(place * plane), channel));
-            let gradients: [Lanes; PLACES] = both_ways(tile, [0.0; LANES], to_pixels);
-            for (pixel, gradient) in pixels.iter().zip(&gradients) {
-                if let Some(start) = pixel {
-                    let values = &mut dx[start + channel..][..LANES];
-                    values.iter_mut().zip(gradient).for_each(|(value, gradient)| *value += gradient);
-                }
-            }
-        }
+    /// `B`: the backward pass of `B^T`.
+    #[inline(always)]
+    fn to_pixels([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
+        [a, sum(difference(b, c), d), difference(sum(b, c), a), times(-1.0, d)]
+    }
+
+    /// `A^T`: from four products to two outputs.
+    #[inline(always)]
+    fn to_outputs([a, b, c, d]: [Lanes; 4]) -> [Lanes; 2] {
+        [sum(sum(a, b), c), difference(difference(b, c), d)]
+    }
+
+    /// `A`: the backward pass of `A^T`.
+    #[inline(always)]
+    fn of_outputs([a, b]: [Lanes; 2]) -> [Lanes; 4] {
+        [a, sum(a, b), difference(a, b), times(-1.0, b)]
+    }
+
+    /// `G` times three taps.
+    #[inline(always)]
+    fn of_taps([a, b, c]: [Lanes; 3]) -> [Lanes; 4] {
+        let outer = sum(a, c);
+        [a, times(0.5, sum(outer, b)), times(0.5, difference(outer, b)), c]
+    }
+
+    /// `G^T`: the backward pass of `G`.
+    #[inline(always)]
+    fn to_taps([a, b, c, d]: [Lanes; 4]) -> [Lanes; 3] {
+        let middle = times(0.5, sum(b, c));
+        [sum(a, middle), times(0.5, difference(b, c)), sum(middle, d)]
+    }
+}
+
+/// F(4x4, 3x3): 36 multiplications for 16 outputs (Lavin & Gray 2016, section 4.2).
+pub(super) mod four {
+    use super::*;
+
+    form!(4);
+
+    /// `B^T` times six pixels.
+    #[inline(always)]
+    fn of_pixels([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 6] {
+        let (outer, inner) = (difference(e, times(4.0, c)), difference(d, times(4.0, b)));
+        let (even, odd) = (difference(e, c), times(2.0, difference(d, b)));
+        [
+            sum(difference(times(4.0, a), times(5.0, c)), e),
+            sum(outer, inner),
+            difference(outer, inner),
+            sum(even, odd),
+            difference(even, odd),
+            sum(difference(times(4.0, b), times(5.0, d)), f),
+        ]
+    }
+
+    /// `B`: the backward pass of `B^T`.
+    #[inline(always)]
+    fn to_pixels([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 6] {
+        let (both, apart) = (sum(b, c), difference(c, b));
+        let (both_far, apart_far) = (sum(d, e), times(2.0, difference(d, e)));
+        let five = times(5.0, a);
+        [
+            times(4.0, a),
+            sum(difference(times(4.0, apart), apart_far), times(4.0, f)),
+            times(-1.0, sum(sum(five, times(4.0, both)), both_far)),
+            difference(difference(apart_far, apart), times(5.0, f)),
+            sum(sum(a, both), both_far),
+            f,
+        ]
+    }
+
+    /// `A^T`: from six products to four outputs.
+    #[inline(always)]
+    fn to_outputs([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 4] {
+        let (near, near_apart) = (sum(b, c), difference(b, c));
+        let (far, far_apart) = (sum(d, e), difference(d, e));
+        [
+            sum(sum(a, near), far),
+            sum(near_apart, times(2.0, far_apart)),
+            sum(near, times(4.0, far)),
+            sum(sum(near_apart, times(8.0, far_apart)), f),
+        ]
+    }
+
+    /// `A`: the backward pass of `A^T`.
+    #[inline(always)]
+    fn of_outputs([a, b, c, d]: [Lanes; 4]) -> [Lanes; 6] {
+        let (even, odd) = (sum(a, c), sum(b, d));
+        let (far_even, far_odd) = (sum(a, times(4.0, c)), sum(times(2.0, b), times(8.0, d)));
+        [a, sum(even, odd), difference(even, odd), sum(far_even, far_odd), difference(far_even, far_odd), d]
+    }
+
+    /// `G` times three taps.
+    #[inline(always)]
+    fn of_taps([a, b, c]: [Lanes; 3]) -> [Lanes; 6] {
+        let (outer, middle) = (times(-1.0 / 6.0, sum(a, c)), times(1.0 / 6.0, b));
+        let (far, far_middle) = (sum(times(1.0 / 24.0, a), times(1.0 / 6.0, c)), times(1.0 / 12.0, b));
+        [
+            times(0.25, a),
+            difference(outer, middle),
+            sum(outer, middle),
+            sum(far, far_middle),
+            difference(far, far_middle),
+            c,
+        ]
+    }
+
+    /// `G^T`: the backward pass of `G`.
+    #[inline(always)]
+    fn to_taps([a, b, c, d, e, f]: [Lanes; 6]) -> [Lanes; 3] {
+        let (near, far) = (times(-1.0 / 6.0, sum(b, c)), sum(d, e));
+        [
+            sum(sum(times(0.25, a), near), times(1.0 / 24.0, far)),
+            sum(times(1.0 / 6.0, difference(c, b)), times(1.0 / 12.0, difference(d, e))),
+            sum(sum(near, times(1.0 / 6.0, far)), f),
+        ]
     }
 }
