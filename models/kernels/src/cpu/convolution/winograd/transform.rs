@@ -11,6 +11,9 @@ type Lanes = [f32; LANES];
 
 const ZERO: Lanes = [0.0; LANES];
 
+/// A transform of one tile from its places, `plane` elements apart, for so many channels, to offsets of a map.
+type TransformBack = fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]);
+
 /// The transforms for tiles of one size. Pixels and gradients that are read are slices of whole channels; those that are
 /// written are offsets, `None` for places outside the map. The places of a transformed tile are `plane` elements apart.
 pub(super) struct Form {
@@ -24,10 +27,10 @@ pub(super) struct Form {
     pub(super) transform_pixels: fn(&[&[f32]], &mut [f32], usize),
     /// `A dy A^T`, from the gradients of the outputs.
     pub(super) transform_gradients: fn(&[&[f32]], &mut [f32], usize),
-    /// `A^T m A`: from the products, `plane`, and the channels to the outputs.
-    pub(super) write_outputs: fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]),
+    /// `A^T m A`, from the products to the outputs.
+    pub(super) write_outputs: TransformBack,
     /// Adds `B dv B^T` to the gradients of the pixels.
-    pub(super) add_to_pixels: fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]),
+    pub(super) add_to_pixels: TransformBack,
 }
 
 impl Form {
@@ -86,9 +89,8 @@ fn both_ways<const FROM: usize, const TO: usize>(
         for (row, element) in square.iter_mut().enumerate() {
             *element = read(row * FROM + column);
         }
-        let changed = f(square);
-        for row in 0..TO {
-            half_way[row][column] = changed[row];
+        for (half_way, changed) in half_way.iter_mut().zip(f(square)) {
+            half_way[column] = changed;
         }
     }
     for (row, half_way) in half_way.into_iter().enumerate() {
