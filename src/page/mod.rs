@@ -1,6 +1,12 @@
 //! The frame of the HTML pages that the program writes, which need neither a network nor a script.
 
+mod thumbnail;
+
+use std::borrow::Cow;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+pub use thumbnail::Thumbnail;
 
 /// The style of all pages: colors, in light and dark, and text.
 pub(crate) const BASE_STYLE: &str = include_str!("base.css");
@@ -32,9 +38,28 @@ fn without_control_characters(page: &str) -> String {
     page.replace(is_refused, "\u{fffd}")
 }
 
+/// `text` in at most `width` characters. Longer text loses its middle, because names that begin alike often differ at
+/// the end.
+pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= width {
+        return Cow::Borrowed(text);
+    }
+    let end = width / 3;
+    let start = text.chars().take(width.saturating_sub(end + 1));
+    Cow::Owned(start.chain(['…']).chain(text.chars().skip(length - end)).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        assert_eq!(shortened("american_pit_bull_terrier", 13), "american…rier");
+        assert_eq!(shortened("éclair", 6), "éclair");
+        assert_eq!(shortened("<<<<>", 3), "<…>");
+    }
 
     #[test]
     fn control_characters_are_replaced() {

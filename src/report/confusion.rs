@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::classes::bar;
-use super::html::{section as html_section, shortened, tenth};
+use super::html::{section as html_section, tenth};
 use crate::evaluate::{ConfusionCell, Metrics, percent};
 
 /// Number of pairs listed next to the matrix.

@@ -11,7 +11,6 @@ mod gallery;
 mod html;
 mod mistakes;
 mod of_run;
-mod thumbnail;
 mod views;
 
 #[cfg(test)]
@@ -20,7 +19,8 @@ mod tests;
 pub use caveat::Caveat;
 pub use gallery::{Mistake, Overlay};
 pub use of_run::{RunReport, of_run};
-pub use thumbnail::Thumbnail;
+
+pub use crate::page::Thumbnail;
 
 use maud::{Markup, html};
 
