@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, is_separator};
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use rayon::prelude::*;
 
 use super::{Components, Embeddings};
@@ -54,6 +54,7 @@ impl ImageClasses {
 }
 
 /// A map of images.
+#[derive(Clone, Debug)]
 pub struct Map {
     dots: Vec<Dot>,
     /// The classes in the order of their colors, with the number of images of each in the whole data.
@@ -65,6 +66,7 @@ pub struct Map {
 }
 
 /// A drawn image.
+#[derive(Clone, Debug)]
 struct Dot {
     name: String,
     /// The place in the drawing.
@@ -118,14 +120,14 @@ impl Map {
             }
             section { (self.render()) }
         };
-        page(TITLE, include_str!("style.css"), sections)
+        page(TITLE, &format!("{}{}", include_str!("style.css"), self.style()), sections)
     }
 
-    /// The explanation, the legend, and the drawing. Their style is that of this module.
-    fn render(&self) -> Markup {
+    /// The explanation, the legend, and the drawing, in the style of [`Self::style`].
+    pub(crate) fn render(&self) -> Markup {
         let [first, second] = self.shares.map(percent);
         html! {
-            p class="muted text" {
+            p class="note" {
                 "Each dot is an image, placed by the first two principal components of its embedding, which have " (first)
                 " and " (second) " of the variance. Images far apart here differ; neighbors may still differ in what the \
                  other components hold."
@@ -137,7 +139,6 @@ impl Map {
                 @if !self.classes.is_empty() { (self.legend()) }
                 (self.drawing())
             }
-            @if self.classes.len() > 1 { style { (PreEscaped(self.rules())) } }
         }
     }
 
@@ -148,7 +149,7 @@ impl Map {
             html! {
                 label {
                     input type="radio" name="map-class" class=(format!("k{style}"));
-                    svg class="key" viewBox="-6 -6 12 12" aria-hidden="true" { (mark(style)) }
+                    svg viewBox="-6 -6 12 12" aria-hidden="true" { (mark(style)) }
                     span { (shortened(&printable(name), 32)) " " span class="muted" { (images) } }
                 }
             }
@@ -170,14 +171,16 @@ impl Map {
         }
     }
 
-    /// The style rules that fade the dots of other classes than the chosen one.
-    fn rules(&self) -> String {
+    /// The style of the map, for a page that sets `--panel`, the color of its ground: the same for all, and the rules that
+    /// fade the dots of other classes than the chosen one.
+    pub(crate) fn style(&self) -> String {
         let styles = 0..self.classes.len().min(SHAPED + 1);
-        styles
-            .map(|style| {
-                format!(".map:has(.k{style}:checked) .dot:not(.c{style}) {{ opacity: 0.06; pointer-events: none; }}\n")
-            })
-            .collect()
+        let rule = |style| {
+            format!(
+                ".map:has(.k{style}:checked) .point:not(.c{style}) {{ opacity: 0.06; pointer-events: none; }}\n"
+            )
+        };
+        include_str!("map.css").to_owned() + &styles.map(rule).collect::<String>()
     }
 
     fn drawing(&self) -> Markup {
@@ -195,7 +198,7 @@ impl Map {
             self.dots.len()
         );
         html! {
-            svg class="plot" viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(label) {
+            svg class="scatter" viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(label) {
                 text class="hint" x=(left) y=(SHOWN / 2.0 + 10.0) { "Point at a dot to see its image." }
                 rect class="frame" x=(left) y=(top) width=(right - left) height=(bottom - top) {}
                 text class="axis" x=(x) y=(bottom + 24.0) text-anchor="middle" { "component 1 (" (first) ")" }
@@ -217,7 +220,7 @@ impl Map {
         let class = dot.class.map(|class| printable(&self.classes[class].0).into_owned());
         let text_x = PLOT.0 + SHOWN + 14.0;
         html! {
-            g class=(format!("dot c{style}")) {
+            g class=(format!("point c{style}")) {
                 title { (name) }
                 g transform=(format!("translate({x:.1} {y:.1})")) { (mark(style)) }
                 g class="shown" {
@@ -309,11 +312,11 @@ mod tests {
     #[test]
     fn every_image_is_a_dot_in_the_color_of_its_class_and_the_page_needs_nothing_else() {
         let page = map_of(&embeddings(60, 30)).page(&[("model", "a<b".to_owned())]);
-        assert_eq!(page.matches("class=\"dot ").count(), 60);
+        assert_eq!(page.matches("class=\"point ").count(), 60);
         assert_eq!(page.matches("<image").count(), 59, "the first one cannot be read");
         // 24 classes have a shape and a color, and the others share one.
         assert_eq!(page.matches("type=\"radio\"").count(), 1 + 24 + 1);
-        assert_eq!(page.matches("class=\"dot c24\"").count(), 12);
+        assert_eq!(page.matches("class=\"point c24\"").count(), 12);
         assert!(
             page.contains("6 other classes") && page.contains("class &lt;3&gt;") && page.contains("a&lt;b")
         );
@@ -337,7 +340,7 @@ mod tests {
     #[test]
     fn a_large_map_draws_a_part_and_says_so() {
         let page = map_of(&embeddings(MOST + 500, 2)).page(&[]);
-        assert_eq!(page.matches("class=\"dot ").count(), MOST);
+        assert_eq!(page.matches("class=\"point ").count(), MOST);
         assert!(page.contains("2000 of 2500 images are drawn") && page.contains("class=\"muted\">1250<"));
     }
 

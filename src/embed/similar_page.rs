@@ -46,7 +46,7 @@ pub fn similar_page(queries: &[Query], facts: &[(&str, String)]) -> String {
                     (name) " " (printable(value))
                 }
             }
-            p class="muted text" {
+            p class="note" {
                 "The number below an image is its cosine similarity to the image on the left: 1 for the same direction of the \
                  embeddings, 0 for directions that have nothing in common."
             }

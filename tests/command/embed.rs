@@ -94,7 +94,7 @@ fn an_unreadable_image_is_named_and_has_no_row() {
         .stderr(contains("data/red/5.png").and(contains("1 of 24 images could not be read and have no row")));
     assert!(npy(&images, "rows.npy").0.contains("(23, 16)"));
     let page = std::fs::read_to_string(images.path("map.html")).unwrap();
-    assert_eq!(page.matches("class=\"dot ").count(), 23);
+    assert_eq!(page.matches("class=\"point ").count(), 23);
     assert!(page.contains("data:image/") && page.contains("blue") && !page.contains("<script"));
     let lines = vitrine(&images).args(["embed", "run", "data/red/5.png"]).assert().code(1);
     lines.stdout(contains("{\"path\":\"data/red/5.png\",\"error\":"));
