@@ -102,6 +102,10 @@ impl Similar {
         let classifier = Classifier::load_on(&self.model, &device)?.with_limits(self.file_size.limits());
         let stored = if self.place.is_dir() { None } else { Some(self.stored()?) };
         let queries = self.embed(&classifier, &self.inputs, &log)?;
+        if queries.embeddings.is_empty() {
+            self.print(&queries.embeddings, &queries, &[])?;
+            return Ok(Status::Partial);
+        }
         let (images, mut failed) = match stored {
             Some(images) => (images, 0),
             None => {

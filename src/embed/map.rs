@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use rayon::prelude::*;
 
 use super::{Components, Embeddings};
-use crate::page::{Thumbnail, page, shortened};
+use crate::page::{Thumbnail, facts_line, page, shortened};
 use crate::text::printable;
 
 /// The most images that are drawn: each adds about 3 kB to the page.
@@ -111,12 +111,7 @@ impl Map {
         let sections = html! {
             header {
                 h1 { (TITLE) }
-                p class="muted" {
-                    @for (place, (name, value)) in facts.iter().enumerate() {
-                        @if place > 0 { " · " }
-                        (name) " " (printable(value))
-                    }
-                }
+                p class="muted" { (facts_line(facts)) }
             }
             section { (self.render()) }
         };
@@ -177,7 +172,7 @@ impl Map {
         let styles = 0..self.classes.len().min(SHAPED + 1);
         let rule = |style| {
             format!(
-                ".map:has(.k{style}:checked) .point:not(.c{style}) {{ opacity: 0.06; pointer-events: none; }}\n"
+                ".map:has(.k{style}:checked) .point:not(.c{style}) {{ opacity: 0.12; pointer-events: none; }}\n"
             )
         };
         include_str!("map.css").to_owned() + &styles.map(rule).collect::<String>()

@@ -6,7 +6,7 @@ use std::path::is_separator;
 use maud::{Markup, html};
 use vitrine_datasets::Image;
 
-use crate::page::{Thumbnail, page, shortened};
+use crate::page::{Thumbnail, facts_line, page, shortened};
 use crate::text::printable;
 
 /// The most pixels per side of an image on the page.
@@ -40,12 +40,7 @@ pub fn similar_page(queries: &[Query], facts: &[(&str, String)]) -> String {
     let sections = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" {
-                @for (place, (name, value)) in facts.iter().enumerate() {
-                    @if place > 0 { " · " }
-                    (name) " " (printable(value))
-                }
-            }
+            p class="muted" { (facts_line(facts)) }
             p class="note" {
                 "The number below an image is its cosine similarity to the image on the left: 1 for the same direction of the \
                  embeddings, 0 for directions that have nothing in common."
@@ -73,6 +68,9 @@ fn section(query: &Query) -> Markup {
                                 figcaption {
                                     span class="similarity" { (format!("{:.3}", found.similarity)) }
                                     span class="file" { (shortened(&printable(file_name(&found.name)), NAME_WIDTH)) }
+                                    @if let Some(folder) = folder_name(&found.name) {
+                                        span class="file" { "in " (shortened(&printable(folder), NAME_WIDTH)) }
+                                    }
                                 }
                             }
                         }
@@ -103,6 +101,11 @@ fn file_name(name: &str) -> &str {
     name.rsplit(is_separator).next().unwrap_or(name)
 }
 
+/// The name of the folder that a file lies in, which is often its class.
+fn folder_name(name: &str) -> Option<&str> {
+    name.rsplit(is_separator).nth(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +121,9 @@ mod tests {
         let queries = [Query { name: "a.png".to_owned(), image: image(), found }];
         let page = similar_page(&queries, &[("model", "m".to_owned())]);
         assert_eq!((page.matches("<img").count(), page.matches("<li>").count()), (2, 2));
-        for part in ["0.988", "-0.100", "photos/&lt;b&gt;.png", "gone.png", "cannot be read", "model m"] {
+        for part in
+            ["0.988", "-0.100", "photos/&lt;b&gt;.png", "gone.png", "cannot be read", "model m", "in photos<"]
+        {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("http") && !page.contains("<script"));

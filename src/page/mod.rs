@@ -8,6 +8,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use thumbnail::Thumbnail;
 
+use crate::text::printable;
+
 /// The style of all pages: colors, in light and dark, and text.
 pub(crate) const BASE_STYLE: &str = include_str!("base.css");
 
@@ -30,6 +32,16 @@ pub(crate) fn page(title: &str, style: &str, sections: Markup) -> String {
         }
     };
     without_control_characters(&page.into_string())
+}
+
+/// Facts as name and value, in a line.
+pub(crate) fn facts_line(facts: &[(&str, String)]) -> Markup {
+    html! {
+        @for (place, (name, value)) in facts.iter().enumerate() {
+            @if place > 0 { " · " }
+            (name) " " (printable(value))
+        }
+    }
 }
 
 /// The page with the replacement character in place of every control character that HTML does not allow.

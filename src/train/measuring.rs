@@ -65,9 +65,9 @@ pub(super) fn affordable_embedded(seconds: Option<f64>, per_second: Option<f64>)
     }
 }
 
-/// A forward pass, and decoding the image once more to show it.
+/// A forward pass, decoding the image once more, and seconds for scaling it down and encoding it.
 fn seconds_per_embedded(per_second: f64) -> f64 {
-    1.0 / per_second + MAP_SECONDS
+    2.0 / per_second + 0.002
 }
 
 fn seconds_per_map(per_second: f64) -> f64 {
@@ -124,14 +124,14 @@ mod tests {
     #[test]
     fn a_short_run_has_fewer_images_in_its_map_of_embeddings_and_a_very_short_one_no_map() {
         let at = |seconds| affordable_embedded(Some(seconds), Some(250.0));
-        assert_eq!([1.0, 40.0, 3600.0].map(at), [0, 100, 500]);
+        assert_eq!([1.0, 60.0, 3600.0].map(at), [0, 120, 500]);
         assert_eq!([affordable_embedded(None, Some(1.0)), affordable_embedded(Some(1.0), None)], [500, 500]);
     }
 
     #[test]
     fn time_is_set_aside_for_measuring_and_the_report() {
         let maps = 24.0 * 0.005;
-        let embedded = affordable_embedded(Some(60.0), Some(3000.0)) as f64 * (1.0 / 3000.0 + 0.004);
+        let embedded = affordable_embedded(Some(60.0), Some(3000.0)) as f64 * (2.0 / 3000.0 + 0.002);
         assert!((reserved_seconds(6000, 60.0, Some(3000.0)) - 2.4 - 1.1 * (maps + embedded)).abs() < 1e-9);
         assert!((reserved_seconds(6000, 0.6, None) - 0.1).abs() < 1e-9);
     }

@@ -206,7 +206,7 @@ impl Embed {
         let mut facts =
             vec![("model", self.model.display().to_string()), ("images", embeddings.len().to_string())];
         if classes.is_some() {
-            facts.push(("color", "folder of the image".to_owned()));
+            facts.push(("colored by", "folder".to_owned()));
         }
         map.page(&facts)
     }
