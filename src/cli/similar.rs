@@ -100,7 +100,7 @@ impl Similar {
         let log = Log::text();
         let device = self.device.select(&log)?;
         let classifier = Classifier::load_on(&self.model, &device)?.with_limits(self.file_size.limits());
-        let stored = if self.place.is_dir() { None } else { Some(self.stored()?) };
+        let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier)?) };
         let queries = self.embed(&classifier, &self.inputs, &log)?;
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
@@ -146,8 +146,8 @@ impl Similar {
     /// The embeddings in the file to search in.
     ///
     /// # Errors
-    /// If the file cannot be read, or its embeddings are those of another model.
-    fn stored(&self) -> Result<Embeddings> {
+    /// If the file cannot be read, or its embeddings are those of another model, or were changed to another width.
+    fn stored(&self, classifier: &Classifier) -> Result<Embeddings> {
         let StoredEmbeddings { description, embeddings } = StoredEmbeddings::load(&self.place)?;
         let own = model_file::checksum(&self.model)?;
         if own != description.model_sha256 {
@@ -160,6 +160,11 @@ impl Similar {
                 short(&description.model_sha256),
                 short(&own)
             );
+        }
+        let dim = classifier.card().model.embedding_dim();
+        if embeddings.dim != dim {
+            let place = self.place.display();
+            bail!("--in {place}: a row has {} values, and an embedding of the model {dim}", embeddings.dim);
         }
         Ok(embeddings)
     }

@@ -84,6 +84,16 @@ fn embeddings_of_another_model_and_other_files_are_refused() {
         .stderr(
             contains("of another model: run").and(contains("vitrine embed other FOLDER --output rows.npy")),
         );
+    let mut narrow = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    narrow
+        .extend(format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (24, 1), }").bytes());
+    narrow.extend([0; 24 * 4]);
+    std::fs::write(images.path("rows.npy"), narrow).unwrap();
+    vitrine(&images)
+        .args(["similar", "run", "data/red/0.png", "--in", "rows.npy"])
+        .assert()
+        .code(1)
+        .stderr(contains("a row has 1 values, and an embedding of the model 16"));
     std::fs::remove_file(images.path("rows.paths.json")).unwrap();
     let cases: [(&str, i32, &[&str]); 4] = [
         ("similar run data/red/0.png --in rows.npy", 1, &["rows.paths.json", "no such file"]),

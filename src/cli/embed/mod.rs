@@ -111,6 +111,9 @@ impl Embed {
                 self.check_file(option, path)?;
             }
         }
+        if self.output.is_some() && self.output == self.html {
+            usage!("--output and --html name the same file");
+        }
         let Some(output) = &self.output else {
             return match self.format {
                 Some(Format::Npy | Format::Safetensors) => {
