@@ -42,7 +42,7 @@ pub const THREADS: Bounds<usize> = Bounds::closed(1, 1024);
 pub const IMAGE_SIZE: Bounds<usize> = Bounds::closed(1, 16_384);
 /// Number of runs in a series.
 pub const RUNS: Bounds<usize> = Bounds::closed(2, 1000);
-/// Number of classes to print for each image.
+/// Number of classes to print, or of similar images to find, for each image.
 pub const TOP: Bounds<usize> = Bounds::closed(1, 1_000_000);
 
 impl<T> Bounds<T> {

@@ -3,9 +3,10 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use tempfile::NamedTempFile;
 use vitrine_datasets::open_regular;
 
 /// Replaces the file at `path` as a whole: writes a temporary file in the same folder, forces it to the disk, and
@@ -14,15 +15,57 @@ use vitrine_datasets::open_regular;
 /// # Errors
 /// If any of these steps fails. Until the temporary file is renamed, the file at `path` is unchanged.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let write = || -> std::io::Result<()> {
-        let mut file = temporary().tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        sync_folder(folder)
-    };
-    write().with_context(|| format!("{}: cannot be written", path.display()))
+    let mut file = AtomicFile::create(path)?;
+    file.write(bytes)?;
+    file.finish()
+}
+
+/// A file that is written in parts, and replaces the file at its path when it is finished. One that is dropped before
+/// leaves the file at its path unchanged.
+pub struct AtomicFile {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl AtomicFile {
+    /// A temporary file in the folder of `path`.
+    ///
+    /// # Errors
+    /// If the folder does not exist or cannot be written.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = temporary().tempfile_in(folder_of(path)).with_context(|| cannot_be_written(path))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).with_context(|| cannot_be_written(&self.path))
+    }
+
+    /// Forces the file to the disk, and renames it.
+    ///
+    /// # Errors
+    /// If one of these steps fails.
+    pub fn finish(self) -> Result<()> {
+        let Self { file, path } = self;
+        let finish = || -> std::io::Result<()> {
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|error| error.error)?;
+            sync_folder(folder_of(&path))
+        };
+        finish().with_context(|| cannot_be_written(&path))
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn cannot_be_written(path: &Path) -> String {
+    format!("{}: cannot be written", path.display())
 }
 
 /// Forces the list of files in a folder to the disk, so that a renamed file keeps its new name after a power failure.

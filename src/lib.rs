@@ -2,8 +2,8 @@
 //! classifies images.
 //!
 //! The command-line program is built on this library. [`train`](train()) makes a model file from a data set,
-//! [`evaluate`](evaluate()) measures a model, [`Classifier`] classifies images with it, and [`import`] reads the
-//! weights of other libraries. Architectures are in `vitrine_models` and data sets in `vitrine_datasets`; this crate
+//! [`evaluate`](evaluate()) measures a model, [`Classifier`] classifies images with it, [`embed`]
+//! finds similar ones, and [`import`] reads the weights of other libraries. Architectures are in `vitrine_models` and data sets in `vitrine_datasets`; this crate
 //! uses both.
 //!
 //! ```no_run
@@ -28,6 +28,7 @@ pub mod allocator;
 pub mod bounds;
 pub mod cli;
 pub mod device;
+pub mod embed;
 pub mod evaluate;
 pub mod events;
 pub mod explain;
@@ -40,6 +41,7 @@ pub mod learner;
 mod library;
 pub mod memory;
 pub mod model_file;
+mod npy;
 mod page;
 pub mod plan;
 pub mod predict;

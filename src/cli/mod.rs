@@ -7,6 +7,7 @@ mod completions;
 mod console;
 mod data;
 mod devices;
+mod embed;
 mod evaluate;
 mod explain;
 mod export;
@@ -18,6 +19,7 @@ mod interrupt;
 mod manual;
 mod output;
 mod presets;
+mod similar;
 mod train;
 mod views;
 mod within;
@@ -53,6 +55,8 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     Classify(classify::Classify),
     Explain(explain::Explain),
+    Embed(embed::Embed),
+    Similar(similar::Similar),
     Inspect(inspect::Inspect),
     Import(import::Import),
     Export(export::Export),
@@ -148,6 +152,8 @@ fn run(command: Command) -> Result<Status> {
         Command::Evaluate(command) => command.run(),
         Command::Classify(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Embed(command) => command.run(),
+        Command::Similar(command) => command.run(),
         Command::Inspect(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Export(command) => command.run(),

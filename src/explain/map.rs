@@ -1,6 +1,7 @@
 //! A map: one value per patch, and its file in NumPy's format.
 
 use super::Method;
+use crate::npy;
 
 /// The values of a method for the patches of one image.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,26 +44,18 @@ impl Map {
         let layers = self.layers().len();
         let heads = (layers > 1).then_some(layers);
         let shape: Vec<usize> = heads.into_iter().chain([self.rows, self.columns]).collect();
-        npy("<f4", &shape, self.values.iter().flat_map(|value| value.to_le_bytes()))
+        file("<f4", &shape, self.values.iter().flat_map(|value| value.to_le_bytes()))
     }
 
     /// The classes of the patches as a NumPy file of 32-bit integers, if there are any.
     pub(super) fn classes_npy(&self) -> Option<Vec<u8>> {
         let values = self.classes.iter().flat_map(|&class| (class as i32).to_le_bytes());
-        (!self.classes.is_empty()).then(|| npy("<i4", &[self.rows, self.columns], values))
+        (!self.classes.is_empty()).then(|| file("<i4", &[self.rows, self.columns], values))
     }
 }
 
-/// A file in NumPy's format, version 1.0: a magic string, the length of the header, the header, padded with blanks to a
-/// multiple of 64 bytes, and the values.
-fn npy(kind: &str, shape: &[usize], values: impl Iterator<Item = u8>) -> Vec<u8> {
-    const BEFORE_HEADER: usize = 10;
-    let sides = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({sides}), }}");
-    let length = (BEFORE_HEADER + header.len() + 1).next_multiple_of(64) - BEFORE_HEADER;
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((length as u16).to_le_bytes());
-    file.extend(format!("{header:<width$}\n", width = length - 1).bytes());
+fn file(kind: &str, shape: &[usize], values: impl Iterator<Item = u8>) -> Vec<u8> {
+    let mut file = npy::header(kind, shape);
     file.extend(values);
     file
 }

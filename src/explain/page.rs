@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::Method;
 use super::colormap::color_scale;
-use crate::page::page;
+use crate::page::{facts_line, page};
 use crate::predict::Prediction;
 use crate::text::printable;
 
@@ -43,12 +43,7 @@ pub(super) fn render(cards: &[Card], facts: &[(&str, String)], classes: &[String
     let sections = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" {
-                @for (place, (name, value)) in facts.iter().enumerate() {
-                    @if place > 0 { " · " }
-                    (name) " " (printable(value))
-                }
-            }
+            p class="muted" { (facts_line(facts)) }
         }
         (legend(&methods))
         @for card in cards { (section(card, classes)) }

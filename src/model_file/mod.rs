@@ -5,11 +5,14 @@ pub(crate) mod class_names;
 mod trained_on;
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use vitrine_datasets::Preprocessing;
 use vitrine_models::weights::{self, NamedTensor};
 use vitrine_models::{ModelConfig, VisionTransformer};
@@ -165,6 +168,26 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
         );
     }
     Ok(file)
+}
+
+/// The SHA-256 of a model file, or of the best model in a run folder, in hexadecimal.
+///
+/// # Errors
+/// If there is no such file, or it cannot be read.
+pub fn checksum(path: &Path) -> Result<String> {
+    let path = locate(path)?;
+    let hash = || -> std::io::Result<_> {
+        let (mut file, mut hasher) = (File::open(&path)?, Sha256::new());
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(hasher.finalize()),
+                length => hasher.update(&buffer[..length]),
+            }
+        }
+    };
+    let hash = hash().with_context(|| format!("{}: cannot be read", path.display()))?;
+    Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Reads the card of a model file, or of the best model in a run folder.

@@ -113,6 +113,19 @@ impl Classifier {
         self.predictor.ask_images(Output::Logits, images)
     }
 
+    /// The embedding of each image, in the order given: what the head classifies, timm's
+    /// `forward_head(x, pre_logits=True)`. It is that of the image itself, whatever the views. An image that cannot be read
+    /// is an `Err` of its own, and does not affect the others.
+    ///
+    /// Images are decoded in parallel and are one batch.
+    ///
+    /// # Shapes
+    /// - output: `[dim]` for each image, of the model's
+    ///   [`embedding_dim`](vitrine_models::ModelConfig::embedding_dim)
+    pub fn embed(&self, images: &[ImageSource]) -> Vec<Result<Vec<f32>>> {
+        self.predictor.ask_images(Output::Embedding, images)
+    }
+
     /// All classes of one image file, the most probable one first.
     ///
     /// # Errors

@@ -103,13 +103,18 @@ impl Predictor {
         Ok(Loader::new(samples, config)?)
     }
 
-    /// The answers for preprocessed images.
+    /// The answers for preprocessed images: logits averaged over the views of each image, and embeddings of the image
+    /// itself, whatever the views.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, width of an answer]`, see [`Output`]
     pub fn ask(&self, output: Output, images: Tensor<4>) -> Tensor<2> {
-        output.compute(&self.model, self.views, images)
+        let views = match output {
+            Output::Logits => self.views,
+            Output::Embedding => Views::One,
+        };
+        output.compute(&self.model, views, images)
     }
 
     /// The attention weights of every block for preprocessed images. They are those of the image itself, whatever the

@@ -215,6 +215,9 @@ fn mirrored_views_change_the_answers_of_images_and_of_labeled_images_alike() {
         let mean: Vec<f32> = one.iter().zip(&flipped).map(|(a, b)| (a + b) / 2.0).collect();
         assert!(is_close(&both, &mean) && !is_close(&one, &flipped), "{one:?} {flipped:?} {both:?}");
         assert!(is_close(&labeled[index * CLASSES..(index + 1) * CLASSES], &mean));
+        let [embedding, of_mirrored] =
+            [&plain, &mirrored].map(|predictor| alone(predictor, Output::Embedding, image));
+        assert!(is_close(&embedding, &of_mirrored), "an embedding is that of the image itself");
     }
 }
 

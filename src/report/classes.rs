@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::html::{section as html_section, shortened};
+use super::html::section as html_section;
 use crate::evaluate::{ClassMetrics, Metrics};
+use crate::page::shortened;
 
 /// Class names that have more characters than this are shortened.
 const NAME_WIDTH: usize = 40;

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::classes::bar;
-use super::html::{section as html_section, shortened, tenth};
+use super::html::{section as html_section, tenth};
 use crate::evaluate::{ConfusionCell, Metrics, percent};
+use crate::page::shortened;
 
 /// Number of pairs listed next to the matrix.
 const LISTED_PAIRS: usize = 10;

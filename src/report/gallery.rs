@@ -4,10 +4,10 @@ use std::path::is_separator;
 
 use maud::{Markup, html};
 
-use super::html::{section as html_section, shortened};
-use super::thumbnail::Thumbnail;
+use super::html::section as html_section;
 use crate::evaluate::percent;
 use crate::explain::color_scale;
+use crate::page::{Thumbnail, shortened};
 
 /// Names that have more characters than this are shortened.
 const NAME_WIDTH: usize = 24;

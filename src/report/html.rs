@@ -1,8 +1,6 @@
-//! What all parts of the page use: sections, shortened names, and numbers in few digits.
+//! What all parts of the page use: sections, and numbers in few digits.
 //!
 //! Text is escaped by its type: `maud` writes a string as text and only [`Markup`] as elements.
-
-use std::borrow::Cow;
 
 use maud::{Markup, html};
 
@@ -14,18 +12,6 @@ pub(super) fn section(title: &str, body: Markup) -> Markup {
             (body)
         }
     }
-}
-
-/// `text` in at most `width` characters. Longer text loses its middle, because names that begin alike often differ at
-/// the end.
-pub(super) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
-    let length = text.chars().count();
-    if length <= width {
-        return Cow::Borrowed(text);
-    }
-    let end = width / 3;
-    let start = text.chars().take(width.saturating_sub(end + 1));
-    Cow::Owned(start.chain(['…']).chain(text.chars().skip(length - end)).collect())
 }
 
 /// A coordinate or a length in an image, to a tenth of a unit.
@@ -52,13 +38,6 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_names_lose_their_middle() {
-        assert_eq!(shortened("american_pit_bull_terrier", 13), "american…rier");
-        assert_eq!(shortened("éclair", 6), "éclair");
-        assert_eq!(shortened("<<<<>", 3), "<…>");
-    }
 
     #[test]
     fn numbers_stay_short() {

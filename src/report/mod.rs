@@ -7,11 +7,11 @@ mod chart;
 mod classes;
 mod confusion;
 mod curves;
+mod embedded;
 mod gallery;
 mod html;
 mod mistakes;
 mod of_run;
-mod thumbnail;
 mod views;
 
 #[cfg(test)]
@@ -20,10 +20,12 @@ mod tests;
 pub use caveat::Caveat;
 pub use gallery::{Mistake, Overlay};
 pub use of_run::{RunReport, of_run};
-pub use thumbnail::Thumbnail;
+
+pub use crate::page::Thumbnail;
 
 use maud::{Markup, html};
 
+use crate::embed::Map;
 use crate::evaluate::{Metrics, MultiLabelMetrics, ReliabilityBin, interval, percent};
 use crate::events::EpochRow;
 use crate::page::page;
@@ -48,6 +50,8 @@ pub struct Report<'a> {
     pub caveats: &'a [Caveat],
     /// The bins of [`reliability`](crate::evaluate::reliability) that belong to `metrics`.
     pub reliability: &'a [ReliabilityBin],
+    /// The map of validation images.
+    pub map: Option<&'a Map>,
     /// Wrongly classified samples, in the order in which the page shows them.
     pub mistakes: &'a [Mistake],
     /// The resolved configuration.
@@ -68,9 +72,11 @@ pub fn render(report: &Report) -> String {
         }
         (calibration::section(report.reliability))
         (gallery::section(report.mistakes))
+        @if let Some(map) = report.map { (section("Map of validation images", map.render())) }
         (configuration(report.config_toml))
     };
-    page(report.title, include_str!("style.css"), sections)
+    let of_map = report.map.map(Map::style).unwrap_or_default();
+    page(report.title, &format!("{}{of_map}", include_str!("style.css")), sections)
 }
 
 /// The title and the result in large type.

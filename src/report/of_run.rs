@@ -8,9 +8,11 @@ use anyhow::{Context, Result};
 use burn::module::Module;
 use vitrine_datasets::{Dataset, Sample, Split};
 
+use super::embedded::{MapImages, map_of};
 use super::mistakes::{Maps, mistakes};
 use super::views::MirrorGain;
 use super::{Caveat, Report, render};
+use crate::embed::Map;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
 use crate::events::{Event, clock};
 use crate::model_file::{self, ModelCard};
@@ -41,6 +43,8 @@ struct ReportedRun<'a> {
     runtime: Runtime<'a>,
     predictor: Predictor,
     maps: Maps,
+    /// Number of images in the map of embeddings, at most.
+    embedded: usize,
 }
 
 /// The samples of a split that were measured, all or a part, with the model's predictions for them.
@@ -63,13 +67,13 @@ pub fn of_run(
     trained: Trained,
     runtime: Runtime<'_>,
 ) -> Result<RunReport> {
-    let Trained { progress, mut bad_files, validated, test_images, maps } = trained;
+    let Trained { progress, mut bad_files, validated, test_images, maps, embedded } = trained;
     let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
     let predictor = Predictor::new(model, card.preprocessing.clone(), runtime.device)
         .with_limits(config.limits())
         .with_multi_label(config.multi_label);
     let maps = Maps { model: folder.model(), most: maps };
-    let mut run = ReportedRun { config, dataset, progress, runtime, predictor, maps };
+    let mut run = ReportedRun { config, dataset, progress, runtime, predictor, maps, embedded };
     let validation = run.measure_split(Split::Val, validated, None)?;
     let validation = run.choose_views(folder, card, validation)?;
     let measured: BTreeMap<Split, MeasuredSplit> =
@@ -79,7 +83,8 @@ pub fn of_run(
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
     let has_chosen = split != Split::Test;
     let caveats = Caveat::of(&result.metrics, &run.progress.history, validation_images, has_chosen);
-    folder.write_report(&run.page(split, result, &caveats)?)?;
+    let map = run.map(measured.get(&Split::Val));
+    folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
     for (split, MeasuredSplit { samples, predicted, .. }) in &measured {
         let bad = (predicted.bad.as_slice(), samples.len());
         bad_files.judge(config.recipe.bad_file_limit, *split, bad, runtime.events)?;
@@ -152,8 +157,28 @@ impl ReportedRun<'_> {
         predict(&self.predictor, &loader)
     }
 
-    /// The page of the report.
-    fn page(&self, split: Split, result: &MeasuredSplit, caveats: &[Caveat]) -> Result<String> {
+    /// The map of the validation images, if time allows. Why there is none otherwise is a warning.
+    fn map(&self, validation: Option<&MeasuredSplit>) -> Option<Map> {
+        let Self { config, predictor, runtime, .. } = self;
+        if self.embedded == 0 {
+            return None;
+        }
+        let samples = part(&validation?.samples, Some(self.embedded), config.seed);
+        let images = MapImages { samples, batch_size: predictor.largest_batch(config.recipe.batch_size) };
+        map_of(images, predictor, config).unwrap_or_else(|error| {
+            let message = format!("the report has no map of the validation images: {error:#}");
+            runtime.events.emit_warning(Some(message));
+            None
+        })
+    }
+
+    /// The page of the report, with the result of a split.
+    fn page(
+        &self,
+        (split, result): (Split, &MeasuredSplit),
+        caveats: &[Caveat],
+        map: Option<&Map>,
+    ) -> Result<String> {
         let Self { config, progress, runtime, maps, .. } = self;
         let measured = (&result.predicted, &*result.samples);
         Ok(render(&Report {
@@ -165,6 +190,7 @@ impl ReportedRun<'_> {
             split: split_name(split),
             caveats,
             reliability: &reliability(&result.predicted.predictions),
+            map,
             mistakes: &mistakes(measured, config, maps, *runtime),
             config_toml: &toml::to_string(config)?,
         }))

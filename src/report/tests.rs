@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::embed::{Embeddings, ImageClasses};
 use crate::evaluate::{Predictions, reliability};
 
 /// Owns everything that a [`Report`] borrows.
@@ -53,6 +54,7 @@ impl Run {
             split: "validation",
             caveats: &self.caveats,
             reliability: &self.reliability,
+            map: None,
             mistakes: &self.mistakes,
             config_toml: "seed = 0\n",
         }
@@ -196,6 +198,20 @@ fn a_report_without_content_is_a_valid_page() {
         ..run.report()
     };
     assert!(!checked(&report).contains("<section>"));
+}
+
+#[test]
+fn a_map_of_images_is_part_of_a_valid_page() {
+    let run = Run::new(2, &names(2));
+    let mut embeddings = Embeddings::new(2);
+    for image in 0..6u8 {
+        embeddings.push(format!("<{image}>.png"), &[f32::from(image), f32::from(image % 2)]);
+    }
+    let classes = ImageClasses { names: names(2), of_images: vec![0, 1, 0, 1, 0, 1] };
+    let map = Map::new(&embeddings, Some(&classes), |_| None);
+    let page = checked(&Report { map: Some(&map), ..run.report() });
+    assert!(page.contains("Map of validation images") && page.matches("class=\"point ").count() == 6);
+    assert!(!checked(&run.report()).contains("class=\"map\""));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The number of validation and test images that a run with a time limit measures, and of maps that its report shows, and
-//! the time that it sets aside for them.
+//! The number of validation and test images that a run with a time limit measures, of maps that its report shows, and of
+//! images in its map of embeddings, and the time that it sets aside for them.
 
 use std::sync::Arc;
 
@@ -18,6 +18,12 @@ const MAX_SHARE_OF_MAPS: f64 = 1.0 / 30.0;
 const MAP_IMAGES: f64 = 3.0;
 /// ... and seconds for decoding the image once more, and for drawing.
 const MAP_SECONDS: f64 = 0.004;
+/// The number of images in the map of embeddings of a report if time allows.
+const EMBEDDED: usize = 500;
+/// The least number of images with which such a map is worth a look.
+const MIN_EMBEDDED: usize = 50;
+/// The largest share of a run's time for this map.
+const MAX_SHARE_OF_EMBEDDED: f64 = 1.0 / 50.0;
 /// Minimum number of images to measure, however short the run is.
 const MIN_IMAGES: usize = 100;
 /// Seconds to set aside for the report and the last checkpoint.
@@ -47,15 +53,35 @@ pub(super) fn affordable_maps(seconds: Option<f64>, per_second: Option<f64>) -> 
     }
 }
 
+/// The number of images in the map of embeddings in the report of a run of `seconds` seconds that measures `per_second`
+/// images per second; 0 if too few to look at. If there is no time limit or the speed is unknown, as many as a map shows.
+pub(super) fn affordable_embedded(seconds: Option<f64>, per_second: Option<f64>) -> usize {
+    match (seconds, per_second) {
+        (Some(seconds), Some(per_second)) => {
+            let images = (MAX_SHARE_OF_EMBEDDED * seconds / seconds_per_embedded(per_second)) as usize;
+            if images < MIN_EMBEDDED { 0 } else { images.min(EMBEDDED) }
+        }
+        _ => EMBEDDED,
+    }
+}
+
+/// A forward pass, decoding the image once more, and seconds for scaling it down and encoding it.
+fn seconds_per_embedded(per_second: f64) -> f64 {
+    2.0 / per_second + 0.002
+}
+
 fn seconds_per_map(per_second: f64) -> f64 {
     MAP_IMAGES / per_second + MAP_SECONDS
 }
 
 /// Seconds to set aside at the end of a run of `seconds` seconds for measuring `images` images and writing the report with
-/// its maps.
+/// its maps, of mistakes and of embeddings.
 pub(super) fn reserved_seconds(images: usize, seconds: f64, per_second: Option<f64>) -> f64 {
     let maps = affordable_maps(Some(seconds), per_second) as f64;
-    let measuring = per_second.map_or(0.0, |speed| images as f64 / speed + maps * seconds_per_map(speed));
+    let embedded = affordable_embedded(Some(seconds), per_second) as f64;
+    let measuring = per_second.map_or(0.0, |speed| {
+        images as f64 / speed + maps * seconds_per_map(speed) + embedded * seconds_per_embedded(speed)
+    });
     SAFETY_FACTOR * measuring + REPORT_SECONDS.min(MAX_SHARE * seconds)
 }
 
@@ -96,9 +122,17 @@ mod tests {
     }
 
     #[test]
+    fn a_short_run_has_fewer_images_in_its_map_of_embeddings_and_a_very_short_one_no_map() {
+        let at = |seconds| affordable_embedded(Some(seconds), Some(250.0));
+        assert_eq!([1.0, 60.0, 3600.0].map(at), [0, 120, 500]);
+        assert_eq!([affordable_embedded(None, Some(1.0)), affordable_embedded(Some(1.0), None)], [500, 500]);
+    }
+
+    #[test]
     fn time_is_set_aside_for_measuring_and_the_report() {
         let maps = 24.0 * 0.005;
-        assert!((reserved_seconds(6000, 60.0, Some(3000.0)) - 2.4 - 1.1 * maps).abs() < 1e-9);
+        let embedded = affordable_embedded(Some(60.0), Some(3000.0)) as f64 * (2.0 / 3000.0 + 0.002);
+        assert!((reserved_seconds(6000, 60.0, Some(3000.0)) - 2.4 - 1.1 * (maps + embedded)).abs() < 1e-9);
         assert!((reserved_seconds(6000, 0.6, None) - 0.1).abs() < 1e-9);
     }
 

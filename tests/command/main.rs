@@ -6,6 +6,7 @@
 mod support;
 
 mod completions;
+mod embed;
 mod explain;
 mod folders;
 mod image_files;
@@ -15,6 +16,7 @@ mod model_files;
 mod multi_label;
 mod options;
 mod refused;
+mod similar;
 #[cfg(unix)]
 mod streams;
 mod tta;

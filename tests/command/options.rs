@@ -59,8 +59,8 @@ fn spellings_of_other_programs_are_accepted() {
 fn every_command_shows_an_example() {
     let images = Images::new();
     let commands = [
-        "train", "evaluate", "classify", "explain", "inspect", "import", "export", "presets", "devices",
-        "bench",
+        "train", "evaluate", "classify", "explain", "embed", "similar", "inspect", "import", "export",
+        "presets", "devices", "bench",
     ];
     for command in commands.into_iter().chain(["completions", "man"]) {
         vitrine(&images)

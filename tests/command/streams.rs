@@ -70,7 +70,7 @@ fn training_continues_if_the_reader_closes_the_pipe_early() {
 fn a_full_disk_behind_standard_output_is_an_error_and_a_closed_pipe_is_not() {
     let images = prepared();
     assert!(program(&images, &TRAIN).status().unwrap().success());
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 15] = [
         &["--help"],
         &["train", "--help"],
         &["presets"],
@@ -83,6 +83,8 @@ fn a_full_disk_behind_standard_output_is_an_error_and_a_closed_pipe_is_not() {
         &["inspect", "vit_pico_patch4_32"],
         &["evaluate", "run", "data"],
         &["classify", "run", "data"],
+        &["embed", "run", "data"],
+        &["similar", "run", "data/red/0.png", "--in", "data"],
         &["export", "run", "--layout", "timm", "--output", "timm.safetensors"],
     ];
     for arguments in commands {

@@ -26,6 +26,11 @@ pub(super) struct InputArgs {
 }
 
 impl InputArgs {
+    /// The images that one path stands for.
+    pub(super) fn of(path: PathBuf) -> Self {
+        Self { paths: vec![path], null: false }
+    }
+
     /// Checks the paths that the arguments name.
     ///
     /// # Errors

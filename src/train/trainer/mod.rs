@@ -12,7 +12,7 @@ use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use super::at_chance::AtChance;
 use super::initial_state::Start;
-use super::measuring::{affordable_images, affordable_maps, reserved_seconds};
+use super::measuring::{affordable_embedded, affordable_images, affordable_maps, reserved_seconds};
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
 use super::restarts;
@@ -93,6 +93,8 @@ pub struct Trained {
     pub test_images: Option<usize>,
     /// Number of maps of mistakes in the report, at most, that the time limit allows.
     pub maps: usize,
+    /// Number of images in the report's map of embeddings, at most, that the time limit allows; 0 for no map.
+    pub embedded: usize,
 }
 
 /// How an epoch ended.
@@ -169,6 +171,7 @@ impl<'a> Trainer<'a> {
         let test = affordable_images(self.test_images, limit, speed);
         Trained {
             maps: affordable_maps(limit, speed),
+            embedded: affordable_embedded(limit, speed),
             test_images: (test < self.test_images).then_some(test),
             progress: self.state.progress,
             bad_files: self.bad_files,

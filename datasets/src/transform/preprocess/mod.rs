@@ -242,13 +242,13 @@ impl Image {
         Self { channels, pixels, ..*self }
     }
 
-    /// The image, scaled down to a longer side of `longest` pixels if that is larger.
+    /// The image, scaled down to a longer side of `longest` pixels if that is larger. A side has at least one pixel.
     pub fn fit(&self, longest: u32) -> Self {
         let side = self.width.max(self.height);
         if side <= longest {
             return self.clone();
         }
-        let scaled = |length: u32| (u64::from(length) * u64::from(longest) / u64::from(side)) as u32;
+        let scaled = |length: u32| ((u64::from(length) * u64::from(longest) / u64::from(side)) as u32).max(1);
         self.resize(scaled(self.width), scaled(self.height), Interpolation::Bicubic)
     }
 }

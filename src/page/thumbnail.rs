@@ -1,9 +1,13 @@
-//! A small image that the page holds as PNG.
+//! A small image that a page holds as PNG or JPEG.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use image::codecs::{jpeg::JpegEncoder, png::PngEncoder};
+use image::{ExtendedColorType, ImageEncoder};
 use maud::{Markup, html};
+
+/// The quality of JPEG files, at which an image in the size of a thumbnail shows no blocks.
+const JPEG_QUALITY: u8 = 88;
 
 /// An image of 8 bits per channel. The page stores all of its pixels, so a side should have at most about 128.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +40,29 @@ impl Thumbnail {
     }
 
     /// The `img` element, whose address holds the image as PNG. Small images are enlarged without smoothing.
-    pub(super) fn element(&self, alternative: &str) -> Markup {
+    pub(crate) fn element(&self, alternative: &str) -> Markup {
+        self.element_with(alternative, &address("png", &self.png()))
+    }
+
+    /// As [`Self::element`], with the address of [`Self::compact_address`].
+    pub(crate) fn compact_element(&self, alternative: &str) -> Markup {
+        self.element_with(alternative, &self.compact_address())
+    }
+
+    fn element_with(&self, alternative: &str, address: &str) -> Markup {
         let class = (self.width.max(self.height) <= 96).then_some("pixelated");
-        let source = format!("data:image/png;base64,{}", STANDARD.encode(self.png()));
         html! {
-            img class=[class] width=(self.width) height=(self.height) alt=(alternative) src=(source);
+            img class=[class] width=(self.width) height=(self.height) alt=(alternative) src=(address);
         }
+    }
+
+    /// An address that holds the image as PNG or as JPEG, whichever is shorter: for pages of many images.
+    pub(crate) fn compact_address(&self) -> String {
+        let (png, mut jpeg) = (self.png(), Vec::new());
+        JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY)
+            .write_image(&self.pixels, self.width, self.height, self.color)
+            .expect("an image with the right number of pixels can be written to memory");
+        if jpeg.len() < png.len() { address("jpeg", &jpeg) } else { address("png", &png) }
     }
 
     /// The encoded image.
@@ -52,6 +73,11 @@ impl Thumbnail {
             .expect("an image with the right number of pixels can be written to memory");
         png
     }
+}
+
+/// An address that holds an image file.
+fn address(format: &str, file: &[u8]) -> String {
+    format!("data:image/{format};base64,{}", STANDARD.encode(file))
 }
 
 #[cfg(test)]
@@ -69,6 +95,14 @@ mod tests {
             assert_eq!((read.width(), read.height()), (3, 2));
             assert_eq!(read.into_bytes(), pixels);
         }
+    }
+
+    #[test]
+    fn photos_are_compact_as_jpeg_and_flat_drawings_as_png() {
+        let noisy: Vec<u8> =
+            (0..64 * 64 * 3u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        assert!(Thumbnail::new(64, 64, 3, noisy).compact_address().starts_with("data:image/jpeg"));
+        assert!(Thumbnail::new(64, 64, 1, vec![9; 64 * 64]).compact_address().starts_with("data:image/png"));
     }
 
     #[test]

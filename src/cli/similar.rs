@@ -1,0 +1,268 @@
+//! `vitrine similar`: the images of a folder that are most similar to other images.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use vitrine_datasets::{DecodeLimits, Image, ImageSource};
+
+use super::console::Log;
+use super::file_size::FileSizeArgs;
+use super::inputs::InputArgs;
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::bounds;
+use crate::cli::aliases;
+use crate::cli::output::{self, note};
+use crate::cli::within::within;
+use crate::embed::{Embeddings, Found, Neighbor, Query, StoredEmbeddings, similar_page};
+use crate::events::EventSink;
+use crate::files::write_atomically;
+use crate::flags::explained;
+use crate::model_file;
+use crate::predict::{Asked, Classifier, Output};
+use crate::text::printable;
+use crate::usage::usage;
+
+/// Find the images of a folder that are most similar to an image, as a model sees them.
+///
+/// All images of the folder are compared, by the cosine similarity of their embeddings; an image is not compared with its own
+/// file. For many searches in the same images, write their embeddings once with `vitrine embed MODEL FOLDER --output FILE.npy`,
+/// and give FILE.npy in place of the folder.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  vitrine similar runs/photos-hybrid_patch8_64-1 cat.jpg --in photos/ --html similar.html\n  \
+    vitrine similar model.safetensors new/ --in photos.npy --top 3 --format jsonl"
+)]
+pub(super) struct Similar {
+    /// Model file or run folder.
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Folder to search in, with its subfolders, or a .npy or .safetensors file that `vitrine embed` wrote.
+    #[arg(long = "in", value_name = "FOLDER")]
+    place: PathBuf,
+    /// Number of similar images for each image.
+    #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
+    top: usize,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Write a page that shows the images, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Images per forward pass.
+    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    batch_size: usize,
+    #[command(flatten)]
+    file_size: FileSizeArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// The path of the image, and below it a line per similar image.
+    Text,
+    /// One JSON object per line.
+    Jsonl,
+}
+
+/// An image with those that were found, or why there are none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Found { path: &'a str, similar: Vec<Similarity<'a>> },
+    Failed { path: &'a str, error: &'a str },
+}
+
+#[derive(Serialize)]
+struct Similarity<'a> {
+    path: &'a str,
+    similarity: f32,
+}
+
+/// The images that were asked about, and those that could not be read.
+struct Embedded {
+    embeddings: Embeddings,
+    /// The path and the error message of each.
+    failed: Vec<(String, String)>,
+}
+
+impl Similar {
+    pub(super) fn run(&self) -> Result<Status> {
+        self.check()?;
+        self.threads.apply()?;
+        let log = Log::text();
+        let device = self.device.select(&log)?;
+        let classifier = Classifier::load_on(&self.model, &device)?.with_limits(self.file_size.limits());
+        let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier)?) };
+        let queries = self.embed(&classifier, &self.inputs, &log)?;
+        if queries.embeddings.is_empty() {
+            self.print(&queries.embeddings, &queries, &[])?;
+            return Ok(Status::Partial);
+        }
+        let (images, mut failed) = match stored {
+            Some(images) => (images, 0),
+            None => {
+                let Embedded { embeddings, failed } =
+                    self.embed(&classifier, &InputArgs::of(self.place.clone()), &log)?;
+                (embeddings, failed.len())
+            }
+        };
+        failed += queries.failed.len();
+        let found = nearest(&images, &queries.embeddings, self.top);
+        if let Some(html) = &self.html {
+            let page = self.page(&images, &queries.embeddings, &found);
+            write_atomically(html, page.as_bytes())?;
+            note!("page: {}", html.display());
+        }
+        self.print(&images, &queries, &found)?;
+        Ok(if failed == 0 { Status::Done } else { Status::Partial })
+    }
+
+    /// Checks what can be checked before anything is computed.
+    fn check(&self) -> Result<()> {
+        self.inputs.check()?;
+        let shown = self.place.display();
+        if !self.place.exists() {
+            bail!("--in {shown}: no such folder or file");
+        }
+        if !self.place.is_dir() && !StoredEmbeddings::is_name(&self.place) {
+            usage!("--in {shown}: give a folder, or a .npy or .safetensors file that `vitrine embed` wrote");
+        }
+        if let Some(html) = &self.html
+            && html.is_dir()
+        {
+            usage!("--html {}: this is a folder; give a file", html.display());
+        }
+        Ok(())
+    }
+
+    /// The embeddings in the file to search in.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or its embeddings are those of another model, or were changed to another width.
+    fn stored(&self, classifier: &Classifier) -> Result<Embeddings> {
+        let StoredEmbeddings { description, embeddings } = StoredEmbeddings::load(&self.place)?;
+        let own = model_file::checksum(&self.model)?;
+        if own != description.model_sha256 {
+            let short = |hash: &str| hash.chars().take(12).collect::<String>();
+            let (place, model) = (self.place.display(), self.model.display());
+            bail!(
+                "--in {place}: these embeddings are of another model: {} (SHA-256 {}...), and {model} has {}...; embeddings of \
+                 two models cannot be compared. Write them anew with `vitrine embed {model} FOLDER --output {place}`",
+                description.model,
+                short(&description.model_sha256),
+                short(&own)
+            );
+        }
+        let dim = classifier.card().model.embedding_dim();
+        if embeddings.dim != dim {
+            let place = self.place.display();
+            bail!("--in {place}: a row has {} values, and an embedding of the model {dim}", embeddings.dim);
+        }
+        Ok(embeddings)
+    }
+
+    /// The embeddings of images. Those that cannot be read are named on standard error.
+    fn embed(&self, classifier: &Classifier, inputs: &InputArgs, log: &dyn EventSink) -> Result<Embedded> {
+        let mut embeddings = Embeddings::new(classifier.card().model.embedding_dim());
+        let mut failed = Vec::new();
+        let batches = inputs.batches(self.batch_size)?;
+        classifier.predictor().ask_stream(Output::Embedding, batches, log, |batch| {
+            for Asked { tag: path, value } in batch {
+                match value {
+                    Ok(embedding) => embeddings.push(path, &embedding),
+                    Err(error) => {
+                        let message = explained(&error);
+                        let message =
+                            message.strip_prefix(&format!("{path}: ")).unwrap_or(&message).to_owned();
+                        note!("error: {}: {}", printable(&path), printable(&message));
+                        failed.push((path, message));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Embedded { embeddings, failed })
+    }
+
+    /// Prints what was found for each image, in the order of the input, and then the images that could not be read.
+    fn print(&self, images: &Embeddings, queries: &Embedded, found: &[Vec<Neighbor>]) -> Result<()> {
+        for (path, found) in queries.embeddings.paths.iter().zip(found) {
+            let text = match self.format {
+                Format::Text => {
+                    let line = |found: &Neighbor| {
+                        format!("  {:.3}  {}\n", found.similarity, printable(&images.paths[found.index]))
+                    };
+                    format!("{}:\n{}", printable(path), found.iter().map(line).collect::<String>())
+                }
+                Format::Jsonl => {
+                    let named = |found: &Neighbor| Similarity {
+                        path: &images.paths[found.index],
+                        similarity: found.similarity,
+                    };
+                    json(&Line::Found { path, similar: found.iter().map(named).collect() })?
+                }
+            };
+            output::write(text.as_bytes())?;
+        }
+        if self.format == Format::Jsonl {
+            for (path, error) in &queries.failed {
+                output::write(json(&Line::Failed { path, error })?.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The page of what was found.
+    fn page(&self, images: &Embeddings, queries: &Embeddings, found: &[Vec<Neighbor>]) -> String {
+        let limits = self.file_size.limits();
+        let shown = |found: &Neighbor| {
+            let name = images.paths[found.index].clone();
+            Found { image: image(&name, &limits), similarity: found.similarity, name }
+        };
+        let query = |(name, found): (&String, &Vec<Neighbor>)| Query {
+            name: name.clone(),
+            image: image(name, &limits),
+            found: found.iter().map(shown).collect(),
+        };
+        let facts = [
+            ("model", self.model.display().to_string()),
+            ("in", self.place.display().to_string()),
+            ("images", images.len().to_string()),
+        ];
+        let queries: Vec<Query> = queries.paths.iter().zip(found).map(query).collect();
+        similar_page(&queries, &facts)
+    }
+}
+
+/// The most similar images for each query, without the file of the query itself.
+fn nearest(images: &Embeddings, queries: &Embeddings, top: usize) -> Vec<Vec<Neighbor>> {
+    let files: Vec<Option<PathBuf>> =
+        queries.paths.iter().map(|path| Path::new(path).canonicalize().ok()).collect();
+    // Names are compared first, because resolving a path takes as long as comparing hundreds of images.
+    let is_itself = |query: usize, row: usize| {
+        let [asked, other] = [&queries.paths[query], &images.paths[row]].map(Path::new);
+        let has_its_name = asked.file_name() == other.file_name();
+        has_its_name
+            && (asked == other || files[query].is_some() && files[query] == other.canonicalize().ok())
+    };
+    images.nearest(queries, top, |query, row| !is_itself(query, row))
+}
+
+/// The image of a file; `None` if it cannot be read.
+pub(super) fn image(path: &str, limits: &DecodeLimits) -> Option<Image> {
+    ImageSource::File(path.into()).decode(limits).ok()
+}
+
+/// A line of JSON.
+fn json(line: &Line<'_>) -> Result<String> {
+    let text = serde_json::to_string(line).context("a line cannot be written as JSON")?;
+    Ok(format!("{text}\n"))
+}

@@ -1,0 +1,203 @@
+//! The first two principal components of embeddings (Hotelling 1933): the directions in which they vary most.
+
+use rayon::prelude::*;
+
+use super::Embeddings;
+
+/// Rows whose products are added in 32 bits before they are added to the covariance.
+const ROWS: usize = 128;
+/// The most steps of the iteration for an eigenvector.
+const STEPS: usize = 4000;
+/// The change of a vector of length 1 in a step, below which the iteration ends.
+const CONVERGED: f64 = 1e-12;
+
+/// The first two principal components.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Components {
+    /// The place of each row: its coordinate along each component, from the mean of all rows.
+    pub places: Vec<[f64; 2]>,
+    /// The share of the variance that each component has, from 0 to 1.
+    pub shares: [f64; 2],
+}
+
+impl Embeddings {
+    /// The first two principal components, as scikit-learn's `PCA(2)` gives them: the sign of a component is such that the
+    /// largest entry of its direction is positive. If all rows are equal, all places and shares are 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use vitrine::embed::Embeddings;
+    ///
+    /// let mut embeddings = Embeddings::new(3);
+    /// for row in [[1.0, 5.0, 0.0], [3.0, 5.0, 0.0], [5.0, 5.0, 0.0]] {
+    ///     embeddings.push(String::new(), &row);
+    /// }
+    /// let components = embeddings.components();
+    /// assert!((components.places[2][0] - 2.0).abs() < 1e-6 && (components.shares[0] - 1.0).abs() < 1e-6);
+    /// ```
+    pub fn components(&self) -> Components {
+        let dim = self.dim;
+        if self.is_empty() || dim == 0 {
+            return Components { places: Vec::new(), shares: [0.0; 2] };
+        }
+        let mean = self.mean();
+        let covariance = self.covariance(&mean);
+        let total: f64 = (0..dim).map(|place| covariance[place * dim + place]).sum();
+        let mut found: Vec<Vec<f64>> = Vec::new();
+        let mut shares = [0.0; 2];
+        for share in shares.iter_mut().take(dim) {
+            let vector = eigenvector(&covariance, dim, &found);
+            let variance = dot(&product(&covariance, &vector), &vector);
+            *share = if total > 0.0 { (variance / total).clamp(0.0, 1.0) } else { 0.0 };
+            found.push(vector);
+        }
+        let along = |row: &[f32], vector: &[f64]| -> f64 {
+            row.iter()
+                .zip(&mean)
+                .zip(vector)
+                .map(|((value, mean), entry)| (f64::from(*value) - mean) * entry)
+                .sum()
+        };
+        let place = |row: &[f32]| {
+            std::array::from_fn(|axis| found.get(axis).map_or(0.0, |vector| along(row, vector)))
+        };
+        Components { places: self.values.par_chunks_exact(dim).map(place).collect(), shares }
+    }
+
+    /// The mean of all rows: `[dim]`.
+    fn mean(&self) -> Vec<f64> {
+        let mut mean = vec![0.0; self.dim];
+        for row in self.values.chunks_exact(self.dim) {
+            mean.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+        }
+        mean.iter_mut().for_each(|sum| *sum /= self.len() as f64);
+        mean
+    }
+
+    /// The sums of products of the deviations from `mean`: `[dim, dim]`. The result does not depend on the number of
+    /// threads, because each computes rows of it.
+    fn covariance(&self, mean: &[f64]) -> Vec<f64> {
+        let dim = self.dim;
+        let mean: Vec<f32> = mean.iter().map(|&value| value as f32).collect();
+        let mut covariance = vec![0.0f64; dim * dim];
+        for block in self.values.chunks(ROWS * dim) {
+            let deviations: Vec<f32> = block
+                .chunks_exact(dim)
+                .flat_map(|row| row.iter().zip(&mean).map(|(value, mean)| value - mean))
+                .collect();
+            covariance.par_chunks_exact_mut(dim).enumerate().with_min_len(16).for_each(|(place, sums)| {
+                let mut products = vec![0.0f32; place + 1];
+                for row in deviations.chunks_exact(dim) {
+                    let factor = row[place];
+                    products.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * value);
+                }
+                sums.iter_mut().zip(&products).for_each(|(sum, product)| *sum += f64::from(*product));
+            });
+        }
+        // Only the part up to the diagonal was computed.
+        for row in 0..dim {
+            for column in row + 1..dim {
+                covariance[row * dim + column] = covariance[column * dim + row];
+            }
+        }
+        covariance
+    }
+}
+
+/// The eigenvector of the largest eigenvalue of a positive semidefinite matrix, among the vectors that are orthogonal to
+/// those `found`, by power iteration. Its largest entry is positive.
+fn eigenvector(matrix: &[f64], dim: usize, found: &[Vec<f64>]) -> Vec<f64> {
+    // A start that no symmetry of the data makes orthogonal to the result.
+    let mut vector: Vec<f64> = (0..dim).map(|place| 1.0 + (place as f64 * 0.754_877_666).fract()).collect();
+    orthonormalize(&mut vector, found);
+    for _ in 0..STEPS {
+        let mut next = product(matrix, &vector);
+        if !orthonormalize(&mut next, found) {
+            break;
+        }
+        let change = next.iter().zip(&vector).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        vector = next;
+        if change < CONVERGED {
+            break;
+        }
+    }
+    let largest = vector
+        .iter()
+        .copied()
+        .fold(0.0, |largest: f64, entry| if entry.abs() > largest.abs() { entry } else { largest });
+    if largest < 0.0 {
+        vector.iter_mut().for_each(|entry| *entry = -*entry);
+    }
+    vector
+}
+
+/// Makes a vector orthogonal to those `found`, and its length 1. `false` if nothing is left of it, which then stays.
+fn orthonormalize(vector: &mut [f64], found: &[Vec<f64>]) -> bool {
+    for other in found {
+        let share = dot(vector, other);
+        vector.iter_mut().zip(other).for_each(|(entry, other)| *entry -= share * other);
+    }
+    let length = dot(vector, vector).sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|entry| *entry /= length);
+    }
+    length > 0.0
+}
+
+/// A symmetric matrix times a vector.
+fn product(matrix: &[f64], vector: &[f64]) -> Vec<f64> {
+    matrix.chunks_exact(vector.len()).map(|row| dot(row, vector)).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn embeddings<const D: usize>(rows: &[[f32; D]]) -> Embeddings {
+        let mut embeddings = Embeddings::new(D);
+        rows.iter().for_each(|row| embeddings.push(String::new(), row));
+        embeddings
+    }
+
+    #[test]
+    fn places_and_shares_are_those_of_scikit_learn() {
+        // sklearn.decomposition.PCA(2).fit_transform of these rows, and explained_variance_ratio_.
+        let rows = embeddings(&[
+            [1.0, 2.0, 0.5, -1.0],
+            [0.0, -1.5, 2.0, 3.0],
+            [4.0, 0.25, -1.0, 0.0],
+            [-2.0, 1.0, 1.0, 1.5],
+            [0.5, 3.0, -0.5, 2.0],
+        ]);
+        let found = rows.components();
+        let expected = [
+            [1.39871849, 1.20886862],
+            [-2.58480205, -2.42828000],
+            [3.42473744, -1.64185689],
+            [-2.46588316, 1.11199412],
+            [0.22722928, 1.74927414],
+        ];
+        for (found, expected) in found.places.iter().zip(expected) {
+            for axis in 0..2 {
+                assert!((found[axis] - expected[axis]).abs() < 1e-5, "{found:?} for {expected:?}");
+            }
+        }
+        for (found, expected) in found.shares.iter().zip([0.56986354, 0.30860413]) {
+            assert!((found - expected).abs() < 1e-6, "{found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn equal_rows_and_single_dimensions_have_places_too() {
+        let equal = embeddings(&[[1.0, 2.0]; 3]).components();
+        assert_eq!((equal.places, equal.shares), (vec![[0.0; 2]; 3], [0.0; 2]));
+        let one = embeddings(&[[1.0], [3.0]]).components();
+        assert_eq!((one.places, one.shares), (vec![[-1.0, 0.0], [1.0, 0.0]], [1.0, 0.0]));
+        assert!(Embeddings::new(2).components().places.is_empty());
+    }
+}

@@ -1,0 +1,251 @@
+//! Files of embeddings: an array with the paths of its rows, and the model that made them.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use vitrine_datasets::open_regular;
+
+use super::Embeddings;
+use crate::files::{AtomicFile, write_atomically};
+use crate::{npy, weights_file};
+
+/// The version of the description's format. A file with a higher one was written by a newer program.
+const FORMAT: u32 = 1;
+/// The tensor in a safetensors file.
+const TENSOR: &str = "embeddings";
+/// The key of the description in a safetensors header.
+const DESCRIPTION: &str = "vitrine_embeddings";
+/// The key of the paths in a safetensors header, a JSON list.
+const PATHS: &str = "paths";
+/// The longest header that readers of safetensors accept, in bytes.
+const LONGEST_HEADER: usize = 100_000_000;
+/// The extension of the file next to a NumPy file that has its paths and description.
+const BESIDE_NPY: &str = "paths.json";
+
+/// What a file says of its embeddings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// The version of this format.
+    pub format: u32,
+    /// The program that wrote the file, with its version.
+    pub program: String,
+    /// The model file that made the embeddings, as it was named.
+    pub model: String,
+    /// The SHA-256 of the model file, in hexadecimal.
+    pub model_sha256: String,
+    /// Whether each row was scaled to a length of 1.
+    pub normalized: bool,
+}
+
+impl Description {
+    /// The description of embeddings of a model file with this SHA-256.
+    pub fn new(model: &Path, model_sha256: String, normalized: bool) -> Self {
+        Self {
+            format: FORMAT,
+            program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
+            model: model.display().to_string(),
+            model_sha256,
+            normalized,
+        }
+    }
+}
+
+/// Embeddings in a file, or for one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEmbeddings {
+    /// What the file says of them.
+    pub description: Description,
+    /// The embeddings.
+    pub embeddings: Embeddings,
+}
+
+/// The file next to a NumPy file.
+#[derive(Serialize, Deserialize)]
+struct BesideNpy<P> {
+    #[serde(flatten)]
+    description: Description,
+    /// The path of each row.
+    paths: P,
+}
+
+impl StoredEmbeddings {
+    /// Whether [`Self::load`] takes a file of this name for one of embeddings: by its extension, `.npy` or `.safetensors`.
+    pub fn is_name(path: &Path) -> bool {
+        path.extension().is_some_and(|extension| extension == "npy" || extension == "safetensors")
+    }
+
+    /// Writes the embeddings as NumPy's float32 array `[images, dim]`, and next to it the paths of its rows and the
+    /// description: `a.paths.json` for `a.npy`. The values are written from where they are, without a copy.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn save_npy(&self, path: &Path) -> Result<()> {
+        let Self { description, embeddings } = self;
+        // A crash between the two files leaves an array without paths, and never one with those of another.
+        let beside = beside(path);
+        if let Err(error) = fs::remove_file(&beside)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("{}: cannot be replaced", beside.display()));
+        }
+        let mut file = AtomicFile::create(path)?;
+        file.write(&npy::header("<f4", &[embeddings.len(), embeddings.dim]))?;
+        file.write(bytemuck::cast_slice(&embeddings.values))?;
+        file.finish()?;
+        let content = BesideNpy { description: description.clone(), paths: &embeddings.paths };
+        write_atomically(&beside, &serde_json::to_vec(&content)?)
+    }
+
+    /// Writes the embeddings as the tensor `embeddings` of a safetensors file, with the paths of its rows as a JSON list in
+    /// the header's entry `paths`, and the description as JSON in its entry `vitrine_embeddings`. The values are written
+    /// from where they are, without a copy.
+    ///
+    /// # Errors
+    /// If the paths are too long for a header, or the file cannot be written.
+    pub fn save_safetensors(&self, path: &Path) -> Result<()> {
+        let Self { description, embeddings } = self;
+        let values: &[u8] = bytemuck::cast_slice(&embeddings.values);
+        let header = json!({
+            "__metadata__": {
+                DESCRIPTION: serde_json::to_string(description)?,
+                PATHS: serde_json::to_string(&embeddings.paths)?,
+            },
+            TENSOR: {
+                "dtype": "F32",
+                "shape": [embeddings.len(), embeddings.dim],
+                "data_offsets": [0, values.len()],
+            },
+        });
+        let mut header = header.to_string();
+        header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+        ensure!(
+            header.len() <= LONGEST_HEADER,
+            "{}: the paths of {} images are too long for the header of a safetensors file; write a .npy file",
+            path.display(),
+            embeddings.len()
+        );
+        let mut file = AtomicFile::create(path)?;
+        file.write(&(header.len() as u64).to_le_bytes())?;
+        file.write(header.as_bytes())?;
+        file.write(values)?;
+        file.finish()
+    }
+
+    /// Reads a file that one of the two methods above has written. Its extension tells which.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, has no paths, or was written by a newer program.
+    pub fn load(path: &Path) -> Result<Self> {
+        let is_npy = path.extension().is_some_and(|extension| extension == "npy");
+        let stored = if is_npy { Self::load_npy(path)? } else { Self::load_safetensors(path)? };
+        let Embeddings { paths, values, dim } = &stored.embeddings;
+        ensure!(
+            paths.len() * dim == values.len() && *dim > 0,
+            "{}: the file names {} paths, and its array has another number of rows",
+            path.display(),
+            paths.len()
+        );
+        if values.iter().any(|value| !value.is_finite()) {
+            bail!("{}: a value is NaN or infinite", path.display());
+        }
+        if stored.description.format > FORMAT {
+            bail!("{}: written by a newer vitrine; update vitrine", path.display());
+        }
+        Ok(stored)
+    }
+
+    fn load_npy(path: &Path) -> Result<Self> {
+        let beside = beside(path);
+        let described =
+            || format!("{}, which has the paths of the rows of {}", beside.display(), path.display());
+        if !beside.exists() {
+            bail!("{}: there is no such file; `vitrine embed` writes both", described());
+        }
+        let (file, _) = open_regular(&beside, u64::MAX)
+            .map_err(|problem| anyhow!("{}: cannot be opened: {problem}", described()))?;
+        let content: BesideNpy<Vec<String>> = serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("{}: not written by `vitrine embed`, or damaged", described()))?;
+        let ([_, dim], values) = npy::read_matrix(path)?;
+        let embeddings = Embeddings { paths: content.paths, values, dim };
+        Ok(Self { description: content.description, embeddings })
+    }
+
+    fn load_safetensors(path: &Path) -> Result<Self> {
+        let file = weights_file::open(path)?;
+        let other = || format!("{}: not a file of embeddings, which `vitrine embed` writes", path.display());
+        let entry = |name: &str| file.metadata.get(name).with_context(other);
+        let description = serde_json::from_str(entry(DESCRIPTION)?).with_context(other)?;
+        let paths = serde_json::from_str(entry(PATHS)?).with_context(other)?;
+        let tensor = file.tensors.iter().find(|tensor| tensor.name == TENSOR).with_context(other)?.read()?;
+        let [_, dim] = tensor.shape[..] else { bail!(other()) };
+        Ok(Self { description, embeddings: Embeddings { paths, values: tensor.values, dim } })
+    }
+}
+
+/// The file next to a NumPy file.
+fn beside(npy: &Path) -> PathBuf {
+    npy.with_extension(BESIDE_NPY)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn stored() -> StoredEmbeddings {
+        let mut embeddings = Embeddings::new(3);
+        embeddings.push("a \"quoted\"\n.png".to_owned(), &[1.0, -2.0, 0.5]);
+        embeddings.push("Füchse.png".to_owned(), &[0.0, 1e-20, 3.0]);
+        let description = Description::new(Path::new("run/model.safetensors"), "ab".repeat(32), true);
+        StoredEmbeddings { description, embeddings }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let [npy, safetensors] = ["a.npy", "b.c.safetensors"].map(|name| folder.path().join(name));
+        stored().save_npy(&npy).unwrap();
+        stored().save_safetensors(&safetensors).unwrap();
+        for path in [&npy, &safetensors] {
+            assert_eq!(StoredEmbeddings::load(path).unwrap(), stored(), "{}", path.display());
+            assert!(StoredEmbeddings::is_name(path));
+        }
+        let mut names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a.npy", "a.paths.json", "b.c.safetensors"]);
+    }
+
+    #[test]
+    fn files_without_paths_or_of_another_kind_are_refused_with_their_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let npy = folder.path().join("a.npy");
+        let refused = |path: &Path| format!("{:#}", StoredEmbeddings::load(path).unwrap_err());
+        stored().save_npy(&npy).unwrap();
+        let mut longer = stored();
+        longer.embeddings.push("c.png".to_owned(), &[1.0; 3]);
+        let other = folder.path().join("b.npy");
+        longer.save_npy(&other).unwrap();
+        fs::copy(beside(&other), beside(&npy)).unwrap();
+        assert!(refused(&npy).contains("3 paths"), "{}", refused(&npy));
+        fs::write(beside(&npy), "{}").unwrap();
+        assert!(refused(&npy).contains("a.paths.json"), "{}", refused(&npy));
+        fs::remove_file(beside(&npy)).unwrap();
+        assert!(refused(&npy).contains("there is no such file"), "{}", refused(&npy));
+        let safetensors = folder.path().join("c.safetensors");
+        fs::write(&safetensors, "no array").unwrap();
+        assert!(refused(&safetensors).contains("c.safetensors"));
+        let newer =
+            StoredEmbeddings { description: Description { format: 9, ..stored().description }, ..stored() };
+        newer.save_safetensors(&safetensors).unwrap();
+        assert!(refused(&safetensors).contains("newer vitrine"));
+        let mut broken = stored();
+        broken.embeddings.values[1] = f32::NAN;
+        broken.save_npy(&npy).unwrap();
+        assert!(refused(&npy).contains("NaN"), "{}", refused(&npy));
+    }
+}

@@ -1,0 +1,124 @@
+//! `vitrine similar`: what it finds in a folder and in a file of embeddings, and what it refuses.
+
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+
+use crate::support::{Images, vitrine};
+
+/// The objects that a command prints.
+fn found(images: &Images, arguments: &str) -> Vec<Value> {
+    let output = vitrine(images).args(arguments.split(' ')).assert().success().get_output().stdout.clone();
+    String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn similar_images_are_of_the_same_color_and_never_the_image_itself() {
+    let images = Images::trained();
+    let found = found(
+        &images,
+        "similar run data/red/0.png ./data/../data/blue/4.png --in data --top 3 --format jsonl",
+    );
+    assert_eq!(found.len(), 2);
+    for (found, color) in found.iter().zip(["red", "blue"]) {
+        let similar = found["similar"].as_array().unwrap();
+        assert_eq!(similar.len(), 3);
+        let mut last = 1.0;
+        for entry in similar {
+            let (path, similarity) = (entry["path"].as_str().unwrap(), entry["similarity"].as_f64().unwrap());
+            assert!(path.contains(color) && similarity <= last, "{found}");
+            assert!(!path.ends_with("red/0.png") && !path.ends_with("blue/4.png"), "{found}");
+            last = similarity;
+        }
+    }
+    vitrine(&images)
+        .args(["similar", "run", "data/red/0.png", "--in", "data", "--html", "similar.html"])
+        .assert()
+        .success()
+        .stdout(
+            contains("data/red/0.png:\n  0.")
+                .or(contains("data/red/0.png:\n  1."))
+                .and(contains("data/red/")),
+        )
+        .stderr(contains("page: similar.html"));
+    let page = std::fs::read_to_string(images.path("similar.html")).unwrap();
+    assert_eq!(page.matches("<img").count(), 6);
+    assert!(!page.contains("http") && !page.contains("<script"));
+}
+
+#[test]
+fn a_file_of_embeddings_finds_what_its_folder_does() {
+    let images = Images::trained();
+    for name in ["rows.npy", "rows.safetensors"] {
+        for normalize in [&[][..], &["--normalize"]] {
+            vitrine(&images)
+                .args(["embed", "run", "data", "--output", name])
+                .args(normalize)
+                .assert()
+                .success();
+            let of = |place: &str| {
+                let found =
+                    found(&images, &format!("similar run data/red/0.png --in {place} --format jsonl"));
+                let similar = found[0]["similar"].as_array().unwrap().clone();
+                similar.iter().map(|entry| entry["similarity"].as_f64().unwrap()).collect::<Vec<f64>>()
+            };
+            for (a, b) in of("data").iter().zip(of(name)) {
+                assert!((a - b).abs() < 1e-5, "{name}: {a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn embeddings_of_another_model_and_other_files_are_refused() {
+    let images = Images::trained();
+    vitrine(&images).args(["embed", "run", "data", "--output", "rows.npy"]).assert().success();
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--seed", "3", "--output", "other"])
+        .assert()
+        .success();
+    vitrine(&images)
+        .args(["similar", "other", "data/red/0.png", "--in", "rows.npy"])
+        .assert()
+        .code(1)
+        .stderr(
+            contains("of another model: run").and(contains("vitrine embed other FOLDER --output rows.npy")),
+        );
+    let mut narrow = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    narrow
+        .extend(format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (24, 1), }").bytes());
+    narrow.extend([0; 24 * 4]);
+    std::fs::write(images.path("rows.npy"), narrow).unwrap();
+    vitrine(&images)
+        .args(["similar", "run", "data/red/0.png", "--in", "rows.npy"])
+        .assert()
+        .code(1)
+        .stderr(contains("a row has 1 values, and an embedding of the model 16"));
+    std::fs::remove_file(images.path("rows.paths.json")).unwrap();
+    let cases: [(&str, i32, &[&str]); 4] = [
+        ("similar run data/red/0.png --in rows.npy", 1, &["rows.paths.json", "no such file"]),
+        ("similar run data/red/0.png --in tiny.toml", 2, &["--in tiny.toml", "folder"]),
+        ("similar run data/red/0.png --in nowhere", 1, &["--in nowhere", "no such"]),
+        ("similar run data/red/0.png --in run/model.safetensors", 1, &["not a file of embeddings"]),
+    ];
+    for (arguments, status, words) in cases {
+        let assert = vitrine(&images).args(arguments.split(' ')).assert().code(status);
+        let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(words.iter().all(|word| message.contains(word)), "{arguments}: {message}");
+    }
+}
+
+#[test]
+fn an_unreadable_image_does_not_stop_the_others() {
+    let images = Images::trained();
+    images.write("broken.png", "no image");
+    vitrine(&images)
+        .args(["similar", "run", "broken.png", "data/red/0.png", "--in", "data", "--format", "jsonl"])
+        .assert()
+        .code(1)
+        .stdout(
+            contains("\"path\":\"data/red/0.png\",\"similar\"")
+                .and(contains("\"path\":\"broken.png\",\"error\"")),
+        )
+        .stderr(contains("broken.png"));
+}
