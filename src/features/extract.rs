@@ -1,16 +1,19 @@
 //! Computing the features of images that the cache lacks.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use vitrine_datasets::{BadFile, ContentKey, LoaderConfig, Sample};
 
 use super::FeatureCache;
 use crate::events::{Event, EventSink};
 use crate::predict::{LabeledAnswers, NOT_FINITE, Output, Predictor};
 
-/// Features are written when they take this many bytes, so that a program that is killed has to compute few again.
-const WRITE_BYTES: usize = 8 << 20;
+/// Features are written when they take this many bytes...
+const WRITE_BYTES: usize = 32 << 20;
+/// ... or when the last ones were written this long ago, so that a program that is killed has few to compute again.
+const WRITE_AFTER: Duration = Duration::from_secs(20);
 
 /// Computes features of images with a model, or takes them from a cache.
 pub struct Extractor<'a> {
@@ -78,19 +81,18 @@ impl Extractor<'_> {
         let images: Arc<[Sample]> = missing.iter().map(|&index| samples[index].clone()).collect();
         let loader = self.predictor.loader(images, self.batch_size, self.threads)?;
         let loader = loader.reconfigured(LoaderConfig { hash_pixels: true, ..loader.config().clone() })?;
-        let mut stopped = false;
+        let (mut stopped, mut written) = (false, Instant::now());
         for answers in self.predictor.ask_labeled(Output::Embedding, &loader) {
             let LabeledAnswers { values, indices, pixel_keys, mut bad, .. } = answers?;
-            if !values.iter().all(|value| value.is_finite()) {
-                bail!("{NOT_FINITE}");
-            }
+            ensure!(values.iter().all(|value| value.is_finite()), "{NOT_FINITE}");
             self.events.emit(Event::FeaturesProgress { images: indices.len() + bad.len() });
             let indices: Vec<usize> = indices.iter().map(|&index| missing[index]).collect();
-            let width = values.len() / indices.len().max(1);
-            for ((features, &index), &pixel_key) in
-                values.chunks_exact(width.max(1)).zip(&indices).zip(&pixel_keys)
-            {
-                self.keep(keys[index], pixel_key, features);
+            if let Some(cache) = &mut self.cache {
+                add(cache, keys, (&indices, &pixel_keys, &values));
+                if cache.unwritten() >= WRITE_BYTES || written.elapsed() >= WRITE_AFTER {
+                    cache.write();
+                    written = Instant::now();
+                }
             }
             new.values.extend(values);
             new.indices.extend(indices);
@@ -106,16 +108,6 @@ impl Extractor<'_> {
         }
         self.events.emit(Event::FeaturesEnd);
         Ok((!stopped).then_some(new))
-    }
-
-    /// Adds features to the cache, and writes it now and then.
-    fn keep(&mut self, key: ContentKey, pixel_key: u64, features: &[f32]) {
-        if let Some(cache) = &mut self.cache {
-            cache.add(key, pixel_key, features);
-            if cache.unwritten() >= WRITE_BYTES {
-                cache.write();
-            }
-        }
     }
 
     /// The features from the cache and the new ones, in the order of the images.
@@ -136,5 +128,18 @@ impl Extractor<'_> {
             }
         }
         all
+    }
+}
+
+/// Adds the features of a batch to the cache: for each row the index of its image and the hash of its pixels.
+fn add(
+    cache: &mut FeatureCache<'_>,
+    keys: &[ContentKey],
+    (indices, pixel_keys, values): (&[usize], &[u64], &[f32]),
+) {
+    let width = values.len() / indices.len().max(1);
+    let rows = values.chunks_exact(width.max(1));
+    for ((&index, &pixel_key), features) in indices.iter().zip(pixel_keys).zip(rows) {
+        cache.add(keys[index], pixel_key, features);
     }
 }

@@ -10,10 +10,8 @@ use crate::evaluate::Predictions;
 
 /// The number of folds.
 pub const FOLDS: usize = 5;
-/// The strengths that are tried, as multiples of the middle one.
-const MULTIPLES: [f64; 5] = [0.01, 0.1, 1.0, 10.0, 100.0];
-/// The middle strength for features of variance 1, as a power of ten.
-const MIDDLE: f64 = -1.0;
+/// The exponents of the strengths, powers of ten, that are tried for features of variance 1.
+const EXPONENTS: [i32; 5] = [-3, -2, -1, 0, 1];
 /// A class with fewer images also makes the nearest class mean a candidate.
 const FEW_IMAGES: usize = 5;
 /// The margins of the nearest class mean that are tried. The first is the one that is taken without cross-validation.
@@ -48,11 +46,10 @@ pub struct Judgment {
 /// they do not depend on the scale of the features.
 pub(super) fn candidates(samples: &Samples<'_>) -> Vec<Method> {
     let variance = samples.variances().iter().sum::<f64>() / samples.width() as f64;
-    let decade = if variance > 0.0 { (MIDDLE - variance.log10()).round() } else { MIDDLE };
-    let middle = 10f64.powf(decade);
-    // Rounded, so that the strengths are printed as powers of ten.
-    let rounded = |strength: f64| format!("{strength:e}").parse().unwrap_or(strength);
-    let logistic = MULTIPLES.map(|multiple| Method::Logistic(rounded(multiple * middle)));
+    let scale = if variance > 0.0 { -variance.log10().round() as i32 } else { 0 };
+    // Parsed, so that every strength is the number that is printed.
+    let strength = |exponent: i32| format!("1e{}", exponent + scale).parse().unwrap_or(1.0);
+    let logistic = EXPONENTS.map(|exponent| Method::Logistic(strength(exponent)));
     let mut sizes = vec![0; samples.classes()];
     samples.labels().iter().for_each(|&label| sizes[label] += 1);
     let has_few = sizes.iter().any(|&size| size < FEW_IMAGES);
