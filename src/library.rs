@@ -36,6 +36,9 @@ pub struct TrainOptions {
     pub device: Option<String>,
     /// Threads that decode images; by default one for each physical core.
     pub threads: Option<usize>,
+    /// The folder in which the features of images are kept, if a head is fitted to them: see
+    /// [`features::default_folder`](crate::features::default_folder). By default none are kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// Trains a classifier on a data set, and evaluates it on images that it was not trained on. `data` is a name or a
@@ -114,7 +117,7 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
     threads::check()?;
     let device = select_device(options.device.as_deref(), events)?;
-    let runtime = Runtime { device: &device, threads, events };
+    let runtime = Runtime { device: &device, threads, events, cache: options.cache.as_deref() };
     let new = NewRun {
         data,
         dataset: open_dataset(data, options.label_separator, events)?,
@@ -155,7 +158,7 @@ pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluati
     threads::check()?;
     let device = select_device(None, &Quiet)?;
     let settings = EvaluationSettings { part, views: None, batch_size: 64, limits: DecodeLimits::default() };
-    let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet };
+    let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet, cache: None };
     Evaluation::new(model, data, || open_dataset(data, None, &Quiet), &settings, runtime)
 }
 

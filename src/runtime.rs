@@ -1,5 +1,7 @@
 //! The device, the threads, and the event sink of long-running work, which functions pass on together.
 
+use std::path::Path;
+
 use crate::device::FoundDevice;
 use crate::events::EventSink;
 
@@ -12,4 +14,6 @@ pub struct Runtime<'a> {
     pub threads: usize,
     /// Receives the events of the work, such as progress and warnings.
     pub events: &'a dyn EventSink,
+    /// The folder in which features of images are kept; `None` to keep none.
+    pub cache: Option<&'a Path>,
 }

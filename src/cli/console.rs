@@ -71,8 +71,15 @@ impl Log {
                     note!("{event}");
                 }
             }
+            Event::FeaturesStart { images } => {
+                *bar = styled(Some(*images as u64), "features {bar:30} {pos}/{len}  {per_sec}  {eta} left");
+                if bar.is_hidden() {
+                    note!("{event}");
+                }
+            }
+            Event::FeaturesProgress { images } => bar.inc(*images as u64),
             Event::DownloadProgress { bytes } => bar.set_position(*bytes),
-            Event::UpdatesEnd | Event::DownloadEnd => bar.finish_and_clear(),
+            Event::UpdatesEnd | Event::FeaturesEnd | Event::DownloadEnd => bar.finish_and_clear(),
             Event::Result { .. } if !self.shows_results.load(Ordering::Relaxed) => {}
             event => note!("{event}"),
         }

@@ -70,7 +70,7 @@ impl Evaluate {
             batch_size: self.batch_size,
             limits: self.data_args.file_size.limits(),
         };
-        let runtime = Runtime { device: &device, threads, events: &log };
+        let runtime = Runtime { device: &device, threads, events: &log, cache: None };
         let Evaluation { metrics, selection, views, bad } =
             Evaluation::new(&self.model, &self.data, open, &settings, runtime)?;
         if self.json {

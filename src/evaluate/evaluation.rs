@@ -52,7 +52,7 @@ impl Evaluation {
         settings: &EvaluationSettings,
         runtime: Runtime<'_>,
     ) -> Result<Self> {
-        let Runtime { device, threads, events } = runtime;
+        let Runtime { device, threads, events, .. } = runtime;
         let (card, model) = model_file::load(model, &device.device)?;
         let views = settings.views.unwrap_or_else(|| Views::of(&card));
         let doubt = views.check(&card)?;

@@ -122,6 +122,24 @@ impl Predictions {
         self.labels.extend(labels);
     }
 
+    /// Adds the predictions of another collection for the same classes.
+    ///
+    /// # Panics
+    ///
+    /// If the classes or the number of labels of an image differ.
+    pub fn append(&mut self, mut other: Self) {
+        assert_eq!(
+            (self.classes, self.probabilities.is_some()),
+            (other.classes, other.probabilities.is_some()),
+            "predictions of the same kind"
+        );
+        self.labels.append(&mut other.labels);
+        self.outcomes.append(&mut other.outcomes);
+        if let (Some(all), Some(more)) = (&mut self.probabilities, other.probabilities) {
+            all.extend(more);
+        }
+    }
+
     /// With several labels an image, the probability of every class, `[samples, classes]`.
     pub fn probabilities(&self) -> Option<&[f32]> {
         self.probabilities.as_deref()

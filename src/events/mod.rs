@@ -176,6 +176,38 @@ pub enum Event {
         /// The decision with the scores on which it is based.
         message: String,
     },
+    /// The features of images begin to be computed.
+    FeaturesStart {
+        /// Number of images.
+        images: usize,
+    },
+    /// The features of more images were computed.
+    FeaturesProgress {
+        /// Number of images, including unreadable ones.
+        images: usize,
+    },
+    /// No more features are computed for now.
+    FeaturesEnd,
+    /// The features of the training and validation images are known.
+    Features {
+        /// Number of images whose features were computed.
+        computed: usize,
+        /// Number of images whose features were in the cache.
+        cached: usize,
+    },
+    /// The head was fitted to the features of the training images.
+    HeadFitted {
+        /// Mean loss on the training images.
+        train_loss: f64,
+        /// Accuracy on the training images, from 0 to 1.
+        train_top1: f64,
+        /// Mean loss on the validation images.
+        val_loss: f64,
+        /// Accuracy on the validation images, from 0 to 1.
+        val_top1: f64,
+        /// The method, and how it was chosen.
+        message: String,
+    },
     /// The model predicts no better than chance after a part of the training.
     NotLearning {
         /// The measured accuracy, compared with that of chance.
@@ -247,6 +279,8 @@ impl Event {
             Self::EpochStart { .. }
                 | Self::Step { .. }
                 | Self::UpdatesEnd
+                | Self::FeaturesProgress { .. }
+                | Self::FeaturesEnd
                 | Self::DownloadProgress { .. }
                 | Self::DownloadEnd
         )
@@ -289,6 +323,18 @@ impl fmt::Display for Event {
             Self::PartialValidation { measured, images } => {
                 write!(f, "validation: {measured} of {images} images, as the time pays for no more")
             }
+            Self::FeaturesStart { images } => write!(f, "computing the features of {images} images"),
+            Self::FeaturesProgress { images } => write!(f, "features of {images} more images"),
+            Self::FeaturesEnd => f.write_str("no more features are to be computed"),
+            Self::Features { computed, cached } => {
+                write!(f, "features: {computed} images computed, {cached} from the cache")
+            }
+            Self::HeadFitted { train_loss, train_top1, val_loss, val_top1, message } => write!(
+                f,
+                "head: {message}\ntrain loss {train_loss:.4}  top-1 {:.2}%  |  val loss {val_loss:.4}  top-1 {:.2}%",
+                100.0 * train_top1,
+                100.0 * val_top1
+            ),
             Self::NotLearning { message } => write!(f, "not learning: {message}"),
             Self::StartOver { learning_rate, stated_learning_rate } => write!(
                 f,

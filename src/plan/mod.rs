@@ -5,6 +5,7 @@ mod adjacency;
 mod architecture;
 mod budget;
 mod class_balance;
+mod head_fit;
 mod recipe;
 mod resize;
 #[cfg(test)]
@@ -100,6 +101,7 @@ impl Plan {
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
         check_freeze(&recipe, &model, evidence)?;
+        head_fit::check(&recipe, &model, evidence)?;
         check_labels(&recipe, evidence)?;
         if let Some(progressive) = &recipe.progressive_learning {
             progressive.check_model(&model, &recipe.augmentation)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use vitrine_datasets::{Augmentation, Crop, SourceKind};
 use vitrine_models::ModelConfig;
 
-use super::{Evidence, Overrides};
+use super::{Evidence, Overrides, head_fit};
 use crate::recipe::{Freeze, Metric, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
 use crate::usage::{did_you_mean, usage};
 
@@ -19,6 +19,9 @@ pub(super) fn choose(
     model: &ModelConfig,
     reasons: &mut Vec<String>,
 ) -> Result<Recipe> {
+    if let Some(recipe) = head_fit::choose(overrides, evidence, model, reasons) {
+        return Ok(recipe);
+    }
     let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
     let mut recipe = match &overrides.recipe {
         Some(file) if is_file => from_file(Path::new(file), evidence)?,
@@ -112,6 +115,9 @@ fn describe_progressive(progressive: &ProgressiveLearning, recipe: &Recipe, mode
 
 fn from_file(file: &Path, evidence: &Evidence<'_>) -> Result<Recipe> {
     let mut recipe = Recipe::read(file)?;
+    if recipe.fit_head {
+        return Ok(recipe.fitting_head());
+    }
     if recipe.epochs.is_none() && recipe.time_seconds.is_none() {
         recipe.epochs = Some(epochs_for(evidence));
     }

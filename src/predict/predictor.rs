@@ -69,6 +69,16 @@ impl Predictor {
         Self { multi_label, ..self }
     }
 
+    /// The preprocessing of images.
+    pub fn preprocessing(&self) -> &Preprocessing {
+        &self.decoder.preprocessing
+    }
+
+    /// The device that computes.
+    pub fn device(&self) -> &FoundDevice {
+        &self.device
+    }
+
     /// The model.
     pub fn model(&self) -> &VisionTransformer {
         &self.model

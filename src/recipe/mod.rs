@@ -83,6 +83,10 @@ pub struct Recipe {
     /// blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
+    /// Whether the head is fitted to the features of the frozen backbone, in place of epochs: each image is computed once, as
+    /// it is, and the head is a logistic regression, whose strength is chosen by cross-validation.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fit_head: bool,
     /// Factor by which the learning rate falls with each block from the head toward the input (Bao et al. 2022, BEiT,
     /// appendix H). 1 gives all blocks the same rate.
     pub layer_decay: f64,
@@ -130,6 +134,7 @@ impl Default for Recipe {
             balanced_sampling: false,
             ema_decay: 0.0,
             freeze: None,
+            fit_head: false,
             layer_decay: 1.0,
             metric: Metric::default(),
             patience: 0,
@@ -162,6 +167,7 @@ impl Recipe {
     pub fn validate(&self) -> Result<()> {
         self.check_numbers()?;
         self.check_combinations()?;
+        self.check_fit()?;
         self.optimizer.check(self)?;
         if let Some(progressive) = &self.progressive_learning {
             progressive.check()?;
@@ -196,6 +202,44 @@ impl Recipe {
             ("bad_file_limit", self.bad_file_limit, bounds::SHARE),
         ];
         numbers.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))
+    }
+
+    /// The recipe of a fitted head with what has an effect on it: the size of batches, class weights, the metric, and the
+    /// limit on unreadable files.
+    pub fn fitting_head(&self) -> Self {
+        Self {
+            epochs: Some(1),
+            batch_size: self.batch_size,
+            label_smoothing: 0.0,
+            class_weights: self.class_weights,
+            freeze: Some(Freeze::Backbone),
+            fit_head: true,
+            metric: self.metric,
+            bad_file_limit: self.bad_file_limit,
+            augmentation: Augmentation::none(),
+            ..Self::default()
+        }
+    }
+
+    /// Checks that a recipe that fits the head has no key for training by steps.
+    fn check_fit(&self) -> Result<()> {
+        if !self.fit_head {
+            return Ok(());
+        }
+        let keys = |recipe: &Self| toml::Table::try_from(recipe);
+        let (stated, fitting, default) = (keys(self)?, keys(&self.fitting_head())?, keys(&Self::default())?);
+        let differs = |key: &&String| {
+            stated.get(*key) != fitting.get(*key)
+                && (stated.get(*key) != default.get(*key) || *key == "freeze")
+        };
+        if let Some(key) = stated.keys().chain(fitting.keys()).find(differs) {
+            let value = fitting.get(key).map_or_else(|| "nothing".to_owned(), ToString::to_string);
+            bail!(
+                "`{key}` has no effect if `fit_head` is set, because the head is then computed from the images as they are: \
+                 write `{key} = {value}`, or leave `fit_head` out"
+            );
+        }
+        Ok(())
     }
 
     /// Refuses keys that have no effect together.

@@ -17,7 +17,7 @@ use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliabilit
 use crate::events::{Event, clock};
 use crate::model_file::{self, ModelCard};
 use crate::predict::{Predictor, Views};
-use crate::recipe::Metric;
+use crate::recipe::{Metric, Recipe};
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
 use crate::train::{Progress, Trained, part};
@@ -81,7 +81,7 @@ pub fn of_run(
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
-    let has_chosen = split != Split::Test;
+    let has_chosen = split != Split::Test && !config.recipe.fit_head;
     let caveats = Caveat::of(&result.metrics, &run.progress.history, validation_images, has_chosen);
     let map = run.map(measured.get(&Split::Val));
     folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
@@ -93,9 +93,10 @@ pub fn of_run(
 }
 
 /// A split as sentences call it.
-fn split_name(split: Split) -> &'static str {
+fn split_name(split: Split, recipe: &Recipe) -> &'static str {
     match split {
         Split::Test => "the test split",
+        Split::Val | Split::Train if recipe.fit_head => "the validation split",
         Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
     }
 }
@@ -184,10 +185,11 @@ impl ReportedRun<'_> {
         Ok(render(&Report {
             title: &format!("{} on {}", config.model_name, self.dataset.info.name),
             summary: self.summary(),
-            history: &progress.history,
+            // A fitted head has no course of training to show.
+            history: if config.recipe.fit_head { &[] } else { &progress.history },
             best_epoch: progress.best.as_ref().map(|best| best.epoch),
             metrics: Some(&result.metrics),
-            split: split_name(split),
+            split: split_name(split, &self.config.recipe),
             caveats,
             reliability: &reliability(&result.predicted.predictions),
             map,
@@ -198,30 +200,34 @@ impl ReportedRun<'_> {
 
     /// The result in one line.
     fn line(&self, split: Split, result: &MeasuredSplit) -> String {
-        let by = match self.config.recipe.metric {
-            Metric::Accuracy => String::new(),
-            metric => format!(" by {metric}"),
+        let best = match self.config.recipe.metric {
+            _ if self.config.recipe.fit_head => String::new(),
+            Metric::Accuracy => format!(", best epoch {}", self.best_epoch()),
+            metric => format!(", best epoch {} by {metric}", self.best_epoch()),
         };
         if let Some(of_labels) = &result.metrics.multi_label {
             return format!(
-                "mean average precision {:.3} (chance {:.3}) on {} ({}{}), best epoch {}{by}",
+                "mean average precision {:.3} (chance {:.3}) on {} ({}{}){best}",
                 of_labels.mean_average_precision,
                 of_labels.chance_average_precision,
-                split_name(split),
+                split_name(split, &self.config.recipe),
                 counted(result, self.dataset.split(split).len()),
                 self.predictor.views().described(),
-                self.progress.best.as_ref().map_or(0, |best| best.epoch),
             );
         }
         format!(
-            "top-1 {} on {} (95% interval {}, {}{}), best epoch {}{by}",
+            "top-1 {} on {} (95% interval {}, {}{}){best}",
             percent(result.metrics.top1),
-            split_name(split),
+            split_name(split, &self.config.recipe),
             interval(result.metrics.top1_interval),
             counted(result, self.dataset.split(split).len()),
             self.predictor.views().described(),
-            self.progress.best.as_ref().map_or(0, |best| best.epoch),
         )
+    }
+
+    /// The number of the epoch whose model was kept.
+    fn best_epoch(&self) -> usize {
+        self.progress.best.as_ref().map_or(0, |best| best.epoch)
     }
 
     /// The facts of the run, as name and value.
@@ -236,12 +242,17 @@ impl ReportedRun<'_> {
             fact("Model", format!("{}, {} parameters", config.model_name, parameters)),
             fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
             fact("Device", format!("{} ({})", device.name, device.hardware())),
-            fact("Epochs", progress.epoch.to_string()),
-            fact("Best epoch by", config.recipe.metric.to_string()),
             fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
             fact("Seed", config.seed.to_string()),
             fact("Program", config.program.clone()),
         ];
+        match &progress.fitted {
+            Some(fitted) => facts.push(fact("Head", fitted.clone())),
+            None => facts.extend([
+                fact("Epochs", progress.epoch.to_string()),
+                fact("Best epoch by", config.recipe.metric.to_string()),
+            ]),
+        }
         facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
         if predictor.views() == Views::Mirrored {
             facts.push(fact("Views", "each image and its mirror image".to_owned()));

@@ -5,8 +5,9 @@ use vitrine_models::weights::NamedTensor;
 
 use crate::events::{Event, EventSink, Quiet};
 use crate::pretrained::{self, Pretrained};
-use crate::run_folder::{RunConfig, weights_checksum};
+use crate::run_folder::RunConfig;
 use crate::train::Start;
+use crate::weights_file;
 
 /// Reads the initial parameters of a run again, without events, for a run that starts over because it did not learn.
 pub(super) fn reread_start(config: &RunConfig) -> Result<Start> {
@@ -20,7 +21,7 @@ pub(super) fn reread_start(config: &RunConfig) -> Result<Start> {
 
 /// Refuses pretrained weights whose checksum differs from the one in the configuration. Earlier versions recorded none.
 pub(super) fn check_weights(config: &RunConfig, source: &str, tensors: &[NamedTensor]) -> Result<()> {
-    if config.origin.weights.as_ref().is_some_and(|checksum| *checksum != weights_checksum(tensors)) {
+    if config.origin.weights.as_ref().is_some_and(|checksum| *checksum != weights_file::checksum(tensors)) {
         bail!(
             "{source}: these are not the weights any more that the run began with; put them back as they were"
         );

@@ -28,7 +28,7 @@ use crate::recipe::{AskedLength, Recipe};
 use crate::report::{self, RunReport};
 use crate::run_folder::{BadFiles, Purpose, RunConfig, RunData, RunFolder};
 use crate::runtime::Runtime;
-use crate::train::{Beginning, Outcome, Progress, Start, Trainer};
+use crate::train::{Beginning, HeadFit, Outcome, Progress, Start, Trained, Trainer};
 
 /// The name and version of this program, which `config.toml` records.
 const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"));
@@ -76,8 +76,7 @@ impl Run {
         let Runtime { device, events, .. } = runtime;
         let PlannedRun { config, data, start, reasons, begun } = planned;
         let dataset = data.dataset();
-        let work = Work::Training(&config.recipe, dataset.train.len());
-        events.emit_warning(memory::check(&config.model, work, device)?);
+        events.emit_warning(memory::check(&config.model, work(&config.recipe, dataset.train.len()), device)?);
         let bad_files = check_unreadable(&data, &dataset, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
@@ -103,12 +102,17 @@ impl Run {
         };
         let data = RunData::reopen(open(&config)?, &config, folder.path(), Purpose::Resume)?;
         let images = data.dataset().train.len();
-        events.emit_warning(memory::check(&config.model, Work::Training(&config.recipe, images), device)?);
+        events.emit_warning(memory::check(&config.model, work(&config.recipe, images), device)?);
         if asked != AskedLength::default() {
             folder.write_length(&config.recipe)?;
         }
         let bad_files = BadFiles::default();
         Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files, begun })))
+    }
+
+    /// The configuration of the run.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
     }
 
     /// Trains until the run ends or the user stops it. At the end of the run, measures the best model and writes the
@@ -118,19 +122,12 @@ impl Run {
     /// If training diverges, too many images cannot be read, or a file cannot be written.
     pub fn train(self, runtime: Runtime<'_>) -> Result<FinishedRun> {
         let events = runtime.events;
-        let Self { config, folder, data, start, bad_files, begun } = self;
-        for remark in &data.remarks {
+        for remark in &self.data.remarks {
             events.emit(Event::notice(remark));
         }
-        let beginning = Beginning { start, begun };
-        let trained = Trainer::new(config.clone(), folder.clone(), &data, beginning, runtime).and_then(
-            |mut trainer| {
-                trainer.set_bad_files(bad_files);
-                Ok((trainer.run(&|| reread_start(&config))?, trainer))
-            },
-        );
-        let (outcome, trainer) = trained.inspect_err(|_| folder.discard_unsaved())?;
-        let trained = trainer.finish();
+        let Self { config, folder, data, .. } = &self;
+        let (config, folder, data) = (config.clone(), folder.clone(), data.dataset());
+        let (outcome, trained) = self.trained(runtime).inspect_err(|_| folder.discard_unsaved())?;
         let progress = trained.progress.clone();
         if outcome == Outcome::StoppedEarly {
             let Recipe { metric, patience, .. } = &config.recipe;
@@ -139,7 +136,7 @@ impl Run {
         let report = match outcome {
             Outcome::Interrupted => None,
             Outcome::Finished | Outcome::StoppedEarly => {
-                let report = report::of_run((&folder, &config), &data.dataset(), trained, runtime)
+                let report = report::of_run((&folder, &config), &data, trained, runtime)
                     .context("the finished run cannot be measured and reported")?;
                 let caveats = report.caveats.iter().map(ToString::to_string).collect();
                 let RunReport { split, metrics, line, .. } = &report;
@@ -157,6 +154,25 @@ impl Run {
         };
         Ok(FinishedRun { outcome, config, folder, progress, report })
     }
+
+    /// Trains, or fits the head, until the run ends or the user stops it.
+    fn trained(self, runtime: Runtime<'_>) -> Result<(Outcome, Trained)> {
+        let Self { config, folder, data, start, bad_files, begun } = self;
+        let beginning = Beginning { start, begun };
+        if config.recipe.fit_head {
+            let mut fit = HeadFit::new(config.clone(), folder, &data, beginning, runtime)?;
+            fit.set_bad_files(bad_files);
+            return Ok((fit.run(&|| reread_start(&config))?, fit.finish()));
+        }
+        let mut trainer = Trainer::new(config.clone(), folder, &data, beginning, runtime)?;
+        trainer.set_bad_files(bad_files);
+        Ok((trainer.run(&|| reread_start(&config))?, trainer.finish()))
+    }
+}
+
+/// The work of a run, whose memory is estimated.
+fn work(recipe: &Recipe, images: usize) -> Work<'_> {
+    if recipe.fit_head { Work::Inference(1) } else { Work::Training(recipe, images) }
 }
 
 /// Emits events about the data, the automatic choices with their reasons, and the run folder.

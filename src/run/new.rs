@@ -10,9 +10,10 @@ use super::PROGRAM;
 use super::initial_weights::adapted_start;
 use crate::plan::{Budget, Evidence, Overrides, Plan};
 use crate::pretrained::Pretrained;
-use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path, weights_checksum};
+use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path};
 use crate::runtime::Runtime;
 use crate::train::Start;
+use crate::weights_file;
 
 /// Number of training images that are decoded to learn their typical size and whether they have colors.
 const SURVEYED_IMAGES: usize = 512;
@@ -127,7 +128,7 @@ impl PlannedRun {
         let start =
             pretrained.map_or(Ok(Start::Fresh), |weights| adapted_start(weights, &config, runtime.events))?;
         if let Start::Pretrained(tensors) = &start {
-            config.origin.weights = Some(weights_checksum(tensors));
+            config.origin.weights = Some(weights_file::checksum(tensors));
         }
         Ok(Self { config, data, start, reasons: plan.reasons, begun: new.begun })
     }

@@ -99,7 +99,7 @@ impl PlannedRun {
     ///
     /// # Errors
     /// If the data set or the pretrained weights differ from those of the earlier run.
-    pub fn again(from: Repetition<'_>, Runtime { device, threads, events }: Runtime<'_>) -> Result<Self> {
+    pub fn again(from: Repetition<'_>, Runtime { device, threads, events, .. }: Runtime<'_>) -> Result<Self> {
         let begun = Instant::now();
         let Repetition { mut config, listed, name, dataset, pretrained } = from;
         let earlier = pretrained.as_ref().and_then(|weights| weights.card.trained_on.as_ref());

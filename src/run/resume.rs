@@ -29,6 +29,13 @@ pub(super) fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     let (folder, mut config) = RunFolder::open(run)?;
     let progress = progress(run)?;
     check_fixed(folder.path(), &progress.fixed)?;
+    if asked != AskedLength::default() && config.recipe.fit_head {
+        usage!(
+            "--resume {}: the head of this run is fitted to features, so there is no length to change: leave --epochs and \
+             --time out, or train it by steps in a new run (--freeze backbone with --epochs)",
+            run.display()
+        );
+    }
     if asked != AskedLength::default() {
         check_length(asked, &progress, AskedLength::from(&config.recipe))?;
         (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);

@@ -134,6 +134,11 @@ impl RunData {
         Ok(Self { images, trained_on, remarks })
     }
 
+    /// The content key of each image of a split, in the order of the [data set](Self::dataset).
+    pub fn keys(&self, split: Split) -> Vec<ContentKey> {
+        self.images.of_split(split).map(|image| image.key).collect()
+    }
+
     /// The unreadable images of a split, as far as the first bytes of a file show that it is unreadable.
     pub fn bad(&self, split: Split) -> Vec<BadFile> {
         self.images.of_split(split).filter_map(|image| image.bad.clone()).collect()

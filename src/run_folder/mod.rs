@@ -32,7 +32,7 @@ pub(crate) use file_names::{CONFIG, IMAGES};
 pub use hold_out::HoldOut;
 pub use images::{Purpose, RunData};
 pub use location::{data_path, first_free, outside};
-pub use origin::{Origin, checksum as weights_checksum};
+pub use origin::Origin;
 
 use checksums::fixed_files;
 use file_names::{METRICS, REPORT, RESULTS};

@@ -2,6 +2,7 @@
 
 use super::state::Progress;
 use crate::evaluate::Metrics;
+use crate::events::EpochRow;
 use crate::model_file::Validation;
 use crate::recipe::Metric;
 
@@ -37,16 +38,22 @@ pub(super) fn judge_next(progress: &mut Progress, metric: Metric, validation: &V
 fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
     let score = score(metric, new);
     let Some(highest) = highest else { return Verdict { is_highest: true, is_kept: true } };
-    let error = match metric {
-        Metric::Accuracy | Metric::MacroF1 | Metric::BalancedAccuracy => {
-            let share = highest.clamp(0.0, 1.0);
-            (share * (1.0 - share) / new.samples.max(1) as f64).sqrt()
-        }
-        Metric::MeanAveragePrecision | Metric::Loss => 0.0,
-    };
+    let error = standard_error(metric, highest, new.samples);
     let is_highest = score > highest;
     let is_kept = is_highest || (metric != Metric::Loss && score >= highest - error);
     Verdict { is_highest, is_kept }
+}
+
+/// The standard error of a score that was measured on `samples` images, as if it were an accuracy; 0 for metrics that are not
+/// shares of images.
+pub(super) fn standard_error(metric: Metric, score: f64, samples: usize) -> f64 {
+    match metric {
+        Metric::Accuracy | Metric::MacroF1 | Metric::BalancedAccuracy => {
+            let share = score.clamp(0.0, 1.0);
+            (share * (1.0 - share) / samples.max(1) as f64).sqrt()
+        }
+        Metric::MeanAveragePrecision | Metric::Loss => 0.0,
+    }
 }
 
 /// The score of the metrics on validation images; higher is better.
@@ -64,6 +71,19 @@ pub(super) fn validation(epoch: usize, metrics: &Metrics) -> Validation {
         macro_f1: Some(metrics.macro_f1),
         balanced_accuracy: Some(metrics.balanced_accuracy()),
         mean_average_precision: metrics.multi_label.as_ref().map(|of| of.mean_average_precision),
+    }
+}
+
+/// The columns of the metrics file that follow from the validation.
+pub(super) fn row(validation: &Validation) -> EpochRow {
+    EpochRow {
+        epoch: validation.epoch,
+        val_loss: Some(validation.loss),
+        val_top1: Some(validation.top1),
+        val_macro_f1: validation.macro_f1,
+        val_balanced_accuracy: validation.balanced_accuracy,
+        val_mean_average_precision: validation.mean_average_precision,
+        ..EpochRow::default()
     }
 }
 

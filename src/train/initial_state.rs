@@ -62,7 +62,11 @@ impl Start {
     }
 }
 
-fn with_parameters(model: VisionTransformer, mut tensors: Vec<NamedTensor>) -> Result<VisionTransformer> {
+/// The model with these parameters; without those of a head, its own head stays.
+pub(super) fn with_parameters(
+    model: VisionTransformer,
+    mut tensors: Vec<NamedTensor>,
+) -> Result<VisionTransformer> {
     if !tensors.iter().any(|tensor| weights::is_head(&tensor.name)) {
         tensors.extend(head_of(&model));
     }

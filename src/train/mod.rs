@@ -2,7 +2,9 @@
 
 mod at_chance;
 mod best_epoch;
+mod card;
 mod flips;
+mod head_fit;
 mod initial_state;
 pub mod interrupt;
 mod loaders;
@@ -17,6 +19,7 @@ mod trainer;
 mod validation;
 
 pub use at_chance::AtChance;
+pub use head_fit::HeadFit;
 pub use initial_state::Start;
 pub use restarts::GivenUp;
 pub use state::{Progress, progress};

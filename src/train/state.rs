@@ -43,6 +43,9 @@ pub struct Progress {
     /// Number of validation images that are measured, if the time limit does not allow all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_images: Option<usize>,
+    /// How the head was fitted, in words; only for recipes with `fit_head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitted: Option<String>,
     /// Sums over the epoch that has begun.
     pub running: Running,
     /// The validation result of the best model so far.
@@ -177,14 +180,29 @@ pub fn save(run: &Path, state: &State, kept: Option<&Kept>) -> Result<()> {
     states::save(run, Position { updates, epoch }, |folder| write(folder, state), write_model)
 }
 
+/// Saves the progress record of a run that has no state of an optimizer, and with it the run's model file if there is one.
+///
+/// # Errors
+/// When a file cannot be written; the previously saved state then stays valid.
+pub(super) fn save_progress(run: &Path, progress: &Progress, kept: Option<&Kept>) -> Result<()> {
+    let position = Position { updates: progress.updates, epoch: progress.epoch };
+    let write_model = kept.map(|kept| |path: &Path| kept.write(path));
+    let write_model = write_model.as_ref().map(|write| write as WriteFile<'_>);
+    states::save(run, position, |folder| write_progress(folder, progress), write_model)
+}
+
 fn write(folder: &Path, state: &State) -> Result<()> {
     state.learner.model.clone().into_record().save(folder.join("model.bpk"))?;
     if let Some(average) = &state.learner.average {
         average.clone().into_record().save(folder.join("average.bpk"))?;
     }
     state.learner.optimizer.save(folder.join("optimizer.bpk"))?;
+    write_progress(folder, &state.progress)
+}
+
+fn write_progress(folder: &Path, progress: &Progress) -> Result<()> {
     // TOML keeps all bits of floats.
-    Ok(fs::write(folder.join(PROGRESS), toml::to_string(&state.progress)?)?)
+    Ok(fs::write(folder.join(PROGRESS), toml::to_string(progress)?)?)
 }
 
 /// Reads the progress record of the saved state in `run`, without its tensors.

@@ -97,7 +97,7 @@ impl Place {
             fold: None,
             begun: Instant::now(),
         };
-        let runtime = Runtime { device: &cpu(), threads: 1, events };
+        let runtime = Runtime { device: &cpu(), threads: 1, events, cache: None };
         let planned = PlannedRun::new(new, runtime).unwrap();
         Run::begin(planned, Some(&self.run()), runtime).unwrap().train(runtime).unwrap()
     }
@@ -281,7 +281,7 @@ fn a_resumed_run_continues_its_rows_and_drops_those_after_its_state() {
     let text = std::fs::read_to_string(&metrics).unwrap();
     std::fs::write(&metrics, format!("{text}{}\n", text.lines().last().unwrap())).unwrap();
     let events = Kept::default();
-    let runtime = Runtime { device: &cpu(), threads: 1, events: &events };
+    let runtime = Runtime { device: &cpu(), threads: 1, events: &events, cache: None };
     let resume = |epochs| {
         let length = AskedLength { epochs: Some(epochs), seconds: None };
         Run::resume(&place.run(), length, runtime, |_| Ok(drawn([30, 6, 0])))

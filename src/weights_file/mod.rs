@@ -3,6 +3,7 @@
 //! Files are not trusted: no code in them is run, and a tensor takes no more memory than the file has bytes for it.
 
 mod checkpoint;
+mod checksum;
 mod pytorch;
 mod tensor;
 mod writer;
@@ -17,6 +18,7 @@ use memmap2::Mmap;
 use safetensors::SafeTensors;
 use vitrine_datasets::open_regular;
 
+pub use checksum::checksum;
 use tensor::Storage;
 pub use tensor::StoredTensor;
 pub use writer::{Precision, save};

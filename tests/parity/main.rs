@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod layers;
+mod logistic;
 mod optimizer;
 mod outputs;
 #[path = "../support/reference.rs"]

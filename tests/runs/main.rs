@@ -6,6 +6,7 @@
 mod support;
 
 mod at_chance;
+mod head_fit;
 mod held_out;
 mod library;
 mod repeat;

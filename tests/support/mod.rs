@@ -73,6 +73,7 @@ impl Images {
 /// A command that runs vitrine in the folder of `images`.
 pub fn vitrine(images: &Images) -> Command {
     let mut command = Command::cargo_bin("vitrine").unwrap();
+    command.env("VITRINE_CACHE", images.path("cache"));
     command.current_dir(images.0.path()).env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));
     command
 }

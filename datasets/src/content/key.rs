@@ -88,7 +88,7 @@ impl ContentKey {
     }
 
     /// The hash as 16 bytes, the lowest first.
-    pub(crate) fn to_le_bytes(self) -> [u8; 16] {
+    pub fn to_le_bytes(self) -> [u8; 16] {
         self.0.to_le_bytes()
     }
 }

@@ -1,5 +1,6 @@
 //! `vitrine train`: trains a model, or a series of models, on a data set and writes a run folder for each.
 
+mod cache_args;
 mod recipe_args;
 
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use anyhow::Result;
 use clap::{Args, Command};
 use vitrine_datasets::{Dataset, Fold};
 
+use self::cache_args::CacheArgs;
 use self::recipe_args::{LengthArgs, RecipeArgs};
 use super::console::{Log, LogFormat};
 use super::data::{DataArgs, check_folds, check_val_fraction};
@@ -93,6 +95,8 @@ pub(super) struct Train {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
     #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
     data_args: DataArgs,
     #[command(flatten)]
     device: DeviceArgs,
@@ -101,10 +105,21 @@ pub(super) struct Train {
 }
 
 /// The options that go with `--config`, which repeats a run; all others conflict with it.
-const WITH_CONFIG: [&str; 6] = ["config", "output", "device", "threads", "data_dir", "log_format"];
+const WITH_CONFIG: [&str; 8] =
+    ["config", "output", "device", "threads", "data_dir", "log_format", "cache", "no_cache"];
 /// The options that go with `--resume`; all others conflict with it.
-const WITH_RESUME: [&str; 8] =
-    ["resume", "epochs", "time", "device", "threads", "data_dir", "offline", "log_format"];
+const WITH_RESUME: [&str; 10] = [
+    "resume",
+    "epochs",
+    "time",
+    "device",
+    "threads",
+    "data_dir",
+    "offline",
+    "log_format",
+    "cache",
+    "no_cache",
+];
 
 /// Makes options conflict with `--config` and `--resume`, unless they are listed as going with it.
 pub(super) fn with_conflicts(train: Command) -> Command {
@@ -129,10 +144,12 @@ impl Train {
         let before = before.and_then(|config| config.origin.threads);
         let threads = ThreadArgs { threads: self.threads.threads.or(before) }.apply()?;
         let device = self.device.select(&log)?;
-        let runtime = Runtime { device: &device, threads, events: &log };
+        let cache = self.cache.folder();
+        let runtime = Runtime { device: &device, threads, events: &log, cache: cache.as_deref() };
         interrupt::listen()?;
         if let Some(series) = series {
             log.show_results();
+            self.cache.check(series.config())?;
             return self.series(&series, None, runtime);
         }
         let run = match (&self.resume, &earlier) {
@@ -146,6 +163,7 @@ impl Train {
             (None, Some(earlier)) => self.repeated(earlier, runtime)?,
             (None, None) => {
                 let planned = self.planned(runtime)?;
+                self.cache.check(planned.config())?;
                 if let Some(several) = self.several() {
                     let (series, first) = Series::begin(several, planned, self.output.as_deref(), runtime)?;
                     return self.series(&series, Some(first), runtime);
@@ -153,6 +171,7 @@ impl Train {
                 Run::begin(planned, self.output.as_deref(), runtime)?
             }
         };
+        self.cache.check(run.config())?;
         self.conclude(&run.train(runtime)?, runtime)
     }
 
@@ -222,6 +241,7 @@ impl Train {
         for difference in earlier.differences(&runtime.device.name, runtime.threads) {
             runtime.events.emit(Event::notice(difference));
         }
+        self.cache.check(&earlier.config)?;
         let dataset = self.dataset_of(&earlier.config, false, runtime)?;
         let pretrained = self.pretrained_of(&earlier.config, runtime)?;
         let planned = PlannedRun::again(earlier.repetition(dataset, pretrained), runtime)?;
@@ -275,6 +295,12 @@ impl Train {
 
 /// The message for `--resume` of a run that is finished already.
 fn already_finished(run: &Path, progress: &Progress) -> String {
+    if progress.fitted.is_some() {
+        return format!(
+            "{} is finished: its head is fitted, so there is nothing to train longer",
+            run.display()
+        );
+    }
     format!(
         "{} is finished: {} epochs in {}; to train longer, use --epochs above {} or a total --time above {}",
         run.display(),

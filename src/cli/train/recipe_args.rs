@@ -16,7 +16,9 @@ use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, RecipeOverrides};
 /// The options that replace values of the recipe.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(super) struct RecipeArgs {
-    /// Freeze part of the pretrained model: backbone (everything but the head: a linear probe), or the first N blocks.
+    /// Freeze part of the pretrained model: the first N blocks, or backbone (everything but the head: a linear probe). Each
+    /// image then goes through the backbone once, and the head is fitted to the features, unless an option such as
+    /// --epochs or --recipe asks for training by steps on augmented images.
     #[arg(long, value_name = "backbone|N", requires = "pretrained")]
     pub(super) freeze: Option<Freeze>,
     /// Multiply the learning rate by this for each block from the head toward the input.

@@ -12,6 +12,7 @@ use crate::events::{EpochEnd, EpochRow, Event};
 use crate::model_file::{ModelCard, Validation};
 use crate::predict::Views;
 use crate::recipe::Recipe;
+use crate::train::card::card;
 use crate::train::measuring::affordable_images;
 use crate::train::schedule::learning_rate;
 use crate::train::state::{Kept, Running};
@@ -136,36 +137,22 @@ impl Trainer<'_> {
     }
 
     fn card(&self, validation: Validation) -> ModelCard {
-        let config = &self.config;
-        let mut card =
-            ModelCard::new(config.model.clone(), config.classes.clone(), config.preprocessing.clone())
-                .with_multi_label(config.multi_label);
-        card.pretrained.clone_from(&config.pretrained);
-        card.data = Some(config.data.clone());
-        card.trained_on = Some(self.training.trained_on.clone());
         let recipe = self.recipe();
         let augmentation = match self.phase.kind.flips {
             true => recipe.augmentation.clone(),
             false => recipe.augmentation.without_flips(),
         };
-        card.recipe = Some(Recipe { augmentation, ..recipe.clone() });
-        card.validation = Some(validation);
-        card
+        let recipe = Recipe { augmentation, ..recipe.clone() };
+        card(&self.config, &self.training.trained_on, recipe, validation)
     }
 }
 
 /// The columns of the metrics file that follow from the training batches and the validation.
 fn row(running: &Running, validation: &Validation) -> EpochRow {
     EpochRow {
-        epoch: validation.epoch,
         train_loss: running.mean_loss(),
         train_top1: Some(running.accuracy()),
-        val_loss: Some(validation.loss),
-        val_top1: Some(validation.top1),
-        val_macro_f1: validation.macro_f1,
-        val_balanced_accuracy: validation.balanced_accuracy,
-        val_mean_average_precision: validation.mean_average_precision,
-        ..EpochRow::default()
+        ..best_epoch::row(validation)
     }
 }
 

@@ -122,7 +122,7 @@ impl<'a> Trainer<'a> {
         let Beginning { start, begun } = start;
         let Dataset { train, val, test, .. } = data.dataset();
         let (images, val_images): (Arc<[Sample]>, Arc<[Sample]>) = (train.into(), val.into());
-        let Runtime { device, threads, events } = runtime;
+        let Runtime { device, threads, events, .. } = runtime;
         let training = TrainingData {
             class_sizes: ClassSizes::of(&images, config.classes.len()),
             trained_on: data.trained_on.clone(),

@@ -1,0 +1,47 @@
+//! The options for the cache of features.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::features;
+use crate::run_folder::RunConfig;
+use crate::usage::usage;
+
+/// The options for the cache of features.
+#[derive(Args, Clone, Debug)]
+pub(super) struct CacheArgs {
+    /// Where the features of images are kept that a head is fitted to (--freeze backbone); by default VITRINE_CACHE from
+    /// the environment, or ~/.cache/vitrine. It may be deleted at any time.
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    cache: Option<PathBuf>,
+    /// Neither read nor keep features of images.
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl CacheArgs {
+    /// The folder of the cache; `None` for none.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        if self.no_cache {
+            return None;
+        }
+        self.cache.clone().or_else(features::default_folder)
+    }
+
+    /// Checks that the given option has an effect on a run.
+    ///
+    /// # Errors
+    /// If no features are computed in the run.
+    pub(super) fn check(&self, config: &RunConfig) -> Result<()> {
+        let stated = [("--cache", self.cache.is_some()), ("--no-cache", self.no_cache)];
+        if let (Some((option, _)), false) = (stated.iter().find(|(_, is)| *is), config.recipe.fit_head) {
+            usage!(
+                "{option} has no effect: only a head that is fitted to features (--freeze backbone without --epochs) uses the \
+                 cache; leave it out"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Features: the embedding of each image, computed once and kept on disk, so that a second run, another fold, or a data
+//! set that has grown computes only what is new.
+//!
+//! Features are found by the [content](vitrine_datasets::ContentKey) of an image, and by everything that they depend on
+//! besides: see [`identity`].
+
+mod cache;
+mod extract;
+mod folder;
+mod segment;
+
+pub use cache::FeatureCache;
+pub use extract::{Extractor, Features};
+pub use folder::{default_folder, identity};

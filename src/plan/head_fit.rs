@@ -1,0 +1,85 @@
+//! The choice whether the head of a frozen backbone is fitted to features or trained by steps.
+
+use anyhow::Result;
+use vitrine_models::{ModelConfig, Pool};
+
+use super::{Evidence, Overrides};
+use crate::recipe::{Freeze, Recipe};
+use crate::usage::usage;
+
+/// The recipe that fits the head, if `--freeze backbone` is given and nothing that needs training by steps. Adds to `reasons`
+/// what is done with the head, why, and how to get the other.
+pub(super) fn choose(
+    overrides: &Overrides,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+    reasons: &mut Vec<String>,
+) -> Option<Recipe> {
+    if overrides.options.freeze != Some(Freeze::Backbone) || evidence.pretrained.is_none() {
+        return None;
+    }
+    if let Some(option) = option_for_steps(overrides) {
+        reasons.push(format!(
+            "the head is trained by steps, because of {option}: without it, the head is fitted to features that are computed \
+             once"
+        ));
+        return None;
+    }
+    if let Some(obstacle) = obstacle(model, evidence) {
+        reasons.push(format!(
+            "the head is trained by steps: it cannot be fitted to features, because {obstacle}"
+        ));
+        return None;
+    }
+    reasons.push(
+        "each image goes through the frozen backbone once, as it is, and the head is fitted to the features; --epochs or \
+         --recipe fine-tune trains it by steps on augmented images instead"
+            .to_owned(),
+    );
+    let mut recipe = Recipe { batch_size: BATCH_SIZE, ..Recipe::default() };
+    overrides.options.apply(&mut recipe);
+    Some(recipe.fitting_head())
+}
+
+/// Images per batch that the backbone computes.
+const BATCH_SIZE: usize = 32;
+
+/// The option that asks for training by steps, if there is one.
+fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
+    let options = &overrides.options;
+    let stated = [
+        ("--recipe", overrides.recipe.is_some()),
+        ("--epochs", overrides.length.epochs.is_some()),
+        ("--time", overrides.length.seconds.is_some()),
+        ("--learning-rate", options.learning_rate.is_some()),
+        ("--weight-decay", options.weight_decay.is_some()),
+        ("--optimizer", options.optimizer.is_some()),
+        ("--layer-decay", options.layer_decay.is_some()),
+        ("--patience", options.patience.is_some()),
+        ("--gradient-checkpointing", options.gradient_checkpointing),
+        ("--balanced-sampling", options.balanced_sampling),
+        ("--flips", options.flips == Some(true)),
+    ];
+    stated.into_iter().find(|(_, is_stated)| *is_stated).map(|(option, _)| option)
+}
+
+/// Why the head of this model cannot be fitted for this data set, if it cannot.
+fn obstacle(model: &ModelConfig, evidence: &Evidence<'_>) -> Option<&'static str> {
+    if evidence.info.multi_label {
+        Some("images have several labels each")
+    } else if matches!(model.pool, Pool::ClassQueries { .. }) {
+        Some("it has a query per class (`pool = \"class_queries\"`), which learns with it")
+    } else if !model.head_hidden.is_empty() {
+        Some("it has hidden layers (`head_hidden`)")
+    } else {
+        None
+    }
+}
+
+/// Checks that a recipe that fits the head suits the model and the data.
+pub(super) fn check(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -> Result<()> {
+    if let (true, Some(obstacle)) = (recipe.fit_head, obstacle(model, evidence)) {
+        usage!("`fit_head`: the head cannot be fitted to features, because {obstacle}: leave the key out");
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! The choice of a classifier by cross-validation on the training images alone.
+
+use rayon::prelude::*;
+
+use super::linear_head::LinearHead;
+use super::logistic::{LogisticRegression, Solution};
+use super::nearest_mean::nearest_mean;
+use super::samples::Samples;
+use crate::evaluate::Predictions;
+
+/// The number of folds.
+pub const FOLDS: usize = 5;
+/// The exponents of the strengths, powers of ten, that are tried for features of variance 1.
+const EXPONENTS: [i32; 5] = [-3, -2, -1, 0, 1];
+/// A class with fewer images also makes the nearest class mean a candidate.
+const FEW_IMAGES: usize = 5;
+/// The margins of the nearest class mean that are tried. The first is the one that is taken without cross-validation.
+const MARGINS: [f64; 4] = [4.0, 16.0, 64.0, 256.0];
+/// The largest component of the gradient of the mean loss at the end of fits that are only compared with each other:
+/// scikit-learn's default.
+const TOLERANCE: f64 = 1e-4;
+
+/// A way to make a classifier from features.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Method {
+    /// Logistic regression with this strength, scikit-learn's `C`: the inverse of the penalty.
+    Logistic(f64),
+    /// The nearest class mean with this margin: see [`nearest_mean`].
+    NearestMean(f64),
+}
+
+/// The judgment of held-out predictions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judgment {
+    /// The score by which methods are compared; higher is better.
+    pub score: f64,
+    /// The standard error of the score. Methods within it of the best one count as equal, and the least loss decides.
+    pub error: f64,
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Accuracy, from 0 to 1.
+    pub top1: f64,
+}
+
+/// The methods for these samples. The strengths are powers of ten around the inverse of the features' variance, so that
+/// they do not depend on the scale of the features.
+pub(super) fn candidates(samples: &Samples<'_>) -> Vec<Method> {
+    let variance = samples.variances().iter().sum::<f64>() / samples.width() as f64;
+    let scale = if variance > 0.0 { -variance.log10().round() as i32 } else { 0 };
+    // Parsed, so that every strength is the number that is printed.
+    let strength = |exponent: i32| format!("1e{}", exponent + scale).parse().unwrap_or(1.0);
+    let logistic = EXPONENTS.map(|exponent| Method::Logistic(strength(exponent)));
+    let mut sizes = vec![0; samples.classes()];
+    samples.labels().iter().for_each(|&label| sizes[label] += 1);
+    let has_few = sizes.iter().any(|&size| size < FEW_IMAGES);
+    let nearest = MARGINS.iter().filter(|_| has_few).map(|&margin| Method::NearestMean(margin));
+    logistic.into_iter().chain(nearest).collect()
+}
+
+/// The fold in which each image is held out; `None` for the only image of a class, which is always trained on.
+///
+/// Each class is divided in its order, not at random: similar images often follow each other, such as those of one scene,
+/// and should be on one side.
+pub(super) fn folds(labels: &[usize], classes: usize) -> Vec<Option<usize>> {
+    let mut of_class = vec![Vec::new(); classes];
+    for (image, &label) in labels.iter().enumerate() {
+        of_class[label].push(image);
+    }
+    let mut folds = vec![None; labels.len()];
+    for images in of_class.iter().filter(|images| images.len() > 1) {
+        for (place, &image) in images.iter().enumerate() {
+            folds[image] = Some(place * FOLDS / images.len());
+        }
+    }
+    folds
+}
+
+/// Chooses one of `methods` by the predictions for held-out images, and returns it with their judgment. Without an image
+/// that can be held out, it is the nearest class mean.
+pub(super) fn choose(
+    samples: &Samples<'_>,
+    methods: &[Method],
+    class_weights: &[f64],
+    judge: &dyn Fn(&Predictions) -> Judgment,
+) -> (Method, Option<Judgment>) {
+    let folds = folds(samples.labels(), samples.classes());
+    if folds.iter().all(Option::is_none) {
+        return (Method::NearestMean(MARGINS[0]), None);
+    }
+    let of_folds: Vec<Vec<Predictions>> = (0..FOLDS)
+        .into_par_iter()
+        .map(|fold| {
+            let all = 0..samples.len();
+            let (held_out, trained): (Vec<usize>, Vec<usize>) =
+                all.partition(|&row| folds[row] == Some(fold));
+            held_out_predictions(samples, methods, class_weights, (&trained, &held_out))
+        })
+        .collect();
+    let mut predictions = vec![Predictions::new(samples.classes()); methods.len()];
+    for of_fold in of_folds {
+        predictions.iter_mut().zip(of_fold).for_each(|(all, of_fold)| all.append(of_fold));
+    }
+    let judged: Vec<(Method, Judgment)> =
+        methods.iter().copied().zip(predictions.iter().map(judge)).collect();
+    let (method, judgment) = best(&judged);
+    (method, Some(judgment))
+}
+
+/// The predictions of every method, fitted to the images `trained`, for the images `held_out`.
+fn held_out_predictions(
+    samples: &Samples<'_>,
+    methods: &[Method],
+    class_weights: &[f64],
+    (trained, held_out): (&[usize], &[usize]),
+) -> Vec<Predictions> {
+    let features: Vec<f32> = held_out.iter().flat_map(|&row| samples.row(row)).copied().collect();
+    let labels: Vec<usize> = held_out.iter().map(|&row| samples.labels()[row]).collect();
+    let mut last = None;
+    let predict = |&method: &Method| {
+        let head = match method {
+            Method::Logistic(strength) => {
+                let regression = LogisticRegression { samples, rows: trained, class_weights, strength };
+                let solution: Solution = regression.fit(last.as_ref(), TOLERANCE);
+                let head = regression.head(&solution);
+                last = Some(solution);
+                head
+            }
+            Method::NearestMean(margin) => nearest_mean(samples, trained, margin),
+        };
+        predictions(&head, &features, &labels)
+    };
+    methods.iter().map(predict).collect()
+}
+
+fn predictions(head: &LinearHead, features: &[f32], labels: &[usize]) -> Predictions {
+    let mut predictions = Predictions::new(head.bias.len());
+    predictions.push(labels, &head.logits(features));
+    predictions
+}
+
+/// Of the methods whose score is within the standard error of the best one, that with the least loss.
+fn best(judged: &[(Method, Judgment)]) -> (Method, Judgment) {
+    let highest = judged.iter().max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score));
+    let (_, highest) = highest.expect("there are methods");
+    let near = judged.iter().filter(|(_, judgment)| judgment.score >= highest.score - highest.error);
+    *near.min_by(|(_, a), (_, b)| a.loss.total_cmp(&b.loss)).expect("the best one is among them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_is_divided_in_its_order_and_a_single_image_is_never_held_out() {
+        let labels: Vec<usize> = (0..20).map(|image| image % 2).chain([2, 3, 3]).collect();
+        let folds = folds(&labels, 4);
+        for class in [0, 1] {
+            let of_class: Vec<_> =
+                (0..20).filter(|image| image % 2 == class).map(|image| folds[image]).collect();
+            assert_eq!(of_class, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4].map(Some));
+        }
+        assert_eq!(folds[20], None);
+        assert!(folds[21].is_some() && folds[21] != folds[22], "one of two images is always trained on");
+    }
+
+    #[test]
+    fn strengths_follow_the_scale_of_the_features_and_few_images_add_the_nearest_mean() {
+        let features: Vec<f32> = (0..24).map(|place| if place % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let labels = [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1];
+        let methods = |scale: f32, labels: &[usize]| {
+            let scaled: Vec<f32> =
+                (0..24).map(|place| scale * features[(place * 7 + place / 12) % 24]).collect();
+            candidates(&Samples::new(&scaled, labels, 2))
+        };
+        let strengths = |values: [f64; 5]| values.map(Method::Logistic).to_vec();
+        assert_eq!(methods(1.0, &labels), strengths([0.001, 0.01, 0.1, 1.0, 10.0]));
+        assert_eq!(methods(0.1, &labels), strengths([0.1, 1.0, 10.0, 100.0, 1000.0]));
+        let few = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1];
+        assert_eq!(methods(1.0, &few).len(), 9);
+    }
+
+    #[test]
+    fn within_the_standard_error_the_least_loss_decides() {
+        let judged = |method, top1: f64, loss| {
+            (Method::Logistic(method), Judgment { score: top1, error: 0.01, loss, top1 })
+        };
+        let all = [judged(0.1, 0.95, 0.3), judged(1.0, 0.945, 0.2), judged(10.0, 0.93, 0.1)];
+        assert_eq!(best(&all).0, Method::Logistic(1.0));
+        let exact: Vec<_> =
+            all.iter().map(|(method, judgment)| (*method, Judgment { error: 0.0, ..*judgment })).collect();
+        assert_eq!(best(&exact).0, Method::Logistic(0.1));
+    }
+}

@@ -1,0 +1,164 @@
+//! Limited-memory BFGS for smooth convex functions (Nocedal & Wright 2006, algorithms 7.4 and 7.5), with the line search
+//! by bisection of Lewis & Overton 2013 (algorithm 2.6).
+
+use std::collections::VecDeque;
+
+/// The number of earlier steps from which the curvature is estimated.
+const MEMORY: usize = 20;
+/// The largest number of steps.
+const MAX_STEPS: usize = 5000;
+/// The largest number of points that a line search tries.
+const MAX_TRIALS: usize = 40;
+/// The share of the decrease that the slope promises which a step must reach (Armijo's condition).
+const DECREASE: f64 = 1e-4;
+/// The share of the slope that may be left after a step (Wolfe's condition).
+const CURVATURE: f64 = 0.9;
+
+/// The end of a minimization.
+#[derive(Clone, Debug)]
+pub(super) struct Minimum {
+    /// The point.
+    pub(super) point: Vec<f64>,
+    /// Number of steps.
+    pub(super) steps: usize,
+    /// Whether the gradient is as small as was asked for.
+    pub(super) converged: bool,
+}
+
+/// A function that returns its value and gradient at a point.
+type Function<'a> = &'a dyn Fn(&[f64]) -> (f64, Vec<f64>);
+
+/// A point with the value and the gradient there.
+struct Place {
+    point: Vec<f64>,
+    value: f64,
+    gradient: Vec<f64>,
+}
+
+/// A step, and the change of the gradient over it.
+struct Step {
+    moved: Vec<f64>,
+    turned: Vec<f64>,
+    /// One over their product.
+    rho: f64,
+}
+
+/// Minimizes `function`, which returns its value and gradient, from `start` until no component of the gradient is larger
+/// than `tolerance`. `inverse_diagonal` estimates one over each second derivative.
+pub(super) fn minimize(
+    function: Function<'_>,
+    start: Vec<f64>,
+    inverse_diagonal: &[f64],
+    tolerance: f64,
+) -> Minimum {
+    let (value, gradient) = function(&start);
+    let mut place = Place { point: start, value, gradient };
+    let mut memory: VecDeque<Step> = VecDeque::with_capacity(MEMORY);
+    for steps in 0..MAX_STEPS {
+        if place.gradient.iter().all(|slope| slope.abs() <= tolerance) {
+            return Minimum { point: place.point, steps, converged: true };
+        }
+        let direction = direction(&place.gradient, &memory, inverse_diagonal);
+        let Some(next) = search(function, &place, &direction) else {
+            return Minimum { point: place.point, steps, converged: false };
+        };
+        let moved = difference(&next.point, &place.point);
+        let turned = difference(&next.gradient, &place.gradient);
+        let product = dot(&moved, &turned);
+        if product > 0.0 {
+            if memory.len() == MEMORY {
+                memory.pop_front();
+            }
+            memory.push_back(Step { moved, turned, rho: 1.0 / product });
+        }
+        place = next;
+    }
+    Minimum { point: place.point, steps: MAX_STEPS, converged: false }
+}
+
+/// The direction of the next step: minus the gradient, times the estimate of the inverse Hessian (the two-loop recursion).
+fn direction(gradient: &[f64], memory: &VecDeque<Step>, inverse_diagonal: &[f64]) -> Vec<f64> {
+    let mut direction: Vec<f64> = gradient.iter().map(|slope| -slope).collect();
+    let mut shares = Vec::with_capacity(memory.len());
+    for step in memory.iter().rev() {
+        let share = step.rho * dot(&step.moved, &direction);
+        add(&mut direction, -share, &step.turned);
+        shares.push(share);
+    }
+    let scale = memory.back().map_or(1.0, |Step { turned, rho, .. }| {
+        let curvature: f64 =
+            turned.iter().zip(inverse_diagonal).map(|(turned, inverse)| turned * turned * inverse).sum();
+        1.0 / (rho * curvature)
+    });
+    direction.iter_mut().zip(inverse_diagonal).for_each(|(value, inverse)| *value *= scale * inverse);
+    for (step, share) in memory.iter().zip(shares.into_iter().rev()) {
+        let correction = share - step.rho * dot(&step.turned, &direction);
+        add(&mut direction, correction, &step.moved);
+    }
+    direction
+}
+
+/// The first point along `direction` that satisfies both conditions; `None` if rounding hides the decrease.
+fn search(function: Function<'_>, from: &Place, direction: &[f64]) -> Option<Place> {
+    let slope = dot(&from.gradient, direction);
+    let (mut short, mut long, mut length) = (0.0, f64::INFINITY, 1.0);
+    for _ in 0..MAX_TRIALS {
+        let mut point = from.point.clone();
+        add(&mut point, length, direction);
+        let (value, gradient) = function(&point);
+        if value.is_nan() || value > from.value + DECREASE * length * slope {
+            long = length;
+        } else if dot(&gradient, direction) < CURVATURE * slope {
+            short = length;
+        } else {
+            return Some(Place { point, value, gradient });
+        }
+        length = if long.is_finite() { f64::midpoint(short, long) } else { 2.0 * short };
+    }
+    None
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
+
+fn add(sum: &mut [f64], factor: f64, values: &[f64]) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quadratic_with_very_different_curvatures_is_minimized() {
+        let curvatures = [1e-3, 1.0, 10.0, 1e4];
+        let function = |point: &[f64]| {
+            let gradient: Vec<f64> =
+                point.iter().zip(curvatures).map(|(value, curvature)| curvature * (value - 3.0)).collect();
+            let value = point.iter().zip(curvatures).map(|(value, c)| 0.5 * c * (value - 3.0).powi(2)).sum();
+            (value, gradient)
+        };
+        for diagonal in [[1.0; 4], curvatures.map(|curvature| 1.0 / curvature)] {
+            let found = minimize(&function, vec![0.0; 4], &diagonal, 1e-9);
+            assert!(found.converged && found.steps < 40, "{found:?}");
+            assert!(found.point.iter().all(|value| (value - 3.0).abs() < 1e-5), "{found:?}");
+        }
+        assert_eq!(minimize(&function, vec![3.0; 4], &[1.0; 4], 1e-9).steps, 0, "there is nothing to do");
+    }
+
+    #[test]
+    fn a_function_that_is_not_quadratic_is_minimized() {
+        // log(exp(x) + exp(-2x)) has its minimum where exp(3x) = 2.
+        let function = |point: &[f64]| {
+            let [a, b] = [point[0].exp(), (-2.0 * point[0]).exp()];
+            ((a + b).ln(), vec![(a - 2.0 * b) / (a + b)])
+        };
+        let found = minimize(&function, vec![20.0], &[1.0], 1e-10);
+        assert!(found.converged && (found.point[0] - 2f64.ln() / 3.0).abs() < 1e-9, "{found:?}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The classifier by the nearest class mean, for classes of very few images: a linear classifier whose logits are the
+//! negative squared distances, less what is the same for all classes.
+
+use super::linear_head::LinearHead;
+use super::samples::{Samples, mean_of};
+
+/// The classifier of `rows` by the nearest class mean. The mean of a class has a logit that exceeds that of another class
+/// by `margin`, averaged over all pairs of classes.
+pub(super) fn nearest_mean(samples: &Samples<'_>, rows: &[usize], margin: f64) -> LinearHead {
+    let width = samples.width();
+    let means: Vec<Vec<f64>> = (0..samples.classes())
+        .map(|class| {
+            let of_class = rows.iter().filter(|&&row| samples.labels()[row] == class);
+            let mean = mean_of(of_class.map(|&row| samples.row(row)), width);
+            mean.iter().zip(samples.mean()).map(|(value, mean)| value - mean).collect()
+        })
+        .collect();
+    let distance = half_square_distance(&means);
+    let factor = if distance > 0.0 { margin / distance } else { 1.0 };
+    let bias: Vec<f64> = means.iter().map(|mean| -0.5 * factor * square(mean)).collect();
+    let weight: Vec<f64> = means.iter().flatten().map(|value| factor * value).collect();
+    LinearHead::of_centered(&weight, &bias, samples.mean())
+}
+
+/// Half the squared distance of two different class means, averaged over all pairs.
+fn half_square_distance(means: &[Vec<f64>]) -> f64 {
+    let classes = means.len() as f64;
+    let center: Vec<f64> = (0..means[0].len())
+        .map(|place| means.iter().map(|mean| mean[place]).sum::<f64>() / classes)
+        .collect();
+    let spread: f64 = means.iter().map(|mean| square(mean)).sum::<f64>() / classes - square(&center);
+    spread * classes / (classes - 1.0).max(1.0)
+}
+
+fn square(vector: &[f64]) -> f64 {
+    vector.iter().map(|value| value * value).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_get_the_class_of_the_nearest_mean_with_the_stated_margin() {
+        // Means [0, 1], [4, 1] and [0, 9].
+        let features = [-1.0, 1.0, 1.0, 1.0, 4.0, 1.0, 0.0, 9.0];
+        let labels = [0, 0, 1, 2];
+        let samples = Samples::new(&features, &labels, 3);
+        let head = nearest_mean(&samples, &[0, 1, 2, 3], 4.0);
+        let predicted = |x: [f32; 2]| {
+            let logits = head.logits(&x);
+            (0..3).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).expect("three classes")
+        };
+        assert_eq!([[1.9, 1.0], [2.1, 1.0], [0.0, 4.9], [0.0, 5.1]].map(predicted), [0, 1, 0, 2]);
+        let mut margins = Vec::new();
+        for (class, mean) in [[0.0, 1.0], [4.0, 1.0], [0.0, 9.0]].iter().enumerate() {
+            let logits = head.logits(mean);
+            margins.extend((0..3).filter(|&other| other != class).map(|other| logits[class] - logits[other]));
+        }
+        assert!((margins.iter().sum::<f32>() / 6.0 - 4.0).abs() < 1e-5, "{margins:?}");
+    }
+}

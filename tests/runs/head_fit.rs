@@ -1,0 +1,203 @@
+//! Heads that are fitted to features of a frozen backbone: `--freeze backbone`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::Value;
+
+use crate::support::{Images, vitrine};
+
+const FIT: [&str; 7] = ["train", "data", "--pretrained", "run", "--freeze", "backbone", "--threads"];
+
+/// Fits a head in the run folder `output`, and returns what was printed on standard error.
+fn fit(images: &Images, output: &str, more: &[&str]) -> String {
+    let assert = vitrine(images)
+        .args(FIT)
+        .args(["1", "--output", output])
+        .args(more)
+        .assert()
+        .success()
+        .stdout(contains("validation split (").and(contains("best epoch").not()));
+    String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+}
+
+/// The files of features in the cache.
+fn cached(images: &Images) -> Vec<PathBuf> {
+    let folders = fs::read_dir(images.path("cache/features")).unwrap();
+    let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+#[test]
+fn a_fitted_head_is_an_ordinary_run_whose_features_are_computed_once() {
+    let images = Images::trained();
+    let told = fit(&images, "fitted", &[]);
+    for part in ["fitted to the features", "features: 24 images computed, 0 from the cache", "C = ", "5-fold"]
+    {
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+    assert!(!told.contains("epoch 1"), "{told}");
+    let before = vitrine::model_file::read(&images.path("run")).unwrap().1;
+    let after = vitrine::model_file::read(&images.path("fitted")).unwrap().1;
+    for (old, new) in before.iter().zip(&after) {
+        assert_eq!(old.values == new.values, !old.name.starts_with("head."), "{}", old.name);
+    }
+    let files =
+        ["config.toml", "images.csv", "metrics.csv", "metrics.json", "report.html", "trained_on.json"];
+    assert!(files.iter().all(|file| images.path(&format!("fitted/{file}")).is_file()));
+    let report = fs::read_to_string(images.path("fitted/report.html")).unwrap();
+    assert!(report.contains("logistic regression with C = ") && !report.contains("Best epoch"));
+    // The model file gives the metrics that were computed from the features.
+    let output =
+        vitrine(&images).args(["evaluate", "fitted", "data", "--split", "val", "--json"]).assert().success();
+    let measured: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    let stated: Value =
+        serde_json::from_slice(&fs::read(images.path("fitted/metrics.json")).unwrap()).unwrap();
+    for metric in ["loss", "top1", "samples"] {
+        let [measured, stated] = [&measured[metric], &stated["val"][metric]].map(|of| of.as_f64().unwrap());
+        assert!((measured - stated).abs() < 1e-5, "{metric}: {measured} and {stated}");
+    }
+    vitrine(&images)
+        .args(["classify", "fitted", "data/red/3.png"])
+        .assert()
+        .success()
+        .stdout(contains("red"));
+    // A second run computes nothing, and gives the same model.
+    let told = fit(&images, "again", &[]);
+    assert!(told.contains("features: 0 images computed, 24 from the cache"), "{told}");
+    let model = |run: &str| fs::read(images.path(&format!("{run}/model.safetensors"))).unwrap();
+    assert!(model("fitted") == model("again"));
+    // Neither does a repetition, and folds only compute what is new.
+    images.fill("data/red", [210, 40, 30], 13);
+    let folds = ["--folds", "3", "--output", "folds"];
+    let told = vitrine(&images).args(FIT).arg("1").args(folds).assert().success();
+    let told = String::from_utf8(told.get_output().stderr.clone()).unwrap();
+    assert!(told.contains("features: 13 images computed, 9 from the cache"), "{told}");
+    assert_eq!(told.matches("features: 0 images computed, 22 from the cache").count(), 2, "{told}");
+}
+
+#[test]
+fn a_damaged_cache_or_none_gives_the_same_model() {
+    let images = Images::trained();
+    fit(&images, "first", &[]);
+    let model = |run: &str| fs::read(images.path(&format!("{run}/model.safetensors"))).unwrap();
+    for (number, damage) in [&b""[..], b"no features", &[0; 5000]].into_iter().enumerate() {
+        for file in cached(&images) {
+            fs::write(file, damage).unwrap();
+        }
+        let run = format!("damaged{number}");
+        let told = fit(&images, &run, &[]);
+        assert!(told.contains("warning: ") && told.contains("computed again"), "{told}");
+        assert!(told.contains("features: 24 images computed, 0 from the cache"), "{told}");
+        assert!(model("first") == model(&run));
+    }
+    // A single changed value.
+    let file = cached(&images).pop().unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[70] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    assert!(fit(&images, "changed", &[]).contains("was changed"));
+    assert!(model("first") == model("changed"));
+    let told = fit(&images, "without", &["--no-cache"]);
+    assert!(told.contains("features: 24 images computed, 0 from the cache"), "{told}");
+    assert!(model("first") == model("without"));
+    // A cache that cannot be written.
+    images.write("file", "");
+    let told = fit(&images, "refused", &["--cache", "file"]);
+    assert!(told.contains("the features are not kept") && told.contains("--cache DIR"), "{told}");
+    assert!(model("first") == model("refused"));
+    // Other weights have other features.
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--seed", "5", "--output", "other"])
+        .assert()
+        .success();
+    vitrine(&images)
+        .args(["train", "data", "--pretrained", "other", "--freeze", "backbone", "--output", "from-other"])
+        .assert()
+        .success()
+        .stderr(contains("21 images computed, 0 from the cache"));
+}
+
+#[test]
+fn options_for_steps_train_by_steps_and_say_so() {
+    let images = Images::trained();
+    let train = |more: &[&str]| vitrine(&images).args(FIT).arg("1").args(more).assert();
+    train(&["--epochs", "2", "--output", "steps"])
+        .success()
+        .stderr(contains("because of --epochs").and(contains("epoch 2/2")));
+    train(&["--epochs", "2", "--no-cache", "--output", "none"])
+        .code(2)
+        .stderr(contains("--no-cache has no effect"));
+    images.write("fit.toml", "freeze = \"backbone\"\nfit_head = true\nmetric = \"macro-f1\"\n");
+    let file = ["train", "data", "--pretrained", "run", "--recipe", "fit.toml"];
+    vitrine(&images).args(file).args(["--output", "by-file"]).assert().success().stderr(contains("head: "));
+    let config = fs::read_to_string(images.path("by-file/config.toml")).unwrap();
+    assert!(config.contains("fit_head = true") && config.contains("macro-f1"), "{config}");
+    for (more, part) in
+        [(&["--epochs", "3"][..], "`epochs` has no effect"), (&["--learning-rate", "0.1"], "`learning_rate`")]
+    {
+        vitrine(&images)
+            .args(file)
+            .args(more)
+            .args(["--output", "none"])
+            .assert()
+            .code(2)
+            .stderr(contains(part).and(contains("fit_head")));
+    }
+    images.write("hidden.toml", &format!("{}head_hidden = [8]\n", crate::support::TINY));
+    vitrine(&images)
+        .args(["train", "data", "--model", "hidden.toml", "--epochs", "1", "--output", "hidden"])
+        .assert()
+        .success();
+    let hidden = ["train", "data", "--pretrained", "hidden"];
+    vitrine(&images)
+        .args(hidden)
+        .args(["--freeze", "backbone", "--time", "1s", "--output", "hidden-steps"])
+        .assert()
+        .success();
+    vitrine(&images)
+        .args(hidden)
+        .args(["--recipe", "fit.toml", "--output", "none"])
+        .assert()
+        .code(2)
+        .stderr(contains("hidden layers"));
+}
+
+#[test]
+fn a_fit_is_resumed_repeated_and_never_lengthened() {
+    let images = Images::trained();
+    fs::remove_file(images.path("data/red/3.png")).unwrap();
+    fit(&images, "fitted", &["--class-weights"]);
+    let resume = |more: &[&str]| vitrine(&images).args(["train", "--resume", "fitted"]).args(more).assert();
+    resume(&[]).success().stderr(contains("its head is fitted"));
+    resume(&["--epochs", "5"]).code(2).stderr(contains("no length to change"));
+    vitrine(&images)
+        .args(["train", "--config", "fitted", "--output", "again"])
+        .assert()
+        .success()
+        .stderr(contains("23 from the cache"));
+    let model = |run: &str| fs::read(images.path(&format!("{run}/model.safetensors"))).unwrap();
+    assert!(model("fitted") == model("again"));
+    // A finished run whose report is gone writes it again.
+    fs::remove_file(images.path("fitted/report.html")).unwrap();
+    resume(&[]).success().stdout(contains("report: "));
+    assert!(images.path("fitted/report.html").is_file() && model("fitted") == model("again"));
+    // A run that was killed before the fit.
+    let state = fs::read_to_string(images.path("again/last/current")).unwrap();
+    let folder = images.path("again/last").join(state.trim());
+    let progress = fs::read_to_string(folder.join("progress.toml")).unwrap();
+    let unfinished = progress.replace("finished = true", "finished = false");
+    assert_ne!(progress, unfinished);
+    fs::write(folder.join("progress.toml"), unfinished).unwrap();
+    fs::remove_file(folder.join("checksums.toml")).unwrap();
+    fs::write(folder.join("checksums.toml"), "").unwrap();
+    fs::remove_file(images.path("again/model.safetensors")).unwrap();
+    vitrine(&images)
+        .args(["train", "--resume", "again"])
+        .assert()
+        .success()
+        .stderr(contains("0 images computed, 23 from the cache"));
+    assert!(model("fitted") == model("again"));
+}
