@@ -110,6 +110,8 @@ impl<'a> HeadFit<'a> {
     pub fn finish(self) -> Trained {
         Trained {
             maps: affordable_maps(None, None),
+            // A map would pass images through the backbone once more.
+            embedded: 0,
             test_images: None,
             progress: self.progress,
             bad_files: self.bad_files,
