@@ -97,7 +97,7 @@ fn checked(report: &Report) -> String {
 }
 
 /// Elements that HTML does not close.
-const VOID: [&str; 3] = ["br", "img", "meta"];
+const VOID: [&str; 4] = ["br", "img", "input", "meta"];
 
 /// Checks that every element is closed, in order, and that `&` only begins the entities that the page uses.
 fn assert_balanced(page: &str) {
