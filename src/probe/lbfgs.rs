@@ -11,6 +11,8 @@ const MAX_STEPS: usize = 5000;
 const MAX_TRIALS: usize = 40;
 /// The share of the decrease that the slope promises which a step must reach (Armijo's condition).
 const DECREASE: f64 = 1e-4;
+/// The share of a value that may be rounding: near the minimum, decreases are smaller, and the slopes alone decide.
+const ROUNDING: f64 = 1e-13;
 /// The share of the slope that may be left after a step (Wolfe's condition).
 const CURVATURE: f64 = 0.9;
 
@@ -106,7 +108,8 @@ fn search(function: Function<'_>, from: &Place, direction: &[f64]) -> Option<Pla
         let mut point = from.point.clone();
         add(&mut point, length, direction);
         let (value, gradient) = function(&point);
-        if value.is_nan() || value > from.value + DECREASE * length * slope {
+        let rounding = ROUNDING * from.value.abs();
+        if value.is_nan() || value > from.value + DECREASE * length * slope + rounding {
             long = length;
         } else if dot(&gradient, direction) < CURVATURE * slope {
             short = length;
