@@ -24,6 +24,7 @@ mod lbfgs;
 mod linear_head;
 mod logistic;
 mod nearest_mean;
+mod preconditioner;
 mod samples;
 
 pub use cross_validation::{FOLDS, Judgment, Method};
@@ -33,6 +34,7 @@ pub use samples::Samples;
 use cross_validation::{candidates, choose};
 use logistic::{LogisticRegression, Solution};
 use nearest_mean::nearest_mean;
+use preconditioner::covariance;
 
 use crate::evaluate::Predictions;
 
@@ -93,7 +95,13 @@ pub fn logistic_regression(
     strength: f64,
 ) -> (LinearHead, Convergence) {
     let rows: Vec<usize> = (0..samples.len()).collect();
-    let regression = LogisticRegression { samples, rows: &rows, class_weights, strength };
+    let regression = LogisticRegression {
+        samples,
+        covariance: &covariance(samples),
+        rows: &rows,
+        class_weights,
+        strength,
+    };
     let solution = regression.fit(None, TOLERANCE);
     let Solution { steps, converged, .. } = solution;
     (regression.head(&solution), Convergence { steps, converged })
