@@ -77,14 +77,9 @@ impl<'a> FeatureCache<'a> {
     /// Writes the added features into a new file. If that fails, a warning says so, once, and nothing more is written.
     pub fn write(&mut self) {
         let rows = std::mem::take(&mut self.new);
-        let Some(folder) = self.folder.as_deref().filter(|_| !rows.is_empty()) else { return };
-        let bytes = segment::encode(self.width, &rows);
-        let name: String = Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let path = folder.join(format!("{name}.{EXTENSION}"));
-        let written = fs::create_dir_all(folder)
-            .with_context(|| format!("{}: cannot be created", folder.display()))
-            .and_then(|()| write_atomically(&path, &bytes));
-        if let Err(error) = written {
+        if let Some(folder) = self.folder.as_deref().filter(|_| !rows.is_empty())
+            && let Err(error) = write_rows(folder, self.width, &rows)
+        {
             let message = format!(
                 "{error:#}; the features are not kept, and the next run computes them again (--cache DIR names another folder)"
             );
@@ -93,6 +88,14 @@ impl<'a> FeatureCache<'a> {
         }
         self.add_known(rows);
     }
+}
+
+/// Writes rows into a new file of the folder.
+fn write_rows(folder: &Path, width: usize, rows: &[Row]) -> Result<()> {
+    let bytes = segment::encode(width, rows);
+    let name: String = Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
+    write_atomically(&folder.join(format!("{name}.{EXTENSION}")), &bytes)
 }
 
 /// The files of features in a folder, sorted; none if it does not exist.

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::linear_head::LinearHead;
 use super::logistic::{LogisticRegression, Solution};
 use super::nearest_mean::nearest_mean;
+use super::preconditioner::covariance;
 use super::samples::Samples;
 use crate::evaluate::Predictions;
 
@@ -87,13 +88,15 @@ pub(super) fn choose(
     if folds.iter().all(Option::is_none) {
         return (Method::NearestMean(MARGINS[0]), None);
     }
+    let covariance = covariance(samples);
     let of_folds: Vec<Vec<Predictions>> = (0..FOLDS)
         .into_par_iter()
         .map(|fold| {
             let all = 0..samples.len();
             let (held_out, trained): (Vec<usize>, Vec<usize>) =
                 all.partition(|&row| folds[row] == Some(fold));
-            held_out_predictions(samples, methods, class_weights, (&trained, &held_out))
+            let fold = Fold { samples, covariance: &covariance, trained: &trained, held_out: &held_out };
+            fold.predictions(methods, class_weights)
         })
         .collect();
     let mut predictions = vec![Predictions::new(samples.classes()); methods.len()];
@@ -106,30 +109,37 @@ pub(super) fn choose(
     (method, Some(judgment))
 }
 
-/// The predictions of every method, fitted to the images `trained`, for the images `held_out`.
-fn held_out_predictions(
-    samples: &Samples<'_>,
-    methods: &[Method],
-    class_weights: &[f64],
-    (trained, held_out): (&[usize], &[usize]),
-) -> Vec<Predictions> {
-    let features: Vec<f32> = held_out.iter().flat_map(|&row| samples.row(row)).copied().collect();
-    let labels: Vec<usize> = held_out.iter().map(|&row| samples.labels()[row]).collect();
-    let mut last = None;
-    let predict = |&method: &Method| {
-        let head = match method {
-            Method::Logistic(strength) => {
-                let regression = LogisticRegression { samples, rows: trained, class_weights, strength };
-                let solution: Solution = regression.fit(last.as_ref(), TOLERANCE);
-                let head = regression.head(&solution);
-                last = Some(solution);
-                head
-            }
-            Method::NearestMean(margin) => nearest_mean(samples, trained, margin),
+/// The images of a fold, and those that its methods are fitted to.
+struct Fold<'a> {
+    samples: &'a Samples<'a>,
+    covariance: &'a [f64],
+    trained: &'a [usize],
+    held_out: &'a [usize],
+}
+
+impl Fold<'_> {
+    /// The predictions of every method, fitted to the images `trained`, for the images `held_out`.
+    fn predictions(&self, methods: &[Method], class_weights: &[f64]) -> Vec<Predictions> {
+        let Self { samples, covariance, trained: rows, held_out } = *self;
+        let features: Vec<f32> = held_out.iter().flat_map(|&row| samples.row(row)).copied().collect();
+        let labels: Vec<usize> = held_out.iter().map(|&row| samples.labels()[row]).collect();
+        let mut last = None;
+        let predict = |&method: &Method| {
+            let head = match method {
+                Method::Logistic(strength) => {
+                    let regression =
+                        LogisticRegression { samples, covariance, rows, class_weights, strength };
+                    let solution: Solution = regression.fit(last.as_ref(), TOLERANCE);
+                    let head = regression.head(&solution);
+                    last = Some(solution);
+                    head
+                }
+                Method::NearestMean(margin) => nearest_mean(samples, rows, margin),
+            };
+            predictions(&head, &features, &labels)
         };
-        predictions(&head, &features, &labels)
-    };
-    methods.iter().map(predict).collect()
+        methods.iter().map(predict).collect()
+    }
 }
 
 fn predictions(head: &LinearHead, features: &[f32], labels: &[usize]) -> Predictions {

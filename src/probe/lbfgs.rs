@@ -11,6 +11,8 @@ const MAX_STEPS: usize = 5000;
 const MAX_TRIALS: usize = 40;
 /// The share of the decrease that the slope promises which a step must reach (Armijo's condition).
 const DECREASE: f64 = 1e-4;
+/// The share of a value that may be rounding: near the minimum, decreases are smaller, and the slopes alone decide.
+const ROUNDING: f64 = 1e-13;
 /// The share of the slope that may be left after a step (Wolfe's condition).
 const CURVATURE: f64 = 0.9;
 
@@ -44,11 +46,11 @@ struct Step {
 }
 
 /// Minimizes `function`, which returns its value and gradient, from `start` until no component of the gradient is larger
-/// than `tolerance`. `inverse_diagonal` estimates one over each second derivative.
+/// than `tolerance`. `precondition` multiplies a vector by an estimate of the inverse Hessian.
 pub(super) fn minimize(
     function: Function<'_>,
     start: Vec<f64>,
-    inverse_diagonal: &[f64],
+    precondition: &dyn Fn(&mut [f64]),
     tolerance: f64,
 ) -> Minimum {
     let (value, gradient) = function(&start);
@@ -58,7 +60,7 @@ pub(super) fn minimize(
         if place.gradient.iter().all(|slope| slope.abs() <= tolerance) {
             return Minimum { point: place.point, steps, converged: true };
         }
-        let direction = direction(&place.gradient, &memory, inverse_diagonal);
+        let direction = direction(&place.gradient, &memory, precondition);
         let Some(next) = search(function, &place, &direction) else {
             return Minimum { point: place.point, steps, converged: false };
         };
@@ -77,7 +79,7 @@ pub(super) fn minimize(
 }
 
 /// The direction of the next step: minus the gradient, times the estimate of the inverse Hessian (the two-loop recursion).
-fn direction(gradient: &[f64], memory: &VecDeque<Step>, inverse_diagonal: &[f64]) -> Vec<f64> {
+fn direction(gradient: &[f64], memory: &VecDeque<Step>, precondition: &dyn Fn(&mut [f64])) -> Vec<f64> {
     let mut direction: Vec<f64> = gradient.iter().map(|slope| -slope).collect();
     let mut shares = Vec::with_capacity(memory.len());
     for step in memory.iter().rev() {
@@ -85,12 +87,13 @@ fn direction(gradient: &[f64], memory: &VecDeque<Step>, inverse_diagonal: &[f64]
         add(&mut direction, -share, &step.turned);
         shares.push(share);
     }
-    let scale = memory.back().map_or(1.0, |Step { turned, rho, .. }| {
-        let curvature: f64 =
-            turned.iter().zip(inverse_diagonal).map(|(turned, inverse)| turned * turned * inverse).sum();
-        1.0 / (rho * curvature)
-    });
-    direction.iter_mut().zip(inverse_diagonal).for_each(|(value, inverse)| *value *= scale * inverse);
+    precondition(&mut direction);
+    if let Some(Step { turned, rho, .. }) = memory.back() {
+        let mut changed = turned.clone();
+        precondition(&mut changed);
+        let scale = 1.0 / (rho * dot(turned, &changed));
+        direction.iter_mut().for_each(|value| *value *= scale);
+    }
     for (step, share) in memory.iter().zip(shares.into_iter().rev()) {
         let correction = share - step.rho * dot(&step.turned, &direction);
         add(&mut direction, correction, &step.moved);
@@ -106,7 +109,8 @@ fn search(function: Function<'_>, from: &Place, direction: &[f64]) -> Option<Pla
         let mut point = from.point.clone();
         add(&mut point, length, direction);
         let (value, gradient) = function(&point);
-        if value.is_nan() || value > from.value + DECREASE * length * slope {
+        let rounding = ROUNDING * from.value.abs();
+        if value.is_nan() || value > from.value + DECREASE * length * slope + rounding {
             long = length;
         } else if dot(&gradient, direction) < CURVATURE * slope {
             short = length;
@@ -144,11 +148,14 @@ mod tests {
             (value, gradient)
         };
         for diagonal in [[1.0; 4], curvatures.map(|curvature| 1.0 / curvature)] {
-            let found = minimize(&function, vec![0.0; 4], &diagonal, 1e-9);
+            let precondition = |vector: &mut [f64]| {
+                vector.iter_mut().zip(diagonal).for_each(|(value, inverse)| *value *= inverse);
+            };
+            let found = minimize(&function, vec![0.0; 4], &precondition, 1e-9);
             assert!(found.converged && found.steps < 40, "{found:?}");
             assert!(found.point.iter().all(|value| (value - 3.0).abs() < 1e-5), "{found:?}");
         }
-        assert_eq!(minimize(&function, vec![3.0; 4], &[1.0; 4], 1e-9).steps, 0, "there is nothing to do");
+        assert_eq!(minimize(&function, vec![3.0; 4], &|_| {}, 1e-9).steps, 0, "there is nothing to do");
     }
 
     #[test]
@@ -158,7 +165,7 @@ mod tests {
             let [a, b] = [point[0].exp(), (-2.0 * point[0]).exp()];
             ((a + b).ln(), vec![(a - 2.0 * b) / (a + b)])
         };
-        let found = minimize(&function, vec![20.0], &[1.0], 1e-10);
+        let found = minimize(&function, vec![20.0], &|_| {}, 1e-10);
         assert!(found.converged && (found.point[0] - 2f64.ln() / 3.0).abs() < 1e-9, "{found:?}");
     }
 }

@@ -15,6 +15,7 @@ use rayon::prelude::*;
 
 use super::lbfgs::{Minimum, minimize};
 use super::linear_head::LinearHead;
+use super::preconditioner::Preconditioner;
 use super::samples::Samples;
 
 /// Images at a time, and classes of a panel.
@@ -31,6 +32,8 @@ const MAX_CHUNKS: usize = 16;
 pub(super) struct LogisticRegression<'a> {
     /// The samples.
     pub(super) samples: &'a Samples<'a>,
+    /// The covariance of their features.
+    pub(super) covariance: &'a [f64],
     /// The samples that count.
     pub(super) rows: &'a [usize],
     /// The factor of each class's losses.
@@ -60,8 +63,12 @@ impl LogisticRegression<'_> {
         let weights = self.rows.iter().map(|&row| self.class_weights[self.samples.labels()[row]]);
         let scale = self.strength * weights.sum::<f64>();
         let function = |parameters: &[f64]| self.objective(parameters);
+        let share = 1.0 / self.samples.classes() as f64;
+        let losses = scale * share * (1.0 - share);
+        let inverse = Preconditioner::new(self.covariance, self.samples.width(), losses, self.penalty());
+        let precondition = |gradient: &mut [f64]| inverse.apply::<LANES>(gradient);
         let Minimum { point, steps, converged } =
-            minimize(&function, start, &self.inverse_diagonal(scale), tolerance * scale);
+            minimize(&function, start, &precondition, tolerance * scale);
         Solution { parameters: point, steps, converged }
     }
 
@@ -69,17 +76,6 @@ impl LogisticRegression<'_> {
     /// are half of it each, and the sum of their squares is half of its square.
     fn penalty(&self) -> f64 {
         if self.samples.classes() == 2 { 2.0 } else { 1.0 }
-    }
-
-    /// One over an estimate of the second derivative by each parameter, as if all classes were equally probable. `scale` is
-    /// the factor of the mean loss.
-    fn inverse_diagonal(&self, scale: f64) -> Vec<f64> {
-        let share = 1.0 / self.samples.classes() as f64;
-        let losses = scale * share * (1.0 - share);
-        let of_width =
-            self.samples.variances().iter().map(|variance| 1.0 / (losses * variance + self.penalty()));
-        let of_panel: Vec<f64> = of_width.chain([1.0 / losses]).flat_map(|value| [value; LANES]).collect();
-        of_panel.repeat(self.samples.classes().div_ceil(LANES))
     }
 
     /// The objective and its gradient.

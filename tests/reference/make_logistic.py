@@ -39,4 +39,6 @@ for classes in [2, 5]:
 
 folder = os.path.join(sys.argv[1], "logistic")
 os.makedirs(folder, exist_ok=True)
+# safetensors writes the memory of an array, whatever its order.
+arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 save_file(arrays, os.path.join(folder, "io.safetensors"))

@@ -164,6 +164,12 @@ impl Train {
             (None, None) => {
                 let planned = self.planned(runtime)?;
                 self.cache.check(planned.config())?;
+                if let (Some(runs), true) = (self.seeds, planned.config().recipe.fit_head) {
+                    usage!(
+                        "--seeds {runs} has no effect on a head that is fitted to features (--freeze backbone), where nothing is \
+                         random: use --folds, or --epochs to train it by steps"
+                    );
+                }
                 if let Some(several) = self.several() {
                     let (series, first) = Series::begin(several, planned, self.output.as_deref(), runtime)?;
                     return self.series(&series, Some(first), runtime);
