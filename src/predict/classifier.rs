@@ -75,9 +75,10 @@ impl Classifier {
     /// Loads a model file, or the best model of a run folder, onto a device of [`device::select`].
     ///
     /// # Errors
-    /// If `path` holds no model of this program.
+    /// If `path` holds no model of this program, or one without a classifier.
     pub fn load_on(path: &Path, device: &FoundDevice) -> Result<Self> {
         let (card, model) = model_file::load(path, &device.device)?;
+        card.require_classifier(path)?;
         Ok(Self::new(card, model, device))
     }
 

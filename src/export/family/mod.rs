@@ -75,7 +75,7 @@ impl Family {
     }
 
     /// Requirements on everything before and after the blocks.
-    fn tokens(self, config: &ModelConfig) -> [Requirement; 7] {
+    fn tokens(self, config: &ModelConfig) -> [Requirement; 9] {
         let is_staged = self.is_staged();
         [
             (
@@ -88,6 +88,8 @@ impl Family {
                 },
             ),
             ("embed_norm", config.embed_norm == is_staged),
+            ("pre_norm", !config.pre_norm),
+            ("rotary", config.rotary.is_none()),
             (
                 "position",
                 match config.position {
@@ -108,7 +110,9 @@ impl Family {
                 match config.pool {
                     Pool::Mean => true,
                     Pool::ClassToken | Pool::Attention => !is_staged,
-                    Pool::Sequence
+                    Pool::NormalizedMean
+                    | Pool::ClassTokenMean
+                    | Pool::Sequence
                     | Pool::Queries(_)
                     | Pool::Recurrent { .. }
                     | Pool::ClassQueries { .. } => false,
@@ -136,7 +140,11 @@ impl Family {
                 "mlp",
                 match config.mlp {
                     MlpKind::Gelu => true,
-                    MlpKind::GeluTanh | MlpKind::Relu | MlpKind::DepthwiseChannel => false,
+                    MlpKind::GeluTanh
+                    | MlpKind::QuickGelu
+                    | MlpKind::Relu
+                    | MlpKind::SwiGlu
+                    | MlpKind::DepthwiseChannel => false,
                 },
             ),
             // timm's class blocks always have a ratio of 4.
@@ -254,6 +262,8 @@ fn original(config: &ModelConfig, registers: usize) -> Vec<Requirement> {
     let pool = match config.pool {
         Pool::ClassToken => true,
         Pool::Mean
+        | Pool::NormalizedMean
+        | Pool::ClassTokenMean
         | Pool::Sequence
         | Pool::Attention
         | Pool::Queries(_)

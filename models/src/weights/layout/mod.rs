@@ -2,9 +2,12 @@
 
 pub mod hugging_face;
 mod names;
+mod parts;
 pub mod torchvision;
 
 use super::NamedTensor;
+use crate::ModelConfig;
+use crate::position::Resampling;
 use names::merge_of_next_stage;
 
 listed! {
@@ -56,6 +59,15 @@ impl Layout {
         match self {
             Self::HuggingFace => true,
             Self::Timm | Self::Torchvision | Self::Microsoft => false,
+        }
+    }
+
+    /// The filter by which the library resamples the positions of such a model for images of another size.
+    pub fn resampling(self, config: &ModelConfig) -> Resampling {
+        match self {
+            // A register of DeiT, which has no LayerScale, is its distillation token.
+            Self::HuggingFace if config.registers == 0 || config.layer_scale.is_none() => Resampling::Plain,
+            Self::HuggingFace | Self::Timm | Self::Torchvision | Self::Microsoft => Resampling::Antialiased,
         }
     }
 
@@ -139,6 +151,10 @@ pub fn unused(key: &str) -> Option<&'static str> {
         ("a count of training steps", &["n_averaged"]),
     ];
     let last = |end: &str| key == end || key.ends_with(&format!(".{end}"));
+    // MAE's own files have `decoder_blocks.0.` and transformers' `decoder.decoder_layers.0.`.
+    if key.starts_with("decoder_") || key.starts_with("decoder.decoder_") {
+        return Some("the decoder of pre-training by masking");
+    }
     if key.starts_with("text_model.") || key == "logit_scale" || key == "logit_bias" {
         return Some("the text half of the model");
     }
@@ -163,7 +179,7 @@ fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
             if !is_cait {
                 tensor.name = tensor.name.replace(".gamma_1", ".ls1.gamma").replace(".gamma_2", ".ls2.gamma");
             }
-            if tensor.name == "register_tokens" {
+            if tensor.name == "register_tokens" || tensor.name == "storage_tokens" {
                 tensor.name = "reg_token".to_owned();
             }
             if unseen_token && tensor.name == "dist_token" {
@@ -178,7 +194,7 @@ fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
     if registers_have_no_place {
         add_class_position(&mut tensors);
     }
-    tensors
+    parts::completed(tensors)
 }
 
 /// Reshapes a patch embedding that is stored as a matrix `[dim, 3 * side * side]` to a convolution.
@@ -271,6 +287,8 @@ mod tests {
     #[test]
     fn tensors_that_no_model_computes_with_have_a_reason() {
         assert!(unused("layers.0.blocks.1.attn.relative_position_index").is_some());
+        assert!(unused("decoder.decoder_layers.0.layernorm_before.bias").is_some());
+        assert!(unused("decoder.layers.0.norm1.bias").is_none());
         assert!(unused("text_model.encoder.layers.0.mlp.fc1.weight").is_some());
         assert!(unused("blocks.0.attn.qkv.weight").is_none());
         assert!(unused("layers.0.blocks.0.attn.logit_scale").is_none());
