@@ -68,7 +68,12 @@ pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
         Some(tower) => {
             let empty = Map::new();
             let vision = file.get("vision_config").and_then(Value::as_object).unwrap_or(&empty);
-            describe(vision, tower).context("`vision_config`")?
+            let mut facts = describe(vision, tower).context("`vision_config`")?;
+            let others = file.iter().filter(|(name, value)| *name != "vision_config" && !value.is_null());
+            for (name, value) in others {
+                key(name, value, false, &mut facts).with_context(|| format!("`{name}`"))?;
+            }
+            facts
         }
         None => describe(file, kind)?,
     };
@@ -288,7 +293,7 @@ const HARMLESS: &str = "
     early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
     forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
     pad_token_id prefix remove_invalid_values repetition_penalty sep_token_id suppress_tokens task_specific_params temperature
-    tokenizer_class top_k top_p typical_p base_config_key text_config logit_scale_init_value projection_size projection_dim
+    tokenizer_class top_k top_p typical_p base_config_key text_config text_config_dict vision_config_dict logit_scale_init_value projection_size projection_dim
     pos_embed_shift pos_embed_jitter pos_embed_rescale decoder_num_attention_heads decoder_hidden_size
     decoder_num_hidden_layers decoder_intermediate_size mask_ratio norm_pix_loss";
 
