@@ -199,7 +199,7 @@ mod tests {
         }
         for (weights, expected) in [
             ("swinv2_base_patch4_window12to16_192to256_22kto1k_ft.pth", "window12to16"),
-            ("vit_small_patch16_rope_224.safetensors", "rotary positions"),
+            ("vit_small_patch16_rope_mixed_224.safetensors", "`rope_type`"),
         ] {
             let found = of_file_name(&files(weights), Layout::Microsoft, &mut Vec::new());
             let error = format!("{:#}", found.unwrap_err());

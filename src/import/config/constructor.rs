@@ -283,6 +283,7 @@ mod tests {
             ("VisionTransformer", Some(false), false, None, Some(0)),
             ("VisionTransformerDistilled", Some(true), false, None, Some(0)),
             ("Cait", Some(false), false, Some(true), None),
+            ("Eva", Some(false), false, None, Some(0)),
             ("SwinTransformer", None, false, None, None),
             ("SwinTransformerV2", None, true, None, None),
         ] {
@@ -293,8 +294,8 @@ mod tests {
                 "{class}"
             );
         }
-        let error = facts_of_class("Eva").unwrap_err().to_string();
-        assert!(error.contains("Eva") && CLASSES.iter().all(|(name, _)| error.contains(name)), "{error}");
+        let error = facts_of_class("Hiera").unwrap_err().to_string();
+        assert!(error.contains("Hiera") && CLASSES.iter().all(|(name, _)| error.contains(name)), "{error}");
     }
 
     #[test]
@@ -303,7 +304,8 @@ mod tests {
             let facts = stated(Value::Object(defaults(class).unwrap())).unwrap();
             assert_eq!(facts.image_size, Some(ImageSize::square(224)), "{class}");
             assert_eq!(facts.mlp, Some(MlpKind::Gelu), "{class}");
-            let pool = if class.starts_with("Swin") { Pool::Mean } else { Pool::ClassToken };
+            let is_mean = class.starts_with("Swin") || class == "Eva";
+            let pool = if is_mean { Pool::Mean } else { Pool::ClassToken };
             assert_eq!(facts.pool, Some(pool), "{class}");
         }
     }
@@ -350,7 +352,17 @@ mod tests {
             (json!({ "pretrained_window_sizes": [0, 0] }), none()),
             // Null, arguments of training, and arguments with their single supported value.
             (json!({ "global_pool": null, "drop_path_rate": 0.1, "weight_init": "jax" }), none()),
-            (json!({ "pre_norm": false, "proj_bias": true, "block_fn": "Block" }), none()),
+            (json!({ "proj_bias": true, "block_fn": "Block" }), none()),
+            (json!({ "pre_norm": true }), Facts { pre_norm: Some(true), ..none() }),
+            (
+                json!({ "global_pool": "avg", "fc_norm": false }),
+                Facts { pool: Some(Pool::NormalizedMean), ..none() },
+            ),
+            // The ratio is about the gate and the hidden values together.
+            (
+                json!({ "mlp_layer": "SwiGLUPacked", "act_layer": "silu", "mlp_ratio": 5 }),
+                Facts { mlp: Some(MlpKind::SwiGlu), mlp_ratio: Some(2.5), ..none() },
+            ),
         ] {
             assert_eq!(stated(arguments.clone()).unwrap(), expected, "{arguments}");
         }
@@ -362,10 +374,11 @@ mod tests {
     fn errors_name_the_unsupported_argument() {
         for (arguments, name) in [
             (json!({ "surprise": 1 }), "surprise"),
-            (json!({ "pre_norm": true }), "pre_norm"),
+            (json!({ "pre_norm": 1 }), "pre_norm"),
             (json!({ "proj_bias": false }), "proj_bias"),
             (json!({ "norm_layer": "RmsNorm" }), "norm_layer"),
-            (json!({ "mlp_layer": "SwiGLUPacked" }), "mlp_layer"),
+            (json!({ "mlp_layer": "GluMlp" }), "mlp_layer"),
+            (json!({ "mlp_layer": "SwiGLUPacked", "act_layer": "gelu" }), "mlp_layer"),
             (json!({ "act_layer": "relu" }), "act_layer"),
             (json!({ "pos_embed": "rope" }), "pos_embed"),
             (json!({ "global_pool": "max" }), "global_pool"),
