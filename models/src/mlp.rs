@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor, activation};
 
 use crate::MlpKind;
 use crate::linear::{Linear, constant, uniform};
+use crate::norm::LayerNorm;
 
 /// A linear layer from a token to `hidden` values, an activation, and a linear layer back.
 #[derive(Module, Debug)]
@@ -17,6 +18,8 @@ pub struct Mlp {
     pub fc1: Linear,
     /// The mixing of [`MlpKind::DepthwiseChannel`].
     depthwise: Option<DepthwiseChannel>,
+    /// The norm of the hidden values.
+    norm: Option<LayerNorm>,
     /// The layer back to a token.
     pub fc2: Linear,
     dropout: Dropout,
@@ -37,10 +40,18 @@ impl Mlp {
             fc1: Linear::new(dim, (kind.matrices() - 1) * hidden, true, device),
             depthwise: (kind == MlpKind::DepthwiseChannel)
                 .then(|| DepthwiseChannel::new([dim, hidden], has_prefix, device)),
+            norm: None,
             fc2: Linear::new(hidden, dim, true, device),
             dropout: DropoutConfig::new(dropout).init(),
             kind,
         }
+    }
+
+    /// The MLP with a norm of the hidden values, before the layer back to a token.
+    pub fn with_norm(mut self, epsilon: f64, device: &Device) -> Self {
+        let [hidden, _] = self.fc2.weight.lazy_shape().dims();
+        self.norm = Some(LayerNorm::new(hidden, epsilon, device));
+        self
     }
 
     /// # Shapes
@@ -79,7 +90,11 @@ impl Mlp {
             MlpKind::SwiGlu => gated(self.fc1.forward(x)),
             MlpKind::Gelu | MlpKind::DepthwiseChannel => self.fc1.forward_gelu(x),
         };
-        self.fc2.forward(self.dropout.forward(between(hidden)))
+        let hidden = self.dropout.forward(between(hidden));
+        self.fc2.forward(match &self.norm {
+            Some(norm) => norm.forward(hidden),
+            None => hidden,
+        })
     }
 
     /// The MLP of the patches, mixed with their neighbors, and of the prefix tokens, whose channels are weighted by the

@@ -87,6 +87,7 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         adjacency: None,
         tokenizer: Tokenizer::Patch,
         attention: AttentionOptions::default(),
+        mlp_norm: false,
         rotary: None,
         channel_attention: None,
     }

@@ -171,6 +171,9 @@ fn positions_and_pools() -> Vec<ModelConfig> {
         }
     }
     all.push(ModelConfig { pre_norm: true, class_token: true, ..base() });
+    for mlp in [MlpKind::Gelu, MlpKind::SwiGlu, MlpKind::DepthwiseChannel] {
+        all.push(ModelConfig { mlp, mlp_norm: true, ..base() });
+    }
     // Every pixel is a token.
     all.push(ModelConfig { patch_size: 1, layer_scale: Some(0.5), ..base() });
     all.push(ModelConfig {

@@ -27,6 +27,7 @@ use crate::model_file::ModelCard;
 use crate::weights_file::StoredTensor;
 pub use account::Account;
 use classes::class_names;
+use config::ModelMetadata;
 use files::SourceFiles;
 use layout::recognize;
 pub use preprocessing::preprocessing_for;
@@ -142,23 +143,8 @@ fn read(
 ) -> Result<Imported> {
     let layout = recognize(&stored, options.layout)?;
     let metadata = collect::metadata(&files, layout, options, &mut notes)?;
-    let is_eva =
-        |tensor: &StoredTensor| tensor.name.starts_with("blocks.") && tensor.name.ends_with(".attn.q_bias");
-    if let (Some(tensor), None) =
-        (stored.iter().find(|tensor| is_eva(tensor)), metadata.facts.learned_position)
-    {
-        bail!(
-            "`{}` belongs to a model of timm's class Eva, and no tensor tells whether it has rotary positions: put the model's \
-             config.json next to the weights, or name it (`vitrine import --config`)",
-            tensor.name
-        );
-    }
-    if stored.iter().any(|tensor| tensor.name.ends_with("visual_projection.weight")) {
-        notes.push(
-            "the head is CLIP's projection to the space of texts: it gives an embedding, no classes"
-                .to_owned(),
-        );
-    }
+    check_ambiguous(&stored, &metadata)?;
+    notes.extend(projection_note(&stored));
     let (mut account, tensors, unneeded) = Account::open(layout, files, stored, notes)?;
     let facts = StoredWindows::of_tables(&unneeded)?.complete(&metadata.facts)?;
     let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
@@ -188,6 +174,32 @@ fn read(
     let card = ModelCard::new(reading.config, classes, pipeline);
     let card = ModelCard { resampling, ..card }.with_multi_label(metadata.multi_label && has_head);
     Ok(Imported { card, tensors, has_head, account })
+}
+
+/// Refuses tensors whose names do not tell whether a model has rotary positions, unless a configuration does.
+fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<()> {
+    let is_eva = |tensor: &StoredTensor| {
+        [".attn.q_bias", ".attn.q_proj.weight"].iter().any(|end| tensor.name.ends_with(end))
+            && tensor.name.starts_with("blocks.")
+    };
+    if let (Some(tensor), None) =
+        (stored.iter().find(|tensor| is_eva(tensor)), metadata.facts.learned_position)
+    {
+        bail!(
+            "`{}` belongs to a model of timm's class Eva, and no tensor tells whether it has rotary positions: put the model's \
+             config.json next to the weights, or name it (`vitrine import --config`)",
+            tensor.name
+        );
+    }
+    Ok(())
+}
+
+/// What the head of CLIP is.
+fn projection_note(stored: &[StoredTensor]) -> Option<String> {
+    let is_projection = |tensor: &StoredTensor| tensor.name.ends_with("visual_projection.weight");
+    stored.iter().any(is_projection).then(|| {
+        "the head is CLIP's projection to the space of texts: it gives an embedding, no classes".to_owned()
+    })
 }
 
 /// Checks every key and shape against the architecture.

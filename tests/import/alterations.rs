@@ -10,7 +10,7 @@ use vitrine_models::weights::NamedTensor;
 use super::{Folder, Stored, config, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
-const CASES: [&str; 28] = [
+const CASES: [&str; 29] = [
     "hf_clip",
     "hf_dinov2",
     "hf_dinov2_classifier",
@@ -27,6 +27,7 @@ const CASES: [&str; 28] = [
     "timm_dinov3",
     "timm_dinov3_plus",
     "timm_eva02",
+    "timm_eva02_base",
     "timm_siglip",
     "timm_siglip_gap",
     "timm_swiglu",
@@ -95,7 +96,7 @@ fn weights_with_an_altered_tensor_are_refused_unless_it_was_not_needed() {
 }
 
 /// Keys that the weights cannot contradict: the library computes with any value of them, and so does the import.
-const HONORED: [&str; 17] = [
+const HONORED: [&str; 18] = [
     "layer_norm_eps",
     "num_heads",
     "num_attention_heads",
@@ -107,6 +108,7 @@ const HONORED: [&str; 17] = [
     "model",
     "act_layer",
     "global_pool",
+    "use_rot_pos_emb",
     "rope_theta",
     "rope_temperature",
     "rope_rotate_half",

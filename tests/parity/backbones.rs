@@ -46,6 +46,7 @@ fn features_pooled_vectors_and_logits_of_backbones() {
         "timm_dinov3",
         "timm_dinov3_plus",
         "timm_eva02",
+        "timm_eva02_base",
         "timm_siglip",
         "timm_siglip_gap",
         "timm_swiglu",

@@ -58,6 +58,9 @@ TIMM = {
                             "use_rot_pos_emb": True, "rope_grid_indexing": "xy", "rope_temperature": 100.0}),
     # As eva02_tiny_patch14_224 is.
     "timm_eva02": (Eva, {**TINY, "swiglu_mlp": True, "use_rot_pos_emb": True, "ref_feat_shape": [4, 4]}),
+    # As eva02_base_patch14_224 is.
+    "timm_eva02_base": (Eva, {**TINY, "swiglu_mlp": True, "scale_mlp": True, "qkv_fused": False, "use_rot_pos_emb": True,
+                              "ref_feat_shape": [4, 4]}),
     "timm_clip": (VisionTransformer, {**TINY, "pre_norm": True, "norm_eps": 1e-5, "act_layer": "quick_gelu"}),
     "timm_siglip": (VisionTransformer, {**TINY, "global_pool": "map", "class_token": False, "act_layer": "gelu_tanh"}),
     "timm_siglip_gap": (VisionTransformer, {**TINY, "global_pool": "avg", "class_token": False, "fc_norm": False}),

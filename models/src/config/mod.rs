@@ -102,6 +102,9 @@ pub struct ModelConfig {
     /// What the MLP does between its two linear layers.
     #[serde(default)]
     pub mlp: MlpKind,
+    /// Whether a norm precedes the second layer of each block's MLP (Fang et al. 2023, EVA-02, section 2.1).
+    #[serde(default)]
+    pub mlp_norm: bool,
     /// The widths of hidden layers in the head; with none, the head is one linear layer.
     #[serde(default)]
     pub head_hidden: Vec<usize>,

@@ -200,6 +200,7 @@ impl ModelConfig {
                 self.distillation_token || self.registers > 0,
                 "`class_depth` puts the class token after the blocks: leave out `distillation_token` and `registers`",
             )?;
+            refuse(self.mlp_norm, "`class_depth` has blocks without `mlp_norm`: leave one of them out")?;
             refuse(self.block != BlockStyle::PreNorm, "`class_depth` needs `block = \"pre_norm\"`")?;
             refuse(
                 self.mlp == MlpKind::DepthwiseChannel,

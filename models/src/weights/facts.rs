@@ -60,6 +60,8 @@ pub struct Facts {
     pub pool: Option<Pool>,
     /// The epsilon that every layer norm adds to the variance.
     pub norm_epsilon: Option<f64>,
+    /// Whether a norm precedes the second layer of the MLPs.
+    pub mlp_norm: Option<bool>,
     /// What the MLPs do between their two linear layers.
     pub mlp: Option<MlpKind>,
 }
@@ -97,6 +99,7 @@ impl Facts {
             last_window: None,
             pool: Some(config.pool),
             norm_epsilon: Some(config.norm_epsilon),
+            mlp_norm: Some(config.mlp_norm),
             mlp: Some(config.mlp),
         }
     }
@@ -136,6 +139,7 @@ impl Facts {
             differs("registers", &self.registers, &config.registers),
             differs("class_depth", &self.class_depth, &config.class_depth),
             differs("learned positions", &self.learned_position, &(config.position == Position::Learned)),
+            differs("a norm in the MLPs", &self.mlp_norm, &config.mlp_norm),
             differs("a norm before the blocks", &self.pre_norm, &config.pre_norm),
             differs("positions of prefix tokens", &prefix_position, &config.prefix_position),
             differs("layer_scale", &self.layer_scale, &config.layer_scale.is_some()),

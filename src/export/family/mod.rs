@@ -124,7 +124,7 @@ impl Family {
     }
 
     /// Requirements on the blocks, except for their attention.
-    fn blocks(self, config: &ModelConfig) -> [Requirement; 6] {
+    fn blocks(self, config: &ModelConfig) -> [Requirement; 7] {
         let is_staged = self.is_staged();
         [
             (
@@ -147,6 +147,7 @@ impl Family {
                     | MlpKind::DepthwiseChannel => false,
                 },
             ),
+            ("mlp_norm", !config.mlp_norm),
             // timm's class blocks always have a ratio of 4.
             ("mlp_ratio", self != Self::Cait || config.mlp_ratio == 4.0),
             ("channel_attention", config.channel_attention.is_none()),

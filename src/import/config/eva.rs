@@ -48,8 +48,7 @@ pub(super) const KEYS: [&str; 29] = [
 ];
 
 /// Arguments that must be false or missing: name, and the meaning of any other value, for messages.
-const ABSENT: [(&str, &str); 8] = [
-    ("scale_mlp", "a norm inside of the MLP (EVA-02)"),
+const ABSENT: [(&str, &str); 7] = [
     ("scale_attn_inner", "a norm inside of attention"),
     ("gated_attn", "a gate of attention"),
     ("attn_only_layer_scale", "LayerScale of attention alone"),
@@ -87,6 +86,7 @@ pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<(
     }
     facts.registers = stated("num_reg_tokens").map(number).transpose().context("`num_reg_tokens`")?;
     facts.pre_norm = Some(is_set("use_pre_transformer_norm")?);
+    facts.mlp_norm = Some(is_set("scale_mlp")?);
     facts.mlp = Some(if is_set("swiglu_mlp")? { MlpKind::SwiGlu } else { MlpKind::Gelu });
     let has_positions = is_set("use_abs_pos_emb")?;
     facts.learned_position = Some(has_positions);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn errors_name_the_unsupported_argument() {
         for (arguments, name) in [
-            (json!({ "scale_mlp": true }), "`scale_mlp`"),
+            (json!({ "scale_attn_inner": true }), "`scale_attn_inner`"),
             (json!({ "num_kv_heads": 2 }), "`num_kv_heads`"),
             (json!({ "use_fc_norm": true, "use_post_transformer_norm": true }), "`use_fc_norm`"),
             (json!({ "use_rot_pos_emb": true, "rope_type": "mixed" }), "`rope_type`"),

@@ -273,7 +273,7 @@ mod tests {
             (json!({ "num_classes": 3 }), "`architecture`"),
             (with("architecture", json!("resnet50")), "resnet50"),
             (with("architecture", json!("vit_small_patch16_rope_mixed_224")), "`rope_type`"),
-            (with("architecture", json!("eva02_base_patch14_224")), "`scale_mlp`"),
+            (with("architecture", json!("eva02_base_patch16_clip_224")), "`scale_attn_inner`"),
             (with("surprise", json!(1)), "`surprise`"),
             (with("model_args", json!({ "surprise": 1 })), "`surprise`"),
             (with("pretrained_cfg", json!({ "surprise": 1 })), "`surprise`"),

@@ -39,6 +39,7 @@ impl Reader<'_> {
             layer_scale: (self.has("blocks.0.ls1.gamma") || self.has("blocks.0.gamma_1")).then_some(1e-5),
             norm_epsilon: self.epsilon(1e-6),
             mlp,
+            mlp_norm: self.has("blocks.0.mlp.norm.weight"),
             attention: AttentionOptions {
                 qk_norm: self.has("blocks.0.attn.q_norm.weight"),
                 talking_heads: self.has("blocks.0.attn.proj_l.weight"),

@@ -196,13 +196,16 @@ fn can_join(parts: [&NamedTensor; 3]) -> bool {
 }
 
 const PROJECTIONS: [&str; 3] = [".attn.q.", ".attn.k.", ".attn.v."];
+/// The start of the names of CaiT's class blocks, whose projections stay apart.
+const APART: &str = "blocks_token_only.";
 
 /// Joins the projections to query, key and value of each block, in this order, into one tensor.
-fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+pub(super) fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let mut parts: BTreeMap<String, [Option<NamedTensor>; 3]> = BTreeMap::new();
     let mut whole = Vec::with_capacity(tensors.len());
     for tensor in tensors {
-        match PROJECTIONS.iter().position(|part| tensor.name.contains(part)) {
+        let is_apart = tensor.name.starts_with(APART);
+        match PROJECTIONS.iter().position(|part| !is_apart && tensor.name.contains(part)) {
             Some(place) => {
                 let name = tensor.name.replace(PROJECTIONS[place], ".attn.qkv.");
                 parts.entry(name).or_default()[place] = Some(tensor);

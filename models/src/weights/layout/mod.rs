@@ -120,7 +120,7 @@ impl Layout {
     /// ```
     pub fn to_timm(self, tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         let tensors = match self {
-            Self::Timm => tensors,
+            Self::Timm => hugging_face::join_projections(tensors.into_iter().map(unfused).collect()),
             Self::HuggingFace => hugging_face::to_timm_names(tensors),
             Self::Torchvision => torchvision::to_timm_names(tensors),
             Self::Microsoft => tensors.into_iter().map(microsoft).collect(),
@@ -159,6 +159,17 @@ pub fn unused(key: &str) -> Option<&'static str> {
         return Some("the text half of the model");
     }
     reasons.into_iter().find(|(_, ends)| ends.iter().any(|end| last(end))).map(|(reason, _)| reason)
+}
+
+/// timm's names of separate queries, keys, and values, as those of this crate for the parts of the joint projection.
+fn unfused(tensor: NamedTensor) -> NamedTensor {
+    let parts = ["q", "k", "v"].map(|part| (format!(".attn.{part}_proj."), format!(".attn.{part}.")));
+    let is_block = tensor.name.starts_with("blocks.");
+    let part = parts.into_iter().find(|(theirs, _)| is_block && tensor.name.contains(theirs));
+    match part {
+        Some((theirs, ours)) => NamedTensor { name: tensor.name.replace(&theirs, &ours), ..tensor },
+        None => tensor,
+    }
 }
 
 fn microsoft(tensor: NamedTensor) -> NamedTensor {
