@@ -47,7 +47,8 @@ fn read(path: &Path, source: String, name: String) -> Result<Pretrained> {
     let model = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.to_owned() };
     if model.is_file() && ModelCard::is_in(&weights_file::open(&model)?.metadata) {
         let (card, tensors) = model_file::read(&model)?;
-        return Ok(Pretrained { source, name, card, tensors, has_head: true, account: None });
+        let has_head = card.has_classifier();
+        return Ok(Pretrained { source, name, card, tensors, has_head, account: None });
     }
     let import::Imported { card, tensors, has_head, account } = import::load(path, &Options::default())?;
     Ok(Pretrained { source, name, card, tensors, has_head, account: Some(account) })
@@ -61,9 +62,10 @@ impl Pretrained {
     /// If the weights do not fit the architecture.
     pub fn adapted(self, to: &ModelConfig, classes: &[String]) -> Result<Adaptation> {
         let keep_head = self.has_head && self.card.classes == classes;
-        let adaptation = weights::adapt(self.tensors, &self.card.model, to, keep_head);
+        let adaptation =
+            weights::adapt(self.tensors, [&self.card.model, to], keep_head, self.card.resampling);
         let model = to.init(&burn::tensor::Device::default())?;
-        let head = if keep_head { Vec::new() } else { import::head_of(&model) };
+        let head = if keep_head { Vec::new() } else { weights::zero_head(&model) };
         weights::check(&model, adaptation.tensors.iter().chain(&head))
             .context("--pretrained: the weights do not fit this image size or these colors")?;
         Ok(adaptation)

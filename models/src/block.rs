@@ -59,12 +59,13 @@ impl Block {
             norm
         };
         let has_prefix = config.num_prefix_tokens() > 0;
+        let mlp = Mlp::new(config.mlp, [dim, config.mlp_dim(stage)], has_prefix, config.dropout, device);
         Self {
             mixer_norm: norm(),
             mixer: TokenMixer::new(config, stage, index, device),
             mixer_scale: LayerScale::new(config, dim, device),
             mlp_norm: norm(),
-            mlp: Mlp::new(config.mlp, [dim, config.mlp_dim(stage)], has_prefix, config.dropout, device),
+            mlp: if config.mlp_norm { mlp.with_norm(config.norm_epsilon, device) } else { mlp },
             mlp_scale: LayerScale::new(config, dim, device),
             channel_attention: config
                 .channel_attention

@@ -101,7 +101,9 @@ impl Complexity {
         self.attention_weights += mixer.attention_weights;
         let hidden = config.mlp_dim(stage);
         self.mlp += match config.mlp {
-            MlpKind::Gelu | MlpKind::GeluTanh | MlpKind::Relu => 2 * product([tokens, dim, hidden]),
+            MlpKind::Gelu | MlpKind::GeluTanh | MlpKind::QuickGelu | MlpKind::Relu | MlpKind::SwiGlu => {
+                product([config.mlp.matrices(), tokens, dim, hidden])
+            }
             MlpKind::DepthwiseChannel => 2 * product([patches, dim, hidden]) + product([9, hidden, patches]),
         };
         if config.mlp == MlpKind::DepthwiseChannel && config.num_prefix_tokens() > 0 {
@@ -139,7 +141,7 @@ impl Complexity {
         for _ in 0..config.class_depth {
             self.projections += 2 * product([dim, dim]) + 2 * product([tokens, dim, dim]);
             self.attention += 2 * product([tokens, dim]);
-            self.mlp += 2 * product([dim, config.mlp_dim(0)]);
+            self.mlp += product([config.mlp.matrices(), dim, config.mlp_dim(0)]);
         }
     }
 
@@ -159,6 +161,8 @@ impl Complexity {
             Pool::ClassQueries { .. } => 0,
             Pool::ClassToken
             | Pool::Mean
+            | Pool::NormalizedMean
+            | Pool::ClassTokenMean
             | Pool::Sequence
             | Pool::Attention
             | Pool::Queries(_)

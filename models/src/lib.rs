@@ -50,8 +50,8 @@ pub mod weights;
 pub use complexity::Complexity;
 pub use config::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, ConfigError, GatePlace, ImageSize, Mixer,
-    MlpKind, ModelConfig, Normalizer, PerStage, Pool, Position, PositionPlace, RelativePosition, Score,
-    Tokenizer,
+    MlpKind, ModelConfig, Normalizer, PerStage, Pool, Position, PositionPlace, RelativePosition,
+    RotaryCoordinates, RotaryOptions, Score, Tokenizer,
 };
 pub use memory::StepMemory;
 pub use vision_transformer::{NoMap, VisionTransformer};

@@ -85,7 +85,7 @@ fn pooling(config: &ModelConfig) -> u64 {
     let (dim, hidden) = (config.last_dim(), config.mlp_dim(stage));
     let patches: usize = config.stage_grid(stage).iter().product();
     let kept = match config.pool {
-        Pool::ClassToken | Pool::Mean | Pool::Sequence => 0,
+        Pool::ClassToken | Pool::Mean | Pool::NormalizedMean | Pool::ClassTokenMean | Pool::Sequence => 0,
         Pool::Attention => 2 * patches * dim,
         Pool::Queries(queries) => 2 * patches * dim * queries,
         Pool::Recurrent { steps } => 2 * patches * dim * (1 + steps),
@@ -120,7 +120,9 @@ impl Blocks {
         for stage in 0..config.num_stages() {
             let [rows, columns] = config.stage_grid(stage);
             let tokens = (config.num_prefix_tokens() + rows * columns) as u64;
-            let (dim, hidden) = (config.stage_dim(stage) as u64, config.mlp_dim(stage) as u64);
+            let dim = config.stage_dim(stage) as u64;
+            // A gated MLP keeps half as much again.
+            let hidden = (config.mlp_dim(stage) * config.mlp.matrices() / 2) as u64;
             for block in 0..config.depth[stage] {
                 let maps = config.mixer(block).cost(config, stage).attention_weights;
                 let kept = tokens * (8 * dim + 4 * hidden) + if keeps_maps { 4 * maps } else { 0 };

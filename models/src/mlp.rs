@@ -9,14 +9,17 @@ use burn::tensor::{Device, Tensor, activation};
 
 use crate::MlpKind;
 use crate::linear::{Linear, constant, uniform};
+use crate::norm::LayerNorm;
 
 /// A linear layer from a token to `hidden` values, an activation, and a linear layer back.
 #[derive(Module, Debug)]
 pub struct Mlp {
-    /// The layer to the hidden values.
+    /// The layer to the hidden values; for [`MlpKind::SwiGlu`], to the values that gate them, then to the hidden values.
     pub fc1: Linear,
     /// The mixing of [`MlpKind::DepthwiseChannel`].
     depthwise: Option<DepthwiseChannel>,
+    /// The norm of the hidden values.
+    norm: Option<LayerNorm>,
     /// The layer back to a token.
     pub fc2: Linear,
     dropout: Dropout,
@@ -34,13 +37,21 @@ impl Mlp {
         device: &Device,
     ) -> Self {
         Self {
-            fc1: Linear::new(dim, hidden, true, device),
+            fc1: Linear::new(dim, (kind.matrices() - 1) * hidden, true, device),
             depthwise: (kind == MlpKind::DepthwiseChannel)
                 .then(|| DepthwiseChannel::new([dim, hidden], has_prefix, device)),
+            norm: None,
             fc2: Linear::new(hidden, dim, true, device),
             dropout: DropoutConfig::new(dropout).init(),
             kind,
         }
+    }
+
+    /// The MLP with a norm of the hidden values, before the layer back to a token.
+    pub fn with_norm(mut self, epsilon: f64, device: &Device) -> Self {
+        let [hidden, _] = self.fc2.weight.lazy_shape().dims();
+        self.norm = Some(LayerNorm::new(hidden, epsilon, device));
+        self
     }
 
     /// # Shapes
@@ -75,9 +86,15 @@ impl Mlp {
         let hidden = match self.kind {
             MlpKind::Relu => activation::relu(self.fc1.forward(x)),
             MlpKind::GeluTanh => gelu_tanh(self.fc1.forward(x)),
+            MlpKind::QuickGelu => quick_gelu(self.fc1.forward(x)),
+            MlpKind::SwiGlu => gated(self.fc1.forward(x)),
             MlpKind::Gelu | MlpKind::DepthwiseChannel => self.fc1.forward_gelu(x),
         };
-        self.fc2.forward(self.dropout.forward(between(hidden)))
+        let hidden = self.dropout.forward(between(hidden));
+        self.fc2.forward(match &self.norm {
+            Some(norm) => norm.forward(hidden),
+            None => hidden,
+        })
     }
 
     /// The MLP of the patches, mixed with their neighbors, and of the prefix tokens, whose channels are weighted by the
@@ -106,6 +123,19 @@ fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let cube = x.clone() * x.clone() * x.clone();
     let inner = (x.clone() + cube * 0.044715) * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
     x * (inner.tanh() + 1.0) * 0.5
+}
+
+/// `x · sigmoid(1.702 x)`, element by element.
+fn quick_gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    x.clone() * activation::sigmoid(x * 1.702)
+}
+
+/// The second half of the values, multiplied by `silu` of the first half: `[batch, tokens, 2 * hidden]` to
+/// `[batch, tokens, hidden]`.
+fn gated(x: Tensor<3>) -> Tensor<3> {
+    let [_, _, both] = x.dims();
+    let (gate, values) = (x.clone().narrow(2, 0, both / 2), x.narrow(2, both / 2, both / 2));
+    activation::silu(gate) * values
 }
 
 /// The dynamic aggregation feed-forward of Lu et al. 2022 (DHVT, section 3.3): in each channel, patches are mixed with
@@ -182,6 +212,22 @@ mod tests {
         let expected = x.clone() + vitrine_kernels::gelu(map.flatten::<3>(2, 3).swap_dims(1, 2));
         let difference = (layer.among_neighbors(x, [rows, columns]) - expected).abs();
         assert!(difference.max().into_scalar::<f32>() < 1e-6);
+    }
+
+    #[test]
+    fn other_activations_are_pytorchs() {
+        let values = |x: Tensor<1>| x.into_data().try_into_vec_as::<f32>().unwrap();
+        let x = Tensor::<1>::from_floats([-3.0, -1.0, 0.0, 1.0, 3.0], &Device::default());
+        // x * torch.sigmoid(1.702 * x)
+        let expected = [-0.018_071, -0.154_204, 0.0, 0.845_796, 2.981_929];
+        for (ours, torch) in values(quick_gelu(x)).iter().zip(expected) {
+            assert!((ours - torch).abs() < 2e-6, "{ours} for {torch}");
+        }
+        // torch.nn.functional.silu([1, -2]) * [3, 5]
+        let x = Tensor::<3>::from_floats([[[1.0, -2.0, 3.0, 5.0]]], &Device::default());
+        for (ours, torch) in values(gated(x).flatten(0, 2)).iter().zip([2.193_176, -1.192_029]) {
+            assert!((ours - torch).abs() < 2e-6, "{ours} for {torch}");
+        }
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         layer_scale: None,
         norm_epsilon: 1e-6,
         embed_norm: false,
+        pre_norm: false,
         block: BlockStyle::PreNorm,
         mlp: MlpKind::Gelu,
         head_hidden: Vec::new(),
@@ -86,6 +87,8 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         adjacency: None,
         tokenizer: Tokenizer::Patch,
         attention: AttentionOptions::default(),
+        mlp_norm: false,
+        rotary: None,
         channel_attention: None,
     }
 }

@@ -4,6 +4,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
+use crate::{RotaryCoordinates, RotaryOptions};
+
 /// Rotates pairs of values of queries and keys by angles that are proportional to the row (in the first half of a head)
 /// and to the column (in the second half), so that positions enter a score only through the offset between two patches.
 /// Prefix tokens are not rotated.
@@ -11,35 +13,44 @@ use burn::tensor::{Device, Tensor, TensorData};
 pub struct Rotary {
     /// The cosines, then the sines: `[2, tokens, head_dim / 2]`.
     rotation: Tensor<3>,
+    #[module(skip)]
+    options: RotaryOptions,
 }
 
 impl Rotary {
-    /// Angles for a grid of `[rows, columns]` after `prefix` tokens. The base of the frequencies is 100 (Heo et al.
-    /// 2024).
+    /// Angles for a grid of `[rows, columns]` after `prefix` tokens.
     ///
     /// # Panics
     /// If `head_dim` is not a multiple of 4.
-    pub fn new([rows, columns]: [usize; 2], prefix: usize, head_dim: usize, device: &Device) -> Self {
+    pub fn new(
+        [rows, columns]: [usize; 2],
+        prefix: usize,
+        head_dim: usize,
+        options: RotaryOptions,
+        device: &Device,
+    ) -> Self {
         assert!(head_dim.is_multiple_of(4), "a head with rotary positions must hold pairs for two axes");
         let (tokens, pairs) = (prefix + rows * columns, head_dim / 4);
         let mut angles = vec![0.0f64; prefix * 2 * pairs];
         for patch in 0..rows * columns {
-            for place in [patch / columns, patch % columns] {
-                angles
-                    .extend((0..pairs).map(|pair| place as f64 * 100f64.powf(-(pair as f64) / pairs as f64)));
+            for (place, length) in [(patch / columns, rows), (patch % columns, columns)] {
+                let coordinate = coordinate(options.coordinates, place, length);
+                let frequency = |pair: usize| options.base.powf(-(pair as f64) / pairs as f64);
+                angles.extend((0..pairs).map(|pair| coordinate * frequency(pair)));
             }
         }
         let values: Vec<f32> = [f64::cos, f64::sin]
             .iter()
             .flat_map(|function| angles.iter().map(|&angle| function(angle) as f32))
             .collect();
-        Self { rotation: Tensor::from_data(TensorData::new(values, [2, tokens, 2 * pairs]), device) }
+        let rotation = Tensor::from_data(TensorData::new(values, [2, tokens, 2 * pairs]), device);
+        Self { rotation, options }
     }
 
     /// The same rotations on another grid.
     pub(crate) fn at_grid(&self, grid: [usize; 2], prefix: usize) -> Self {
         let [_, _, pairs] = self.rotation.dims();
-        Self::new(grid, prefix, 2 * pairs, &self.rotation.device())
+        Self::new(grid, prefix, 2 * pairs, self.options, &self.rotation.device())
     }
 
     /// The cosines and sines of the angles of all tokens, for
@@ -55,10 +66,10 @@ impl Rotary {
     ///
     /// ```
     /// use burn::tensor::{Device, Int, Tensor};
-    /// use vitrine_models::rotary::Rotary;
+    /// use vitrine_models::{RotaryOptions, rotary::Rotary};
     ///
     /// let device = Device::default();
-    /// let rotary = Rotary::new([4, 4], 0, 8, &device);
+    /// let rotary = Rotary::new([4, 4], 0, 8, RotaryOptions::default(), &device);
     /// // With the same query and key everywhere, a score depends on the offset between two patches alone.
     /// let same = Tensor::<1, Int>::arange(1..9, &device).float().reshape([1, 1, 1, 8]).repeat_dim(2, 16);
     /// let rotated = rotary.forward(same);
@@ -75,6 +86,17 @@ impl Rotary {
     }
 }
 
+/// The number that angles are proportional to, of a row or column of `length`.
+fn coordinate(coordinates: RotaryCoordinates, place: usize, length: usize) -> f64 {
+    match coordinates {
+        RotaryCoordinates::Index => place as f64,
+        RotaryCoordinates::Centered => {
+            let center = 2.0 * (place as f64 + 0.5) / length as f64 - 1.0;
+            2.0 * std::f64::consts::PI * center
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,7 +106,7 @@ mod tests {
     fn positions_enter_scores_only_through_offsets() {
         let device = Device::default();
         let ([rows, columns], prefix, dim) = ([4, 5], 1, 8);
-        let rotary = Rotary::new([rows, columns], prefix, dim, &device);
+        let rotary = Rotary::new([rows, columns], prefix, dim, RotaryOptions::default(), &device);
         let tokens = prefix + rows * columns;
         // All tokens have the same query and the same key.
         let same = || {

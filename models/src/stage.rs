@@ -37,8 +37,9 @@ impl Stage {
         Self {
             downsample: (stage > 0).then(|| PatchMerging::new(config, stage, device)),
             blocks: (0..config.depth[stage]).map(|index| Block::new(config, stage, index, device)).collect(),
-            rotary: (config.position == Position::Rotary)
-                .then(|| Rotary::new([rows, columns], prefix, head_dim, device)),
+            rotary: config
+                .rotary_options()
+                .map(|options| Rotary::new([rows, columns], prefix, head_dim, options, device)),
             conditional: (config.position == Position::Conditional)
                 .then(|| ConditionalPosition::new(config.stage_dim(stage), device)),
             first_only: config.position_place == PositionPlace::FirstQueryKey,

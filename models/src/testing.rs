@@ -5,7 +5,8 @@
 
 use vitrine_models::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, ImageSize, Mixer, MlpKind,
-    ModelConfig, Normalizer, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer, preset,
+    ModelConfig, Normalizer, Pool, Position, PositionPlace, RelativePosition, RotaryCoordinates,
+    RotaryOptions, Score, Tokenizer, preset,
 };
 
 /// A plain model of six patches, two channels and five classes.
@@ -122,11 +123,15 @@ fn stages() -> ModelConfig {
     }
 }
 
+fn reads_class_token(pool: Pool) -> bool {
+    matches!(pool, Pool::ClassToken | Pool::ClassTokenMean)
+}
+
 fn positions_and_pools() -> Vec<ModelConfig> {
     let mut all = Vec::new();
     // The mean also with a class token, which it leaves out.
     let pools =
-        Pool::EXAMPLES.iter().map(|&pool| (pool, pool == Pool::ClassToken)).chain([(Pool::Mean, true)]);
+        Pool::EXAMPLES.iter().map(|&pool| (pool, reads_class_token(pool))).chain([(Pool::Mean, true)]);
     for &position in Position::ALL {
         for (pool, class_token) in pools.clone() {
             for (registers, patch_size) in [(0, 4), (2, 2)] {
@@ -157,6 +162,17 @@ fn positions_and_pools() -> Vec<ModelConfig> {
         let mlp = MlpKind::Relu;
         all.push(ModelConfig { pool, mlp, class_token: false, block: BlockStyle::PostNorm, ..base() });
         all.push(ModelConfig { pool, ..stages() });
+    }
+    for &coordinates in RotaryCoordinates::ALL {
+        let rotary = Some(RotaryOptions { base: 50.0, coordinates });
+        let num_heads: vitrine_models::PerStage = 2.into();
+        for position in [Position::Rotary, Position::Learned] {
+            all.push(ModelConfig { position, rotary, num_heads: num_heads.clone(), ..base() });
+        }
+    }
+    all.push(ModelConfig { pre_norm: true, class_token: true, ..base() });
+    for mlp in [MlpKind::Gelu, MlpKind::SwiGlu, MlpKind::DepthwiseChannel] {
+        all.push(ModelConfig { mlp, mlp_norm: true, ..base() });
     }
     // Every pixel is a token.
     all.push(ModelConfig { patch_size: 1, layer_scale: Some(0.5), ..base() });

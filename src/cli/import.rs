@@ -38,7 +38,7 @@ pub(super) struct Import {
     #[arg(value_name = "WEIGHTS")]
     weights: String,
     /// Model file to write.
-    #[arg(long, value_name = "MODEL", aliases = aliases::OUTPUT)]
+    #[arg(short, long, value_name = "MODEL", aliases = aliases::OUTPUT)]
     output: PathBuf,
     /// Naming scheme of the tensors; by default inferred from the names.
     #[arg(long, value_name = "LAYOUT", value_parser = layout())]
@@ -106,13 +106,20 @@ impl Import {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
         let (weights, _) = hub::locate(&self.weights, self.offline, &Log::text())?;
-        let imported = import::load(&weights, &self.options())?;
+        let imported = import::load(&weights, &self.options())?.at_size_of_images()?;
         for line in imported.account.lines() {
             note!("{line}");
         }
         self.check_imported(&imported)?;
         let card = imported.card.clone();
-        note!("{}, {} classes", import::summary(&card.model), card.classes.len());
+        match card.has_classifier() {
+            true => note!("{}, {} classes", import::summary(&card.model), card.classes.len()),
+            false => note!(
+                "{}, no classifier: train one with `vitrine train DATA --pretrained {}`",
+                import::summary(&card.model),
+                self.output.display()
+            ),
+        }
         let model = imported.model(&Device::default())?;
         let expected =
             self.verify.as_deref().map(|path| verify::read(path, card.classes.len())).transpose()?;
@@ -141,17 +148,13 @@ impl Import {
         }
     }
 
-    /// Refuses an output that is one of the imported files, and weights without a classification head.
+    /// Refuses an output that is one of the imported files, and the comparison of logits of weights without a classifier.
     fn check_imported(&self, imported: &Imported) -> Result<()> {
         if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
             bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
         }
-        if !imported.has_head {
-            bail!(
-                "{}: these weights have no classifier; train one: vitrine train DATA --pretrained {}",
-                self.weights,
-                self.weights
-            );
+        if let Some(path) = self.verify.as_ref().filter(|_| !imported.has_head) {
+            bail!("--verify {}: these weights have no classifier, whose logits it compares", path.display());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use vitrine_models::{
     BlockStyle, ChannelGate, GatePlace, MlpKind, Normalizer, Pool, Position, PositionPlace, RelativePosition,
-    Score, preset, preset::Preset,
+    RotaryCoordinates, Score, preset, preset::Preset,
 };
 
 use super::Status;
@@ -146,9 +146,10 @@ fn architecture_file(preset: &Preset) -> Result<String> {
 }
 
 /// The keys of an architecture file whose values are chosen from a list, with that list.
-fn choices() -> Result<[(&'static str, Vec<String>); 10]> {
+fn choices() -> Result<[(&'static str, Vec<String>); 11]> {
     Ok([
         ("position", names(Position::ALL)?),
+        ("rotary.coordinates", names(RotaryCoordinates::ALL)?),
         ("position_place", names(PositionPlace::ALL)?),
         ("pool", names(Pool::EXAMPLES)?),
         ("block", names(BlockStyle::ALL)?),

@@ -53,7 +53,9 @@ impl Evaluation {
         runtime: Runtime<'_>,
     ) -> Result<Self> {
         let Runtime { device, threads, events, .. } = runtime;
-        let (card, model) = model_file::load(model, &device.device)?;
+        let path = model;
+        let (card, model) = model_file::load(path, &device.device)?;
+        card.require_classifier(path)?;
         let views = settings.views.unwrap_or_else(|| Views::of(&card));
         let doubt = views.check(&card)?;
         let selection = Selection::new(open()?, data, settings.part, &card, &settings.limits)?;

@@ -64,9 +64,10 @@ impl Explainer {
     /// Loads a model file, or the best model of a run folder, onto a device of [`crate::device::select`].
     ///
     /// # Errors
-    /// If `path` holds no model of this program.
+    /// If `path` holds no model of this program, or one without a classifier.
     pub fn load(path: &Path, device: &FoundDevice) -> Result<Self> {
         let (card, tensors) = model_file::read(path)?;
+        card.require_classifier(path)?;
         let with_autodiff = device.device.clone().autodiff();
         let model =
             card.model.deterministic().init(&with_autodiff).with_context(|| path.display().to_string())?;

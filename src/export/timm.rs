@@ -155,6 +155,8 @@ fn vit_arguments(config: &ModelConfig) -> Value {
             Pool::Mean => "avg",
             // Only attention pooling is exported: the others are refused before.
             Pool::Attention
+            | Pool::NormalizedMean
+            | Pool::ClassTokenMean
             | Pool::Sequence
             | Pool::Queries(_)
             | Pool::Recurrent { .. }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use vitrine_models::weights::{self, Layout, NamedTensor};
+use vitrine_models::Pool;
+use vitrine_models::weights::{self, Layout, NamedTensor, Reading};
 
 use super::files::SourceFiles;
 use crate::weights_file::StoredTensor;
@@ -52,12 +53,23 @@ impl Account {
         Ok((account, layout.to_timm(tensors), unneeded))
     }
 
-    /// Removes the head's tensors unless `keep` is true, and counts them as unused.
-    pub(super) fn set_head_aside(&mut self, tensors: Vec<NamedTensor>, keep: bool) -> Vec<NamedTensor> {
-        let (head, rest): (Vec<_>, Vec<_>) =
-            tensors.into_iter().partition(|tensor| !keep && weights::is_head(&tensor.name));
-        self.used -= head.len().min(self.used);
-        self.unused.extend(head.into_iter().map(|tensor| (tensor.name, "a head that cannot be used here")));
+    /// Removes the tensors that a model of this reading does not compute with, and counts them as unused: those of a
+    /// head if it has none, and those of attention pooling if its head reads something else.
+    pub(super) fn set_aside(&mut self, tensors: Vec<NamedTensor>, reading: &Reading) -> Vec<NamedTensor> {
+        let reason = |name: &str| {
+            if !reading.has_head && weights::is_head(name) {
+                Some("a head that cannot be used here")
+            } else if reading.config.pool != Pool::Attention && name.starts_with("attn_pool.") {
+                Some("a pooling that the classifier does not read")
+            } else {
+                None
+            }
+        };
+        let (aside, rest): (Vec<_>, Vec<_>) =
+            tensors.into_iter().partition(|tensor| reason(&tensor.name).is_some());
+        self.used -= aside.len().min(self.used);
+        let named = |tensor: NamedTensor| Some((reason(&tensor.name)?, tensor.name));
+        self.unused.extend(aside.into_iter().filter_map(named).map(|(reason, name)| (name, reason)));
         rest
     }
 

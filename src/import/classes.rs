@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use vitrine_models::weights::Reading;
 
 use super::Options;
@@ -14,7 +14,7 @@ use crate::model_file::class_names::{check_unique, numbered};
 const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");
 
 /// The class names: from the user's file, else from the configuration, else ImageNet's if there are 1000 classes, else
-/// numbers.
+/// numbers; none for weights without a head.
 ///
 /// # Errors
 /// If a file cannot be read, or has another number of names than the model has classes.
@@ -25,11 +25,12 @@ pub(super) fn class_names(
     notes: &mut Vec<String>,
 ) -> Result<Vec<String>> {
     let count = reading.config.num_classes;
+    if !reading.has_head {
+        ensure!(options.classes.is_none(), "--classes: these weights have no classifier to name classes of");
+        return Ok(Vec::new());
+    }
     if let Some(path) = &options.classes {
         return read_names(path, count).with_context(|| format!("--classes {}", path.display()));
-    }
-    if !reading.has_head {
-        return Ok(vec!["none".to_owned()]);
     }
     match &metadata.classes {
         Some(names) if names.len() == count => {
@@ -105,7 +106,7 @@ mod tests {
             ),
             (reading(3, true), ModelMetadata::default(), vec!["0", "1", "2"], true),
             // A backbone has no classes, even if its configuration names some.
-            (reading(1, false), naming(&["ash", "birch"]), vec!["none"], false),
+            (reading(1, false), naming(&["ash", "birch"]), Vec::new(), false),
         ] {
             let mut notes = Vec::new();
             let names = class_names(&reading, &metadata, &Options::default(), &mut notes).unwrap();

@@ -78,12 +78,13 @@ fn of_file_name(files: &SourceFiles, layout: Layout, notes: &mut Vec<String>) ->
     if config::has_enlarged_windows(&stem) {
         bail!("{stem}: windows that were enlarged after pre-training are not supported");
     }
-    if let Some(feature) = config::unsupported_feature(&stem) {
+    let known = TimmArchitecture::of_file_name(&stem);
+    if let Some(feature) = config::unsupported_feature(&stem).filter(|_| known.is_none()) {
         bail!(
             "{stem}: according to the file name, this is a model with {feature}, which is not supported; if it is another, describe it with --config FILE"
         );
     }
-    let Some(architecture) = TimmArchitecture::of_file_name(&stem) else {
+    let Some(architecture) = known else {
         return Ok(ModelMetadata::default());
     };
     notes.push(format!("according to the file name, this is {}", architecture.name));
@@ -198,7 +199,7 @@ mod tests {
         }
         for (weights, expected) in [
             ("swinv2_base_patch4_window12to16_192to256_22kto1k_ft.pth", "window12to16"),
-            ("vit_small_patch16_rope_224.safetensors", "rotary positions"),
+            ("vit_small_patch16_rope_mixed_224.safetensors", "`rope_type`"),
         ] {
             let found = of_file_name(&files(weights), Layout::Microsoft, &mut Vec::new());
             let error = format!("{:#}", found.unwrap_err());

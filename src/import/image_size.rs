@@ -50,7 +50,7 @@ pub(super) fn resampled(
     if let Err(error) = check_windows(&config, layout) {
         usage!("--image-size {asked}: {error}");
     }
-    let adaptation = weights::adapt(tensors, &reading.config, &config, true);
+    let adaptation = weights::adapt(tensors, [&reading.config, &config], true, layout.resampling(&config));
     notes.extend(adaptation.changes);
     Ok((Reading { config, ..reading }, adaptation.tensors))
 }
@@ -84,7 +84,8 @@ pub(super) fn of_images(
         );
     }
     let at_stated = ModelConfig { image_size: ImageSize { height, width }, ..reading.config.clone() };
-    if reading.config.position == Position::Learned && at_stated.validate().is_ok() {
+    let fits = matches!(reading.config.position, Position::Learned | Position::Rotary);
+    if fits && at_stated.validate().is_ok() {
         return Ok(stated);
     }
     warnings.push(format!(

@@ -44,14 +44,14 @@ fn unsupported_feature<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<(
 /// Whether a tensor of this name belongs to a feature, and what the feature is called in messages.
 type Marker = (fn(&str) -> bool, &'static str);
 
-const UNSUPPORTED: [Marker; 13] = [
+const UNSUPPORTED: [Marker; 11] = [
     (
         |name| name.ends_with("num_batches_tracked") || name.ends_with("running_mean"),
         "batch norms, as convolutional networks have them",
     ),
     (
         |name| name.contains("rope") || name.contains("rotary") || name.contains("inv_freq"),
-        "rotary positions",
+        "learned or stored rotary positions",
     ),
     (
         |name| name.contains("patch_embed.backbone.") || name.contains("patch_embeddings.backbone."),
@@ -61,18 +61,10 @@ const UNSUPPORTED: [Marker; 13] = [
         |name| name.starts_with("neck.") || name.contains(".reassemble_stage."),
         "a decoder for dense predictions (DPT)",
     ),
-    (
-        |name| name.starts_with("decoder.") || name.contains("decoder_"),
-        "a decoder (of pre-training by masking)",
-    ),
     (|name| name.contains("detection_tokens"), "detection tokens (YOLOS)"),
-    (|name| name.contains("norm_pre.") || name.contains("pre_layrnorm."), "a norm before the blocks (CLIP)"),
     (is_relative_position_without_stages, "relative positions in a plain model (BEiT)"),
-    (
-        |name| name.contains("lambda_1") || name.ends_with("attn.q_bias") && name.starts_with("blocks."),
-        "BEiT's blocks",
-    ),
-    (is_gated_mlp, "gated MLPs (SwiGLU)"),
+    (|name| name.contains("lambda_1"), "BEiT's blocks"),
+    (|name| name.contains(".mlp.ffn_ln."), "a norm inside of the MLP, in EVA-02's own files"),
     (
         |name| name.contains(".attn.qkv_conv.") || name.contains(".conv_pos."),
         "convolutions between the blocks",
@@ -89,12 +81,6 @@ fn is_relative_position_without_stages(name: &str) -> bool {
     // Swin's names contain the numbers of stage and block.
     let is_swin = name.contains("layers.") && name.contains(".blocks.") || name.starts_with("features.");
     is_relative && !is_swin
-}
-
-fn is_gated_mlp(name: &str) -> bool {
-    [".mlp.w12.", ".mlp.w1.", ".mlp.fc1_g.", ".mlp.weights_in.", ".mlp.gate_proj."]
-        .iter()
-        .any(|part| name.contains(part))
 }
 
 #[cfg(test)]
@@ -151,8 +137,7 @@ mod tests {
             ("rope_embeddings.inv_freq", "rotary"),
             ("patch_embed.backbone.stem.conv.weight", "hybrid"),
             ("neck.reassemble_stage.layers.0.projection.weight", "DPT"),
-            ("norm_pre.weight", "CLIP"),
-            ("blocks.0.mlp.w12.weight", "SwiGLU"),
+            ("blocks.0.mlp.ffn_ln.weight", "EVA-02"),
         ] {
             let found = unsupported_feature([name]);
             assert!(found.is_some_and(|(_, feature)| feature.contains(expected)), "{name}: {found:?}");

@@ -18,7 +18,7 @@ mod windows;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use vitrine_models::weights::{self, Layout, NamedTensor, Reading};
 use vitrine_models::{ImageSize, ModelConfig, VisionTransformer};
@@ -27,6 +27,7 @@ use crate::model_file::ModelCard;
 use crate::weights_file::StoredTensor;
 pub use account::Account;
 use classes::class_names;
+use config::ModelMetadata;
 use files::SourceFiles;
 use layout::recognize;
 pub use preprocessing::preprocessing_for;
@@ -82,14 +83,36 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Builds the model on a device, with a randomly initialized head if the weights have none.
+    /// The weights for the image size of their preprocessing. Only the positions of a backbone may be for another size,
+    /// and these are resampled, as its library does.
+    ///
+    /// # Errors
+    /// If the architecture cannot have this size.
+    pub fn at_size_of_images(mut self) -> Result<Self> {
+        let [height, width] = self.card.preprocessing.image_size;
+        let image_size = ImageSize { height, width };
+        if image_size == self.card.model.image_size {
+            return Ok(self);
+        }
+        let to = ModelConfig { image_size, ..self.card.model.clone() };
+        to.validate()?;
+        let adapted = weights::adapt(self.tensors, [&self.card.model, &to], true, self.card.resampling);
+        let for_images = "for the images of the preprocessing (--image-size chooses another size)";
+        let changes = adapted.changes.iter().map(|change| format!("{change} {for_images}"));
+        self.account.notes.extend(changes);
+        self.card.model = to;
+        self.tensors = adapted.tensors;
+        Ok(self)
+    }
+
+    /// Builds the model on a device, with a head of zeros if the weights have none.
     ///
     /// # Errors
     /// If the tensors do not fit the architecture.
     pub fn model(mut self, device: &Device) -> Result<VisionTransformer> {
         let fresh = self.card.model.init(device)?;
         if !self.has_head {
-            self.tensors.extend(head_of(&fresh));
+            self.tensors.extend(weights::zero_head(&fresh));
         }
         Ok(weights::from_timm(fresh, self.tensors)?)
     }
@@ -120,6 +143,8 @@ fn read(
 ) -> Result<Imported> {
     let layout = recognize(&stored, options.layout)?;
     let metadata = collect::metadata(&files, layout, options, &mut notes)?;
+    check_ambiguous(&stored, &metadata)?;
+    notes.extend(projection_note(&stored));
     let (mut account, tensors, unneeded) = Account::open(layout, files, stored, notes)?;
     let facts = StoredWindows::of_tables(&unneeded)?.complete(&metadata.facts)?;
     let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
@@ -129,7 +154,9 @@ fn read(
             Some(config) => format!("as {}, --config {config}", layout.name()),
             None => format!("as {}", layout.name()),
         })?;
-    let tensors = account.set_head_aside(tensors, reading.has_head);
+    let tensors = account.set_aside(tensors, &reading);
+    let pairs = facts.rotary.map(|(_, pairs)| pairs).unwrap_or_default();
+    let tensors = weights::reorder_rotary(tensors, &reading.config, pairs);
     check_keys(&tensors, &reading)?;
     let (reading, tensors) = match asked.filter(|asked| *asked != reading.config.image_size) {
         Some(asked) => image_size::resampled(reading, tensors, asked, layout, &mut account.notes)?,
@@ -143,15 +170,42 @@ fn read(
     pipeline.validate()?;
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
     let has_head = reading.has_head;
-    let card =
-        ModelCard::new(reading.config, classes, pipeline).with_multi_label(metadata.multi_label && has_head);
+    let resampling = layout.resampling(&reading.config);
+    let card = ModelCard::new(reading.config, classes, pipeline);
+    let card = ModelCard { resampling, ..card }.with_multi_label(metadata.multi_label && has_head);
     Ok(Imported { card, tensors, has_head, account })
+}
+
+/// Refuses tensors whose names do not tell whether a model has rotary positions, unless a configuration does.
+fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<()> {
+    let is_eva = |tensor: &StoredTensor| {
+        [".attn.q_bias", ".attn.q_proj.weight"].iter().any(|end| tensor.name.ends_with(end))
+            && tensor.name.starts_with("blocks.")
+    };
+    if let (Some(tensor), None) =
+        (stored.iter().find(|tensor| is_eva(tensor)), metadata.facts.learned_position)
+    {
+        bail!(
+            "`{}` belongs to a model of timm's class Eva, and no tensor tells whether it has rotary positions: put the model's \
+             config.json next to the weights, or name it (`vitrine import --config`)",
+            tensor.name
+        );
+    }
+    Ok(())
+}
+
+/// What the head of CLIP is.
+fn projection_note(stored: &[StoredTensor]) -> Option<String> {
+    let is_projection = |tensor: &StoredTensor| tensor.name.ends_with("visual_projection.weight");
+    stored.iter().any(is_projection).then(|| {
+        "the head is CLIP's projection to the space of texts: it gives an embedding, no classes".to_owned()
+    })
 }
 
 /// Checks every key and shape against the architecture.
 fn check_keys(tensors: &[NamedTensor], reading: &Reading) -> Result<()> {
     let model = reading.config.init(&Device::default())?;
-    let head = if reading.has_head { Vec::new() } else { head_of(&model) };
+    let head = if reading.has_head { Vec::new() } else { weights::zero_head(&model) };
     Ok(weights::check(&model, tensors.iter().chain(&head))?)
 }
 

@@ -3,7 +3,7 @@
 
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::weights::Layout;
-use vitrine_models::{ModelConfig, Pool, Score};
+use vitrine_models::{ModelConfig, Pool, Position, Score};
 
 use super::config::ModelMetadata;
 
@@ -11,6 +11,10 @@ use super::config::ModelMetadata;
 const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 /// Mean and standard deviation that map values from 0 to 1 to the range from -1 to 1.
 const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
+
+/// Mean and standard deviation of CLIP's training images.
+const CLIP: ([f32; 3], [f32; 3]) =
+    ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
 
 /// A library's usual preprocessing for a kind of model.
 struct DefaultPreprocessing {
@@ -86,10 +90,15 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
     let is_swin = config.num_stages() > 1;
     let is_dino = config.patch_size == 14 && config.layer_scale.is_some();
     let is_siglip = config.pool == Pool::Attention;
+    let is_dino_v3 = config.position == Position::Rotary;
     let (resize, interpolation, normalization, source) = match layout {
         Layout::Torchvision => {
             let filter = if is_swin || config.image_size.height > 224 { Bicubic } else { Bilinear };
             (shorter(torchvision_crop(config)), filter, IMAGENET, "torchvision's for such a model")
+        }
+        Layout::HuggingFace if config.pre_norm => (shorter(1.0), Bicubic, CLIP, "Hugging Face's for CLIP"),
+        Layout::HuggingFace if is_dino_v3 => {
+            (ResizeRule::Squash, Bilinear, IMAGENET, "Hugging Face's for DINOv3")
         }
         Layout::HuggingFace if is_swin => (ResizeRule::Squash, Bicubic, IMAGENET, "Hugging Face's for Swin"),
         Layout::HuggingFace if is_dino => {
@@ -101,6 +110,8 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
         }
         Layout::HuggingFace => (ResizeRule::Squash, Bilinear, HALF, "Hugging Face's for ViT"),
         Layout::Microsoft => (shorter(224.0 / 256.0), Bicubic, IMAGENET, "Microsoft's for Swin"),
+        Layout::Timm if config.pre_norm => (shorter(0.9), Bicubic, CLIP, "timm's for CLIP"),
+        Layout::Timm if is_dino_v3 => (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv3"),
         Layout::Timm if is_swin => (shorter(0.9), Bicubic, IMAGENET, "timm's for Swin"),
         Layout::Timm if config.class_depth > 0 => (shorter(1.0), Bicubic, IMAGENET, "timm's for CaiT"),
         Layout::Timm if is_dino => (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv2"),

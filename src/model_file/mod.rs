@@ -14,6 +14,7 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use vitrine_datasets::Preprocessing;
+use vitrine_models::position::Resampling;
 use vitrine_models::weights::{self, NamedTensor};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
@@ -24,7 +25,11 @@ use crate::recipe::Recipe;
 use crate::weights_file::{self, Precision, StoredTensor};
 
 /// The version of the card's format. A file with a higher one was written by a newer program.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// The format of cards of images of several labels each.
+const MULTI_LABEL_FORMAT: u32 = 2;
+/// The format of cards of models without a classifier.
+const BACKBONE_FORMAT: u32 = 3;
 /// The lowest version that a card can have. Cards that earlier programs understand have this one.
 const OLDEST_FORMAT: u32 = 1;
 /// The key of the card in the safetensors header.
@@ -43,7 +48,8 @@ pub struct ModelCard {
     pub program: String,
     /// The architecture.
     pub model: ModelConfig,
-    /// Class names, in the order of the logits.
+    /// Class names, in the order of the logits; none for a model without a classifier, a backbone. Such a card has format
+    /// 3, so that earlier programs refuse it. Its architecture has one class, whose head is not stored.
     pub classes: Vec<String>,
     /// Whether an image has any number of classes: every logit is then judged by itself, by the logistic function. Such a
     /// card has format 2, so that earlier programs refuse it.
@@ -54,6 +60,9 @@ pub struct ModelCard {
     /// Whether the model is asked about each image and its mirror image, whose answers are averaged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mirror_views: bool,
+    /// The filter by which the positions are resampled for another image size.
+    #[serde(default, skip_serializing_if = "Resampling::is_default")]
+    pub resampling: Resampling,
     /// The weights that training began with, as `--pretrained` named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
@@ -97,8 +106,30 @@ pub struct Validation {
 impl ModelCard {
     /// The same card for images of several labels each, if `multi_label` is set.
     pub fn with_multi_label(self, multi_label: bool) -> Self {
-        let format = if multi_label { FORMAT } else { OLDEST_FORMAT };
+        let format = match (multi_label, self.has_classifier()) {
+            (_, false) => BACKBONE_FORMAT,
+            (true, true) => MULTI_LABEL_FORMAT,
+            (false, true) => OLDEST_FORMAT,
+        };
         Self { format, multi_label, ..self }
+    }
+
+    /// Whether the model has a classifier. If it has none, its logits mean nothing.
+    pub fn has_classifier(&self) -> bool {
+        !self.classes.is_empty()
+    }
+
+    /// Checks that the model, which was read from `path`, has a classifier.
+    ///
+    /// # Errors
+    /// If it has none. The message says how to train one.
+    pub fn require_classifier(&self, path: &Path) -> Result<()> {
+        ensure!(
+            self.has_classifier(),
+            "{path}: this model has no classifier; train one: vitrine train DATA --pretrained {path}",
+            path = path.display()
+        );
+        Ok(())
     }
 
     /// Whether the text entries of a safetensors header include a card.
@@ -123,13 +154,14 @@ impl ModelCard {
     /// A card in this program's format, without a history of training.
     pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
         Self {
-            format: OLDEST_FORMAT,
+            format: if classes.is_empty() { BACKBONE_FORMAT } else { OLDEST_FORMAT },
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             model,
             classes,
             multi_label: false,
             preprocessing,
             mirror_views: false,
+            resampling: Resampling::default(),
             pretrained: None,
             data: None,
             trained_on: None,
@@ -146,7 +178,9 @@ impl ModelCard {
 /// If the file cannot be written, or a weight is too large for the precision. The message names it.
 pub fn save(path: &Path, card: &ModelCard, model: &VisionTransformer, precision: Precision) -> Result<()> {
     let header = HashMap::from([(KEY.to_owned(), serde_json::to_string(card)?)]);
-    weights_file::save(path, &weights::to_timm(model), &[], precision, header)
+    let mut tensors = weights::to_timm(model);
+    tensors.retain(|tensor| card.has_classifier() || !weights::is_head(&tensor.name));
+    weights_file::save(path, &tensors, &[], precision, header)
 }
 
 /// The path of the model file: `path` itself, or for a run folder the best model in it.
@@ -210,14 +244,18 @@ pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
     Ok((card, file.tensors.iter().map(StoredTensor::read).collect::<Result<_>>()?))
 }
 
-/// Loads the model of a model file, or the best model in a run folder, on a device.
+/// Loads the model of a model file, or the best model in a run folder, on a device. A model without a classifier gets a
+/// head of zeros.
 ///
 /// # Errors
 /// If the file is no model file of this program, is cut short, was written by a newer program, or its tensors do not
 /// fit its card.
 pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransformer)> {
-    let (card, tensors) = read(path)?;
+    let (card, mut tensors) = read(path)?;
     let model = card.model.init(device).with_context(|| path.display().to_string())?;
+    if !card.has_classifier() {
+        tensors.extend(weights::zero_head(&model));
+    }
     let model = weights::from_timm(model, tensors).with_context(|| path.display().to_string())?;
     Ok((card, model))
 }
@@ -260,8 +298,9 @@ fn parse(text: &str, path: &Path) -> Result<ModelCard> {
     }
     let card: ModelCard = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     let broken = |what: &str| anyhow!("{}: its description is broken: {what}", path.display());
-    check_together(&card.model, &card.classes, &card.preprocessing)
-        .map_err(|error| broken(&error.to_string()))?;
+    let backbone = ["backbone".to_owned()];
+    let classes = if card.has_classifier() { card.classes.as_slice() } else { &backbone };
+    check_together(&card.model, classes, &card.preprocessing).map_err(|error| broken(&error.to_string()))?;
     Ok(card)
 }
 

@@ -75,8 +75,19 @@ impl Classifier {
     /// Loads a model file, or the best model of a run folder, onto a device of [`device::select`].
     ///
     /// # Errors
-    /// If `path` holds no model of this program.
+    /// If `path` holds no model of this program, or one without a classifier.
     pub fn load_on(path: &Path, device: &FoundDevice) -> Result<Self> {
+        let loaded = Self::load_with_or_without_head(path, device)?;
+        loaded.card.require_classifier(path)?;
+        Ok(loaded)
+    }
+
+    /// [`Self::load_on`], also of models without a classifier, whose embeddings are the library's and whose logits mean
+    /// nothing.
+    ///
+    /// # Errors
+    /// If `path` holds no model of this program.
+    pub fn load_with_or_without_head(path: &Path, device: &FoundDevice) -> Result<Self> {
         let (card, model) = model_file::load(path, &device.device)?;
         Ok(Self::new(card, model, device))
     }

@@ -10,18 +10,34 @@ use vitrine_models::weights::NamedTensor;
 use super::{Folder, Stored, config, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
-const CASES: [&str; 13] = [
+const CASES: [&str; 29] = [
+    "hf_clip",
+    "hf_dinov2",
+    "hf_dinov2_classifier",
     "hf_dinov2_registers",
+    "hf_dinov3",
+    "hf_dinov3_plus",
+    "hf_mae",
     "hf_siglip",
+    "hf_siglip_classifier",
     "hf_swin",
     "hf_vit",
+    "timm_clip",
     "timm_deit_distilled",
+    "timm_dinov3",
+    "timm_dinov3_plus",
+    "timm_eva02",
+    "timm_eva02_base",
+    "timm_siglip",
+    "timm_siglip_gap",
+    "timm_swiglu",
     "timm_swin",
     "timm_swin_padded",
     "timm_swinv2",
     "timm_vit",
     "timm_vit_avgpool_reg_layerscale",
     "timm_vit_map_qknorm",
+    "timm_vit_rope",
     "torchvision_swin",
     "torchvision_vit",
 ];
@@ -80,7 +96,7 @@ fn weights_with_an_altered_tensor_are_refused_unless_it_was_not_needed() {
 }
 
 /// Keys that the weights cannot contradict: the library computes with any value of them, and so does the import.
-const HONORED: [&str; 9] = [
+const HONORED: [&str; 18] = [
     "layer_norm_eps",
     "num_heads",
     "num_attention_heads",
@@ -90,6 +106,15 @@ const HONORED: [&str; 9] = [
     "img_size",
     "architectures",
     "model",
+    "act_layer",
+    "global_pool",
+    "use_rot_pos_emb",
+    "rope_theta",
+    "rope_temperature",
+    "rope_rotate_half",
+    "rope_grid_indexing",
+    "rope_type",
+    "norm_eps",
 ];
 
 /// Other values of the same kind.
@@ -150,13 +175,13 @@ fn errors_name_the_key_that_contradicts_the_tensors() {
         ("hf_vit", "qkv_bias", json!(false), "qkv_bias"),
         ("hf_vit", "num_labels", json!(7), "num_classes"),
         ("hf_vit", "model_type", json!("beit"), "relative positions"),
-        ("hf_vit", "model_type", json!("dinov3_vit"), "rotary positions"),
+        ("hf_vit", "model_type", json!("dinov3_vit"), "learned positions"),
         ("hf_vit", "architectures", json!(["ViTForMaskedImageModeling"]), "ViTForMaskedImageModeling"),
         ("hf_swin", "depths", json!([2, 2, 2]), "depth"),
         ("hf_swin", "layer_norm_eps", json!(1e-6), "norms of two kinds"),
         ("hf_swin", "window_size", json!(2), "window: 2 is stated, and the weights have 4"),
         ("timm_vit_avgpool_reg_layerscale", "reg_tokens", json!(0), "registers"),
-        ("timm_vit", "model", json!("Eva"), "Eva is not supported"),
+        ("timm_vit", "model", json!("Hiera"), "Hiera is not supported"),
     ];
     for (case, key, value, part) in cases {
         let mut config = config(case);

@@ -58,7 +58,9 @@ fn a_backbone_may_have_preprocessing_for_another_size_than_its_positions() {
         );
         // The import resamples positions as training does.
         let wanted = ModelConfig { image_size: ImageSize::square(side), ..as_it_is.card.model.clone() };
-        let expected = adapt(as_it_is.tensors.clone(), &as_it_is.card.model, &wanted, true).tensors;
+        let expected =
+            adapt(as_it_is.tensors.clone(), [&as_it_is.card.model, &wanted], true, as_it_is.card.resampling)
+                .tensors;
         assert_eq!(imported.card.model, wanted);
         assert!(imported.tensors == expected, "{side}");
     }

@@ -11,13 +11,15 @@ fn timms_architecture_must_fit_the_tensors() {
     let imported = Folder::new(&file, Some(&timm_folder("vit_base_patch16_224.augreg_in1k"))).load().unwrap();
     assert_eq!(imported.account.warnings, Vec::<String>::new());
     for (name, part) in [
-        ("vit_small_patch16_rope_224", "rotary positions"),
-        ("vit_small_patch16_rope_ape_224", "rotary positions"),
+        ("vit_small_patch16_rope_224", "learned positions: false is stated"),
+        ("vit_small_patch16_rope_ape_224", "layer_scale"),
         ("vit_base_patch16_rpn_224", "another kind of block"),
-        ("vit_small_patch16_dinov3", "rotary positions"),
+        ("vit_small_patch16_rope_mixed_224", "`rope_type`"),
+        ("vit_small_patch16_dinov3", "learned positions: false is stated"),
+        ("eva02_base_patch16_clip_224", "`scale_attn_inner`"),
         ("beit_base_patch16_224", "BEiT"),
         ("vit_base_r50_s16_224", "hybrid stem"),
-        ("vit_base_patch16_clip_224", "CLIP"),
+        ("vit_base_patch16_clip_224", "a norm before the blocks"),
         ("resnet50", "resnet50"),
         ("test_vit", "width of the MLPs"),
         ("deit_base_distilled_patch16_224", "distillation_token"),
@@ -38,8 +40,8 @@ fn timms_architecture_must_fit_the_tensors() {
     let mut larger = config.clone();
     larger["pretrained_cfg"]["input_size"] = json!([3, 64, 64]);
     assert!(Folder::new(&file, Some(&larger)).load().err().unwrap().contains("resamples its positions"));
-    config["model_args"]["act_layer"] = json!("quick_gelu");
-    assert!(Folder::new(&file, Some(&config)).load().err().unwrap().contains("quick_gelu"));
+    config["model_args"]["act_layer"] = json!("relu");
+    assert!(Folder::new(&file, Some(&config)).load().err().unwrap().contains("relu"));
 }
 
 #[test]
@@ -47,7 +49,8 @@ fn the_architecture_in_a_file_name_must_fit_the_tensors() {
     let folder = Folder::new(&stored("timm_vit"), None);
     for (name, part) in [
         ("vit_tiny_patch16_224.safetensors", "embed_dim: 192 is stated, and the weights have 48"),
-        ("vit_small_patch16_rope_ape_224.safetensors", "rotary positions"),
+        ("vit_small_patch16_rope_ape_224.safetensors", "embed_dim: 384 is stated"),
+        ("vit_small_patch16_rope_mixed_224.safetensors", "`rope_type`"),
     ] {
         folder.weights(name, &stored("timm_vit"));
         let error = load(&folder.path().join(name), &Options::default()).err().unwrap();

@@ -9,7 +9,7 @@ fn missing_positions_are_refused() {
     let mut file = stored("timm_vit");
     file.remove("pos_embed");
     let error = Folder::new(&file, Some(&config("timm_vit"))).load().err().unwrap();
-    assert!(error.contains("rotary or relative"), "{error}");
+    assert!(error.contains("rotary positions, as DINOv3"), "{error}");
 }
 
 #[test]

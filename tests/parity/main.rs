@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backbones;
 mod layers;
 mod logistic;
 mod optimizer;

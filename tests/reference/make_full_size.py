@@ -38,6 +38,13 @@ TIMM = {
     "timm_vit_base": ("vit_base_patch16_224", 1000),
     "timm_deit_distilled": ("deit_tiny_distilled_patch16_224", 1000),
     "timm_dinov2_reg4": ("vit_small_patch14_reg4_dinov2", 10),
+    "timm_dinov3": ("vit_small_patch16_dinov3", 1000),
+    "timm_dinov3_plus": ("vit_small_plus_patch16_dinov3_qkvb", 1000),
+    "timm_rope": ("vit_small_patch16_rope_224", 1000),
+    "timm_clip": ("vit_base_patch16_clip_224", 1000),
+    "timm_clip_quickgelu": ("vit_base_patch16_clip_quickgelu_224", 1000),
+    "timm_siglip": ("vit_base_patch16_siglip_224", 1000),
+    "timm_siglip_gap": ("vit_base_patch16_siglip_gap_224", 1000),
     "timm_cait": ("cait_xxs24_224", 1000),
     "timm_swin": ("swin_tiny_patch4_window7_224", 1000),
     "timm_swinv2": ("swinv2_tiny_window8_256", 1000),
@@ -66,6 +73,21 @@ HUGGING_FACE = {
     "hf_swinv2": (hf.Swinv2ForImageClassification, hf.Swinv2Config(image_size=256, window_size=8, **LABELED),
                   hf.ViTImageProcessor(size={"height": 256, "width": 256}, resample=3, **IMAGENET)),
 }
+
+# Models with positions for 518 pixels and preprocessing for 224, for which transformers resamples the positions.
+DINO_PROCESSOR = hf.BitImageProcessor(size={"shortest_edge": 256}, crop_size=224, resample=3, **IMAGENET)
+HUGGING_FACE |= {
+    "hf_dinov2_224": (hf.Dinov2ForImageClassification, hf.Dinov2Config(**SMALL, **LABELED), DINO_PROCESSOR),
+    "hf_dinov2_registers_224": (hf.Dinov2WithRegistersForImageClassification,
+                                hf.Dinov2WithRegistersConfig(**SMALL, **LABELED, use_swiglu_ffn=True), DINO_PROCESSOR),
+    "hf_clip": (hf.CLIPVisionModelWithProjection, hf.CLIPVisionConfig(projection_dim=1000), hf.CLIPImageProcessor()),
+    "hf_siglip_classifier": (hf.SiglipForImageClassification, hf.SiglipConfig(**LABELED), hf.SiglipImageProcessor()),
+}
+
+# The models that can be imported and not exported, and the options of `vitrine import` that a case needs.
+READ_ONLY = {"timm_dinov3", "timm_dinov3_plus", "timm_rope", "timm_clip", "timm_clip_quickgelu", "timm_siglip_gap",
+             "hf_dinov2_224", "hf_dinov2_registers_224", "hf_clip", "hf_siglip_classifier"}
+OPTIONS = {"hf_dinov2_224": ["--image-size", "224"], "hf_dinov2_registers_224": ["--image-size", "224"]}
 
 # backbones without a classifier: case -> (model class, configuration)
 HEADLESS = {
@@ -133,7 +155,7 @@ def pixels(name, folder, model, photos):
 def logits(model, xs):
     with torch.no_grad():
         outs = [model(x) for x in xs]
-    return torch.cat([getattr(o, "logits", o) for o in outs])
+    return torch.cat([getattr(o, "logits", getattr(o, "image_embeds", o)) for o in outs])
 
 
 def scale_head(model, xs, classes):
@@ -143,11 +165,13 @@ def scale_head(model, xs, classes):
     with torch.no_grad():
         shared = logits(model, xs).mean(dim=0)
         for head in heads:
-            head.bias -= 0.8 * shared
+            if head.bias is not None:
+                head.bias -= 0.8 * shared
         factor = 2.0 / logits(model, xs).std(dim=1).mean()
         for head in heads:
             head.weight *= factor
-            head.bias *= factor
+            if head.bias is not None:
+                head.bias *= factor
 
 
 def microsoft(model):
@@ -214,7 +238,7 @@ def make_classifier(name, folder, photos):
     out = logits(model, xs)
     p = out.softmax(dim=1)
     expected = {"photos": [os.path.basename(f) for f in photos],
-                "labels": list(LABELS.values()) if name in HUGGING_FACE else None,
+                "labels": list(LABELS.values()) if name in HUGGING_FACE and name != "hf_clip" else None,
                 "logits": out.tolist(), "probabilities": p.tolist()}
     with open(os.path.join(folder, "expected.json"), "w") as fh:
         json.dump(expected, fh)

@@ -103,7 +103,7 @@ fn a_model_returns_the_tensors_that_it_was_built_from() {
 #[test]
 fn backbones_give_the_features_of_their_library() {
     let device = Device::default();
-    for case in ["hf_dinov2_registers", "hf_siglip"] {
+    for case in ["hf_dinov2", "hf_dinov2_registers", "hf_siglip"] {
         let io = reference::arrays(case, "io.safetensors");
         let imported = load(&fixture(case).join("weights.safetensors"));
         assert!(!imported.has_head, "{case}");

@@ -35,6 +35,61 @@ fn training_resamples_a_backbone_to_the_size_of_its_preprocessing_without_a_warn
 }
 
 #[test]
+fn a_backbone_is_a_model_that_is_described_and_trained_and_has_no_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = fixture("hf_dinov2");
+    std::fs::copy(case.join("config.json"), folder.path().join("config.json")).unwrap();
+    std::fs::copy(case.join("weights.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    // Positions for 32 pixels, and preprocessing for 48, as Hugging Face's DINOv2 has for 518 and for 224.
+    let preprocessor = r#"{"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 56},
+        "crop_size": {"height": 48, "width": 48}, "resample": 3, "image_mean": 0.5, "image_std": 0.5}"#;
+    std::fs::write(folder.path().join("preprocessor_config.json"), preprocessor).unwrap();
+    let model = folder.path().join("backbone.safetensors");
+    for more in [&[][..], &["--image-size", "48"]] {
+        let result =
+            vitrine().arg("import").arg(folder.path()).arg("-o").arg(&model).args(more).assert().success();
+        let told = String::from_utf8(result.get_output().stderr.clone()).unwrap();
+        assert!(told.contains("positions resampled from [4, 4] to [6, 6]"), "{told}");
+        assert!(told.contains("no classifier: train one with `vitrine train DATA --pretrained"), "{told}");
+        assert!(!told.contains("warning"), "{told}");
+        // transformers' own features at 48 pixels.
+        let io = super::reference::arrays("hf_dinov2", "io.safetensors");
+        let device = burn::tensor::Device::default();
+        let (card, backbone) = vitrine::model_file::load(&model, &device).unwrap();
+        assert!(!card.has_classifier());
+        let images = || super::reference::tensor::<4>(&io["input_48"], &device);
+        let features = super::reference::values(backbone.features(images()));
+        super::reference::assert_close("features at 48", &features, &io["features_48"].values, 1e-4);
+        let pooled = super::reference::values(backbone.embedding(images()));
+        super::reference::assert_close("the class token", &pooled, &io["pooled_48"].values, 1e-4);
+    }
+    vitrine()
+        .arg("inspect")
+        .arg(&model)
+        .assert()
+        .success()
+        .stdout(predicates::str::contains("no classifier"));
+    let maps = folder.path().join("maps").display().to_string();
+    for (command, more) in [
+        ("classify", &["."][..]),
+        ("evaluate", &["shapes"]),
+        ("explain", &[".", "--output", &maps]),
+        ("export", &["--layout", "timm", "--output", &maps]),
+    ] {
+        let refused = vitrine().arg(command).arg(&model).args(more).assert().failure();
+        refused.stderr(predicates::str::contains("no classifier; train one"));
+    }
+    vitrine()
+        .args(["train", "--time", "1s", "--freeze", "backbone", "--pretrained"])
+        .arg(&model)
+        .arg("--output")
+        .arg(folder.path().join("run"))
+        .assert()
+        .success()
+        .stderr(predicates::str::contains("image 48x48"));
+}
+
+#[test]
 fn weights_are_adapted_to_other_classes_and_sizes_and_can_be_frozen() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");

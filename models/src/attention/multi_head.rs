@@ -435,7 +435,10 @@ mod tests {
     #[test]
     fn asking_for_weights_does_not_change_the_output_with_rotary_positions() {
         let device = Device::default();
-        let context = Context { rotary: Some(Rotary::new([2, 4], 1, 8, &device)), ..Default::default() };
+        let context = Context {
+            rotary: Some(Rotary::new([2, 4], 1, 8, crate::RotaryOptions::default(), &device)),
+            ..Default::default()
+        };
         for options in every_option() {
             let (layer, x) = layer(options, &device);
             let rotated = layer.forward(x.clone(), &context);

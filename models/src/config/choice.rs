@@ -242,8 +242,15 @@ listed! {
         /// The tanh form of GELU, as in SigLIP, whose error is up to 5e-4 (Hendrycks and Gimpel, arXiv:1606.08415,
         /// section 2).
         GeluTanh,
+        /// `x · sigmoid(1.702 x)`, as in OpenAI's CLIP, whose error for GELU is up to 0.02 (Hendrycks and Gimpel,
+        /// arXiv:1606.08415, section 2).
+        QuickGelu,
         /// ReLU, as in the original encoder.
         Relu,
+        /// A gate: the first layer is twice as wide, and the second half of its values is multiplied by `silu` of the
+        /// first half (Shazeer 2020, 'GLU Variants Improve Transformer', equation 6).
+        #[serde(rename = "swiglu")]
+        SwiGlu,
         /// GELU, then a depth-wise 3 by 3 convolution of the patches with GELU, which is added to them. The channels of
         /// prefix tokens are weighted by the mean of the patches (Lu et al. 2022, DHVT, section 3.3).
         DepthwiseChannel,
@@ -256,7 +263,17 @@ impl MlpKind {
         match self {
             Self::Gelu | Self::DepthwiseChannel => Self::Gelu,
             Self::GeluTanh => Self::GeluTanh,
+            Self::QuickGelu => Self::QuickGelu,
             Self::Relu => Self::Relu,
+            Self::SwiGlu => Self::SwiGlu,
+        }
+    }
+
+    /// The number of matrices `[dim, hidden]` that the MLP holds.
+    pub(crate) fn matrices(self) -> usize {
+        match self {
+            Self::Gelu | Self::GeluTanh | Self::QuickGelu | Self::Relu | Self::DepthwiseChannel => 2,
+            Self::SwiGlu => 3,
         }
     }
 }
@@ -355,6 +372,38 @@ listed! {
     }
 }
 
+/// The options of rotary positions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RotaryOptions {
+    /// The base of the frequencies, above 1: pair `i` of `n` pairs for an axis turns by the coordinate times
+    /// `base^(-i / n)`.
+    pub base: f64,
+    /// The coordinates of a patch.
+    pub coordinates: RotaryCoordinates,
+}
+
+impl Default for RotaryOptions {
+    /// Rows and columns, with the base 100 (Heo et al. 2024).
+    fn default() -> Self {
+        Self { base: 100.0, coordinates: RotaryCoordinates::Index }
+    }
+}
+
+listed! {
+    /// The coordinates of a patch that rotary positions turn by.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RotaryCoordinates {
+        /// Its row and column, from 0.
+        #[default]
+        Index,
+        /// Its center, from -1 to 1 over the height and the width of the image, times 2π (Siméoni et al. 2025, DINOv3,
+        /// section 3.2).
+        Centered,
+    }
+}
+
 listed! {
     /// The place where position vectors are added.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -381,6 +430,12 @@ pub enum Pool {
     /// The mean of the patches. A plain model normalizes the mean (timm's `avg` with `fc_norm`). A model of stages
     /// normalizes the tokens before it computes the mean.
     Mean,
+    /// The mean of the patches of a plain model after its final norm (timm's `avg` without `fc_norm`; transformers'
+    /// classifier of SigLIP).
+    NormalizedMean,
+    /// The class token and, concatenated with it, the mean of the patches, both after the final norm (transformers'
+    /// classifier of DINOv2).
+    ClassTokenMean,
     /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
     Sequence,
     /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
@@ -408,6 +463,8 @@ impl Pool {
     pub const EXAMPLES: &[Self] = &[
         Self::ClassToken,
         Self::Mean,
+        Self::NormalizedMean,
+        Self::ClassTokenMean,
         Self::Sequence,
         Self::Attention,
         Self::Queries(4),
@@ -415,10 +472,26 @@ impl Pool {
         Self::ClassQueries { depth: 2 },
     ];
 
+    /// Whether the pooling reads the class token.
+    pub(crate) fn reads_class_token(self) -> bool {
+        match self {
+            Self::ClassToken | Self::ClassTokenMean => true,
+            Self::Mean
+            | Self::NormalizedMean
+            | Self::Sequence
+            | Self::Attention
+            | Self::Queries(_)
+            | Self::Recurrent { .. }
+            | Self::ClassQueries { .. } => false,
+        }
+    }
+
     /// Whether queries attend to the patches, so that there is a score to choose.
     pub fn attends(self) -> bool {
         match self {
-            Self::ClassToken | Self::Mean | Self::Sequence => false,
+            Self::ClassToken | Self::Mean | Self::NormalizedMean | Self::ClassTokenMean | Self::Sequence => {
+                false
+            }
             Self::Attention | Self::Queries(_) | Self::Recurrent { .. } | Self::ClassQueries { .. } => true,
         }
     }

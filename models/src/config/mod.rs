@@ -6,7 +6,8 @@ mod choice;
 
 pub use choice::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, Mixer, MlpKind, Normalizer,
-    PerStage, Pool, Position, PositionPlace, RelativePosition, Score, Tokenizer,
+    PerStage, Pool, Position, PositionPlace, RelativePosition, RotaryCoordinates, RotaryOptions, Score,
+    Tokenizer,
 };
 
 /// The architecture of a Vision Transformer: plain (Dosovitskiy et al. 2021, section 3.1), or of stages with patch
@@ -92,12 +93,18 @@ pub struct ModelConfig {
     /// Whether a norm follows the tokenizer.
     #[serde(default)]
     pub embed_norm: bool,
+    /// Whether a norm of all tokens precedes the first block (Radford et al. 2021, CLIP, section 2.4).
+    #[serde(default)]
+    pub pre_norm: bool,
     /// The places of the norms in a block.
     #[serde(default)]
     pub block: BlockStyle,
     /// What the MLP does between its two linear layers.
     #[serde(default)]
     pub mlp: MlpKind,
+    /// Whether a norm precedes the second layer of each block's MLP (Fang et al. 2023, EVA-02, section 2.1).
+    #[serde(default)]
+    pub mlp_norm: bool,
     /// The widths of hidden layers in the head; with none, the head is one linear layer.
     #[serde(default)]
     pub head_hidden: Vec<usize>,
@@ -126,6 +133,10 @@ pub struct ModelConfig {
     /// The options of attention.
     #[serde(default)]
     pub attention: AttentionOptions,
+    /// The options of rotary positions; if left out with `position = "rotary"`, the base is 100 and the coordinates are
+    /// rows and columns. With another `position`, queries and keys are rotated besides (Fang et al. 2023, EVA-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary: Option<RotaryOptions>,
     /// A gate of channels in every block; if left out, there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_attention: Option<ChannelAttention>,
@@ -229,6 +240,12 @@ impl ModelConfig {
             && self.mixers.iter().all(among_all_tokens)
     }
 
+    /// The options of the rotary positions, if queries and keys are rotated.
+    pub fn rotary_options(&self) -> Option<RotaryOptions> {
+        let is_rotary = self.position == Position::Rotary;
+        self.rotary.or_else(|| is_rotary.then(RotaryOptions::default))
+    }
+
     /// The rows and columns of tokens after the tokenizer.
     pub fn grid(&self) -> [usize; 2] {
         [self.image_size.height / self.patch_size, self.image_size.width / self.patch_size]
@@ -253,8 +270,10 @@ impl ModelConfig {
     pub fn embedding_dim(&self) -> usize {
         match self.pool {
             Pool::Queries(queries) => queries * self.last_dim(),
+            Pool::ClassTokenMean => 2 * self.last_dim(),
             Pool::ClassToken
             | Pool::Mean
+            | Pool::NormalizedMean
             | Pool::Sequence
             | Pool::Attention
             | Pool::Recurrent { .. }

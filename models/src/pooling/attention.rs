@@ -11,8 +11,8 @@ use crate::norm::LayerNorm;
 use crate::{MlpKind, ModelConfig, Score};
 
 /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision Transformers';
-/// SigLIP). Dropout and the options of the blocks' attention and MLP do not apply to it, except for the tanh form of
-/// GELU.
+/// SigLIP). Dropout and the options of the blocks' attention and MLP do not apply to it, except for the
+/// approximations of GELU.
 #[derive(Module, Debug)]
 pub struct AttentionPooling {
     prefix: usize,
@@ -30,7 +30,8 @@ impl AttentionPooling {
         let (stage, dim) = (config.num_stages() - 1, config.last_dim());
         let kind = match config.mlp {
             MlpKind::GeluTanh => MlpKind::GeluTanh,
-            MlpKind::Gelu | MlpKind::Relu | MlpKind::DepthwiseChannel => MlpKind::Gelu,
+            MlpKind::QuickGelu => MlpKind::QuickGelu,
+            MlpKind::Gelu | MlpKind::Relu | MlpKind::SwiGlu | MlpKind::DepthwiseChannel => MlpKind::Gelu,
         };
         Self {
             prefix: config.num_prefix_tokens(),

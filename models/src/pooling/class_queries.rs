@@ -105,7 +105,7 @@ impl ClassQueries {
         let (stage, dim, classes) = (config.num_stages() - 1, config.last_dim(), config.num_classes);
         let among = 4 * product([classes, dim, dim]) + 2 * product([classes, classes, dim]);
         let to_patches = CrossAttention::cost(&spec(config, Score::ScaledDot), [classes, patches]);
-        let mlp = 2 * product([classes, dim, config.mlp_dim(stage)]);
+        let mlp = product([config.mlp.matrices(), classes, dim, config.mlp_dim(stage)]);
         depth as u64 * (among + to_patches + mlp)
     }
 }

@@ -24,6 +24,8 @@ pub enum Pooling {
     ClassToken(usize),
     /// The mean of the patches.
     Mean(MeanPooling),
+    /// The class token and the mean of the patches, concatenated; the number of tokens before the patches.
+    ClassTokenMean(usize),
     /// A mean of the patches with weights that are computed from them.
     Sequence(SequencePooling),
     /// Attention of a learned query to the patches.
@@ -41,7 +43,8 @@ impl Pooling {
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         match config.pool {
             Pool::ClassToken => Self::ClassToken(0),
-            Pool::Mean => Self::Mean(MeanPooling::new(config, device)),
+            Pool::Mean | Pool::NormalizedMean => Self::Mean(MeanPooling::new(config, device)),
+            Pool::ClassTokenMean => Self::ClassTokenMean(config.num_prefix_tokens()),
             Pool::Sequence => Self::Sequence(SequencePooling::new(config, device)),
             Pool::Attention => Self::Attention(AttentionPooling::new(config, device)),
             Pool::Queries(queries) => Self::Queries(QueriesPooling::new(config, queries, device)),
@@ -79,6 +82,10 @@ impl Pooling {
         match self {
             Self::ClassToken(place) => tokens.narrow(1, *place, 1).squeeze_dim(1),
             Self::Mean(pooling) => pooling.forward(tokens),
+            Self::ClassTokenMean(prefix) => {
+                let mean = patches(tokens.clone(), *prefix).mean_dim(1);
+                Tensor::cat(vec![tokens.narrow(1, 0, 1), mean], 2).squeeze_dim(1)
+            }
             Self::Sequence(pooling) => pooling.forward(tokens),
             Self::Attention(pooling) => pooling.forward(tokens),
             Self::Queries(pooling) => pooling.forward(tokens),
@@ -88,14 +95,14 @@ impl Pooling {
     }
 
     /// The weights by which the pooling reads the patches: one row for a learned query, one per query, per step, or per
-    /// class. `None` for the class token and the mean.
+    /// class. `None` for the class token and means.
     ///
     /// # Shapes
     /// - tokens: `[batch, tokens, dim]`
     /// - output: `[batch, heads or 1, rows, patches]`
     pub fn weights(&self, tokens: Tensor<3>) -> Option<Tensor<4>> {
         match self {
-            Self::ClassToken(_) | Self::Mean(_) => None,
+            Self::ClassToken(_) | Self::Mean(_) | Self::ClassTokenMean(_) => None,
             Self::Sequence(pooling) => Some(pooling.weights(tokens)),
             Self::Attention(pooling) => Some(pooling.weights(tokens)),
             Self::Queries(pooling) => Some(pooling.weights(tokens)),
@@ -110,7 +117,7 @@ impl Pool {
     pub(crate) fn cost(self, config: &ModelConfig, patches: usize) -> u64 {
         let dim = config.last_dim();
         match self {
-            Self::ClassToken | Self::Mean => 0,
+            Self::ClassToken | Self::Mean | Self::NormalizedMean | Self::ClassTokenMean => 0,
             Self::Sequence => product([patches, dim]),
             Self::Attention => {
                 let mlp = 2 * product([dim, config.mlp_dim(config.num_stages() - 1)]);

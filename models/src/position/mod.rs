@@ -3,9 +3,11 @@
 
 mod conditional;
 mod coordinate_mlp;
+mod resampling;
 
 pub use conditional::ConditionalPosition;
 pub use coordinate_mlp::CoordinateMlp;
+pub use resampling::{Resampling, resample};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -135,73 +137,6 @@ fn waves(place: usize, dim: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// A table of vectors on a grid, resampled to another grid by an antialiased bicubic filter, as timm does for another
-/// image size.
-///
-/// # Shapes
-/// - table: `[rows * columns, dim]`, row by row, with `from = [rows, columns]`
-/// - output: the same for `to`
-///
-/// # Panics
-/// If `table` does not hold whole vectors for `from`.
-///
-/// # Examples
-///
-/// ```
-/// use vitrine_models::position::resample;
-///
-/// let wider = resample(&[0.0, 1.0], [1, 2], [1, 4]);
-/// for (value, expected) in wider.iter().zip([-0.0882, 0.2071, 0.7929, 1.0882]) {
-///     assert!((value - expected).abs() < 1e-4);
-/// }
-/// ```
-pub fn resample(table: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f32> {
-    let places = from[0] * from[1];
-    assert!(
-        places > 0 && table.len().is_multiple_of(places),
-        "{} values for a grid of {from:?}",
-        table.len()
-    );
-    let dim = table.len() / places;
-    let columns = resample_axis(table, [from[0], from[1], dim], to[1]);
-    // The second axis: each row of the grid is one long vector.
-    resample_axis(&columns, [1, from[0], to[1] * dim], to[0])
-}
-
-/// Resamples the middle dimension: `[outer, length, inner]` to `[outer, target, inner]`.
-fn resample_axis(values: &[f32], [outer, length, inner]: [usize; 3], target: usize) -> Vec<f32> {
-    let mut output = vec![0.0f32; outer * target * inner];
-    for (place, taps) in (0..target).map(|place| (place, taps(place, length, target))) {
-        for group in 0..outer {
-            let row = &mut output[(group * target + place) * inner..][..inner];
-            for &(source, weight) in &taps {
-                let from = &values[(group * length + source) * inner..][..inner];
-                row.iter_mut().zip(from).for_each(|(to, from)| *to += weight as f32 * from);
-            }
-        }
-    }
-    output
-}
-
-/// The input places that an output place is computed from, and their weights: the cubic filter of Keys with a = -0.5,
-/// widened to shrink (PyTorch's `antialias`).
-fn taps(place: usize, length: usize, target: usize) -> Vec<(usize, f64)> {
-    let scale = length as f64 / target as f64;
-    let width = scale.max(1.0);
-    let center = (place as f64 + 0.5) * scale;
-    let first = ((center - 2.0 * width + 0.5) as isize).max(0) as usize;
-    let end = ((center + 2.0 * width + 0.5) as usize).min(length);
-    let cubic = |x: f64| match x.abs() {
-        x if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
-        x if x < 2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
-        _ => 0.0,
-    };
-    let weights: Vec<f64> =
-        (first..end).map(|source| cubic((source as f64 - center + 0.5) / width)).collect();
-    let sum: f64 = weights.iter().sum();
-    (first..end).zip(weights).map(|(source, weight)| (source, weight / sum)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,14 +153,5 @@ mod tests {
                 assert_ne!(row(a), row(b));
             }
         }
-    }
-
-    #[test]
-    fn resampling_keeps_a_grid_of_the_same_size_and_a_constant() {
-        let table = sinusoidal_2d(3, 4, 8);
-        for (a, b) in resample(&table, [3, 4], [3, 4]).iter().zip(&table) {
-            assert!((a - b).abs() < 1e-6);
-        }
-        assert!(resample(&[2.0; 12], [2, 3], [5, 7]).iter().all(|value| (value - 2.0).abs() < 1e-6));
     }
 }

@@ -62,7 +62,12 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         numbers.push(("tokenizer.residual.width", width, LARGEST_DIM));
     }
     match config.pool {
-        Pool::ClassToken | Pool::Mean | Pool::Sequence | Pool::Attention => {}
+        Pool::ClassToken
+        | Pool::Mean
+        | Pool::NormalizedMean
+        | Pool::ClassTokenMean
+        | Pool::Sequence
+        | Pool::Attention => {}
         Pool::Queries(queries) => numbers.push(("pool.queries", queries, 4096)),
         Pool::Recurrent { steps } => numbers.push(("pool.recurrent.steps", steps, 1024)),
         Pool::ClassQueries { depth } => numbers.push(("pool.class_queries.depth", depth, 64)),
@@ -124,6 +129,8 @@ fn sizes(config: &ModelConfig) -> [JointSize; 6] {
         Pool::ClassQueries { .. } => config.num_classes as f64,
         Pool::ClassToken
         | Pool::Mean
+        | Pool::NormalizedMean
+        | Pool::ClassTokenMean
         | Pool::Sequence
         | Pool::Attention
         | Pool::Queries(_)
@@ -155,16 +162,17 @@ fn first_map(config: &ModelConfig) -> f64 {
 /// An estimate of the number of parameters, which is at least the number that matrix products use.
 pub(crate) fn parameters(config: &ModelConfig) -> f64 {
     let product = |a: usize, b: usize| a as f64 * b as f64;
+    let matrices = config.mlp.matrices() as f64;
     let stages: f64 = (0..config.num_stages())
         .map(|stage| {
             let dim = config.stage_dim(stage);
-            let block = 4.0 * product(dim, dim) + 2.0 * product(dim, config.mlp_dim(stage));
+            let block = 4.0 * product(dim, dim) + matrices * product(dim, config.mlp_dim(stage));
             config.depth[stage] as f64 * block + 8.0 * product(dim, dim)
         })
         .sum();
     let classes = config.class_depth as f64
         * (4.0 * product(config.embed_dim, config.embed_dim)
-            + 2.0 * product(config.embed_dim, config.mlp_dim(0)));
+            + matrices * product(config.embed_dim, config.mlp_dim(0)));
     let patch = |copies: usize| {
         product(copies * config.channels, config.embed_dim) * product(config.patch_size, config.patch_size)
     };
@@ -197,12 +205,13 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
 fn pooling(config: &ModelConfig) -> f64 {
     let (dim, hidden) = (config.last_dim() as f64, config.mlp_dim(config.num_stages() - 1) as f64);
     match config.pool {
-        Pool::ClassToken | Pool::Mean | Pool::Sequence => 0.0,
+        Pool::ClassToken | Pool::Mean | Pool::NormalizedMean | Pool::ClassTokenMean | Pool::Sequence => 0.0,
         Pool::Attention => 4.0 * dim * dim + 2.0 * dim * hidden,
         Pool::Queries(queries) => 4.0 * dim * dim + queries as f64 * dim,
         Pool::Recurrent { .. } => 11.0 * dim * dim,
         Pool::ClassQueries { depth } => {
-            depth as f64 * (8.0 * dim * dim + 2.0 * dim * hidden) + config.num_classes as f64 * dim
+            let matrices = config.mlp.matrices() as f64;
+            depth as f64 * (8.0 * dim * dim + matrices * dim * hidden) + config.num_classes as f64 * dim
         }
     }
 }

@@ -177,8 +177,14 @@ impl ModelConfig {
 
     fn check_tokens(&self) -> Checked {
         refuse(
-            self.pool == Pool::ClassToken && !self.class_token,
-            "`pool = \"class_token\"` needs `class_token = true`; or use `pool = \"mean\"`",
+            self.pool.reads_class_token() && !self.class_token,
+            "`pool = \"class_token\"` and `\"class_token_mean\"` need `class_token = true`; or use `pool = \"mean\"`",
+        )?;
+        refuse(
+            self.pool == Pool::NormalizedMean
+                && (self.num_stages() > 1 || self.block == BlockStyle::PostNorm),
+            "`pool = \"normalized_mean\"` is what `pool = \"mean\"` is in a model of stages or of blocks with \
+             `post_norm`: write `mean`",
         )?;
         refuse(
             self.distillation_token && self.pool != Pool::ClassToken,
@@ -194,6 +200,7 @@ impl ModelConfig {
                 self.distillation_token || self.registers > 0,
                 "`class_depth` puts the class token after the blocks: leave out `distillation_token` and `registers`",
             )?;
+            refuse(self.mlp_norm, "`class_depth` has blocks without `mlp_norm`: leave one of them out")?;
             refuse(self.block != BlockStyle::PreNorm, "`class_depth` needs `block = \"pre_norm\"`")?;
             refuse(
                 self.mlp == MlpKind::DepthwiseChannel,
@@ -233,24 +240,21 @@ impl ModelConfig {
     }
 
     fn check_position(&self) -> Checked {
-        let stages = 0..self.num_stages();
-        let (key, dims, unit): (_, Vec<usize>, usize) = match self.position {
-            Position::None | Position::Learned | Position::Conditional | Position::CoordinateMlp => {
-                ("", Vec::new(), 1)
-            }
-            Position::Sinusoidal => ("`embed_dim`", vec![self.embed_dim], 2),
-            Position::Sinusoidal2d => ("`embed_dim`", vec![self.embed_dim], 4),
-            Position::Rotary => (
-                "the width of a head (`embed_dim` by `num_heads`)",
-                stages.map(|stage| self.stage_dim(stage) / self.num_heads[stage]).collect(),
-                4,
-            ),
+        let (key, dim, unit): (_, Option<usize>, usize) = match self.position {
+            Position::None
+            | Position::Learned
+            | Position::Rotary
+            | Position::Conditional
+            | Position::CoordinateMlp => ("", None, 1),
+            Position::Sinusoidal => ("`embed_dim`", Some(self.embed_dim), 2),
+            Position::Sinusoidal2d => ("`embed_dim`", Some(self.embed_dim), 4),
         };
-        if let Some(dim) = dims.into_iter().find(|dim| !dim.is_multiple_of(unit)) {
+        if let Some(dim) = dim.filter(|dim| !dim.is_multiple_of(unit)) {
             return fail(format!(
                 "this `position` pairs sines with cosines: {key}, {dim}, must be divisible by {unit}"
             ));
         }
+        self.check_rotary()?;
         let added = match self.position {
             Position::None | Position::Rotary | Position::Conditional => false,
             Position::Learned | Position::Sinusoidal | Position::Sinusoidal2d | Position::CoordinateMlp => {
@@ -269,9 +273,30 @@ impl ModelConfig {
         )?;
         let global = self.mixers.iter().all(|mixer| mixer.takes_positions());
         refuse(
-            (self.position == Position::Rotary || in_blocks) && !global,
+            (self.rotary_options().is_some() || in_blocks) && !global,
             "rotary positions and a `position_place` within blocks need `mixers` that are all global or neighborhood",
         )
+    }
+
+    fn check_rotary(&self) -> Checked {
+        let Some(options) = self.rotary_options() else { return Ok(()) };
+        refuse(
+            self.position == Position::None,
+            "`rotary` without other positions is `position = \"rotary\"`: write that",
+        )?;
+        for stage in 0..self.num_stages() {
+            let head = self.stage_dim(stage) / self.num_heads[stage];
+            if !head.is_multiple_of(4) {
+                return fail(format!(
+                    "rotary positions pair sines with cosines: the width of a head (`embed_dim` by `num_heads`), {head}, must be \
+                     divisible by 4"
+                ));
+            }
+        }
+        if !(options.base > 1.0 && options.base <= 1e9) {
+            return fail(format!("`rotary.base` is {}: it must be above 1 and at most 1e9", options.base));
+        }
+        Ok(())
     }
 
     fn check_attention(&self) -> Checked {

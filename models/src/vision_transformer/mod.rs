@@ -29,6 +29,8 @@ pub struct VisionTransformer {
     registers: Option<Param<Tensor<3>>>,
     position: PositionEmbedding,
     embed_dropout: Dropout,
+    /// The norm of all tokens before the first block.
+    pre_norm: Option<LayerNorm>,
     stages: Vec<Stage>,
     class_blocks: Vec<ClassBlock>,
     /// The norm of all tokens before the pooling.
@@ -83,6 +85,7 @@ impl VisionTransformer {
             registers: token(config.registers, 1e-6),
             position: PositionEmbedding::new(config, device),
             embed_dropout: DropoutConfig::new(config.dropout).init(),
+            pre_norm: config.pre_norm.then(|| LayerNorm::new(dim, config.norm_epsilon, device)),
             stages: (0..config.num_stages()).map(|stage| Stage::new(config, stage, device)).collect(),
             class_blocks: (0..config.class_depth).map(|_| ClassBlock::new(config, device)).collect(),
             norm: tokens_are_normalized.then(|| LayerNorm::new(last, config.norm_epsilon, device)),
@@ -322,7 +325,11 @@ impl VisionTransformer {
                 (join(patches), Some(vectors))
             }
         };
-        (self.embed_dropout.forward(tokens), position)
+        let tokens = self.embed_dropout.forward(tokens);
+        match &self.pre_norm {
+            Some(norm) => (norm.forward(tokens), position),
+            None => (tokens, position),
+        }
     }
 
     /// The steps after the last stage: the class blocks of CaiT, and the final norm.

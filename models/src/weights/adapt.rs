@@ -2,7 +2,7 @@
 //! color.
 
 use super::{NamedTensor, is_head};
-use crate::position::resample;
+use crate::position::{Resampling, resample};
 use crate::{Mixer, ModelConfig, Position};
 
 /// Adapted weights, and a list of the changes.
@@ -18,7 +18,7 @@ pub struct Adaptation {
 
 /// Adapts the weights of a model `from` to a model `to`, which may differ in classes, image size and channels.
 ///
-/// Positions are resampled as in timm (bicubic, antialiased). Tables of relative positions are resampled by the same
+/// Positions are resampled by `resampling`. Tables of relative positions are resampled by the same
 /// filter, which is one of timm's two; timm's default for them is a geometric one. Channels are averaged or repeated,
 /// so that a gray image gives the same tokens.
 ///
@@ -26,12 +26,12 @@ pub struct Adaptation {
 ///
 /// ```
 /// use burn::tensor::Device;
-/// use vitrine_models::{ImageSize, ModelConfig, preset, weights};
+/// use vitrine_models::{ImageSize, ModelConfig, position::Resampling, preset, weights};
 ///
 /// let device = Device::default();
 /// let from = ModelConfig { depth: 1.into(), ..preset::find("vit_tiny_patch4_32").expect("listed") };
 /// let to = ModelConfig { image_size: ImageSize::square(48), ..from.clone() }.with_num_classes(3);
-/// let adapted = weights::adapt(weights::to_timm(&from.init(&device)?), &from, &to, false);
+/// let adapted = weights::adapt(weights::to_timm(&from.init(&device)?), [&from, &to], false, Resampling::Antialiased);
 /// assert_eq!(adapted.changes, ["positions resampled from [8, 8] to [12, 12] patches"]);
 /// // Only the head of the new classes is missing.
 /// let error = weights::check(&to.init(&device)?, &adapted.tensors).expect_err("the head is left out");
@@ -39,7 +39,12 @@ pub struct Adaptation {
 /// assert!(adapted.new_head && error.unexpected.is_empty() && error.mismatched.is_empty());
 /// # Ok::<(), vitrine_models::ConfigError>(())
 /// ```
-pub fn adapt(tensors: Vec<NamedTensor>, from: &ModelConfig, to: &ModelConfig, keep_head: bool) -> Adaptation {
+pub fn adapt(
+    tensors: Vec<NamedTensor>,
+    [from, to]: [&ModelConfig; 2],
+    keep_head: bool,
+    resampling: Resampling,
+) -> Adaptation {
     let mut changes = Vec::new();
     if from.channels != to.channels {
         changes.push(format!("{} input channels for {}", to.channels, from.channels));
@@ -56,7 +61,7 @@ pub fn adapt(tensors: Vec<NamedTensor>, from: &ModelConfig, to: &ModelConfig, ke
         .filter(|tensor| keep_head || !is_head(&tensor.name))
         .map(|tensor| match tensor.name.as_str() {
             "patch_embed.proj.weight" => channels(tensor, to.channels),
-            "pos_embed" => positions(tensor, from, to),
+            "pos_embed" => positions(tensor, from, to, resampling),
             name if name.ends_with(TABLE) => relative_positions(tensor, from, to),
             _ => tensor,
         })
@@ -95,7 +100,12 @@ fn channels(tensor: NamedTensor, wanted: usize) -> NamedTensor {
     NamedTensor { shape: vec![dim, wanted, rows, columns], values, ..tensor }
 }
 
-fn positions(tensor: NamedTensor, from: &ModelConfig, to: &ModelConfig) -> NamedTensor {
+fn positions(
+    tensor: NamedTensor,
+    from: &ModelConfig,
+    to: &ModelConfig,
+    resampling: Resampling,
+) -> NamedTensor {
     let (old, new) = (from.grid(), to.grid());
     let dim = from.embed_dim;
     let patches = (old[0] * old[1] * dim).min(tensor.values.len());
@@ -103,7 +113,7 @@ fn positions(tensor: NamedTensor, from: &ModelConfig, to: &ModelConfig) -> Named
         return tensor;
     }
     let (prefix, grid) = tensor.values.split_at(tensor.values.len() - patches);
-    let values = [prefix.to_vec(), resample(grid, old, new)].concat();
+    let values = [prefix.to_vec(), resampling.resample(grid, old, new)].concat();
     NamedTensor { shape: vec![1, values.len() / dim, dim], values, ..tensor }
 }
 
@@ -141,7 +151,8 @@ mod tests {
 
     fn adapted(from: &ModelConfig, to: &ModelConfig, keep_head: bool) -> Adaptation {
         let device = Device::default();
-        let adaptation = adapt(to_timm(&from.init(&device).unwrap()), from, to, keep_head);
+        let adaptation =
+            adapt(to_timm(&from.init(&device).unwrap()), [from, to], keep_head, Resampling::Antialiased);
         if keep_head {
             from_timm(to.init(&device).unwrap(), adaptation.tensors.clone()).unwrap();
         }
@@ -179,7 +190,7 @@ mod tests {
         let model = from.init(&device).unwrap();
         let to = ModelConfig { channels: 1, ..from.clone() };
         let gray = Tensor::<4>::random([2, 1, 32, 32], burn::tensor::Distribution::Default, &device);
-        let tensors = adapt(to_timm(&model), &from, &to, true).tensors;
+        let tensors = adapt(to_timm(&model), [&from, &to], true, Resampling::Antialiased).tensors;
         let small = from_timm(to.init(&device).unwrap(), tensors).unwrap();
         let expected = model.forward(gray.clone().repeat_dim(1, 3)).into_data();
         small.forward(gray).into_data().assert_approx_eq::<f32>(&expected, Default::default());

@@ -3,7 +3,8 @@
 
 use std::fmt::Display;
 
-use crate::{BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, PerStage, Pool, Position};
+use super::rotary::RotaryPairs;
+use crate::{BlockStyle, ImageSize, Mixer, MlpKind, ModelConfig, PerStage, Pool, Position, RotaryOptions};
 
 /// Stated facts about an architecture; each may be left out. Facts that the shapes of the weights tell, too, must agree
 /// with the shapes.
@@ -41,6 +42,10 @@ pub struct Facts {
     pub class_depth: Option<usize>,
     /// Whether positions are learned; if not, there are none.
     pub learned_position: Option<bool>,
+    /// The rotary positions, with the values of a head that they rotate together; if not, there are none.
+    pub rotary: Option<(RotaryOptions, RotaryPairs)>,
+    /// Whether a norm of all tokens precedes the first block.
+    pub pre_norm: Option<bool>,
     /// Whether prefix tokens have learned positions.
     pub prefix_position: Option<bool>,
     /// Whether there is LayerScale.
@@ -55,6 +60,8 @@ pub struct Facts {
     pub pool: Option<Pool>,
     /// The epsilon that every layer norm adds to the variance.
     pub norm_epsilon: Option<f64>,
+    /// Whether a norm precedes the second layer of the MLPs.
+    pub mlp_norm: Option<bool>,
     /// What the MLPs do between their two linear layers.
     pub mlp: Option<MlpKind>,
 }
@@ -83,6 +90,8 @@ impl Facts {
             registers: Some(config.registers),
             class_depth: Some(config.class_depth),
             learned_position: Some(config.position == Position::Learned),
+            rotary: config.rotary_options().map(|options| (options, RotaryPairs::Quarters)),
+            pre_norm: Some(config.pre_norm),
             prefix_position: (config.num_prefix_tokens() > 0).then_some(config.prefix_position),
             layer_scale: Some(config.layer_scale.is_some()),
             residual_post_norm: Some(config.block == BlockStyle::ResidualPostNorm),
@@ -90,6 +99,7 @@ impl Facts {
             last_window: None,
             pool: Some(config.pool),
             norm_epsilon: Some(config.norm_epsilon),
+            mlp_norm: Some(config.mlp_norm),
             mlp: Some(config.mlp),
         }
     }
@@ -129,6 +139,8 @@ impl Facts {
             differs("registers", &self.registers, &config.registers),
             differs("class_depth", &self.class_depth, &config.class_depth),
             differs("learned positions", &self.learned_position, &(config.position == Position::Learned)),
+            differs("a norm in the MLPs", &self.mlp_norm, &config.mlp_norm),
+            differs("a norm before the blocks", &self.pre_norm, &config.pre_norm),
             differs("positions of prefix tokens", &prefix_position, &config.prefix_position),
             differs("layer_scale", &self.layer_scale, &config.layer_scale.is_some()),
             differs(

@@ -4,6 +4,7 @@ mod adapt;
 mod architecture;
 mod facts;
 mod layout;
+mod rotary;
 mod timm;
 
 pub use adapt::{Adaptation, adapt};
@@ -13,7 +14,8 @@ pub use architecture::{
 };
 pub use facts::Facts;
 pub use layout::{Layout, hugging_face, torchvision, unused};
-pub use timm::{check, from_timm, is_head, to_timm};
+pub use rotary::{RotaryPairs, reorder_rotary};
+pub use timm::{check, from_timm, is_head, to_timm, zero_head};
 
 /// A parameter under its stored name.
 #[derive(Clone, Debug, PartialEq)]

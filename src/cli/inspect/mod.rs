@@ -140,6 +140,9 @@ impl Inspect {
             outln!("{}", json!({ "card": card, "parameters": parameters, "cost": cost(&card.model) }))?;
         } else {
             print::summary(&card.model, parameters)?;
+            if !card.has_classifier() {
+                outln!("no classifier: train one with `vitrine train DATA --pretrained {}`", path.display())?;
+            }
             out!("{}", printable_lines(&toml::to_string(&card)?))?;
         }
         Ok(Status::Done)

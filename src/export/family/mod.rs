@@ -75,7 +75,7 @@ impl Family {
     }
 
     /// Requirements on everything before and after the blocks.
-    fn tokens(self, config: &ModelConfig) -> [Requirement; 7] {
+    fn tokens(self, config: &ModelConfig) -> [Requirement; 9] {
         let is_staged = self.is_staged();
         [
             (
@@ -88,6 +88,8 @@ impl Family {
                 },
             ),
             ("embed_norm", config.embed_norm == is_staged),
+            ("pre_norm", !config.pre_norm),
+            ("rotary", config.rotary.is_none()),
             (
                 "position",
                 match config.position {
@@ -108,7 +110,9 @@ impl Family {
                 match config.pool {
                     Pool::Mean => true,
                     Pool::ClassToken | Pool::Attention => !is_staged,
-                    Pool::Sequence
+                    Pool::NormalizedMean
+                    | Pool::ClassTokenMean
+                    | Pool::Sequence
                     | Pool::Queries(_)
                     | Pool::Recurrent { .. }
                     | Pool::ClassQueries { .. } => false,
@@ -120,7 +124,7 @@ impl Family {
     }
 
     /// Requirements on the blocks, except for their attention.
-    fn blocks(self, config: &ModelConfig) -> [Requirement; 6] {
+    fn blocks(self, config: &ModelConfig) -> [Requirement; 7] {
         let is_staged = self.is_staged();
         [
             (
@@ -136,9 +140,14 @@ impl Family {
                 "mlp",
                 match config.mlp {
                     MlpKind::Gelu => true,
-                    MlpKind::GeluTanh | MlpKind::Relu | MlpKind::DepthwiseChannel => false,
+                    MlpKind::GeluTanh
+                    | MlpKind::QuickGelu
+                    | MlpKind::Relu
+                    | MlpKind::SwiGlu
+                    | MlpKind::DepthwiseChannel => false,
                 },
             ),
+            ("mlp_norm", !config.mlp_norm),
             // timm's class blocks always have a ratio of 4.
             ("mlp_ratio", self != Self::Cait || config.mlp_ratio == 4.0),
             ("channel_attention", config.channel_attention.is_none()),
@@ -254,6 +263,8 @@ fn original(config: &ModelConfig, registers: usize) -> Vec<Requirement> {
     let pool = match config.pool {
         Pool::ClassToken => true,
         Pool::Mean
+        | Pool::NormalizedMean
+        | Pool::ClassTokenMean
         | Pool::Sequence
         | Pool::Attention
         | Pool::Queries(_)

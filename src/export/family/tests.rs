@@ -139,14 +139,18 @@ fn every_pooling_is_accepted_by_the_libraries_that_have_it() {
             Pool::ClassToken => (ALL, NONE),
             Pool::Mean => (TIMM, ALL),
             Pool::Attention => (TIMM, NONE),
-            Pool::Sequence | Pool::Queries(_) | Pool::Recurrent { .. } | Pool::ClassQueries { .. } => {
-                (NONE, NONE)
-            }
+            Pool::NormalizedMean
+            | Pool::ClassTokenMean
+            | Pool::Sequence
+            | Pool::Queries(_)
+            | Pool::Recurrent { .. }
+            | Pool::ClassQueries { .. } => (NONE, NONE),
         };
         assert_accepted(&ModelConfig { pool, ..vit() }, plain, "pool");
         let swin = ModelConfig { pool, ..swin() };
         // A model with stages has no class token.
-        assert_eq!(swin.validate().is_err(), pool == Pool::ClassToken);
+        let of_plain_models = matches!(pool, Pool::ClassToken | Pool::ClassTokenMean | Pool::NormalizedMean);
+        assert_eq!(swin.validate().is_err(), of_plain_models);
         if swin.validate().is_ok() {
             assert_accepted(&swin, staged, "pool");
         }
@@ -170,7 +174,11 @@ fn every_block_and_mlp_is_accepted_by_the_libraries_that_have_it() {
     for &mlp in MlpKind::ALL {
         let by = match mlp {
             MlpKind::Gelu => ALL,
-            MlpKind::GeluTanh | MlpKind::Relu | MlpKind::DepthwiseChannel => NONE,
+            MlpKind::GeluTanh
+            | MlpKind::QuickGelu
+            | MlpKind::Relu
+            | MlpKind::SwiGlu
+            | MlpKind::DepthwiseChannel => NONE,
         };
         for config in [vit(), swin()] {
             assert_accepted(&ModelConfig { mlp, ..config }, by, "mlp");

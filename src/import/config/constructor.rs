@@ -3,12 +3,13 @@
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use vitrine_models::weights::Facts;
-use vitrine_models::{PerStage, Pool};
+use vitrine_models::{MlpKind, PerStage, Pool};
 
+use super::eva;
 use super::values::{activation, image_size, number, numbers, real, side, text, truth};
 
 /// The supported classes, each with the defaults of its constructor.
-const CLASSES: [(&str, &str); 5] = [
+const CLASSES: [(&str, &str); 6] = [
     (
         "VisionTransformer",
         r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
@@ -21,6 +22,7 @@ const CLASSES: [(&str, &str); 5] = [
             "mlp_ratio":4,"qkv_bias":true,"qk_norm":false,"class_token":true,"pos_embed":"learn","no_embed_class":false,
             "reg_tokens":0,"norm_eps":1e-6,"act_layer":"gelu"}"#,
     ),
+    ("Eva", eva::DEFAULTS),
     (
         "Cait",
         r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
@@ -60,6 +62,7 @@ pub(super) fn facts_of_class(class: &str) -> Result<Facts> {
     let unless_swin = |value: bool| (!is_swin).then_some(value);
     Ok(Facts {
         distillation_token: unless_swin(class == "VisionTransformerDistilled"),
+        pre_norm: unless_swin(false),
         residual_post_norm: Some(class == "SwinTransformerV2"),
         layer_scale: (class == "Cait").then_some(true),
         class_depth: unless_swin(false).filter(|_| class != "Cait").map(usize::from),
@@ -73,7 +76,7 @@ pub(super) fn facts_of_class(class: &str) -> Result<Facts> {
 /// If an argument is unknown or has a value that is not supported; the message names it.
 pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<()> {
     for (name, value) in arguments.iter().filter(|(_, value)| !value.is_null()) {
-        if IGNORED.contains(&name.as_str()) {
+        if IGNORED.contains(&name.as_str()) || eva::KEYS.contains(&name.as_str()) {
             continue;
         }
         match FIXED.into_iter().find(|(known, ..)| known == name) {
@@ -82,7 +85,11 @@ pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<(
             None => argument(name, value, facts).with_context(|| format!("`{name}`"))?,
         }
     }
-    check_pooling(arguments, facts)?;
+    if eva::is_one(arguments) {
+        eva::add(arguments, facts)?;
+    }
+    add_pooling_norm(arguments, facts)?;
+    add_gate(arguments, facts)?;
     check_head_width(arguments, facts)
 }
 
@@ -117,17 +124,15 @@ const IGNORED: [&str; 17] = [
 ];
 
 /// Arguments with a single supported value: name, that value, and the meaning of any other, for messages.
-const FIXED: [(&str, &str, &str); 15] = [
+const FIXED: [(&str, &str, &str); 13] = [
     ("scale_attn_norm", "false", "a norm inside of attention"),
     ("scale_mlp_norm", "false", "a norm inside of the MLP"),
-    ("pre_norm", "false", "a norm before the blocks, as CLIP has it"),
     ("pool_include_prefix", "false", "a mean over the prefix tokens too"),
     ("always_partition", "false", "windows that are larger than the grid"),
     ("use_naflex", "false", "patches of images of changing shapes"),
     ("proj_bias", "true", "projections without a bias"),
     ("final_norm", "true", "no norm after the blocks"),
     ("block_fn", "Block", "another kind of block"),
-    ("mlp_layer", "Mlp", "another kind of MLP (gated: SwiGLU)"),
     ("attn_layer", "Attention", "another kind of attention"),
     ("embed_layer", "PatchEmbed", "a hybrid stem before the blocks"),
     ("embed_norm_layer", "false", "a norm of the patches"),
@@ -149,6 +154,12 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
         "mlp_dim" => facts.mlp_dim = Some(number(value)?),
         "mlp_ratio_token_only" if real(value)? == 4.0 => {}
         "qkv_bias" => facts.qkv_bias = Some(truth(value)?),
+        "pre_norm" => facts.pre_norm = Some(truth(value)?),
+        "mlp_layer" if !matches!(text(value)?, "Mlp" | "SwiGLUPacked") => {
+            bail!("{value}: another kind of MLP is not supported: Mlp and SwiGLUPacked are")
+        }
+        "mlp_layer" => {}
+        "act_layer" if text(value)? == "silu" => facts.mlp = Some(MlpKind::SwiGlu),
         "qk_norm" => facts.qk_norm = Some(truth(value)?),
         "init_values" => facts.layer_scale = Some(real(value).is_ok()),
         "class_token" => facts.class_token = Some(truth(value)?),
@@ -203,17 +214,37 @@ fn window(value: &Value) -> Result<usize> {
     }
 }
 
-/// Checks that `fc_norm`, which places the last norm after the pooling, is true for mean pooling and false otherwise.
-/// That is timm's default if the argument is missing.
-fn check_pooling(arguments: &Map<String, Value>, facts: &Facts) -> Result<()> {
+/// Adds what `fc_norm` says: whether the last norm follows the pooling. If the argument is missing, it follows the mean
+/// alone.
+///
+/// # Errors
+/// If it follows another pooling.
+fn add_pooling_norm(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<()> {
     let after_pooling = match arguments.get("fc_norm") {
         None | Some(Value::Null) => return Ok(()),
         Some(value) => truth(value).context("`fc_norm`")?,
     };
-    if after_pooling != (facts.pool == Some(Pool::Mean)) {
-        bail!(
-            "`fc_norm` is {after_pooling}: the mean of normalized tokens, or a norm after a pooling other than the mean, is not supported"
-        );
+    match (facts.pool, after_pooling) {
+        (Some(Pool::Mean), false) => facts.pool = Some(Pool::NormalizedMean),
+        (Some(Pool::Mean), true) | (_, false) => {}
+        (_, true) => bail!("`fc_norm` is true: a norm after a pooling other than the mean is not supported"),
+    }
+    Ok(())
+}
+
+/// Adds that MLPs have a gate (`SwiGLUPacked`). `mlp_ratio` is then about the gate and the hidden values together.
+///
+/// # Errors
+/// If the activation of the gate is another than SiLU, or MLPs without a gate have SiLU.
+fn add_gate(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<()> {
+    let Some(layer) = arguments.get("mlp_layer") else { return Ok(()) };
+    let is_gated = *layer == "SwiGLUPacked";
+    if is_gated != (facts.mlp == Some(MlpKind::SwiGlu)) && arguments.contains_key("act_layer") {
+        bail!("`mlp_layer` is {layer} with `act_layer` {}: not supported", arguments["act_layer"]);
+    }
+    if is_gated {
+        facts.mlp = Some(MlpKind::SwiGlu);
+        facts.mlp_ratio = facts.mlp_ratio.map(|ratio| ratio / 2.0);
     }
     Ok(())
 }
@@ -235,7 +266,7 @@ fn check_head_width(arguments: &Map<String, Value>, facts: &Facts) -> Result<()>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
-    use vitrine_models::{ImageSize, MlpKind};
+    use vitrine_models::ImageSize;
 
     use super::*;
 
@@ -252,6 +283,7 @@ mod tests {
             ("VisionTransformer", Some(false), false, None, Some(0)),
             ("VisionTransformerDistilled", Some(true), false, None, Some(0)),
             ("Cait", Some(false), false, Some(true), None),
+            ("Eva", Some(false), false, None, Some(0)),
             ("SwinTransformer", None, false, None, None),
             ("SwinTransformerV2", None, true, None, None),
         ] {
@@ -262,8 +294,8 @@ mod tests {
                 "{class}"
             );
         }
-        let error = facts_of_class("Eva").unwrap_err().to_string();
-        assert!(error.contains("Eva") && CLASSES.iter().all(|(name, _)| error.contains(name)), "{error}");
+        let error = facts_of_class("Hiera").unwrap_err().to_string();
+        assert!(error.contains("Hiera") && CLASSES.iter().all(|(name, _)| error.contains(name)), "{error}");
     }
 
     #[test]
@@ -272,7 +304,8 @@ mod tests {
             let facts = stated(Value::Object(defaults(class).unwrap())).unwrap();
             assert_eq!(facts.image_size, Some(ImageSize::square(224)), "{class}");
             assert_eq!(facts.mlp, Some(MlpKind::Gelu), "{class}");
-            let pool = if class.starts_with("Swin") { Pool::Mean } else { Pool::ClassToken };
+            let is_mean = class.starts_with("Swin") || class == "Eva";
+            let pool = if is_mean { Pool::Mean } else { Pool::ClassToken };
             assert_eq!(facts.pool, Some(pool), "{class}");
         }
     }
@@ -319,7 +352,17 @@ mod tests {
             (json!({ "pretrained_window_sizes": [0, 0] }), none()),
             // Null, arguments of training, and arguments with their single supported value.
             (json!({ "global_pool": null, "drop_path_rate": 0.1, "weight_init": "jax" }), none()),
-            (json!({ "pre_norm": false, "proj_bias": true, "block_fn": "Block" }), none()),
+            (json!({ "proj_bias": true, "block_fn": "Block" }), none()),
+            (json!({ "pre_norm": true }), Facts { pre_norm: Some(true), ..none() }),
+            (
+                json!({ "global_pool": "avg", "fc_norm": false }),
+                Facts { pool: Some(Pool::NormalizedMean), ..none() },
+            ),
+            // The ratio is about the gate and the hidden values together.
+            (
+                json!({ "mlp_layer": "SwiGLUPacked", "act_layer": "silu", "mlp_ratio": 5 }),
+                Facts { mlp: Some(MlpKind::SwiGlu), mlp_ratio: Some(2.5), ..none() },
+            ),
         ] {
             assert_eq!(stated(arguments.clone()).unwrap(), expected, "{arguments}");
         }
@@ -331,10 +374,11 @@ mod tests {
     fn errors_name_the_unsupported_argument() {
         for (arguments, name) in [
             (json!({ "surprise": 1 }), "surprise"),
-            (json!({ "pre_norm": true }), "pre_norm"),
+            (json!({ "pre_norm": 1 }), "pre_norm"),
             (json!({ "proj_bias": false }), "proj_bias"),
             (json!({ "norm_layer": "RmsNorm" }), "norm_layer"),
-            (json!({ "mlp_layer": "SwiGLUPacked" }), "mlp_layer"),
+            (json!({ "mlp_layer": "GluMlp" }), "mlp_layer"),
+            (json!({ "mlp_layer": "SwiGLUPacked", "act_layer": "gelu" }), "mlp_layer"),
             (json!({ "act_layer": "relu" }), "act_layer"),
             (json!({ "pos_embed": "rope" }), "pos_embed"),
             (json!({ "global_pool": "max" }), "global_pool"),
@@ -345,7 +389,6 @@ mod tests {
             (json!({ "patch_size": [8, 4] }), "patch_size"),
             (json!({ "depth": -1 }), "depth"),
             (json!({ "qkv_bias": 1 }), "qkv_bias"),
-            (json!({ "global_pool": "avg", "fc_norm": false }), "fc_norm"),
             (json!({ "global_pool": "token", "fc_norm": true }), "fc_norm"),
             (json!({ "embed_dim": 96, "num_heads": [3], "head_dim": 64 }), "head_dim"),
         ] {

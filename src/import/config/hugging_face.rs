@@ -2,15 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
-use vitrine_models::weights::Facts;
-use vitrine_models::{PerStage, Pool};
+use vitrine_models::weights::{Facts, RotaryPairs};
+use vitrine_models::{MlpKind, PerStage, Pool, RotaryCoordinates, RotaryOptions};
 
-use super::values::{activation, image_size, number, numbers, real, side, truth};
+use super::values::{activation, image_size, number, numbers, real, side, text, truth};
 
 /// The supported values of `model_type`, each with the classes that have such a configuration and the defaults of its
 /// keys.
-const KINDS: [(&str, &[&str], &str); 8] = [
+const KINDS: [(&str, &[&str], &str); 11] = [
     ("vit", &["ViTModel", "ViTForImageClassification"], VIT),
+    ("vit_mae", &["ViTMAEModel", "ViTMAEForPreTraining"], VIT),
     ("vit_msn", &["ViTMSNModel", "ViTMSNForImageClassification"], MSN),
     ("deit", &["DeiTModel", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"], VIT),
     ("dinov2", &["Dinov2Model", "Dinov2ForImageClassification", "Dinov2Backbone"], DINO),
@@ -23,6 +24,8 @@ const KINDS: [(&str, &[&str], &str); 8] = [
         ],
         DINO_REGISTERS,
     ),
+    ("dinov3_vit", &["DINOv3ViTModel", "DINOv3ViTBackbone"], DINO_V3),
+    ("clip_vision_model", &["CLIPVisionModel", "CLIPVisionModelWithProjection", "CLIPModel"], CLIP),
     ("siglip_vision_model", &["SiglipVisionModel", "SiglipModel", "SiglipForImageClassification"], SIGLIP),
     ("swin", &["SwinModel", "SwinForImageClassification"], SWIN),
     ("swinv2", &["Swinv2Model", "Swinv2ForImageClassification"], SWIN),
@@ -36,31 +39,59 @@ const DINO: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_h
     "layer_norm_eps":1e-6,"image_size":224,"patch_size":14,"num_channels":3,"qkv_bias":true}"#;
 const DINO_REGISTERS: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"mlp_ratio":4,"hidden_act":"gelu",
     "layer_norm_eps":1e-6,"image_size":224,"patch_size":16,"num_channels":3,"qkv_bias":true,"num_register_tokens":4}"#;
+const DINO_V3: &str = r#"{"hidden_size":384,"num_hidden_layers":12,"num_attention_heads":6,"intermediate_size":1536,
+    "hidden_act":"gelu","layer_norm_eps":1e-5,"image_size":224,"patch_size":16,"num_channels":3,"num_register_tokens":0}"#;
+const CLIP: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,
+    "hidden_act":"quick_gelu","layer_norm_eps":1e-5,"image_size":224,"patch_size":32,"num_channels":3}"#;
 const SIGLIP: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,
     "hidden_act":"gelu_pytorch_tanh","layer_norm_eps":1e-6,"image_size":224,"patch_size":16,"num_channels":3}"#;
 const SWIN: &str = r#"{"embed_dim":96,"depths":[2,2,6,2],"num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"hidden_act":"gelu",
     "layer_norm_eps":1e-5,"image_size":224,"patch_size":4,"num_channels":3,"qkv_bias":true}"#;
 
-/// The facts about the architecture in a configuration. For SigLIP, only the vision tower's.
+/// The facts about the architecture in a configuration. For CLIP and SigLIP, only the vision tower's.
 ///
 /// # Errors
 /// If the kind of model is not supported, or a key is unknown or has a value that is not supported. The message names
 /// it.
 pub(super) fn read(file: &Map<String, Value>) -> Result<Facts> {
-    if let Some(kind @ ("siglip" | "siglip2")) = file.get("model_type").and_then(Value::as_str) {
-        if kind == "siglip2" {
-            bail!("`model_type` siglip2: images of changing shapes are not supported");
-        }
-        check_class(file, "siglip_vision_model")?;
-        let empty = Map::new();
-        let vision = file.get("vision_config").and_then(Value::as_object).unwrap_or(&empty);
-        return describe(vision, "siglip_vision_model").context("`vision_config`");
-    }
     let Some(kind) = file.get("model_type").and_then(Value::as_str) else {
         bail!("`model_type` is missing: it names the kind of model");
     };
-    check_class(file, kind)?;
-    describe(file, kind)
+    let tower = match kind {
+        "siglip2" => bail!("`model_type` siglip2: images of changing shapes are not supported"),
+        "siglip" => Some("siglip_vision_model"),
+        "clip" => Some("clip_vision_model"),
+        _ => None,
+    };
+    check_class(file, tower.unwrap_or(kind))?;
+    let mut facts = match tower {
+        Some(tower) => {
+            let empty = Map::new();
+            let vision = file.get("vision_config").and_then(Value::as_object).unwrap_or(&empty);
+            let mut facts = describe(vision, tower).context("`vision_config`")?;
+            let others = file.iter().filter(|(name, value)| *name != "vision_config" && !value.is_null());
+            for (name, value) in others {
+                key(name, value, false, &mut facts).with_context(|| format!("`{name}`"))?;
+            }
+            facts
+        }
+        None => describe(file, kind)?,
+    };
+    for class in class_names(file) {
+        match class {
+            "SiglipForImageClassification" => facts.pool = Some(Pool::NormalizedMean),
+            "Dinov2ForImageClassification" | "Dinov2WithRegistersForImageClassification" => {
+                facts.pool = Some(Pool::ClassTokenMean);
+            }
+            _ => {}
+        }
+    }
+    Ok(facts)
+}
+
+/// The classes that a configuration names.
+fn class_names(file: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    file.get("architectures").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// The default values of a kind's keys.
@@ -75,14 +106,12 @@ fn defaults(kind: &str) -> Result<Map<String, Value>> {
 
 /// The feature for which a kind of model is not supported, for kinds whose tensors have similar names.
 fn unsupported_feature(kind: &str) -> Option<&'static str> {
-    const FEATURES: [(&str, &str); 9] = [
+    const FEATURES: [(&str, &str); 7] = [
         ("beit", "relative positions in a plain model"),
         ("data2vec-vision", "relative positions in a plain model"),
         ("dpt", "a decoder for depth"),
-        ("dinov3_vit", "rotary positions"),
         ("vit_hybrid", "a hybrid stem"),
         ("vit-hybrid", "a hybrid stem"),
-        ("vit_mae", "a decoder, and no classifier"),
         ("ijepa", "no class token and no classifier of it"),
         ("yolos", "detection tokens"),
     ];
@@ -94,8 +123,7 @@ fn check_class(file: &Map<String, Value>, kind: &str) -> Result<()> {
     defaults(kind)?;
     let classes =
         KINDS.into_iter().find(|(name, ..)| *name == kind).map_or(&[][..], |(_, classes, _)| classes);
-    let named = file.get("architectures").and_then(Value::as_array);
-    for class in named.into_iter().flatten().filter_map(Value::as_str) {
+    for class in class_names(file) {
         if !classes.contains(&class) {
             bail!("`architectures` {class} is not supported: {} are", classes.join(", "));
         }
@@ -112,9 +140,14 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     let unless_swin = |value: bool| (!is_swin).then_some(value);
     let mut facts = Facts {
         residual_post_norm: Some(kind == "swinv2"),
-        layer_scale: unless_swin(kind.starts_with("dinov2")),
+        layer_scale: unless_swin(kind.starts_with("dinov")),
         class_token: unless_swin(kind != "siglip_vision_model"),
-        learned_position: unless_swin(true),
+        learned_position: unless_swin(kind != "dinov3_vit"),
+        rotary: (kind == "dinov3_vit").then_some((
+            RotaryOptions { base: 100.0, coordinates: RotaryCoordinates::Centered },
+            RotaryPairs::Halves,
+        )),
+        pre_norm: unless_swin(kind == "clip_vision_model"),
         class_depth: unless_swin(false).map(usize::from),
         registers: unless_swin(false).map(usize::from).filter(|_| kind != "deit"),
         pool: Some(match kind {
@@ -124,9 +157,8 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
         }),
         ..Facts::default()
     };
-    let names = file.get("architectures").and_then(Value::as_array).into_iter().flatten();
     if kind == "deit" {
-        add_teacher(names.filter_map(Value::as_str), &mut facts);
+        add_teacher(class_names(file), &mut facts);
     }
     let mut keys = defaults(kind)?;
     keys.extend(
@@ -135,6 +167,13 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
     for (name, value) in &keys {
         key(name, value, is_swin, &mut facts).with_context(|| format!("`{name}`"))?;
     }
+    let states = |key: &str| keys.get(key).is_some_and(|value| *value == true);
+    if states("use_gated_mlp") && facts.mlp != Some(MlpKind::SwiGlu) {
+        bail!("`use_gated_mlp` with another `hidden_act` than silu is not supported");
+    }
+    if states("use_swiglu_ffn") {
+        add_gate(&mut facts);
+    }
     // transformers ignores the key in Swin's norms of patches and before merging, which always have PyTorch's 1e-5.
     if let Some(epsilon) = facts.norm_epsilon.filter(|epsilon| is_swin && *epsilon != 1e-5) {
         bail!(
@@ -142,6 +181,16 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
         );
     }
     Ok(facts)
+}
+
+/// Replaces the MLPs by gated ones. Those of DINOv2 hold two thirds as many hidden values, in multiples of 8, so that they
+/// have as many parameters as MLPs without a gate.
+fn add_gate(facts: &mut Facts) {
+    facts.mlp = Some(MlpKind::SwiGlu);
+    if let (Some(ratio), Some(dim)) = (facts.mlp_ratio.take(), facts.embed_dim) {
+        let hidden = (dim as f64 * ratio) as usize;
+        facts.mlp_dim = Some((hidden * 2 / 3).next_multiple_of(8));
+    }
 }
 
 /// Distinguishes DeiT with a teacher, which has a second head for the distillation token, from DeiT without. There no
@@ -164,7 +213,13 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
         "num_attention_heads" | "num_heads" => facts.num_heads = Some(PerStage(numbers(value)?)),
         "intermediate_size" => facts.mlp_dim = Some(number(value)?),
         "mlp_ratio" => facts.mlp_ratio = Some(real(value)?),
+        "hidden_act" if text(value)? == "silu" => facts.mlp = Some(MlpKind::SwiGlu),
         "hidden_act" => facts.mlp = Some(activation(value)?),
+        "rope_theta" => {
+            if let Some((options, _)) = &mut facts.rotary {
+                options.base = real(value)?;
+            }
+        }
         "layer_norm_eps" => facts.norm_epsilon = Some(real(value)?),
         "image_size" => facts.image_size = Some(image_size(value)?),
         "patch_size" => facts.patch_size = Some(side(value)?),
@@ -187,7 +242,14 @@ fn check_key(name: &str, value: &Value) -> Result<()> {
         "pretrained_window_sizes" if numbers(value)?.iter().any(|side| *side > 0) => {
             bail!("windows that were enlarged after pre-training are not supported")
         }
-        "use_swiglu_ffn" if truth(value)? => bail!("gated MLPs (SwiGLU) are not supported"),
+        "use_swiglu_ffn" | "use_gated_mlp" => {
+            truth(value)?;
+        }
+        "key_bias" if truth(value)? => bail!("a bias of keys is not supported in such a model"),
+        "proj_bias" | "mlp_bias" if !truth(value)? => bail!("layers without a bias are not supported"),
+        "query_bias" | "value_bias" if !truth(value)? => {
+            bail!("queries and values without a bias are not supported in such a model")
+        }
         "use_absolute_embeddings" if truth(value)? => {
             bail!("a Swin with absolute positions is not supported")
         }
@@ -197,7 +259,11 @@ fn check_key(name: &str, value: &Value) -> Result<()> {
         }
         "quantization_config" => bail!("quantized weights are not supported"),
         "pretrained_window_sizes"
-        | "use_swiglu_ffn"
+        | "key_bias"
+        | "proj_bias"
+        | "mlp_bias"
+        | "query_bias"
+        | "value_bias"
         | "use_absolute_embeddings"
         | "vision_use_head"
         | "pruned_heads" => {}
@@ -227,7 +293,9 @@ const HARMLESS: &str = "
     early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
     forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
     pad_token_id prefix remove_invalid_values repetition_penalty sep_token_id suppress_tokens task_specific_params temperature
-    tokenizer_class top_k top_p typical_p base_config_key text_config logit_scale_init_value projection_size projection_dim";
+    tokenizer_class top_k top_p typical_p base_config_key text_config text_config_dict vision_config_dict logit_scale_init_value projection_size projection_dim
+    pos_embed_shift pos_embed_jitter pos_embed_rescale decoder_num_attention_heads decoder_hidden_size
+    decoder_num_hidden_layers decoder_intermediate_size mask_ratio norm_pix_loss";
 
 /// Whether a configuration is one of transformers. `timm_wrapper` is not: transformers writes it for a model of timm.
 pub(super) fn is_configuration(file: &Map<String, Value>) -> bool {
@@ -240,7 +308,7 @@ pub(super) fn is_configuration(file: &Map<String, Value>) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
-    use vitrine_models::{ImageSize, MlpKind};
+    use vitrine_models::ImageSize;
 
     use super::*;
 
@@ -313,7 +381,7 @@ mod tests {
             (json!({ "hidden_size": 96 }), "`model_type`"),
             (json!({ "model_type": "resnet" }), "resnet"),
             (json!({ "model_type": "beit" }), "relative positions"),
-            (json!({ "model_type": "dinov3_vit" }), "rotary positions"),
+            (json!({ "model_type": "dinov3_vit", "key_bias": true }), "`key_bias`"),
             (json!({ "model_type": "siglip2" }), "siglip2"),
             (
                 json!({ "model_type": "vit", "architectures": ["ViTForMaskedImageModeling"] }),
@@ -326,7 +394,7 @@ mod tests {
             (json!({ "model_type": "vit", "pruned_heads": { "0": [1] } }), "`pruned_heads`"),
             (json!({ "model_type": "vit", "quantization_config": {} }), "`quantization_config`"),
             (json!({ "model_type": "vit", "id2label": 3 }), "`id2label`"),
-            (json!({ "model_type": "dinov2", "use_swiglu_ffn": true }), "`use_swiglu_ffn`"),
+            (json!({ "model_type": "dinov2", "use_swiglu_ffn": 1 }), "`use_swiglu_ffn`"),
             (
                 json!({ "model_type": "siglip", "vision_config": { "vision_use_head": false } }),
                 "`vision_use_head`",

@@ -2,6 +2,7 @@
 //! JSON, and Hugging Face's `preprocessor_config.json`.
 
 mod constructor;
+mod eva;
 mod hugging_face;
 mod metadata;
 mod processor;
@@ -130,9 +131,9 @@ mod tests {
             assert_eq!(metadata.name.as_deref(), name, "{file}");
             assert_eq!(metadata.facts.embed_dim, dim, "{file}");
         }
-        let unknown = json!({ "model": "Eva" });
+        let unknown = json!({ "model": "Mlp" });
         let error = format!("{:#}", architecture(unknown.as_object().unwrap()).unwrap_err());
-        assert!(error.contains("`model`") && error.contains("Eva"), "{error}");
+        assert!(error.contains("`model`") && error.contains("Mlp"), "{error}");
     }
 
     #[test]

@@ -33,12 +33,13 @@ enum ScaledSize {
     Shorter(f64),
 }
 
+const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
 const CLIP: ([f32; 3], [f32; 3]) =
     ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
 
 /// The supported classes, with the defaults of transformers 5.
-const CLASSES: [ProcessorClass; 7] = [
+const CLASSES: [ProcessorClass; 8] = [
     class("ViT", ScaledSize::Both([224.0; 2]), None, Interpolation::Bilinear, HALF),
     class("DeiT", ScaledSize::Both([256.0; 2]), Some(224.0), Interpolation::Bicubic, HALF),
     class("Beit", ScaledSize::Both([224.0; 2]), None, Interpolation::Bicubic, HALF),
@@ -48,6 +49,7 @@ const CLASSES: [ProcessorClass; 7] = [
     },
     class("Bit", ScaledSize::Shorter(224.0), Some(224.0), Interpolation::Bicubic, CLIP),
     class("CLIP", ScaledSize::Shorter(224.0), Some(224.0), Interpolation::Bicubic, CLIP),
+    class("DINOv3ViT", ScaledSize::Both([224.0; 2]), None, Interpolation::Bilinear, IMAGENET),
     class(CONVNEXT, ScaledSize::Shorter(384.0), None, Interpolation::Bicubic, HALF),
 ];
 
@@ -143,6 +145,8 @@ fn class_of(
         Some("deit") => "DeiT",
         Some("dinov2" | "dinov2_with_registers") => "Bit",
         Some("siglip" | "siglip_vision_model") => "Siglip",
+        Some("clip" | "clip_vision_model") => "CLIP",
+        Some("dinov3_vit") => "DINOv3ViT",
         _ => "ViT",
     };
     let name = named.unwrap_or_else(|| by_model().to_owned());

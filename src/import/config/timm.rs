@@ -59,8 +59,10 @@ pub(crate) fn facts_of_name(name: &str) -> Result<Facts> {
     for key in ["num_classes", "in_chans", "img_size"] {
         arguments.remove(key);
     }
-    if let Some([height, width]) = architecture.image_size.filter(|_| architecture.class.starts_with("Swin"))
-    {
+    // Positions tell the image size, but there are none in a Swin or with rotary positions alone.
+    let has_positions = arguments.get("use_abs_pos_emb") != Some(&Value::Bool(false));
+    let is_open = architecture.class.starts_with("Swin") || !has_positions;
+    if let Some([height, width]) = architecture.image_size.filter(|_| is_open) {
         arguments.insert("img_size".to_owned(), json!([height, width]));
     }
     facts(architecture.class, &arguments)
@@ -69,7 +71,7 @@ pub(crate) fn facts_of_name(name: &str) -> Result<Facts> {
 fn find(name: &str) -> Result<&'static TimmArchitecture> {
     TimmArchitecture::find(name).with_context(|| match unsupported_feature(name) {
         Some(feature) => format!("a model with {feature} is not supported"),
-        None => "timm's ViT, DeiT, DINOv2, SigLIP, CaiT, Swin and Swin v2 are supported, under timm's names"
+        None => "timm's ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, CaiT, Swin and Swin v2 are supported, under timm's names"
             .to_owned(),
     })
 }
@@ -77,7 +79,7 @@ fn find(name: &str) -> Result<&'static TimmArchitecture> {
 fn facts(class: &str, arguments: &Map<String, Value>) -> Result<Facts> {
     let mut facts = constructor::facts_of_class(class)?;
     constructor::add(arguments, &mut facts)?;
-    if class.starts_with("VisionTransformer") {
+    if class.starts_with("VisionTransformer") || class == "Eva" {
         facts.layer_scale.get_or_insert(false);
         if class.ends_with("Distilled") && facts.prefix_position == Some(false) {
             bail!("`no_embed_class` is true: DeiT with a teacher has positions for its tokens");
@@ -270,7 +272,8 @@ mod tests {
         for (file, name) in [
             (json!({ "num_classes": 3 }), "`architecture`"),
             (with("architecture", json!("resnet50")), "resnet50"),
-            (with("architecture", json!("vit_small_patch16_rope_224")), "rotary positions"),
+            (with("architecture", json!("vit_small_patch16_rope_mixed_224")), "`rope_type`"),
+            (with("architecture", json!("eva02_base_patch16_clip_224")), "`scale_attn_inner`"),
             (with("surprise", json!(1)), "`surprise`"),
             (with("model_args", json!({ "surprise": 1 })), "`surprise`"),
             (with("pretrained_cfg", json!({ "surprise": 1 })), "`surprise`"),

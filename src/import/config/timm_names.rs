@@ -54,9 +54,8 @@ pub(crate) fn has_enlarged_windows(name: &str) -> bool {
 
 /// The unsupported feature that a word in one of timm's names stands for.
 pub(crate) fn unsupported_feature(name: &str) -> Option<&'static str> {
-    const FEATURES: [(&str, &str); 12] = [
+    const FEATURES: [(&str, &str); 11] = [
         ("rope", "rotary positions"),
-        ("dinov3", "rotary positions (DINOv3)"),
         ("eva", "rotary positions (EVA)"),
         ("eva02", "rotary positions (EVA)"),
         ("beit", "relative positions in a plain model (BEiT)"),
@@ -84,7 +83,8 @@ mod tests {
         assert_eq!((tiny.class, tiny.image_size), ("VisionTransformer", Some([384, 384])));
         assert_eq!(tiny.arguments["embed_dim"], 192);
         assert_eq!(TimmArchitecture::find("cait_xxs24_224").unwrap().class, "Cait");
-        for unknown in ["vit_small_patch16_rope_224", "resnet50"] {
+        assert_eq!(TimmArchitecture::find("vit_small_patch16_dinov3").unwrap().class, "Eva");
+        for unknown in ["vit_small_patch16_1000", "resnet50"] {
             assert!(TimmArchitecture::find(unknown).is_none(), "{unknown}");
         }
     }

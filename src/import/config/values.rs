@@ -59,7 +59,10 @@ pub(super) fn activation(value: &Value) -> Result<MlpKind> {
         "gelu" | "GELU" | "gelu_python" => Ok(MlpKind::Gelu),
         "gelu_tanh" | "GELUTanh" | "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" | "gelu_python_tanh"
         | "gelu_accurate" => Ok(MlpKind::GeluTanh),
-        other => bail!("the activation {other} is not supported: GELU is, exact and in its tanh form"),
+        "quick_gelu" | "QuickGELU" => Ok(MlpKind::QuickGelu),
+        other => bail!(
+            "the activation {other} is not supported: GELU is, exact, in its tanh form, and as quick_gelu"
+        ),
     }
 }
 
@@ -109,10 +112,11 @@ mod tests {
             ("GELU", MlpKind::Gelu),
             ("gelu_tanh", MlpKind::GeluTanh),
             ("gelu_pytorch_tanh", MlpKind::GeluTanh),
+            ("quick_gelu", MlpKind::QuickGelu),
         ] {
             assert_eq!(activation(&json!(name)).unwrap(), kind, "{name}");
         }
-        for name in ["relu", "quick_gelu", "silu", ""] {
+        for name in ["relu", "silu", ""] {
             assert!(activation(&json!(name)).is_err(), "{name}");
         }
     }

@@ -266,7 +266,9 @@ impl VisionTransformer {
     /// If it has none, so that [`Self::pooling_map`] has no map.
     pub fn check_pooling_weighs_patches(&self) -> Result<(), NoMap> {
         match self.pooling {
-            Pooling::ClassToken(_) | Pooling::Mean(_) => Err(NoMap::UnweightedPooling),
+            Pooling::ClassToken(_) | Pooling::Mean(_) | Pooling::ClassTokenMean(_) => {
+                Err(NoMap::UnweightedPooling)
+            }
             Pooling::Sequence(_)
             | Pooling::Attention(_)
             | Pooling::Queries(_)
@@ -333,12 +335,14 @@ impl VisionTransformer {
         }
     }
 
-    /// The class token alone, or all patches alike: `[batch, 1, tokens]`.
+    /// The class token alone, all patches alike, or both with half of the weight each: `[batch, 1, tokens]`.
     fn plain_reader(&self, batch: usize, device: &Device) -> Tensor<3> {
         let (tokens, prefix) = (self.config.num_tokens(), self.config.num_prefix_tokens());
         let read = match self.config.pool {
             Pool::ClassToken => 0..1,
             Pool::Mean
+            | Pool::NormalizedMean
+            | Pool::ClassTokenMean
             | Pool::Sequence
             | Pool::Attention
             | Pool::Queries(_)
@@ -346,8 +350,12 @@ impl VisionTransformer {
             | Pool::ClassQueries { .. } => prefix..tokens,
         };
         let share = 1.0 / read.len() as f32;
-        let values: Vec<f32> =
+        let mut values: Vec<f32> =
             (0..tokens).map(|token| if read.contains(&token) { share } else { 0.0 }).collect();
+        if self.config.pool == Pool::ClassTokenMean {
+            values.iter_mut().for_each(|value| *value /= 2.0);
+            values[0] = 0.5;
+        }
         Tensor::<3>::from_data(TensorData::new(values, [1, 1, tokens]), device).repeat_dim(0, batch)
     }
 

@@ -119,7 +119,7 @@ fn every_variant_has_maps_of_its_grid_or_says_why_not() {
             assert_eq!(map.map(|map| map.dims()).ok(), is_global.then_some([2, rows, columns]), "{config:?}");
         }
         assert_eq!(model.attention_map(images.clone(), 0).is_ok(), is_global, "{config:?}");
-        let is_weighted = !matches!(config.pool, Pool::ClassToken | Pool::Mean);
+        let is_weighted = config.pool.attends() || config.pool == Pool::Sequence;
         let [rows, columns] = config.stage_grid(config.num_stages() - 1);
         let map = model.pooling_map(images, &[0, 4]).map(|map| [0, 2, 3].map(|side| map.dims()[side]));
         assert_eq!(map.ok(), is_weighted.then_some([2, rows, columns]), "{config:?}");

@@ -1,15 +1,15 @@
-//! The architecture of a plain transformer: ViT, DeiT, DINOv2, CaiT, SigLIP.
+//! The architecture of a plain transformer: ViT, DeiT, DINOv2, DINOv3, CaiT, CLIP, SigLIP.
 
 use super::reader::{Reader, base, fail, fail_without};
 use super::{OpenFact, Read};
 use crate::weights::Layout;
-use crate::{AttentionOptions, ImageSize, ModelConfig, Pool, Position, preset};
+use crate::{AttentionOptions, ImageSize, MlpKind, ModelConfig, Pool, Position, RotaryOptions, preset};
 
 impl Reader<'_> {
     /// The architecture, and the number of classes if there is a head.
     pub(super) fn plain(&mut self) -> Read<(ModelConfig, Option<usize>)> {
         let config = self.plain_config()?;
-        let head = self.plain_head(&config)?;
+        let head = self.head("head.weight", config.embedding_dim())?;
         Ok((config, head))
     }
 
@@ -19,22 +19,27 @@ impl Reader<'_> {
         if depth == 0 {
             return fail("there are no blocks (`blocks.0.`, ...): this is no Vision Transformer");
         }
+        let (position, rotary) = self.position()?;
+        let (mlp_ratio, mlp) = self.plain_mlp(dim)?;
         let mut config = ModelConfig {
             channels,
             patch_size,
             embed_dim: dim,
             depth: depth.into(),
-            mlp_ratio: self.mlp_ratio("blocks.0.", dim)?,
+            mlp_ratio,
             qkv_bias: self.has("blocks.0.attn.qkv.bias"),
             class_token: self.has("cls_token"),
             distillation_token: self.has("dist_token"),
             registers: self.registers()?,
             class_depth: self.count("blocks_token_only."),
-            position: self.position()?,
-            pool: self.plain_pool()?,
+            position,
+            rotary,
+            pre_norm: self.has("norm_pre.weight"),
+            pool: self.plain_pool(dim)?,
             layer_scale: (self.has("blocks.0.ls1.gamma") || self.has("blocks.0.gamma_1")).then_some(1e-5),
             norm_epsilon: self.epsilon(1e-6),
-            mlp: self.facts.mlp.unwrap_or_default(),
+            mlp,
+            mlp_norm: self.has("blocks.0.mlp.norm.weight"),
             attention: AttentionOptions {
                 qk_norm: self.has("blocks.0.attn.q_norm.weight"),
                 talking_heads: self.has("blocks.0.attn.proj_l.weight"),
@@ -48,24 +53,6 @@ impl Reader<'_> {
         Ok(config)
     }
 
-    /// The number of classes; none for a head that this crate has no pooling for.
-    fn plain_head(&mut self, config: &ModelConfig) -> Read<Option<usize>> {
-        let dim = config.embed_dim;
-        if self.layout == Layout::HuggingFace {
-            if self.has("head.weight") && config.pool == Pool::Attention {
-                return Ok(self.leave_out_head(
-                    "Hugging Face's classifier of SigLIP sees the mean of normalized tokens",
-                ));
-            }
-            if self.shapes.get("head.weight").is_some_and(|shape| shape.get(1) == Some(&(2 * dim))) {
-                return Ok(self.leave_out_head(
-                    "Hugging Face's classifier of DINOv2 sees the class token next to the mean",
-                ));
-            }
-        }
-        self.head("head.weight", dim)
-    }
-
     fn registers(&self) -> Read<usize> {
         match self.shapes.get("reg_token").map_or(0, |shape| shape.get(1).copied().unwrap_or(0)) {
             registers if registers > 1024 => {
@@ -77,29 +64,69 @@ impl Reader<'_> {
 
     /// Learned positions, or none if that is stated. A model without stored positions may have rotary or relative ones
     /// and thus be of another architecture: no positions are never inferred.
-    fn position(&self) -> Read<Position> {
-        match (self.has("pos_embed"), self.facts.learned_position) {
-            (true, _) => Ok(Position::Learned),
-            (false, Some(false)) => Ok(Position::None),
-            (false, _) => fail(
-                "there are no learned positions (`pos_embed`): either this tensor is missing, or the model has rotary or relative \
-                 positions, which are not supported on import",
+    fn position(&self) -> Read<(Position, Option<RotaryOptions>)> {
+        match (self.has("pos_embed"), self.facts.rotary, self.facts.learned_position) {
+            (true, None, _) => Ok((Position::Learned, None)),
+            (true, Some((options, _)), _) => Ok((Position::Learned, Some(options))),
+            (false, Some((options, _)), _) => {
+                let stated = (options != RotaryOptions::default()).then_some(options);
+                Ok((Position::Rotary, stated))
+            }
+            (false, None, Some(false)) => Ok((Position::None, None)),
+            (false, None, _) => fail_without(
+                OpenFact::Positions,
+                "there are no learned positions (`pos_embed`): either this tensor is missing, or the model has rotary positions, as \
+                 DINOv3, which its configuration states, or relative ones, which are not supported",
             ),
         }
     }
 
-    fn plain_pool(&self) -> Read<Pool> {
-        if self.has("attn_pool.latent") {
-            Ok(Pool::Attention)
+    /// The ratio of the MLPs and their kind. Shapes tell a gate, and the facts tell the activation.
+    fn plain_mlp(&self, dim: usize) -> Read<(f64, MlpKind)> {
+        let stated = self.facts.mlp.unwrap_or_default();
+        let is_gated = self.is_gated("blocks.0.");
+        match (is_gated, self.facts.mlp) {
+            (true, Some(MlpKind::SwiGlu) | None) => {
+                Ok((self.mlp_ratio("blocks.0.", dim, 2)?, MlpKind::SwiGlu))
+            }
+            (true, Some(_)) => {
+                fail("the configuration states MLPs without a gate, and `blocks.0.mlp` is gated")
+            }
+            (false, Some(MlpKind::SwiGlu)) => {
+                fail("the configuration states gated MLPs (SwiGLU), and `blocks.0.mlp` has no gate")
+            }
+            (false, _) => Ok((self.mlp_ratio("blocks.0.", dim, 1)?, stated)),
+        }
+    }
+
+    /// The pooling, from its tensors. The facts tell whether the mean of normalized tokens replaces the class token.
+    fn plain_pool(&self, dim: usize) -> Read<Pool> {
+        let width = self.shapes.get("head.weight").and_then(|shape| shape.get(1));
+        if self.shapes.keys().any(|key| key.starts_with("attn_pool.")) {
+            // Hugging Face's classifier of SigLIP leaves the pooling out.
+            let is_left_out = self.layout == Layout::HuggingFace && width.is_some();
+            Ok(if is_left_out { Pool::NormalizedMean } else { Pool::Attention })
         } else if self.has("fc_norm.weight") {
             Ok(Pool::Mean)
-        } else if self.has("cls_token") {
-            Ok(Pool::ClassToken)
+        } else if !self.has("cls_token") {
+            match self.facts.pool {
+                Some(Pool::NormalizedMean) => Ok(Pool::NormalizedMean),
+                _ => fail(
+                    "there is neither a class token (`cls_token`) nor attention pooling (`attn_pool.latent`) nor a norm of the mean \
+                     (`fc_norm.weight`), and no configuration states the mean of normalized tokens",
+                ),
+            }
+        } else if width == Some(&(2 * dim)) {
+            Ok(Pool::ClassTokenMean)
         } else {
-            fail(
-                "there is neither a class token (`cls_token`) nor attention pooling (`attn_pool.latent`) nor a norm of the \
-                 mean (`fc_norm.weight`): the mean of normalized tokens is not supported",
-            )
+            Ok(match self.facts.pool {
+                Some(pool @ (Pool::NormalizedMean | Pool::ClassTokenMean))
+                    if width.is_none_or(|width| *width == dim) =>
+                {
+                    pool
+                }
+                _ => Pool::ClassToken,
+            })
         }
     }
 

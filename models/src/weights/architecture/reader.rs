@@ -42,19 +42,29 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn mlp_ratio(&self, block: &str, dim: usize) -> Read<f64> {
-        let rows = |layer: &str| {
-            self.shapes
-                .get(format!("{block}mlp.{layer}.weight").as_str())
-                .and_then(|s| Some([*s.first()?, *s.get(1)?]))
-        };
-        match (rows("fc1"), rows("fc2")) {
-            (Some([hidden, _]), Some([_, input])) if hidden == input => {
+    /// The rows and columns of a layer of an MLP.
+    fn mlp_layer(&self, block: &str, layer: &str) -> Option<[usize; 2]> {
+        let shape = self.shapes.get(format!("{block}mlp.{layer}.weight").as_str())?;
+        Some([*shape.first()?, *shape.get(1)?])
+    }
+
+    /// Whether the first layer of an MLP is twice as wide as the input of the second: SwiGLU.
+    pub(super) fn is_gated(&self, block: &str) -> bool {
+        match (self.mlp_layer(block, "fc1"), self.mlp_layer(block, "fc2")) {
+            (Some([both, _]), Some([_, hidden])) => both == hidden.saturating_mul(2),
+            _ => false,
+        }
+    }
+
+    /// The width of an MLP's hidden values as a multiple of `dim`, if the first layer is `parts` times as wide.
+    pub(super) fn mlp_ratio(&self, block: &str, dim: usize, parts: usize) -> Read<f64> {
+        match (self.mlp_layer(block, "fc1"), self.mlp_layer(block, "fc2")) {
+            (Some([rows, _]), Some([_, hidden])) if rows == hidden.saturating_mul(parts) => {
                 let ratio = hidden as f64 / dim as f64;
                 // The configuration rounds the width down: the ratio must not be below the quotient.
                 Ok(if (dim as f64 * ratio) as usize == hidden { ratio } else { ratio + 1e-9 })
             }
-            (Some(_), Some(_)) => fail(format!("`{block}mlp` is gated (SwiGLU), which is not supported")),
+            (Some(_), Some(_)) => fail(format!("the layers of `{block}mlp` do not fit each other")),
             _ => fail(format!("`{block}mlp.fc1.weight` or `{block}mlp.fc2.weight` is missing")),
         }
     }
@@ -62,6 +72,10 @@ impl Reader<'_> {
     pub(super) fn epsilon(&mut self, usual: f64) -> f64 {
         if let Some(stated) = self.facts.norm_epsilon {
             return stated;
+        }
+        // CLIP's is PyTorch's in all libraries.
+        if self.has("norm_pre.weight") {
+            return 1e-5;
         }
         // Hugging Face's DINOv2 (which has LayerScale) and SigLIP (attention pooling) have the same epsilon as timm's.
         let is_plain_vit = !self.has("blocks.0.ls1.gamma") && !self.has("attn_pool.latent");
@@ -84,12 +98,6 @@ impl Reader<'_> {
             None if self.has(&bias) => fail(format!("`{bias}` is there and `{key}` is not")),
             None => Ok(None),
         }
-    }
-
-    /// No classes, and a note that says why.
-    pub(super) fn leave_out_head(&mut self, why: &str) -> Option<usize> {
-        self.notes.push(format!("{why}, which is not supported: it is left out"));
-        None
     }
 
     /// Records a guess: `text` says what was guessed and from what.

@@ -28,7 +28,7 @@ impl Reader<'_> {
             embed_dim: dim,
             depth: PerStage(depth),
             num_heads: PerStage(num_heads),
-            mlp_ratio: self.mlp_ratio("layers.0.blocks.0.", dim)?,
+            mlp_ratio: self.mlp_ratio("layers.0.blocks.0.", dim, 1)?,
             qkv_bias: is_v2 || self.has("layers.0.blocks.0.attn.qkv.bias"),
             class_token: false,
             pool: Pool::Mean,

@@ -1,4 +1,5 @@
-//! Translation between the names of Hugging Face's `transformers` (ViT, DeiT, DINOv2, SigLIP, Swin, Swin v2) and
+//! Translation between the names of Hugging Face's `transformers` (ViT, DeiT, DINOv2, DINOv3, CLIP,
+//! SigLIP, Swin, Swin v2) and
 //! timm's.
 
 use std::collections::BTreeMap;
@@ -7,8 +8,11 @@ use super::names::{exchange, merge_of_next_stage, merge_of_previous_stage};
 use crate::weights::NamedTensor;
 
 /// The ends of the key of the patch embedding in Hugging Face's files.
-pub(super) const PATCH_EMBEDDINGS: [&str; 2] =
-    ["embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight"];
+pub(super) const PATCH_EMBEDDINGS: [&str; 3] = [
+    "embeddings.patch_embeddings.projection.weight",
+    "embeddings.patch_embeddings.weight",
+    "embeddings.patch_embedding.weight",
+];
 
 /// The prefixes of names in models with a head.
 const PREFIXES: [&str; 7] =
@@ -47,9 +51,9 @@ const SWIN: [(&str, &str); 8] = [
     (".classifier.", ".head.fc."),
 ];
 
-/// Names that are read and never written: those of DINOv2 and SigLIP, and those that models of transformers 5 have in
+/// Names that are read and never written: those of DINOv2, CLIP, and SigLIP, and those that models of transformers 5 have in
 /// memory.
-const READ_ONLY: [(&str, &str); 24] = [
+const READ_ONLY: [(&str, &str); 31] = [
     (".embeddings.register_tokens.", ".register_tokens."),
     (".attention.q_proj.", ".attn.q."),
     (".attention.k_proj.", ".attn.k."),
@@ -73,6 +77,13 @@ const READ_ONLY: [(&str, &str); 24] = [
     (".layer_norm1.", ".norm1."),
     (".layer_norm2.", ".norm2."),
     (".post_layernorm.", ".norm."),
+    (".mlp.weights_in.", ".mlp.fc1."),
+    (".mlp.weights_out.", ".mlp.fc2."),
+    (".mlp.gate_proj.", ".mlp.fc1_g."),
+    (".mlp.up_proj.", ".mlp.fc1_x."),
+    (".mlp.down_proj.", ".mlp.fc2."),
+    (".embeddings.class_embedding.", ".cls_token."),
+    (".pre_layrnorm.", ".norm_pre."),
     (".head.probe.", ".attn_pool.latent."),
     (".head.attention.out_proj.", ".attn_pool.proj."),
     (".head.layernorm.", ".attn_pool.norm."),
@@ -100,7 +111,7 @@ const READ_ONLY: [(&str, &str); 24] = [
 /// ```
 pub fn to_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let is_swin = tensors.iter().any(|tensor| is_swin_key(&tensor.name));
-    let renamed = tensors.into_iter().flat_map(|tensor| {
+    let renamed = tensors.into_iter().flat_map(with_projection_bias).flat_map(|tensor| {
         let name = if is_swin { swin_name(&tensor.name) } else { vit_name(&tensor.name) };
         split_pooling_attention(NamedTensor { name, ..tensor })
     });
@@ -130,17 +141,35 @@ fn vit_name(name: &str) -> String {
     let pairs = READ_ONLY.into_iter().chain(VIT).chain(SHARED).chain([
         (".classifier.", ".head."),
         (".cls_classifier.", ".head."),
+        (".visual_projection.", ".head."),
         (".layers.", ".blocks."),
+        // DINOv3.
+        (".layer.", ".blocks."),
+        (".embeddings.patch_embeddings.", ".patch_embed.proj."),
     ]);
     exchange(&without_prefix(name), pairs)
 }
 
-/// Adds a batch dimension to the positions of SigLIP, which are an embedding layer `[tokens, dim]`.
+/// Adds a batch dimension to the positions of SigLIP and CLIP, which are an embedding layer `[tokens, dim]`, and two
+/// dimensions to the class token of CLIP, which is a vector.
 fn position_table(mut tensor: NamedTensor) -> NamedTensor {
-    if tensor.name == "pos_embed" && tensor.shape.len() == 2 {
-        tensor.shape.insert(0, 1);
+    match (tensor.name.as_str(), tensor.shape.len()) {
+        ("pos_embed", 2) => tensor.shape.insert(0, 1),
+        ("cls_token", 1) => tensor.shape.splice(0..0, [1, 1]).for_each(drop),
+        _ => {}
     }
     tensor
+}
+
+/// Adds a bias of zeros to the projection of CLIP, which has none and becomes the head.
+fn with_projection_bias(tensor: NamedTensor) -> Vec<NamedTensor> {
+    let rows = tensor.shape.first().copied().filter(|_| tensor.name == "visual_projection.weight");
+    let bias = rows.map(|rows| NamedTensor {
+        name: "visual_projection.bias".to_owned(),
+        shape: vec![rows],
+        values: vec![0.0; rows],
+    });
+    [tensor].into_iter().chain(bias).collect()
 }
 
 /// Splits the projection of attention pooling, one tensor in SigLIP, into timm's two: the query, and keys with values.
@@ -167,13 +196,16 @@ fn can_join(parts: [&NamedTensor; 3]) -> bool {
 }
 
 const PROJECTIONS: [&str; 3] = [".attn.q.", ".attn.k.", ".attn.v."];
+/// The start of the names of CaiT's class blocks, whose projections stay apart.
+const APART: &str = "blocks_token_only.";
 
 /// Joins the projections to query, key and value of each block, in this order, into one tensor.
-fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
+pub(super) fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
     let mut parts: BTreeMap<String, [Option<NamedTensor>; 3]> = BTreeMap::new();
     let mut whole = Vec::with_capacity(tensors.len());
     for tensor in tensors {
-        match PROJECTIONS.iter().position(|part| tensor.name.contains(part)) {
+        let is_apart = tensor.name.starts_with(APART);
+        match PROJECTIONS.iter().position(|part| !is_apart && tensor.name.contains(part)) {
             Some(place) => {
                 let name = tensor.name.replace(PROJECTIONS[place], ".attn.qkv.");
                 parts.entry(name).or_default()[place] = Some(tensor);
@@ -188,7 +220,7 @@ fn join_projections(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
                 shape[0] += k.shape[0] + v.shape[0];
                 whole.push(NamedTensor { name, shape, values: [q.values, k.values, v.values].concat() });
             }
-            // Swin v2 has no bias of keys.
+            // Swin v2 and DINOv3 have no bias of keys.
             [Some(q), None, Some(v)] if name.ends_with(".bias") => {
                 let bias = |part: &str| name.replace(".attn.qkv.bias", &format!(".attn.{part}_bias"));
                 whole.push(NamedTensor { name: bias("q"), ..q });

@@ -2,9 +2,12 @@
 
 pub mod hugging_face;
 mod names;
+mod parts;
 pub mod torchvision;
 
 use super::NamedTensor;
+use crate::ModelConfig;
+use crate::position::Resampling;
 use names::merge_of_next_stage;
 
 listed! {
@@ -59,6 +62,15 @@ impl Layout {
         }
     }
 
+    /// The filter by which the library resamples the positions of such a model for images of another size.
+    pub fn resampling(self, config: &ModelConfig) -> Resampling {
+        match self {
+            // A register of DeiT, which has no LayerScale, is its distillation token.
+            Self::HuggingFace if config.registers == 0 || config.layer_scale.is_none() => Resampling::Plain,
+            Self::HuggingFace | Self::Timm | Self::Torchvision | Self::Microsoft => Resampling::Antialiased,
+        }
+    }
+
     /// Whether the library pads a grid that is smaller than a window; timm shrinks the window.
     pub(super) fn pads_small_grids(self) -> bool {
         match self {
@@ -108,7 +120,7 @@ impl Layout {
     /// ```
     pub fn to_timm(self, tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         let tensors = match self {
-            Self::Timm => tensors,
+            Self::Timm => hugging_face::join_projections(tensors.into_iter().map(unfused).collect()),
             Self::HuggingFace => hugging_face::to_timm_names(tensors),
             Self::Torchvision => torchvision::to_timm_names(tensors),
             Self::Microsoft => tensors.into_iter().map(microsoft).collect(),
@@ -139,10 +151,25 @@ pub fn unused(key: &str) -> Option<&'static str> {
         ("a count of training steps", &["n_averaged"]),
     ];
     let last = |end: &str| key == end || key.ends_with(&format!(".{end}"));
+    // MAE's own files have `decoder_blocks.0.` and transformers' `decoder.decoder_layers.0.`.
+    if key.starts_with("decoder_") || key.starts_with("decoder.decoder_") {
+        return Some("the decoder of pre-training by masking");
+    }
     if key.starts_with("text_model.") || key == "logit_scale" || key == "logit_bias" {
         return Some("the text half of the model");
     }
     reasons.into_iter().find(|(_, ends)| ends.iter().any(|end| last(end))).map(|(reason, _)| reason)
+}
+
+/// timm's names of separate queries, keys, and values, as those of this crate for the parts of the joint projection.
+fn unfused(tensor: NamedTensor) -> NamedTensor {
+    let parts = ["q", "k", "v"].map(|part| (format!(".attn.{part}_proj."), format!(".attn.{part}.")));
+    let is_block = tensor.name.starts_with("blocks.");
+    let part = parts.into_iter().find(|(theirs, _)| is_block && tensor.name.contains(theirs));
+    match part {
+        Some((theirs, ours)) => NamedTensor { name: tensor.name.replace(&theirs, &ours), ..tensor },
+        None => tensor,
+    }
 }
 
 fn microsoft(tensor: NamedTensor) -> NamedTensor {
@@ -163,7 +190,7 @@ fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
             if !is_cait {
                 tensor.name = tensor.name.replace(".gamma_1", ".ls1.gamma").replace(".gamma_2", ".ls2.gamma");
             }
-            if tensor.name == "register_tokens" {
+            if tensor.name == "register_tokens" || tensor.name == "storage_tokens" {
                 tensor.name = "reg_token".to_owned();
             }
             if unseen_token && tensor.name == "dist_token" {
@@ -178,7 +205,7 @@ fn modernize(tensors: Vec<NamedTensor>, is_timm: bool) -> Vec<NamedTensor> {
     if registers_have_no_place {
         add_class_position(&mut tensors);
     }
-    tensors
+    parts::completed(tensors)
 }
 
 /// Reshapes a patch embedding that is stored as a matrix `[dim, 3 * side * side]` to a convolution.
@@ -271,6 +298,8 @@ mod tests {
     #[test]
     fn tensors_that_no_model_computes_with_have_a_reason() {
         assert!(unused("layers.0.blocks.1.attn.relative_position_index").is_some());
+        assert!(unused("decoder.decoder_layers.0.layernorm_before.bias").is_some());
+        assert!(unused("decoder.layers.0.norm1.bias").is_none());
         assert!(unused("text_model.encoder.layers.0.mlp.fc1.weight").is_some());
         assert!(unused("blocks.0.attn.qkv.weight").is_none());
         assert!(unused("layers.0.blocks.0.attn.logit_scale").is_none());

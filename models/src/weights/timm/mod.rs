@@ -84,6 +84,16 @@ fn stored(model: &VisionTransformer, with_values: bool) -> Vec<NamedTensor> {
     join_keys_and_values(export.tensors)
 }
 
+/// A head of zeros under timm's keys, for a model whose weights have none and whose logits nobody reads.
+pub fn zero_head(model: &VisionTransformer) -> Vec<NamedTensor> {
+    let mut tensors = stored(model, false);
+    tensors.retain(|tensor| is_head(&tensor.name));
+    for tensor in &mut tensors {
+        tensor.values = vec![0.0; tensor.shape.iter().product()];
+    }
+    tensors
+}
+
 /// Whether a timm key belongs to the classifier.
 ///
 /// # Examples

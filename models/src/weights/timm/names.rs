@@ -21,6 +21,7 @@ const NAMES: &[(&str, &str)] = &[
     (".distillation_token.", ".dist_token."),
     (".registers.", ".reg_token."),
     (".position.learned.", ".pos_embed."),
+    (".pre_norm.", ".norm_pre."),
     (".tokenizer.", "."),
     (".class_blocks.", ".blocks_token_only."),
     (".mixer_norm.", ".norm1."),

@@ -1,0 +1,66 @@
+//! Backbones: the tokens after the last norm, the vector before the head, and the logits if there is a head
+//! (`tests/reference/make_backbones.py`).
+
+use burn::tensor::Device;
+use vitrine::import::{self, Options};
+
+use super::reference::{Arrays, arrays, assert_close, fixture, tensor, tested_device, values};
+use vitrine_models::VisionTransformer;
+
+/// Compares a model with the results of a fixture whose names end with `resized`.
+fn assert_results(case: &str, model: &VisionTransformer, io: &Arrays, resized: &str) {
+    let (device, tolerance) = tested_device();
+    let images = || tensor::<4>(&io[&format!("input{resized}")], &device);
+    for (what, ours) in [
+        ("features", values(model.features(images()))),
+        ("pooled", values(model.embedding(images()))),
+        ("logits", values(model.forward(images()))),
+    ] {
+        if let Some(theirs) = io.get(&format!("{what}{resized}")) {
+            assert_close(&format!("{case}: {what}{resized}"), &ours, &theirs.values, tolerance);
+        }
+    }
+}
+
+fn imported(case: &str, image_size: Option<[usize; 2]>, device: &Device) -> VisionTransformer {
+    let options = Options { image_size, ..Options::default() };
+    let imported = import::load(&fixture(case).join("weights.safetensors"), &options);
+    let imported = imported.unwrap_or_else(|error| panic!("{case}: {error:#}"));
+    let has_logits = arrays(case, "io.safetensors").contains_key("logits");
+    assert_eq!(imported.has_head, has_logits, "{case}");
+    imported.model(device).unwrap()
+}
+
+#[test]
+fn features_pooled_vectors_and_logits_of_backbones() {
+    let (device, _) = tested_device();
+    for case in [
+        "hf_clip",
+        "hf_dinov2",
+        "hf_dinov2_classifier",
+        "hf_dinov3",
+        "hf_dinov3_plus",
+        "hf_mae",
+        "hf_siglip_classifier",
+        "timm_clip",
+        "timm_dinov3",
+        "timm_dinov3_plus",
+        "timm_eva02",
+        "timm_eva02_base",
+        "timm_siglip",
+        "timm_siglip_gap",
+        "timm_swiglu",
+        "timm_vit_rope",
+    ] {
+        assert_results(case, &imported(case, None, &device), &arrays(case, "io.safetensors"), "");
+    }
+}
+
+#[test]
+fn another_image_size_is_computed_as_the_library_does() {
+    let (device, _) = tested_device();
+    for case in ["hf_dinov2", "hf_dinov3"] {
+        let io = arrays(case, "io.safetensors");
+        assert_results(case, &imported(case, Some([48, 48]), &device), &io, "_48");
+    }
+}
