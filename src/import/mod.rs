@@ -196,7 +196,9 @@ fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<
 
 /// What the head of CLIP is.
 fn projection_note(stored: &[StoredTensor]) -> Option<String> {
-    let is_projection = |tensor: &StoredTensor| tensor.name.ends_with("visual_projection.weight");
+    let is_projection = |tensor: &StoredTensor| {
+        tensor.name.ends_with("visual_projection.weight") || tensor.name == "visual.proj"
+    };
     stored.iter().any(is_projection).then(|| {
         "the head is CLIP's projection to the space of texts: it gives an embedding, no classes".to_owned()
     })

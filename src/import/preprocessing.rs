@@ -110,7 +110,7 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
         }
         Layout::HuggingFace => (ResizeRule::Squash, Bilinear, HALF, "Hugging Face's for ViT"),
         Layout::Microsoft => (shorter(224.0 / 256.0), Bicubic, IMAGENET, "Microsoft's for Swin"),
-        Layout::Timm if config.pre_norm => (shorter(0.9), Bicubic, CLIP, "timm's for CLIP"),
+        Layout::Timm if config.pre_norm => (shorter(1.0), Bicubic, CLIP, "OpenAI's for CLIP"),
         Layout::Timm if is_dino_v3 => (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv3"),
         Layout::Timm if is_swin => (shorter(0.9), Bicubic, IMAGENET, "timm's for Swin"),
         Layout::Timm if config.class_depth > 0 => (shorter(1.0), Bicubic, IMAGENET, "timm's for CaiT"),
@@ -165,6 +165,8 @@ mod tests {
         let dino = || ModelConfig { patch_size: 14, layer_scale: Some(1e-5), ..vit() };
         let large = ModelConfig { image_size: ImageSize::square(384), ..vit() };
         let siglip = ModelConfig { pool: Pool::Attention, ..vit() };
+        let clip = || ModelConfig { pre_norm: true, ..vit() };
+        let dino_v3 = || ModelConfig { position: Position::Rotary, ..vit() };
         let deit = ModelConfig { registers: 1, ..vit() };
         let shorter = |crop| ResizeRule::ShorterSide { crop };
         let squashed = ResizeRule::SquashCrop { crop: 0.875 };
@@ -176,6 +178,10 @@ mod tests {
             (HuggingFace, swin(), None, ResizeRule::Squash, Bicubic, IMAGENET),
             (HuggingFace, dino(), None, shorter(0.875), Bicubic, IMAGENET),
             (HuggingFace, siglip, None, ResizeRule::Squash, Bicubic, HALF),
+            (HuggingFace, clip(), None, shorter(1.0), Bicubic, CLIP),
+            (HuggingFace, dino_v3(), None, ResizeRule::Squash, Bilinear, IMAGENET),
+            (Timm, clip(), None, shorter(1.0), Bicubic, CLIP),
+            (Timm, dino_v3(), None, shorter(1.0), Bicubic, IMAGENET),
             (HuggingFace, distilled(), None, squashed, Bicubic, IMAGENET),
             (HuggingFace, deit, None, squashed, Bicubic, IMAGENET),
             (Microsoft, swin(), None, shorter(0.875), Bicubic, IMAGENET),

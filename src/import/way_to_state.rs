@@ -7,7 +7,7 @@ pub(super) fn warning(guess: &Guess) -> String {
     let way = match guess.fact {
         OpenFact::NumHeads => "state them with `vitrine import --heads`",
         OpenFact::ImageSize => "state it with `vitrine import --image-size`",
-        OpenFact::Window | OpenFact::NormEpsilon | OpenFact::Positions => {
+        OpenFact::Window | OpenFact::NormEpsilon | OpenFact::Activation | OpenFact::Positions => {
             "state it in a configuration file (--config)"
         }
     };
@@ -22,7 +22,7 @@ pub(super) fn error(error: UnknownArchitecture) -> anyhow::Error {
             "state it with `vitrine import --heads`, or put the model's config.json next to the weights"
         }
         OpenFact::ImageSize => "state it with `vitrine import --image-size`",
-        OpenFact::Window | OpenFact::NormEpsilon | OpenFact::Positions => {
+        OpenFact::Window | OpenFact::NormEpsilon | OpenFact::Activation | OpenFact::Positions => {
             "put the model's config.json next to the weights, or name it (`vitrine import --config`)"
         }
     };

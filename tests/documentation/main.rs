@@ -61,6 +61,7 @@ fn architectures(declarations: &Declarations) -> Vec<(&'static str, String)> {
     let sample = json!({
         "image_size": 32, "patch_size": 4, "embed_dim": 48, "depth": 2, "num_heads": 3,
         "attention": {},
+        "rotary": {},
         "channel_attention": { "kind": "squeeze_excitation" },
     });
     let keys = Keys { declarations, sample, resolve: resolved::<ModelConfig>, refuse: refused_model };
@@ -71,6 +72,7 @@ fn architectures(declarations: &Declarations) -> Vec<(&'static str, String)> {
             keys.values(&[
                 ("ModelConfig", ""),
                 ("AttentionOptions", "attention."),
+                ("RotaryOptions", "rotary."),
                 ("ChannelAttention", "channel_attention."),
             ]),
         ),

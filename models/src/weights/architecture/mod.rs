@@ -41,6 +41,8 @@ listed! {
         Window,
         /// [`Facts::norm_epsilon`].
         NormEpsilon,
+        /// [`Facts::mlp`].
+        Activation,
         /// [`Facts::rotary`], or that there are no positions.
         Positions,
     }

@@ -82,7 +82,7 @@ impl Reader<'_> {
     }
 
     /// The ratio of the MLPs and their kind. Shapes tell a gate, and the facts tell the activation.
-    fn plain_mlp(&self, dim: usize) -> Read<(f64, MlpKind)> {
+    fn plain_mlp(&mut self, dim: usize) -> Read<(f64, MlpKind)> {
         let stated = self.facts.mlp.unwrap_or_default();
         let is_gated = self.is_gated("blocks.0.");
         match (is_gated, self.facts.mlp) {
@@ -94,6 +94,14 @@ impl Reader<'_> {
             }
             (false, Some(MlpKind::SwiGlu)) => {
                 fail("the configuration states gated MLPs (SwiGLU), and `blocks.0.mlp` has no gate")
+            }
+            (false, None) if self.has("norm_pre.weight") => {
+                let ratio = self.mlp_ratio("blocks.0.", dim, 1)?;
+                self.guess(
+                    OpenFact::Activation,
+                    "GELU is guessed; OpenAI's CLIP has its approximation instead, as timm's names with `quickgelu` say",
+                );
+                Ok((ratio, stated))
             }
             (false, _) => Ok((self.mlp_ratio("blocks.0.", dim, 1)?, stated)),
         }

@@ -2,6 +2,7 @@
 
 pub mod hugging_face;
 mod names;
+mod open_clip;
 mod parts;
 pub mod torchvision;
 
@@ -97,6 +98,8 @@ impl Layout {
             Some(Self::Torchvision)
         } else if any(&|key| hugging_face::PATCH_EMBEDDINGS.iter().any(|end| key.ends_with(end))) {
             Some(Self::HuggingFace)
+        } else if any(&|key| key == open_clip::PATCH_EMBEDDING) {
+            Some(Self::Timm)
         } else if any(&|key| key == "patch_embed.proj.weight") {
             let old = any(&|key| key.starts_with("layers.0.downsample."));
             Some(if old { Self::Microsoft } else { Self::Timm })
@@ -120,7 +123,10 @@ impl Layout {
     /// ```
     pub fn to_timm(self, tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
         let tensors = match self {
-            Self::Timm => hugging_face::join_projections(tensors.into_iter().map(unfused).collect()),
+            Self::Timm => {
+                let tensors = open_clip::to_timm_names(tensors);
+                hugging_face::join_projections(tensors.into_iter().map(unfused).collect())
+            }
             Self::HuggingFace => hugging_face::to_timm_names(tensors),
             Self::Torchvision => torchvision::to_timm_names(tensors),
             Self::Microsoft => tensors.into_iter().map(microsoft).collect(),
@@ -155,7 +161,11 @@ pub fn unused(key: &str) -> Option<&'static str> {
     if key.starts_with("decoder_") || key.starts_with("decoder.decoder_") {
         return Some("the decoder of pre-training by masking");
     }
-    if key.starts_with("text_model.") || key == "logit_scale" || key == "logit_bias" {
+    if key.starts_with("text_model.")
+        || open_clip::is_text(key)
+        || key == "logit_scale"
+        || key == "logit_bias"
+    {
         return Some("the text half of the model");
     }
     reasons.into_iter().find(|(_, ends)| ends.iter().any(|end| last(end))).map(|(reason, _)| reason)
