@@ -73,6 +73,7 @@ mod tests {
 
     use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
     use vitrine_models::preset;
+    use vitrine_models::weights::from_timm;
 
     use super::*;
     use crate::device;
@@ -105,25 +106,25 @@ mod tests {
             std: vec![0.5; 3],
             crop_rounding: CropRounding::default(),
         };
-        let predictor = |seed: u64, classes: usize, mean: f32| {
-            device.device.seed(seed);
-            let config = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(classes);
-            let model = config.init(&device.device).unwrap();
-            model.initialize();
+        let config = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(3);
+        let model = config.init(&device.device).unwrap();
+        model.initialize();
+        let of = |model: &VisionTransformer, mean: f32, views: Views| {
             let preprocessing = Preprocessing { mean: vec![mean; 3], ..preprocessing.clone() };
-            Predictor::new(model, preprocessing, &device)
+            identity(&Predictor::new(model.clone(), preprocessing, &device).with_views(views)).unwrap()
         };
-        let of = |predictor: &Predictor| identity(predictor).unwrap();
-        let usual = of(&predictor(1, 3, 0.5));
+        // The same model with other values in the head, or in everything else.
+        let changed = |head: bool| {
+            let mut tensors = to_timm(&model);
+            let changed = tensors.iter_mut().filter(|tensor| is_head(&tensor.name) == head);
+            changed.for_each(|tensor| tensor.values.fill(1.0));
+            from_timm(model.clone(), tensors).unwrap()
+        };
+        let usual = of(&model, 0.5, Views::One);
         assert_eq!(usual.len(), 32);
-        assert_eq!(usual, of(&predictor(1, 3, 0.5)));
-        assert_ne!(usual, of(&predictor(2, 3, 0.5)));
-        assert_ne!(usual, of(&predictor(1, 3, 0.25)));
-        assert_ne!(usual, of(&predictor(1, 3, 0.5).with_views(Views::Mirrored)));
-        let mut tensors = to_timm(predictor(1, 3, 0.5).model());
-        tensors.iter_mut().filter(|tensor| is_head(&tensor.name)).for_each(|head| head.values.fill(1.0));
-        let other =
-            vitrine_models::weights::from_timm(predictor(1, 3, 0.5).model().clone(), tensors).unwrap();
-        assert_eq!(usual, of(&Predictor::new(other, preprocessing.clone(), &device)));
+        assert_eq!(usual, of(&changed(true), 0.5, Views::One));
+        assert_ne!(usual, of(&changed(false), 0.5, Views::One));
+        assert_ne!(usual, of(&model, 0.25, Views::One));
+        assert_ne!(usual, of(&model, 0.5, Views::Mirrored));
     }
 }
