@@ -99,7 +99,8 @@ impl Similar {
         self.threads.apply()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
-        let classifier = Classifier::load_on(&self.model, &device)?.with_limits(self.file_size.limits());
+        let classifier =
+            Classifier::load_with_or_without_head(&self.model, &device)?.with_limits(self.file_size.limits());
         let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier)?) };
         let queries = self.embed(&classifier, &self.inputs, &log)?;
         if queries.embeddings.is_empty() {

@@ -83,7 +83,8 @@ impl Embed {
         self.threads.apply()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
-        let classifier = Classifier::load_on(&self.model, &device)?.with_limits(self.file_size.limits());
+        let classifier =
+            Classifier::load_with_or_without_head(&self.model, &device)?.with_limits(self.file_size.limits());
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
         let batches = self.inputs.batches(self.batch_size)?;
         classifier.predictor().ask_stream(Output::Embedding, batches, &log, |batch| {
