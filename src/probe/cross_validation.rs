@@ -26,7 +26,7 @@ const TOLERANCE: f64 = 1e-4;
 pub enum Method {
     /// Logistic regression with this strength, scikit-learn's `C`: the inverse of the penalty.
     Logistic(f64),
-    /// The nearest class mean with this margin: see [`nearest_mean`].
+    /// The nearest class mean. The logit of a class at its own mean exceeds those of the others by this margin, on average.
     NearestMean(f64),
 }
 
