@@ -4,6 +4,8 @@
 //! the events. `Display` formats an event as text for people, and `Serialize` as an object for programs.
 
 mod epoch;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::fmt;
 use std::path::PathBuf;

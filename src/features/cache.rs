@@ -127,18 +127,8 @@ fn discarded(file: &Path, error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
-
     use super::*;
-
-    #[derive(Default)]
-    struct Kept(Mutex<Vec<String>>);
-
-    impl EventSink for Kept {
-        fn emit(&self, event: Event) {
-            self.0.lock().unwrap().push(event.to_string());
-        }
-    }
+    use crate::events::testing::Lines;
 
     fn key(number: u8) -> ContentKey {
         format!("{number:032x}").try_into().unwrap()
@@ -147,7 +137,7 @@ mod tests {
     /// A folder with a file of the features of two images, and one of a third.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let events = Kept::default();
+        let events = Lines::default();
         let mut cache = FeatureCache::open(&folder.path().join("a"), 2, &[], &events);
         cache.add(key(1), 11, &[1.0, 1.5]);
         cache.add(key(2), 12, &[2.0, 2.5]);
@@ -164,7 +154,7 @@ mod tests {
 
     #[test]
     fn only_wanted_features_are_read() {
-        let (folder, events) = (folder(), Kept::default());
+        let (folder, events) = (folder(), Lines::default());
         let cache = FeatureCache::open(&folder.path().join("a"), 2, &[key(2), key(3), key(4)], &events);
         let found = [1, 2, 3, 4].map(|number| cache.get(key(number)).map(|(pixels, _)| pixels));
         assert_eq!(found, [None, Some(12), Some(13), None]);
@@ -173,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_removed_with_a_warning_and_the_others_are_used() {
-        let (folder, events) = (folder(), Kept::default());
+        let (folder, events) = (folder(), Lines::default());
         let path = folder.path().join("a");
         let files = files_in(&path).unwrap();
         let damaged = files.iter().max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
@@ -195,7 +185,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         fs::write(&file, "").unwrap();
-        let events = Kept::default();
+        let events = Lines::default();
         let mut cache = FeatureCache::open(&file.join("a"), 2, &[key(1)], &events);
         for number in [1, 2] {
             cache.add(key(number), 1, &[1.0, 2.0]);

@@ -110,25 +110,14 @@ fn overlay(explanation: &Explanation, class: usize) -> Option<Overlay> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
-
     use super::*;
     use crate::device;
     use crate::evaluate::Predictions;
-    use crate::events::{Event, EventSink};
+    use crate::events::testing::Lines;
     use crate::model_file::{self, ModelCard};
     use crate::predict::Classifier;
     use crate::run_folder::testing::{config, drawn};
     use crate::weights_file::Precision;
-
-    #[derive(Default)]
-    struct Kept(Mutex<Vec<String>>);
-
-    impl EventSink for Kept {
-        fn emit(&self, event: Event) {
-            self.0.lock().unwrap().push(event.to_string());
-        }
-    }
 
     #[test]
     fn the_worst_mistakes_have_maps_and_without_the_model_or_time_they_are_shown_without() {
@@ -152,7 +141,7 @@ mod tests {
         let predicted = Predicted { predictions, indices, pixel_keys: Vec::new(), bad: Vec::new() };
         let missing = place.path().join("missing.safetensors");
         for (model, most, expected, warnings) in [(&model, 9, 9, 0), (&model, 0, 0, 0), (&missing, 9, 0, 1)] {
-            let events = Kept::default();
+            let events = Lines::default();
             let maps = Maps { model: model.clone(), most };
             let runtime = Runtime { device: &device, threads: 1, events: &events, cache: None };
             let mistakes = mistakes((&predicted, &samples), &config, &maps, runtime);

@@ -2,24 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 
-use crate::events::{EpochRow, Event, EventSink, Quiet};
+use crate::events::testing::Lines;
+use crate::events::{EpochRow, Quiet};
 use crate::recipe::Recipe;
 use crate::run_folder::file_names::{CONFIG, METRICS, REPORT};
 use crate::run_folder::states::{self, Position};
 use crate::run_folder::testing::config;
 use crate::run_folder::{RunConfig, RunFolder, checksums, first_free};
-
-/// Collects the lines of events.
-#[derive(Default)]
-struct Lines(Mutex<Vec<String>>);
-
-impl EventSink for Lines {
-    fn emit(&self, event: Event) {
-        self.0.lock().unwrap().push(event.to_string());
-    }
-}
 
 fn usual() -> RunConfig {
     config(&["a", "b"])

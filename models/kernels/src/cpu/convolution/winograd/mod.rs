@@ -320,13 +320,25 @@ mod tests {
     use super::*;
     use crate::testing::numbers;
 
-    fn assert_close(found: &FlexTensor, expected: &FlexTensor, case: &str) {
+    fn assert_close(found: &FlexTensor, expected: &FlexTensor, bound: f32, case: &str) {
         let (found, expected): (&[f32], &[f32]) = (found.storage(), expected.storage());
         assert_eq!(found.len(), expected.len(), "{case}");
         let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() <= 5e-5 * largest, "{case}: {found} {expected}");
+            assert!((found - expected).abs() <= bound * largest, "{case}: {found} {expected}");
         }
+    }
+
+    #[test]
+    fn maps_that_larger_tiles_fill_badly_have_small_ones() {
+        let side = |side: usize| {
+            let (input, output) = ([side; 2], [side; 2]);
+            let kernel = Kernel { size: 3, stride: 1, padding: 1 };
+            Tiles::new(&Maps { kernel, images: 1, input, output, in_channels: 16, out_channels: 16 })
+                .form
+                .side
+        };
+        assert_eq!([2, 5, 6, 7, 8, 12, 32].map(side), [2, 2, 2, 4, 4, 4, 4]);
     }
 
     #[test]
@@ -350,15 +362,19 @@ mod tests {
             let x = numbers(images * rows * columns * inputs, 1);
             let weight = numbers(9 * inputs * outputs, 2);
             let dy = numbers(images * rows * columns * outputs, 3);
-            let case = format!("{maps:?}");
-            assert_close(&Tiles::new(&maps).convolve(&x, &weight), &maps.outputs(&x, &weight), &case);
-            let expected = maps.gradients(&x, &weight, &dy, [true; 2]);
-            for wanted in [[true, true], [true, false], [false, true]] {
-                let found = Tiles::new(&maps).gradients(&x, &weight, &dy, wanted);
-                for ((found, expected), wanted) in found.iter().zip(&expected).zip(wanted) {
-                    assert_eq!(found.is_some(), wanted);
-                    if let (Some(found), Some(expected)) = (found, expected) {
-                        assert_close(found, expected, &case);
+            let outputs = maps.outputs(&x, &weight);
+            let gradients = maps.gradients(&x, &weight, &dy, [true; 2]);
+            // The factors of larger tiles, up to 8, cost a little more than two bits.
+            for (form, bound) in [(&two::FORM, 1e-5), (&four::FORM, 5e-5)] {
+                let (tiles, case) = (Tiles { maps: &maps, form }, format!("{maps:?}, {}", form.side));
+                assert_close(&tiles.convolve(&x, &weight), &outputs, bound, &case);
+                for wanted in [[true, true], [true, false], [false, true]] {
+                    let found = tiles.gradients(&x, &weight, &dy, wanted);
+                    for ((found, expected), wanted) in found.iter().zip(&gradients).zip(wanted) {
+                        assert_eq!(found.is_some(), wanted);
+                        if let (Some(found), Some(expected)) = (found, expected) {
+                            assert_close(found, expected, bound, &case);
+                        }
                     }
                 }
             }
