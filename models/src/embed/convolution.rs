@@ -35,10 +35,8 @@ impl Convolution {
     /// assert_eq!(y.max().into_scalar::<f32>(), 18.0); // two channels of nine pixels
     /// ```
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        let [outputs, inputs, kernel_size, _] = self.weight.dims();
-        let weight =
-            self.weight.val().permute([2, 3, 1, 0]).reshape([kernel_size * kernel_size * inputs, outputs]);
-        vitrine_kernels::convolution(map, weight, vitrine_kernels::Convolution::same(kernel_size))
+        let [_, _, kernel_size, _] = self.weight.dims();
+        vitrine_kernels::convolution(map, self.weight.val(), vitrine_kernels::Convolution::same(kernel_size))
     }
 }
 

@@ -43,14 +43,13 @@ impl Convolution {
 }
 
 /// Convolution (in the sense of deep learning, without flipping the kernel) over maps with the channels last:
-/// `y[b, r, c, o]` is the sum of `x[b, r * stride + i - padding, c * stride + j - padding, k] * weight[(i, j, k), o]`
-/// over the rows `i` and columns `j` of the kernel and the input channels `k`.
+/// `y[b, r, c, o]` is the sum of `x[b, r * stride + i - padding, c * stride + j - padding, k] * weight[o, k, i, j]` over
+/// the rows `i` and columns `j` of the kernel and the input channels `k`.
 ///
 /// # Shapes
 ///
 /// - x: `[batch, rows, columns, in_channels]`
-/// - weight: `[kernel_size * kernel_size * in_channels, out_channels]`; the first dimension is ordered by row, column,
-///   channel
+/// - weight: `[out_channels, in_channels, kernel_size, kernel_size]`
 /// - output: `[batch, output rows, output columns, out_channels]`
 ///
 /// # Panics
@@ -66,25 +65,25 @@ impl Convolution {
 /// let device = Device::default();
 /// let x = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device).reshape([1, 2, 2, 1]);
 /// // The sum of a pixel and its neighbors.
-/// let y = vitrine_kernels::convolution(x.clone(), Tensor::ones([9, 1], &device), Convolution::same(3));
+/// let y = vitrine_kernels::convolution(x.clone(), Tensor::ones([1, 1, 3, 3], &device), Convolution::same(3));
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [10.0; 4]);
 /// // A pixel and the one below it, times ten.
-/// let weight = Tensor::<2>::from_floats([[0.0], [0.0], [0.0], [0.0], [1.0], [0.0], [0.0], [10.0], [0.0]], &device);
+/// let weight = Tensor::<4>::from_floats([[[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 10.0, 0.0]]]], &device);
 /// let y = vitrine_kernels::convolution(x, weight, Convolution::same(3));
 /// assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [31.0, 42.0, 3.0, 4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn convolution(x: Tensor<4>, weight: Tensor<2>, shape: Convolution) -> Tensor<4> {
+pub fn convolution(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tensor<4> {
     let [batch, rows, columns, in_channels] = x.dims();
-    let [taps, out_channels] = weight.dims();
+    let out_channels = weight.dims()[0];
     assert_eq!(
-        taps,
-        shape.kernel_size * shape.kernel_size * in_channels,
+        weight.dims(),
+        [out_channels, in_channels, shape.kernel_size, shape.kernel_size],
         "convolution: the weight does not fit the kernel and the channels of the map"
     );
     assert!(shape.stride > 0, "convolution: the stride is 0");
     let output = [batch, shape.output_size(rows), shape.output_size(columns), out_channels];
-    crate::counting::count(&[output.iter().product(), taps]);
+    crate::counting::count(&[output.iter().product(), shape.kernel_size * shape.kernel_size * in_channels]);
     #[cfg(feature = "flex")]
     if flex::takes(&x) && flex::takes(&weight) {
         let inputs = [x.into_dispatch(), weight.into_dispatch()];
@@ -96,12 +95,9 @@ pub fn convolution(x: Tensor<4>, weight: Tensor<2>, shape: Convolution) -> Tenso
 }
 
 /// The definition of [`convolution`], in burn's own operations.
-pub fn convolution_composed(x: Tensor<4>, weight: Tensor<2>, shape: Convolution) -> Tensor<4> {
-    let Convolution { kernel_size, stride, padding } = shape;
-    let ([_, _, _, in_channels], [_, out_channels]) = (x.dims(), weight.dims());
-    let kernels = weight.reshape([kernel_size, kernel_size, in_channels, out_channels]).permute([3, 2, 0, 1]);
-    let options = ConvOptions::new([stride; 2], [padding; 2], [1; 2], 1);
-    module::conv2d(x.permute([0, 3, 1, 2]), kernels, None, options).permute([0, 2, 3, 1])
+pub fn convolution_composed(x: Tensor<4>, weight: Tensor<4>, shape: Convolution) -> Tensor<4> {
+    let options = ConvOptions::new([shape.stride; 2], [shape.padding; 2], [1; 2], 1);
+    module::conv2d(x.permute([0, 3, 1, 2]), weight, None, options).permute([0, 2, 3, 1])
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -109,7 +105,7 @@ mod tests {
     use super::*;
     use crate::testing::{assert_derivative, assert_same, assert_same_special};
 
-    type ConvolutionFn = fn(Tensor<4>, Tensor<2>, Convolution) -> Tensor<4>;
+    type ConvolutionFn = fn(Tensor<4>, Tensor<4>, Convolution) -> Tensor<4>;
 
     fn run(
         operation: ConvolutionFn,
@@ -117,10 +113,9 @@ mod tests {
         shape: Convolution,
     ) -> impl Fn(&[Tensor<1>]) -> Tensor<1> {
         move |leaf| {
-            let taps = shape.kernel_size * shape.kernel_size * inputs;
             let y = operation(
                 leaf[0].clone().reshape([batch, rows, columns, inputs]),
-                leaf[1].clone().reshape([taps, outputs]),
+                leaf[1].clone().reshape([outputs, inputs, shape.kernel_size, shape.kernel_size]),
                 shape,
             );
             let length = y.shape().num_elements();
@@ -164,7 +159,7 @@ mod tests {
         let view = |operation: ConvolutionFn| {
             move |leaf: &[Tensor<1>]| {
                 let x = leaf[0].clone().reshape([2, 3, 6, 5]).permute([0, 2, 3, 1]); // channels were first
-                let weight = leaf[1].clone().reshape([4, 27]).transpose();
+                let weight = leaf[1].clone().reshape([3, 3, 3, 4]).permute([3, 2, 0, 1]);
                 operation(x, weight, Convolution::same(3)).permute([0, 3, 1, 2]).reshape([2 * 4 * 30])
             }
         };

@@ -7,6 +7,7 @@ mod depthwise;
 mod gathered;
 mod max_pool;
 mod sliding;
+mod taps;
 mod winograd;
 
 pub(crate) use depthwise::DepthwiseConvolution;
@@ -28,7 +29,7 @@ pub(crate) struct FullConvolution {
 #[derive(Clone, Debug)]
 pub(crate) struct SavedMaps {
     x: FlexTensor,
-    weight: FlexTensor,
+    kernels: FlexTensor,
 }
 
 impl Operation<2> for FullConvolution {
@@ -40,22 +41,28 @@ impl Operation<2> for FullConvolution {
     }
 
     fn forward_saving(&self, inputs: [FlexTensor; 2], _wanted: [bool; 2]) -> (FlexTensor, SavedMaps) {
-        let [x, weight] = inputs.map(contiguous);
-        let maps = Maps::new(self.kernel, &x, &weight);
+        let [x, kernels] = inputs.map(contiguous);
+        let maps = Maps::new(self.kernel, &x, &kernels);
+        let weight = taps::from_kernels(&kernels);
         let output = match maps.suit_winograd() {
             true => Tiles::new(&maps).convolve(x.storage(), weight.storage()),
             false => maps.outputs(x.storage(), weight.storage()),
         };
-        (output, SavedMaps { x, weight })
+        (output, SavedMaps { x, kernels })
     }
 
     fn backward(self, saved: SavedMaps, dy: FlexTensor, wanted: [bool; 2]) -> [Option<FlexTensor>; 2] {
-        let maps = Maps::new(self.kernel, &saved.x, &saved.weight);
-        let (x, weight, dy) = (saved.x.storage(), saved.weight.storage(), contiguous(dy));
-        match maps.suit_winograd() {
-            true => Tiles::new(&maps).gradients(x, weight, dy.storage(), wanted),
-            false => maps.gradients(x, weight, dy.storage(), wanted),
-        }
+        let SavedMaps { x, kernels } = saved;
+        let maps = Maps::new(self.kernel, &x, &kernels);
+        let dy = contiguous(dy);
+        let [dx, dweight] = if maps.suit_winograd() {
+            let transposed = wanted[0].then(|| taps::transposed_from_kernels(&kernels));
+            let transposed = transposed.as_ref().map(FlexTensor::storage::<f32>);
+            Tiles::new(&maps).gradients(x.storage(), transposed, dy.storage(), wanted[1])
+        } else {
+            maps.gradients(x.storage(), taps::from_kernels(&kernels).storage(), dy.storage(), wanted)
+        };
+        [dx, dweight.map(|dweight| taps::to_kernels(&dweight, self.kernel.size))]
     }
 }
 
@@ -73,8 +80,8 @@ struct Maps {
 }
 
 impl Maps {
-    fn new(kernel: Kernel, x: &FlexTensor, weight: &FlexTensor) -> Self {
-        let ([images, rows, columns, in_channels], [_, out_channels]) = (sizes(x), sizes(weight));
+    fn new(kernel: Kernel, x: &FlexTensor, kernels: &FlexTensor) -> Self {
+        let ([images, rows, columns, in_channels], [out_channels, ..]) = (sizes(x), sizes::<4>(kernels));
         let (input, output) = ([rows, columns], [rows, columns].map(|size| kernel.places(size)));
         Self { kernel, images, input, output, in_channels, out_channels }
     }

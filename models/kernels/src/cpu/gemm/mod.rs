@@ -126,6 +126,25 @@ pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     unsafe { data.written() }
 }
 
+/// [`product`] without copies of the factors, if the CPU has AVX-512: for a right factor that stays in the second-level
+/// cache.
+///
+/// # Panics
+///
+/// If the sizes do not fit.
+pub(crate) fn unpacked_product(
+    out: MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    match small::available().filter(|_| left.columns > 0 && right.compact()) {
+        Some(avx512) => small::multiply(avx512, out, epilogue, scale, left, right),
+        None => gemm(out, epilogue, scale, left, right, false),
+    }
+}
+
 /// `out = scale * left * right`, added to what `epilogue` says, on the calling thread.
 ///
 /// # Panics

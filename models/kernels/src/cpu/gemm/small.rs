@@ -26,11 +26,15 @@ pub(crate) enum Avx512 {}
 /// packed.
 pub(crate) fn takes(rows: usize, inner: usize, columns: usize) -> Option<Avx512> {
     const LARGEST: usize = 128 * 128 * 128;
+    available().filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
+}
+
+/// The proof that [`multiply`] needs, if the CPU has AVX-512.
+pub(crate) fn available() -> Option<Avx512> {
     #[cfg(target_arch = "x86_64")]
-    let found = Avx512::find();
+    return Avx512::find();
     #[cfg(not(target_arch = "x86_64"))]
-    let found = None;
-    found.filter(|_| inner > 0 && rows * inner * columns <= LARGEST && inner * columns <= 128 * 128)
+    None
 }
 
 /// `out = scale * left * right`, added to what `epilogue` says, on the calling thread. The terms of an element are

@@ -14,6 +14,7 @@
 //! The backward pass goes back through these steps. Pixels are added and subtracted before they are multiplied: an
 //! error is relative to the largest pixel of a tile, and an infinite or NaN pixel reaches all outputs of its tiles.
 
+mod many_channels;
 mod transform;
 
 use super::gathered::SMALLEST_CHUNK;
@@ -22,7 +23,7 @@ use crate::cpu::flex;
 use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, gemm, is_for_amx};
 use crate::cpu::simd::LANES;
 use crate::cpu::threads::sums::Sums;
-use crate::cpu::threads::{Buffer, Chunks, parallel, with_scratch};
+use crate::cpu::threads::{Buffer, Chunks, Shared, parallel, parallel_elements, with_scratch};
 use burn::backend::flex::FlexTensor;
 use std::ops::Range;
 use transform::{Form, MOST_PIXELS, four, two};
@@ -114,12 +115,15 @@ impl<'a> Tiles<'a> {
         });
     }
 
-    /// The transformed filters, `[places][in][out]`.
+    /// The transformed filters, `[places][in][out]`, or `[places][out][in]` of transposed ones.
     fn filters(&self, weight: &[f32]) -> Vec<f32> {
         let size = self.maps.in_channels * self.maps.out_channels;
-        let mut filters = vec![0.0; self.form.places() * size];
-        (self.form.transform_taps)(weight, size, &mut filters);
-        filters
+        let mut filters = Buffer::new(self.form.places() * size);
+        let shared = filters.shared();
+        // SAFETY: the ranges of the tasks are disjoint.
+        parallel_elements(size, |range| unsafe { (self.form.transform_taps)(weight, size, range, shared) });
+        // SAFETY: the ranges cover all elements of every place.
+        unsafe { filters.written() }
     }
 
     /// The offsets of the pixels of a tile, `size` by `size` pixels that begin `before` pixels above and to the left of
@@ -179,12 +183,21 @@ impl<'a> Tiles<'a> {
         Matrix::new(&filters[place * inputs * width..], [inputs, width], [width, 1])
     }
 
+    /// One place of the transposed transformed filters as a matrix: `[out, in]`.
+    fn transposed_filter<'f>(&self, filters: &'f [f32], place: usize) -> Matrix<'f> {
+        let (inputs, width) = (self.maps.in_channels, self.maps.out_channels);
+        Matrix::new(&filters[place * inputs * width..], [width, inputs], [inputs, 1])
+    }
+
     /// The convolution's outputs.
     pub(super) fn convolve(&self, x: &[f32], weight: &[f32]) -> FlexTensor {
         let maps = self.maps;
         let width = maps.out_channels;
         let (image, output) = (maps.image(), maps.places() * width);
         let filters = self.filters(weight);
+        if self.has_many_channels() {
+            return self.convolve_by_place(x, &filters);
+        }
         let mut data = Buffer::new(maps.images * output);
         let outputs = data.shared();
         let chunks = Chunks::new(maps.images, 1);
@@ -220,18 +233,23 @@ impl<'a> Tiles<'a> {
         });
     }
 
-    /// The gradients of x and of the weight, where they are wanted.
+    /// The gradients of x, for which the weight with a column for each input channel is needed, and of the weight, if it is
+    /// wanted.
     pub(super) fn gradients(
         &self,
         x: &[f32],
-        weight: &[f32],
+        transposed: Option<&[f32]>,
         dy: &[f32],
-        [x_wanted, weight_wanted]: [bool; 2],
+        weight_wanted: bool,
     ) -> [Option<FlexTensor>; 2] {
         let maps = self.maps;
         let (inputs, width) = (maps.in_channels, maps.out_channels);
         let (image, output) = (maps.image(), maps.places() * width);
-        let filters = if x_wanted { self.filters(weight) } else { Vec::new() };
+        let (filters, x_wanted) = (transposed.map(|weight| self.filters(weight)), transposed.is_some());
+        if self.has_many_channels() {
+            return self.gradients_by_place(x, filters.as_deref(), dy, weight_wanted);
+        }
+        let filters = filters.unwrap_or_default();
         // Whole images, so that no two tasks add to the same pixel.
         let chunks = Chunks::few(maps.images, SMALLEST_CHUNK.div_ceil(maps.places().max(1)));
         let mut dx = Buffer::new(if x_wanted { maps.images * image } else { 0 });
@@ -287,7 +305,9 @@ impl<'a> Tiles<'a> {
             }
         });
         if let Some(dweight) = dweight {
-            (self.form.weight_gradient)(&du, inputs * width, dweight);
+            let size = inputs * width;
+            // SAFETY: this task alone has these sums.
+            unsafe { (self.form.weight_gradient)(&du, size, 0..size, Shared::new(dweight)) };
         }
     }
 
@@ -305,8 +325,8 @@ impl<'a> Tiles<'a> {
     fn add_to_dx(&self, filters: &[f32], dm: &[f32], tiles: Range<usize>, dv: &mut [f32], dx: &mut [f32]) {
         let (inputs, width, count) = (self.maps.in_channels, self.maps.out_channels, tiles.len());
         for index in 0..self.form.places() {
-            let (dm, u) = (place(dm, index, count, width), self.filter(filters, index));
-            gemm(place_mut(dv, index, count, inputs), Epilogue::Overwrite, 1.0, dm, u.transposed(), false);
+            let (dm, u) = (place(dm, index, count, width), self.transposed_filter(filters, index));
+            gemm(place_mut(dv, index, count, inputs), Epilogue::Overwrite, 1.0, dm, u, false);
         }
         for (index, tile) in tiles.enumerate() {
             let gradients = &dv[index * inputs..];
@@ -350,6 +370,8 @@ mod tests {
             [1, 1, 1, 16, 32],
             [5, 2, 1, 16, 16],
             [40, 16, 16, 64, 128],
+            [9, 8, 8, 96, 64],
+            [33, 4, 4, 128, 144],
         ] {
             let maps = Maps {
                 kernel,
@@ -362,6 +384,12 @@ mod tests {
             let x = numbers(images * rows * columns * inputs, 1);
             let weight = numbers(9 * inputs * outputs, 2);
             let dy = numbers(images * rows * columns * outputs, 3);
+            let transposed: Vec<f32> = (0..weight.len())
+                .map(|index| {
+                    let (row, input) = (index / inputs, index % inputs);
+                    weight[(row / outputs * inputs + input) * outputs + row % outputs]
+                })
+                .collect();
             let outputs = maps.outputs(&x, &weight);
             let gradients = maps.gradients(&x, &weight, &dy, [true; 2]);
             // The factors of larger tiles, up to 8, cost a little more than two bits.
@@ -369,7 +397,8 @@ mod tests {
                 let (tiles, case) = (Tiles { maps: &maps, form }, format!("{maps:?}, {}", form.side));
                 assert_close(&tiles.convolve(&x, &weight), &outputs, bound, &case);
                 for wanted in [[true, true], [true, false], [false, true]] {
-                    let found = tiles.gradients(&x, &weight, &dy, wanted);
+                    let transposed = wanted[0].then_some(transposed.as_slice());
+                    let found = tiles.gradients(&x, transposed, &dy, wanted[1]);
                     for ((found, expected), wanted) in found.iter().zip(&gradients).zip(wanted) {
                         assert_eq!(found.is_some(), wanted);
                         if let (Some(found), Some(expected)) = (found, expected) {

@@ -2,6 +2,8 @@
 //! time in registers.
 
 use crate::cpu::simd::{LANES, vectorized};
+use crate::cpu::threads::Shared;
+use std::ops::Range;
 
 /// The most pixels that a tile reads.
 pub(super) const MOST_PIXELS: usize = 36;
@@ -14,15 +16,24 @@ const ZERO: Lanes = [0.0; LANES];
 /// A transform of one tile from its places, `plane` elements apart, for so many channels, to offsets of a map.
 type TransformBack = fn(&[f32], usize, usize, &[Option<usize>], &mut [f32]);
 
+/// A transform from the values of a weight or of its transformed filters, of which each place has so many elements, to
+/// those of the other, for a range of these elements in whole vectors.
+///
+/// # Safety
+///
+/// While it runs, no other task may read or write these elements of what it writes.
+type TapTransform = unsafe fn(&[f32], usize, Range<usize>, Shared<'_>);
+
 /// The transforms for tiles of one size. Pixels and gradients that are read are slices of whole channels; those that are
 /// written are offsets, `None` for places outside the map. The places of a transformed tile are `plane` elements apart.
 pub(super) struct Form {
     /// The rows and columns of outputs of a tile, which reads two more of pixels.
     pub(super) side: usize,
-    /// `G weight G^T`: `[places][in][out]`, from a weight and its number of elements per tap.
-    pub(super) transform_taps: fn(&[f32], usize, &mut [f32]),
-    /// `G^T du G`: the gradient of a weight from the gradient of its transformed filters.
-    pub(super) weight_gradient: fn(&[f32], usize, &mut [f32]),
+    /// `G weight G^T`: `[places][in][out]`, from a weight, for a range of the elements of each tap.
+    pub(super) transform_taps: TapTransform,
+    /// `G^T du G`: the gradient of a weight from the gradient of its transformed filters, for a range of the elements of
+    /// each tap.
+    pub(super) weight_gradient: TapTransform,
     /// `B^T x B`, from the pixels.
     pub(super) transform_pixels: fn(&[&[f32]], &mut [f32], usize),
     /// `A dy A^T`, from the gradients of the outputs.
@@ -116,18 +127,24 @@ macro_rules! form {
         };
 
         vectorized! {
-            fn transform_taps(weight: &[f32], size: usize, filters: &mut [f32]) {
-                for start in (0..size).step_by(LANES) {
+            fn transform_taps(weight: &[f32], size: usize, range: Range<usize>, filters: Shared<'_>) {
+                for start in range.step_by(LANES) {
                     let tap = |tap: usize| lanes(&weight[tap * size..], start);
-                    both_ways(tap, of_taps, |place, u| filters[place * size + start..][..LANES].copy_from_slice(&u));
+                    both_ways(tap, of_taps, |place, u| {
+                        let at = place * size + start;
+                        // SAFETY: no other task uses these elements of a place, as the caller promises.
+                        unsafe { filters.slice(at..at + LANES) }.copy_from_slice(&u);
+                    });
                 }
             }
 
-            fn weight_gradient(du: &[f32], size: usize, dweight: &mut [f32]) {
-                for start in (0..size).step_by(LANES) {
+            fn weight_gradient(du: &[f32], size: usize, range: Range<usize>, dweight: Shared<'_>) {
+                for start in range.step_by(LANES) {
                     let place = |place: usize| lanes(&du[place * size..], start);
                     both_ways(place, to_taps, |tap, gradient| {
-                        dweight[tap * size + start..][..LANES].copy_from_slice(&gradient);
+                        let at = tap * size + start;
+                        // SAFETY: no other task uses these elements of a tap, as the caller promises.
+                        unsafe { dweight.slice(at..at + LANES) }.copy_from_slice(&gradient);
                     });
                 }
             }
