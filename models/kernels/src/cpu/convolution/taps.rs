@@ -8,49 +8,41 @@ use burn::backend::flex::FlexTensor;
 /// Kernels by taps: `[size * size * in, out]`.
 pub(super) fn from_kernels(kernels: &FlexTensor) -> FlexTensor {
     let [outputs, inputs, rows, columns] = sizes(kernels);
-    let (data, size) = (kernels.storage::<f32>(), rows * columns);
-    let by_tap = rows_by_tap(size, inputs, outputs, |tap, input, row| {
-        for (output, value) in row.iter_mut().enumerate() {
-            *value = data[(output * inputs + input) * size + tap];
-        }
-    });
-    flex::tensor(by_tap, [size * inputs, outputs])
+    by_tap(kernels.storage(), rows * columns, [inputs, 1], [outputs, inputs])
 }
 
 /// Kernels by taps, with a column for each input channel: `[size * size * out, in]`.
 pub(super) fn transposed_from_kernels(kernels: &FlexTensor) -> FlexTensor {
     let [outputs, inputs, rows, columns] = sizes(kernels);
-    let (data, size) = (kernels.storage::<f32>(), rows * columns);
-    let by_tap = rows_by_tap(size, outputs, inputs, |tap, output, row| {
-        for (input, value) in row.iter_mut().enumerate() {
-            *value = data[(output * inputs + input) * size + tap];
-        }
-    });
-    flex::tensor(by_tap, [size * outputs, inputs])
+    by_tap(kernels.storage(), rows * columns, [outputs, inputs], [inputs, 1])
 }
 
-/// `[taps, rows, width]`, of which `write` writes each row. It has all taps of a row in turn, which lie next to each other
-/// in kernels.
-fn rows_by_tap(
-    taps: usize,
-    rows: usize,
-    width: usize,
-    write: impl Fn(usize, usize, &mut [f32]) + Sync,
-) -> Vec<f32> {
-    let mut by_tap = Buffer::new(taps * rows * width);
+/// `[size * rows, columns]` from kernels of `size` taps. Rows and columns come with the distance between neighbors, in
+/// kernels.
+fn by_tap(
+    kernels: &[f32],
+    size: usize,
+    [rows, row_stride]: [usize; 2],
+    [columns, column_stride]: [usize; 2],
+) -> FlexTensor {
+    let mut by_tap = Buffer::new(kernels.len());
     let to = by_tap.shared();
     let chunks = Chunks::of(rows, 4);
     parallel(chunks.count(), |index| {
         for row in chunks.range(index) {
-            for tap in 0..taps {
-                let start = (tap * rows + row) * width;
+            // All taps of a row in turn, because they lie next to each other in kernels.
+            for tap in 0..size {
+                let start = (tap * rows + row) * columns;
                 // SAFETY: each row has a task of its own.
-                write(tap, row, unsafe { to.slice(start..start + width) });
+                let values = unsafe { to.slice(start..start + columns) };
+                for (column, value) in values.iter_mut().enumerate() {
+                    *value = kernels[(row * row_stride + column * column_stride) * size + tap];
+                }
             }
         }
     });
     // SAFETY: the rows of all taps are all elements.
-    unsafe { by_tap.written() }
+    flex::tensor(unsafe { by_tap.written() }, [size * rows, columns])
 }
 
 /// A matrix by taps, `[size * size * in, out]`, as kernels.

@@ -126,8 +126,8 @@ pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     unsafe { data.written() }
 }
 
-/// [`product`] without copies of the factors, if the CPU has AVX-512: for a right factor that stays in the second-level
-/// cache.
+/// [`product`] without copies of the factors, if the CPU has AVX-512 and the right factor is row-major: for a right factor
+/// that stays in the second-level cache.
 ///
 /// # Panics
 ///
@@ -139,9 +139,9 @@ pub(crate) fn unpacked_product(
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    match small::available().filter(|_| left.columns > 0 && right.compact()) {
+    match small::available().filter(|_| left.columns > 0 && right.strides().1 == 1) {
         Some(avx512) => small::multiply(avx512, out, epilogue, scale, left, right),
-        None => gemm(out, epilogue, scale, left, right, false),
+        None => product(out, epilogue, scale, left, right),
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn orthogonalize(x: Tensor<3>, polynomials: &[[f32; 3]], epsilon: f32
         let (x, polynomial) = (whole.matrix(data, index), side.matrix(&product_of_all, index));
         let (left, right) = if is_wide { (polynomial, x) } else { (x, polynomial.transposed()) };
         let left = left.block(rows, 0..left.columns);
-        product_of_few_rows(MatrixMut::row_major(out, whole.columns), Epilogue::Overwrite, 1.0, left, right);
+        rows_of_product(MatrixMut::row_major(out, whole.columns), Epilogue::Overwrite, 1.0, left, right);
     });
     flex::wrap(flex::tensor(output, [count, rows, columns]))
 }
@@ -124,7 +124,7 @@ impl Stack {
         self.filled(|index, rows, out| {
             let left = self.matrix(left, index).block(rows, 0..self.columns);
             let out = MatrixMut::row_major(out, self.columns);
-            product_of_few_rows(out, Epilogue::Overwrite, 1.0, left, self.matrix(right, index));
+            rows_of_product(out, Epilogue::Overwrite, 1.0, left, self.matrix(right, index));
         })
     }
 
@@ -176,22 +176,20 @@ fn product_up_to(
 ) {
     let right = right.block(0..right.rows, 0..rows.end);
     let out = out.block(0..rows.len(), 0..rows.end);
-    product_of_few_rows(out, epilogue, scale, left.block(rows, 0..left.columns), right);
+    rows_of_product(out, epilogue, scale, left.block(rows, 0..left.columns), right);
 }
 
-/// A product of [few rows](SMALLEST_CHUNK): a copy of the right factor, which all tasks read, would cost each of them almost
-/// as much as its rows do.
-fn product_of_few_rows(
+/// A product of [so few rows](SMALLEST_CHUNK) that a copy of the right factor, which all tasks read, would cost a good part
+/// of the time of the product.
+fn rows_of_product(
     out: MatrixMut<'_>,
     epilogue: Epilogue<'_>,
     scale: f32,
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    let is_row_major = right.strides().1 == 1;
-    if is_row_major && !is_for_amx(left.rows, left.columns, right.columns) {
-        unpacked_product(out, epilogue, scale, left, right);
-    } else {
-        product(out, epilogue, scale, left, right);
+    match is_for_amx(left.rows, left.columns, right.columns) {
+        true => product(out, epilogue, scale, left, right),
+        false => unpacked_product(out, epilogue, scale, left, right),
     }
 }

@@ -116,6 +116,7 @@ fn both_ways<const FROM: usize, const TO: usize>(
 /// parts.
 macro_rules! form {
     ($side:literal) => {
+        // What follows is reached through these pointers alone, of which some are unsafe to call.
         pub(crate) const FORM: Form = Form {
             side: $side,
             transform_taps,
