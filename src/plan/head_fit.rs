@@ -41,6 +41,29 @@ pub(super) fn choose(
     Some(recipe.fitting_head())
 }
 
+/// Whether a probe comes before fine-tuning: by default, if the head can be fitted and is not one for these classes already.
+/// Adds the reason to `reasons`.
+pub(super) fn comes_first(
+    overrides: &Overrides,
+    evidence: &Evidence<'_>,
+    model: &ModelConfig,
+    reasons: &mut Vec<String>,
+) -> bool {
+    let Some((_, card)) = evidence.pretrained else { return false };
+    let has_head = card.has_classifier() && card.classes == evidence.info.classes;
+    let is_default = overrides.recipe.is_none() && overrides.options.freeze != Some(Freeze::Backbone);
+    let comes_first = is_default && !has_head && obstacle(model, evidence).is_none();
+    if comes_first {
+        reasons.push(
+            "a probe first: the head is fitted to the features of the pretrained backbone, then everything is fine-tuned from \
+             there, and what recognizes more validation images is kept (--freeze backbone ends with the probe, --recipe \
+             fine-tune goes without)"
+                .to_owned(),
+        );
+    }
+    comes_first
+}
+
 /// Images per batch that the backbone computes.
 const BATCH_SIZE: usize = 32;
 
@@ -78,8 +101,13 @@ fn obstacle(model: &ModelConfig, evidence: &Evidence<'_>) -> Option<&'static str
 
 /// Checks that a recipe that fits the head suits the model and the data.
 pub(super) fn check(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -> Result<()> {
-    if let (true, Some(obstacle)) = (recipe.fit_head, obstacle(model, evidence)) {
-        usage!("`fit_head`: the head cannot be fitted to features, because {obstacle}: leave the key out");
+    let keys = [("fit_head", recipe.fit_head), ("probe_first", recipe.probe_first)];
+    let Some((key, _)) = keys.into_iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
+    if let Some(obstacle) = obstacle(model, evidence) {
+        usage!("`{key}`: the head cannot be fitted to features, because {obstacle}: leave the key out");
+    }
+    if recipe.probe_first && evidence.pretrained.is_none() {
+        usage!("`probe_first` needs --pretrained: otherwise the features would be those of random weights");
     }
     Ok(())
 }

@@ -21,7 +21,9 @@ pub use architecture::{named_model, read_model};
 pub use budget::Budget;
 pub use resize::Resize;
 
+use crate::device::FoundDevice;
 use crate::import;
+use crate::memory::{self, Work};
 use crate::model_file::ModelCard;
 use crate::recipe::{AskedLength, Freeze, Metric, Optimizer, Recipe, RecipeOverrides};
 use crate::usage::usage;
@@ -108,6 +110,19 @@ impl Plan {
         }
         class_balance::check(&recipe, evidence, &mut reasons)?;
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
+    }
+
+    /// Leaves out the fine-tuning that would follow a probe if the memory does not suffice for training on `images` images.
+    pub fn end_with_probe_if_memory_is_short(&mut self, images: usize, device: &FoundDevice) {
+        let suffices = |work| memory::suffices(&self.model, work, device);
+        if self.recipe.probe_first && !suffices(Work::Training(&self.recipe, images)) && suffices(Work::Inference(1)) {
+            self.recipe = self.recipe.fitting_head();
+            self.reasons.push(
+                "the probe is all: fine-tuning would need more memory than there is (a smaller --batch-size or \
+                 --gradient-checkpointing needs less)"
+                    .to_owned(),
+            );
+        }
     }
 }
 

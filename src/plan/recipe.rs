@@ -48,6 +48,7 @@ pub(super) fn choose(
         );
     }
     overrides.options.apply(&mut recipe);
+    recipe.probe_first |= head_fit::comes_first(overrides, evidence, model, reasons);
     if !is_file {
         reasons.extend(flips_reason(&recipe, overrides, evidence).map(str::to_owned));
     }

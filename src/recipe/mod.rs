@@ -87,6 +87,11 @@ pub struct Recipe {
     /// it is, and the head is a logistic regression, whose strength is chosen by cross-validation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fit_head: bool,
+    /// Whether the run begins with a probe: the head is fitted to the features of the pretrained backbone, as with `fit_head`.
+    /// The epochs then start from that head (Kumar et al. 2022, arXiv:2202.10054), and an epoch's model is kept only if
+    /// the validation result is at least as good as the probe's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub probe_first: bool,
     /// Factor by which the learning rate falls with each block from the head toward the input (Bao et al. 2022, BEiT,
     /// appendix H). 1 gives all blocks the same rate.
     pub layer_decay: f64,
@@ -135,6 +140,7 @@ impl Default for Recipe {
             ema_decay: 0.0,
             freeze: None,
             fit_head: false,
+            probe_first: false,
             layer_decay: 1.0,
             metric: Metric::default(),
             patience: 0,

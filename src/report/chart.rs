@@ -153,7 +153,10 @@ impl LineChart<'_> {
         html! {
             line class="best" x1=(x) x2=(x) y1=(top) y2=(bottom) {}
             text class="best-label" x=(x) y=(top - 7.0) text-anchor=(anchor) {
-                "best: epoch " (self.epochs[index])
+                @match self.epochs[index] {
+                    0 => "best: the probe",
+                    epoch => { "best: epoch " (epoch) }
+                }
             }
             @for curve in &self.curves {
                 @if let Some(value) = curve.finite(index) {

@@ -185,8 +185,8 @@ impl ReportedRun<'_> {
         Ok(render(&Report {
             title: &format!("{} on {}", config.model_name, self.dataset.info.name),
             summary: self.summary(),
-            // A fitted head has no course of training to show.
-            history: if config.recipe.fit_head { &[] } else { &progress.history },
+            // A fitted head alone has no course of training to show.
+            history: if config.recipe.fit_head || progress.epoch == 0 { &[] } else { &progress.history },
             best_epoch: progress.best.as_ref().map(|best| best.epoch),
             metrics: Some(&result.metrics),
             split: split_name(split, &self.config.recipe),
@@ -202,6 +202,7 @@ impl ReportedRun<'_> {
     fn line(&self, split: Split, result: &MeasuredSplit) -> String {
         let best = match self.config.recipe.metric {
             _ if self.config.recipe.fit_head => String::new(),
+            _ if self.is_probe() => format!(", the probe: no epoch of {} was as good", self.progress.epoch),
             Metric::Accuracy => format!(", best epoch {}", self.best_epoch()),
             metric => format!(", best epoch {} by {metric}", self.best_epoch()),
         };
@@ -230,6 +231,11 @@ impl ReportedRun<'_> {
         self.progress.best.as_ref().map_or(0, |best| best.epoch)
     }
 
+    /// Whether the probe was kept with which the run began, and no epoch.
+    fn is_probe(&self) -> bool {
+        self.progress.probe.is_some() && self.best_epoch() == 0
+    }
+
     /// The facts of the run, as name and value.
     fn summary(&self) -> Vec<(String, String)> {
         let Self { config, dataset, progress, runtime, predictor, .. } = self;
@@ -246,12 +252,17 @@ impl ReportedRun<'_> {
             fact("Seed", config.seed.to_string()),
             fact("Program", config.program.clone()),
         ];
-        match &progress.fitted {
-            Some(fitted) => facts.push(fact("Head", fitted.clone())),
-            None => facts.extend([
+        facts.extend(progress.fitted.as_ref().map(|fitted| match &progress.probe {
+            Some(probe) => {
+                fact("Probe", format!("top-1 {} on the validation split; {fitted}", percent(probe.top1)))
+            }
+            None => fact("Head", fitted.clone()),
+        }));
+        if !config.recipe.fit_head {
+            facts.extend([
                 fact("Epochs", progress.epoch.to_string()),
                 fact("Best epoch by", config.recipe.metric.to_string()),
-            ]),
+            ]);
         }
         facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));
         if predictor.views() == Views::Mirrored {

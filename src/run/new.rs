@@ -97,7 +97,10 @@ impl PlannedRun {
             budget: None,
         };
         evidence.budget = Budget::of_run(new.overrides, &evidence, runtime.device)?;
-        let plan = Plan::new(new.overrides, &evidence)?;
+        let mut plan = Plan::new(new.overrides, &evidence)?;
+        if new.overrides.recipe.is_none() {
+            plan.end_with_probe_if_memory_is_short(dataset.train.len(), runtime.device);
+        }
         let mut config = RunConfig {
             program: PROGRAM.to_owned(),
             data: new.data.to_owned(),

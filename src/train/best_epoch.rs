@@ -16,7 +16,8 @@ pub(super) struct Verdict {
     ///
     /// Validation cannot tell such epochs apart, and the last of them has learned for longest, at the lowest learning
     /// rate: the one-standard-error rule (Breiman et al. 1984, section 3.4.3). A loss and a mean average precision have no
-    /// known standard error here, so only the best one is kept.
+    /// known standard error here, so only the best one is kept. An epoch below the probe with which the run began is not
+    /// kept.
     pub(super) is_kept: bool,
 }
 
@@ -25,7 +26,9 @@ pub(super) struct Verdict {
 pub(super) fn judge_next(progress: &mut Progress, metric: Metric, validation: &Validation) -> Verdict {
     let before = progress.best.as_ref().map(|kept| score(metric, kept));
     progress.highest = progress.highest.or(before);
-    let verdict = judge(metric, validation, progress.highest);
+    let mut verdict = judge(metric, validation, progress.highest);
+    let probe = progress.probe.as_ref().map(|probe| score(metric, probe));
+    verdict.is_kept &= probe.is_none_or(|probe| score(metric, validation) >= probe);
     if verdict.is_highest {
         (progress.stale_epochs, progress.highest) = (0, Some(score(metric, validation)));
     } else {
@@ -147,6 +150,16 @@ mod tests {
         assert_eq!(next(0.48), (false, true, 1));
         assert_eq!(next(0.3), (false, false, 2));
         assert_eq!(next(0.6), (true, true, 0));
+    }
+
+    #[test]
+    fn an_epoch_below_the_probe_is_not_kept() {
+        let probe = validation([0.5, 0.0, 0.0, 1.0]);
+        let mut progress = Progress { best: Some(probe.clone()), probe: Some(probe), ..Progress::default() };
+        let mut is_kept = |top1| {
+            judge_next(&mut progress, Metric::Accuracy, &validation([top1, 0.0, 0.0, 1.0])).is_kept
+        };
+        assert_eq!([0.48, 0.5, 0.6, 0.57, 0.49].map(&mut is_kept), [false, true, true, true, false]);
     }
 
     #[test]

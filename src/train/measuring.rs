@@ -88,14 +88,19 @@ pub(super) fn reserved_seconds(images: usize, seconds: f64, per_second: Option<f
 /// A random subset of the samples in their order, with `images` samples: the same subset for the same `seed`. All
 /// samples if `images` is `None`.
 pub(crate) fn part(samples: &[Sample], images: Option<usize>, seed: u64) -> Arc<[Sample]> {
+    chosen(samples.len(), images, seed).into_iter().map(|index| samples[index].clone()).collect()
+}
+
+/// The indices of the samples that [`part`] chooses out of `samples`.
+pub(super) fn chosen(samples: usize, images: Option<usize>, seed: u64) -> Vec<usize> {
     match images {
-        Some(images) if images < samples.len() => {
-            let mut chosen = epoch_order(samples.len(), stream(seed, Stream::Measuring, 0), 0);
+        Some(images) if images < samples => {
+            let mut chosen = epoch_order(samples, stream(seed, Stream::Measuring, 0), 0);
             chosen.truncate(images);
             chosen.sort_unstable();
-            chosen.into_iter().map(|index| samples[index].clone()).collect()
+            chosen
         }
-        _ => samples.into(),
+        _ => (0..samples).collect(),
     }
 }
 

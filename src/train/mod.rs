@@ -11,6 +11,7 @@ mod loaders;
 mod measuring;
 mod phase;
 mod pixel_copies;
+mod probing;
 mod restarts;
 pub mod schedule;
 mod session;

@@ -52,7 +52,12 @@ impl Session {
         self.measured_per_second = Some(images as f64 / start.elapsed().as_secs_f64().max(1e-9));
     }
 
-    /// Whether this session has validated the model.
+    /// Records a measured speed of forward passes, in images per second.
+    pub(super) fn measured(&mut self, per_second: f64) {
+        self.measured_per_second = Some(per_second);
+    }
+
+    /// Whether this session has validated the model, or knows how fast it would.
     pub(super) fn has_validated(&self) -> bool {
         self.measured_per_second.is_some()
     }

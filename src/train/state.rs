@@ -43,9 +43,12 @@ pub struct Progress {
     /// Number of validation images that are measured, if the time limit does not allow all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_images: Option<usize>,
-    /// How the head was fitted, in words; only for recipes with `fit_head`.
+    /// How the head was fitted, in words; only for recipes with `fit_head` or `probe_first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
+    /// The validation result of the probe with which the run began; only for recipes with `probe_first`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Validation>,
     /// Sums over the epoch that has begun.
     pub running: Running,
     /// The validation result of the best model so far.

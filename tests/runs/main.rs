@@ -9,6 +9,7 @@ mod at_chance;
 mod head_fit;
 mod held_out;
 mod library;
+mod probe_first;
 mod repeat;
 mod resume;
 mod threads;

@@ -12,7 +12,7 @@ use crate::usage::usage;
 /// The options for the cache of features.
 #[derive(Args, Clone, Debug)]
 pub(super) struct CacheArgs {
-    /// Where the features of images are kept that a head is fitted to (--freeze backbone); by default VITRINE_CACHE from
+    /// Where the features of images are kept that a head is fitted to (--pretrained); by default VITRINE_CACHE from
     /// the environment, or ~/.cache/vitrine. It may be deleted at any time.
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
     cache: Option<PathBuf>,
@@ -36,10 +36,11 @@ impl CacheArgs {
     /// If no features are computed in the run.
     pub(super) fn check(&self, config: &RunConfig) -> Result<()> {
         let stated = [("--cache", self.cache.is_some()), ("--no-cache", self.no_cache)];
-        if let (Some((option, _)), false) = (stated.iter().find(|(_, is)| *is), config.recipe.fit_head) {
+        let has_features = config.recipe.fit_head || config.recipe.probe_first;
+        if let (Some((option, _)), false) = (stated.iter().find(|(_, is)| *is), has_features) {
             usage!(
-                "{option} has no effect: only a head that is fitted to features (--freeze backbone without --epochs) uses the \
-                 cache; leave it out"
+                "{option} has no effect: only a head that is fitted to features (--pretrained without --recipe) uses the cache; \
+                 leave it out"
             );
         }
         Ok(())

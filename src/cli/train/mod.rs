@@ -301,7 +301,7 @@ impl Train {
 
 /// The message for `--resume` of a run that is finished already.
 fn already_finished(run: &Path, progress: &Progress) -> String {
-    if progress.fitted.is_some() {
+    if progress.fitted.is_some() && progress.probe.is_none() {
         return format!(
             "{} is finished: its head is fitted, so there is nothing to train longer",
             run.display()

@@ -71,15 +71,23 @@ impl Trainer<'_> {
         self.bad_files.judge(limit, split, (bad, total), self.runtime.events)
     }
 
-    /// Measures the model on the validation images, or on as many as the time limit allows.
-    fn validate(&mut self, model: &VisionTransformer) -> Result<(Predicted, Metrics)> {
+    /// Restricts validation to as many images as the time limit allows.
+    pub(super) fn restrict_validation(&mut self) -> Result<()> {
         let images = self.validation.loader.len();
         let measured = affordable_images(images, self.time_limit(), self.session.measured_per_second());
-        // The subset is chosen once per session, so that the epochs are measured on the same images and compare.
-        if measured < images && !self.session.has_validated() {
+        if measured < images {
             self.emit(Event::PartialValidation { measured, images: self.validation.len() });
             self.state.progress.validation_images = Some(measured);
             self.validation.restrict(&self.config, measured)?;
+        }
+        Ok(())
+    }
+
+    /// Measures the model on the validation images, or on as many as the time limit allows.
+    fn validate(&mut self, model: &VisionTransformer) -> Result<(Predicted, Metrics)> {
+        // The subset is chosen once per session, so that the epochs are measured on the same images and compare.
+        if !self.session.has_validated() {
+            self.restrict_validation()?;
         }
         let start = Instant::now();
         let predicted = self.validation.predict(model, Views::One)?;
@@ -131,8 +139,20 @@ impl Trainer<'_> {
 
     /// Keeps the model until the next checkpoint writes it, and its predictions for the report.
     fn keep(&mut self, model: VisionTransformer, validation: Validation, predicted: Predicted) {
-        self.state.progress.best = Some(validation.clone());
-        self.best.kept = Some(Kept { card: self.card(validation), model });
+        let card = self.card(validation.clone());
+        self.keep_with(card, model, validation, predicted);
+    }
+
+    /// The same for a model with the given card.
+    pub(super) fn keep_with(
+        &mut self,
+        card: ModelCard,
+        model: VisionTransformer,
+        validation: Validation,
+        predicted: Predicted,
+    ) {
+        self.state.progress.best = Some(validation);
+        self.best.kept = Some(Kept { card, model });
         self.best.validated = Some(predicted);
     }
 

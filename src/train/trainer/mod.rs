@@ -2,6 +2,7 @@
 
 mod epoch;
 mod epoch_end;
+mod probe_first;
 mod restart;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::initial_state::Start;
 use super::measuring::{affordable_embedded, affordable_images, affordable_maps, reserved_seconds};
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
+use super::probing::Probing;
 use super::restarts;
 use super::schedule::{Length, Steps};
 use super::session::Session;
@@ -54,6 +56,8 @@ pub struct Trainer<'a> {
     phase: Phase,
     training: TrainingData,
     validation: ValidationSplit,
+    /// The images of the probe with which the run begins, until it is made.
+    probing: Option<Probing>,
     /// Number of test images. Time is set aside for measuring them after training.
     test_images: usize,
     state: State,
@@ -141,6 +145,8 @@ impl<'a> Trainer<'a> {
             phase: Phase::first(ingredients, recipe, images)?,
             validation: ValidationSplit::new(&config, val_images, measured, (device, threads))?,
             training,
+            probing: (config.recipe.probe_first && state.progress.probe.is_none())
+                .then(|| Probing::new(data)),
             test_images: test.len(),
             config,
             folder,
@@ -195,6 +201,9 @@ impl<'a> Trainer<'a> {
     }
 
     fn run_to_the_end(&mut self, start_again: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
+        if !self.probe_first()? {
+            return Ok(Outcome::Interrupted);
+        }
         while !self.is_over() {
             match self.epoch()? {
                 EpochOutcome::Done => {}

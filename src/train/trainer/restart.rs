@@ -47,12 +47,15 @@ impl Trainer<'_> {
         self.checkpoint()
     }
 
-    /// The share of the present attempt that is done, from 0 to 1.
+    /// The share of the present attempt that is done, from 0 to 1. It began after the attempt or the probe before it.
     pub(super) fn attempt_done(&self) -> f64 {
         let (length, steps) = (self.length(), self.steps());
-        let before = self.state.progress.given_up.last();
-        let before =
-            before.map_or(0.0, |before| length.done(steps.until(before.epoch, before.batch), before.seconds));
+        let progress = &self.state.progress;
+        let before = match (progress.given_up.last(), &progress.probe) {
+            (Some(before), _) => length.done(steps.until(before.epoch, before.batch), before.seconds),
+            (None, Some(_)) => length.done(0, progress.history.first().map_or(0.0, |probe| probe.seconds)),
+            (None, None) => 0.0,
+        };
         rest(self.done(), before)
     }
 }

@@ -1,0 +1,271 @@
+//! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use burn::tensor::Tensor;
+use vitrine_datasets::{ClassSizes, ContentKey, Sample, Split};
+use vitrine_models::VisionTransformer;
+use vitrine_models::weights::{self, is_head};
+
+use super::best_epoch::{self, score_of, standard_error};
+use super::interrupt;
+use super::measuring::chosen;
+use crate::evaluate::{Metrics, Predicted, Predictions, percent};
+use crate::events::{EpochRow, Event};
+use crate::features::{Extractor, FeatureCache, Features, identity};
+use crate::predict::{Output, Predictor};
+use crate::probe::{self, Fitted, Judgment, LinearHead, Method, Samples};
+use crate::run_folder::{BadFiles, RunConfig, RunData};
+use crate::runtime::Runtime;
+
+/// Images of the batch by which the speed of the backbone is measured.
+const MEASURED_BATCH: usize = 8;
+
+/// The images whose features a head is fitted to, and those on which it is measured.
+pub(super) struct Probing {
+    pub(super) training: SplitImages,
+    pub(super) validation: SplitImages,
+}
+
+/// The images of a split, and the key of each.
+pub(super) struct SplitImages {
+    split: Split,
+    pub(super) samples: Arc<[Sample]>,
+    keys: Vec<ContentKey>,
+}
+
+/// A fitted head with its results.
+pub(super) struct Probe {
+    pub(super) fitted: Fitted,
+    /// The predictions for the training images.
+    pub(super) trained: Predicted,
+    /// The predictions for the validation images.
+    pub(super) validated: Predicted,
+}
+
+impl Probe {
+    /// The metrics on the training and on the validation images.
+    pub(super) fn metrics(&self, classes: &[String]) -> [Metrics; 2] {
+        [&self.trained, &self.validated].map(|of| Metrics::compute(&of.predictions, classes))
+    }
+
+    /// The row of the metrics file for a probe, in place of epoch number `epoch`, after `seconds` seconds of the run.
+    pub(super) fn row(&self, [training, validation]: &[Metrics; 2], epoch: usize, seconds: f64) -> EpochRow {
+        EpochRow {
+            step: self.fitted.convergence.steps,
+            seconds,
+            train_loss: training.loss,
+            train_top1: Some(training.top1),
+            kept: true,
+            ..best_epoch::row(&best_epoch::validation(epoch, validation))
+        }
+    }
+
+    /// The event that reports a probe.
+    pub(super) fn event(&self, [training, validation]: &[Metrics; 2]) -> Event {
+        Event::HeadFitted {
+            train_loss: training.loss,
+            train_top1: training.top1,
+            val_loss: validation.loss,
+            val_top1: validation.top1,
+            message: description(&self.fitted),
+        }
+    }
+}
+
+impl SplitImages {
+    fn new(data: &RunData, split: Split) -> Self {
+        Self { split, samples: data.dataset().split(split).into(), keys: data.keys(split) }
+    }
+
+    /// The random part with `images` images that [`part`](super::measuring::part) chooses.
+    fn part(&self, images: usize, seed: u64) -> Self {
+        let chosen = chosen(self.samples.len(), Some(images), seed);
+        Self {
+            split: self.split,
+            samples: chosen.iter().map(|&index| self.samples[index].clone()).collect(),
+            keys: chosen.iter().map(|&index| self.keys[index]).collect(),
+        }
+    }
+
+    /// The labels of the images that have features.
+    fn labels(&self, features: &Features) -> Vec<usize> {
+        let label = |&index: &usize| self.samples[index].labels.only().unwrap_or_default();
+        features.indices.iter().map(label).collect()
+    }
+
+    /// The predictions of a head for the images that have features.
+    fn predicted(&self, features: Features, head: &LinearHead, classes: usize) -> Predicted {
+        let mut predictions = Predictions::new(classes);
+        predictions.push(&self.labels(&features), &head.logits(&features.values));
+        let Features { indices, pixel_keys, bad, .. } = features;
+        Predicted { predictions, indices, pixel_keys, bad }
+    }
+}
+
+impl Probing {
+    pub(super) fn new(data: &RunData) -> Self {
+        Self {
+            training: SplitImages::new(data, Split::Train),
+            validation: SplitImages::new(data, Split::Val),
+        }
+    }
+
+    /// The same with random parts of the images of both splits.
+    pub(super) fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
+        Self {
+            training: self.training.part(training, seed),
+            validation: self.validation.part(validation, seed),
+        }
+    }
+
+    /// Computes the features of the images with `model`, and fits a head to them. `None` if the user asked to stop.
+    ///
+    /// # Errors
+    /// When too many images are unreadable, or the loader or the device fails.
+    pub(super) fn probe(
+        &self,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        bad_files: &mut BadFiles,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<Probe>> {
+        let Some([training, validation]) = self.features(model, config, bad_files, runtime)? else {
+            return Ok(None);
+        };
+        let labels = self.training.labels(&training);
+        let classes = config.classes.len();
+        let fitted = self.fit(&Samples::new(&training.values, &labels, classes), config);
+        if !fitted.convergence.converged {
+            let message = format!(
+                "the fit of the head has not converged after {} steps; its features may be of very different scales",
+                fitted.convergence.steps
+            );
+            runtime.events.emit(Event::warning(message));
+        }
+        Ok(Some(Probe {
+            trained: self.training.predicted(training, &fitted.head, classes),
+            validated: self.validation.predicted(validation, &fitted.head, classes),
+            fitted,
+        }))
+    }
+
+    /// The features of the training and of the validation images; `None` if the user asked to stop.
+    fn features(
+        &self,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        bad_files: &mut BadFiles,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<[Features; 2]>> {
+        let events = runtime.events;
+        let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
+            .with_limits(config.limits());
+        let keys = [&self.training.keys[..], &self.validation.keys].concat();
+        let width = model.config().embedding_dim();
+        let cache = runtime.cache.map(|folder| -> Result<FeatureCache<'_>> {
+            let folder = folder.join("features").join(identity(&predictor)?);
+            Ok(FeatureCache::open(&folder, width, &keys, events))
+        });
+        let mut extractor = Extractor {
+            batch_size: predictor.largest_batch(config.recipe.batch_size),
+            predictor: &predictor,
+            cache: cache.transpose()?,
+            threads: runtime.threads,
+            events,
+        };
+        let mut of_split =
+            |split: &SplitImages| extractor.features((&split.samples, &split.keys), &interrupt::requested);
+        let Some(training) = of_split(&self.training)? else { return Ok(None) };
+        let Some(validation) = of_split(&self.validation)? else { return Ok(None) };
+        let computed = training.computed + validation.computed;
+        let cached = training.indices.len() + validation.indices.len() - computed;
+        events.emit(Event::Features { computed, cached });
+        let limit = config.recipe.bad_file_limit;
+        for (split, features) in [(&self.training, &training), (&self.validation, &validation)] {
+            let bad = (&features.bad[..], split.samples.len());
+            bad_files.judge(limit, split.split, bad, events)?;
+            ensure!(!features.indices.is_empty(), "none of the {} images can be read", split.split.as_str());
+        }
+        Ok(Some([training, validation]))
+    }
+
+    /// Fits the head to the features of the training images.
+    fn fit(&self, samples: &Samples<'_>, config: &RunConfig) -> Fitted {
+        let RunConfig { classes, recipe, .. } = config;
+        let class_weights = match recipe.class_weights || recipe.balanced_sampling {
+            true => ClassSizes::of(&self.training.samples, classes.len()).balanced_weights(),
+            false => vec![1.0; classes.len()],
+        };
+        let class_weights: Vec<f64> = class_weights.into_iter().map(f64::from).collect();
+        let judge = |predictions: &Predictions| {
+            let metrics = Metrics::compute(predictions, classes);
+            let score = score_of(recipe.metric, &metrics);
+            let error = standard_error(recipe.metric, score, metrics.samples);
+            Judgment { score, error, loss: metrics.loss, top1: metrics.top1 }
+        };
+        probe::fit(samples, &class_weights, &judge)
+    }
+}
+
+/// Images per second that the backbone computes, from one batch of blank images.
+///
+/// # Errors
+/// When the device fails.
+pub(super) fn measured_speed(
+    model: &VisionTransformer,
+    config: &RunConfig,
+    runtime: Runtime<'_>,
+) -> Result<f64> {
+    let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device);
+    let batch = predictor.largest_batch(MEASURED_BATCH.min(config.recipe.batch_size));
+    let [height, width] = config.preprocessing.image_size;
+    let shape = [batch, config.preprocessing.channels, height, width];
+    let mut seconds = f64::INFINITY;
+    // The first batch allocates memory.
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let images = Tensor::zeros(shape, &runtime.device.device);
+        predictor.ask(Output::Embedding, images).try_into_data().context("the device failed")?;
+        seconds = seconds.min(begin.elapsed().as_secs_f64());
+    }
+    Ok(batch as f64 / seconds.max(1e-9))
+}
+
+/// The same model with another head, or with the same for both of its heads: the logits of a model with a distillation token
+/// are the mean of both heads', and its embedding is the mean of both tokens.
+///
+/// # Errors
+/// When the head does not fit the model.
+pub(super) fn with_head(model: VisionTransformer, head: &LinearHead) -> Result<VisionTransformer> {
+    let mut tensors = weights::to_timm(&model);
+    for tensor in tensors.iter_mut().filter(|tensor| is_head(&tensor.name)) {
+        let is_weight = tensor.name.ends_with("weight");
+        tensor.values.clone_from(if is_weight { &head.weight } else { &head.bias });
+    }
+    Ok(weights::from_timm(model, tensors)?)
+}
+
+/// The method of a fit in words, and how it was chosen.
+pub(super) fn description(fitted: &Fitted) -> String {
+    let strengths: Vec<String> = fitted.strengths.iter().map(f64::to_string).collect();
+    let strengths = strengths.join(", ");
+    let method = match fitted.method {
+        Method::Logistic(strength) => format!("logistic regression with C = {strength} (of {strengths})"),
+        Method::NearestMean(_) if fitted.held_out.is_some() => {
+            format!("nearest class mean (or logistic regression with C of {strengths})")
+        }
+        Method::NearestMean(_) => "nearest class mean".to_owned(),
+    };
+    match fitted.held_out {
+        Some(judgment) => format!(
+            "{method}, chosen by {}-fold cross-validation on the training images: top-1 {}, loss {:.4}",
+            probe::FOLDS,
+            percent(judgment.top1),
+            judgment.loss
+        ),
+        None => format!("{method}, as no class has two training images"),
+    }
+}

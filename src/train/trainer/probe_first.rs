@@ -1,0 +1,98 @@
+//! The beginning of a run that fine-tunes pretrained weights: a probe, from whose head the epochs start.
+
+use anyhow::Result;
+use vitrine_models::{VisionTransformer, weights};
+
+use super::Trainer;
+use crate::evaluate::percent;
+use crate::events::{EpochRow, Event};
+use crate::train::best_epoch;
+use crate::train::card::card;
+use crate::train::initial_state::Start;
+use crate::train::probing::{Probe, Probing, description, measured_speed, with_head};
+
+/// The largest share of a run's time for the features of the probe.
+const MAX_SHARE: f64 = 0.4;
+/// The least number of images to which a head is fitted.
+const MIN_IMAGES: usize = 100;
+/// The time of a training step, in forward passes.
+const STEP_PASSES: f64 = 3.0;
+
+impl Trainer<'_> {
+    /// Fits the head to the features of the backbone, if the run begins with that and it is not done. Returns false if the
+    /// user asked to stop.
+    pub(super) fn probe_first(&mut self) -> Result<bool> {
+        let Some(probing) = self.probing.take() else { return Ok(true) };
+        let model = self.state.learner.evaluated();
+        let probing = match self.time_limit() {
+            Some(seconds) => {
+                self.session.measured(measured_speed(&model, &self.config, self.runtime)?);
+                self.affordable(probing, seconds)?
+            }
+            None => probing,
+        };
+        let probe = probing.probe(&model, &self.config, &mut self.bad_files, self.runtime)?;
+        let Some(probe) = probe else {
+            self.checkpoint()?;
+            return Ok(false);
+        };
+        let model = with_head(model, &probe.fitted.head)?;
+        let start = Start::Pretrained(weights::to_timm(&model));
+        self.state.learner = start.learner(&self.config, 0, &self.runtime.device.device)?;
+        self.record_probe(probe, model)?;
+        self.keep_probe_if_time_is_short()?;
+        Ok(true)
+    }
+
+    /// The part of the images whose features the time limit of `seconds` seconds allows.
+    fn affordable(&mut self, probing: Probing, seconds: f64) -> Result<Probing> {
+        self.restrict_validation()?;
+        let validation = self.validation.loader.len();
+        let speed = self.session.measured_per_second().unwrap_or(f64::INFINITY);
+        let images = (MAX_SHARE * seconds * speed) as usize;
+        let all = probing.training.samples.len();
+        let training = images.saturating_sub(validation).max(MIN_IMAGES).min(all);
+        if training < all {
+            self.emit(Event::notice(format!(
+                "the probe is fitted to {training} of {all} training images, as the time pays for no more"
+            )));
+        }
+        Ok(probing.part([training, validation], self.config.seed))
+    }
+
+    /// Writes the result and the model of the probe.
+    fn record_probe(&mut self, probe: Probe, model: VisionTransformer) -> Result<()> {
+        let metrics = probe.metrics(&self.config.classes);
+        let validation = best_epoch::validation(0, &metrics[1]);
+        self.emit(probe.event(&metrics));
+        let seconds = self.session.run_seconds();
+        let progress = &mut self.state.progress;
+        progress.history = vec![EpochRow { step: 0, ..probe.row(&metrics, 0, seconds) }];
+        progress.fitted = Some(description(&probe.fitted));
+        progress.probe = Some(validation.clone());
+        // Training begins above chance, and where it fails the probe is kept.
+        progress.watch.settled = true;
+        let recipe = self.config.recipe.fitting_head();
+        let card = card(&self.config, &self.training.trained_on, recipe, validation.clone());
+        self.keep_with(card, model, validation, probe.validated);
+        self.folder.write_metrics(&self.state.progress.history)?;
+        self.checkpoint()
+    }
+
+    /// Ends the run if the time left does not pay for one epoch.
+    fn keep_probe_if_time_is_short(&mut self) -> Result<()> {
+        let (Some(seconds), Some(speed)) = (self.length().seconds, self.session.measured_per_second()) else {
+            return Ok(());
+        };
+        let left = (seconds - self.session.run_seconds()).max(0.0);
+        let epochs = left * speed / STEP_PASSES / self.phase.batches.len().max(1) as f64;
+        if epochs < 1.0 {
+            self.emit(Event::notice(format!(
+                "the probe is the result: the time left would pay for {} of an epoch of fine-tuning",
+                percent(epochs)
+            )));
+            return self.finish_run();
+        }
+        Ok(())
+    }
+}
