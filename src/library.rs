@@ -10,6 +10,7 @@ use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
 use crate::device::{self, FoundDevice};
 use crate::evaluate::{Evaluation, EvaluationSettings, Part};
 use crate::events::{Event, EventSink, Quiet};
+use crate::features::FeatureStore;
 use crate::flags::size_hint;
 use crate::plan::Overrides;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
@@ -117,7 +118,8 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
     threads::check()?;
     let device = select_device(options.device.as_deref(), events)?;
-    let runtime = Runtime { device: &device, threads, events, cache: options.cache.as_deref() };
+    let store = options.cache.as_deref().map(|cache| FeatureStore::new(cache, FeatureStore::LIMIT));
+    let runtime = Runtime { device: &device, threads, events, cache: store.as_ref() };
     let new = NewRun {
         data,
         dataset: open_dataset(data, options.label_separator, events)?,

@@ -15,7 +15,7 @@ use crate::weights_file;
 
 /// Pretrained weights with the description of their model.
 pub struct Pretrained {
-    /// The source as the user named it.
+    /// The source as the user named it, and for the name of a published backbone the repository it stands for.
     pub source: String,
     /// A short name for run folders and titles.
     pub name: String,
@@ -28,8 +28,8 @@ pub struct Pretrained {
     pub account: Option<Account>,
 }
 
-/// Opens the weights that `--pretrained` names: a path, or `hf:OWNER/NAME[@REVISION]`, which is downloaded unless it is
-/// in the cache. With `offline`, the network is not used.
+/// Opens the weights that `--pretrained` names: a path, `hf:OWNER/NAME[@REVISION]`, or the name of a published backbone, which
+/// are downloaded unless they are in the cache. With `offline`, the network is not used.
 ///
 /// # Errors
 /// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer. The
@@ -37,7 +37,7 @@ pub struct Pretrained {
 pub fn open(source: &str, offline: bool, events: &dyn EventSink) -> Result<Pretrained> {
     let opened = || -> Result<Pretrained> {
         let (path, name) = hub::locate(source, offline, events)?;
-        read(&path, source.to_owned(), name)
+        read(&path, hub::published::in_full(source), name)
     };
     opened().with_context(|| format!("--pretrained {source}"))
 }

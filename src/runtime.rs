@@ -1,9 +1,8 @@
 //! The device, the threads, and the event sink of long-running work, which functions pass on together.
 
-use std::path::Path;
-
 use crate::device::FoundDevice;
 use crate::events::EventSink;
+use crate::features::FeatureStore;
 
 /// The device, the threads, and the event sink that a caller chooses for training or evaluation.
 #[derive(Clone, Copy)]
@@ -14,6 +13,6 @@ pub struct Runtime<'a> {
     pub threads: usize,
     /// Receives the events of the work, such as progress and warnings.
     pub events: &'a dyn EventSink,
-    /// The folder in which features of images are kept; `None` to keep none.
-    pub cache: Option<&'a Path>,
+    /// Where features of images are kept; `None` to keep none.
+    pub cache: Option<&'a FeatureStore>,
 }

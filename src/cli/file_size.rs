@@ -22,7 +22,7 @@ impl FileSizeArgs {
 }
 
 /// A value parser for a number of bytes, with K, M, or G for powers of 1024.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let units = [("G", 30), ("M", 20), ("K", 10), ("", 0)];
     let upper = text.to_ascii_uppercase();
     let number = upper.trim_end_matches('B').trim_end_matches('I');

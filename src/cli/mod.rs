@@ -2,6 +2,7 @@
 
 mod aliases;
 mod bench;
+mod cache;
 mod classify;
 mod completions;
 mod console;
@@ -61,6 +62,7 @@ enum Command {
     Import(import::Import),
     Export(export::Export),
     Presets(presets::Presets),
+    Cache(cache::Cache),
     Devices(devices::Devices),
     Bench(bench::Bench),
     Completions(completions::Completions),
@@ -158,6 +160,7 @@ fn run(command: Command) -> Result<Status> {
         Command::Import(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Presets(command) => command.run(),
+        Command::Cache(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Completions(command) => command.run(),

@@ -12,14 +12,15 @@ use vitrine_models::{
 
 use super::Status;
 use crate::cli::output::{out, outln};
+use crate::hub::published::{BACKBONES, PublishedBackbone};
 use crate::recipe::NamedRecipe;
 use crate::usage::{did_you_mean, usage};
 
 /// The version of the program, for the comments in printed files.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// List the architectures and recipes that `vitrine train` knows by name, and the choices in an architecture file; or
-/// print one of them.
+/// List the architectures, published backbones and recipes that `vitrine train` knows by name, and the choices in an
+/// architecture file; or print one of them.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine presets\n  \
     vitrine presets --show short > my_recipe.toml\n  vitrine train photos/ --recipe my_recipe.toml\n  \
@@ -43,6 +44,7 @@ impl Presets {
     /// Prints all lists.
     fn list() -> Result<()> {
         list_models()?;
+        list_backbones()?;
         list_recipes()?;
         outln!("\n{:32} choices in an architecture file", "key")?;
         for (key, names) in choices()? {
@@ -75,6 +77,28 @@ fn list_models() -> Result<()> {
             config.depth,
             config.num_heads,
             entry.about
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints the published backbones, with what they have reached on ImageNet.
+fn list_backbones() -> Result<()> {
+    outln!(
+        "\n{:32} {:>11}  {:>7} {:>15} {:>9}  repository on Hugging Face, and how the accuracy was measured",
+        "for --pretrained",
+        "parameters",
+        "image",
+        "licence",
+        "ImageNet"
+    )?;
+    for PublishedBackbone { name, repository, millions, image_size, licence, top1, measured } in BACKBONES {
+        outln!(
+            "{name:32} {:>11}  {:>7} {licence:>15} {:>9}  {repository}; {}",
+            format!("{millions:.1} M"),
+            format!("{image_size}x{image_size}"),
+            format!("{top1:.1}%"),
+            measured.described()
         )?;
     }
     Ok(())

@@ -11,11 +11,14 @@ use sha2::{Digest, Sha256};
 use vitrine_datasets::ContentKey;
 
 use super::segment::{self, Key, Row};
+use super::store::note_use;
 use crate::events::{Event, EventSink};
 use crate::files::{is_temporary, write_atomically};
 
 /// The extension of files of features.
 const EXTENSION: &str = "features";
+/// The file that says what the backbone of a folder is. Its time of modification is that of the last use.
+pub(super) const ABOUT: &str = "about.txt";
 
 /// The kept features of some images, and those that are still to be written.
 pub struct FeatureCache<'a> {
@@ -24,16 +27,32 @@ pub struct FeatureCache<'a> {
     width: usize,
     known: HashMap<Key, (u64, Vec<f32>)>,
     new: Vec<Row>,
+    /// The backbone in words.
+    about: String,
     events: &'a dyn EventSink,
 }
 
 impl<'a> FeatureCache<'a> {
     /// Opens the folder of a backbone, which need not exist, and reads the features of the images `keys`, of `width` values
-    /// each. A file that is damaged is removed, and a warning says so: its features are computed again.
-    pub fn open(folder: &Path, width: usize, keys: &[ContentKey], events: &'a dyn EventSink) -> Self {
+    /// each. A file that is damaged is removed, and a warning says so: its features are computed again. `about` is the
+    /// backbone in words, which is noted in a new folder.
+    pub fn open(
+        folder: &Path,
+        width: usize,
+        keys: &[ContentKey],
+        about: &str,
+        events: &'a dyn EventSink,
+    ) -> Self {
         let wanted: HashSet<Key> = keys.iter().map(|key| key.to_le_bytes()).collect();
-        let mut cache =
-            Self { folder: Some(folder.to_owned()), width, known: HashMap::new(), new: Vec::new(), events };
+        let mut cache = Self {
+            folder: Some(folder.to_owned()),
+            width,
+            known: HashMap::new(),
+            new: Vec::new(),
+            about: about.to_owned(),
+            events,
+        };
+        note_use(folder, about);
         let files = files_in(folder).unwrap_or_else(|error| {
             events.emit(Event::warning(format!("{error:#}; all features are computed again")));
             Vec::new()
@@ -77,9 +96,13 @@ impl<'a> FeatureCache<'a> {
     /// Writes the added features into a new file. If that fails, a warning says so, once, and nothing more is written.
     pub fn write(&mut self) {
         let rows = std::mem::take(&mut self.new);
-        if let Some(folder) = self.folder.as_deref().filter(|_| !rows.is_empty())
-            && let Err(error) = write_rows(folder, self.width, &rows)
-        {
+        let folder = self.folder.as_deref().filter(|_| !rows.is_empty());
+        let written = folder.map(|folder| {
+            write_rows(folder, self.width, &rows)?;
+            note_use(folder, &self.about);
+            Ok(())
+        });
+        if let Some(Err::<(), anyhow::Error>(error)) = written {
             let message = format!(
                 "{error:#}; the features are not kept, and the next run computes them again (--cache DIR names another folder)"
             );
@@ -99,7 +122,7 @@ fn write_rows(folder: &Path, width: usize, rows: &[Row]) -> Result<()> {
 }
 
 /// The files of features in a folder, sorted; none if it does not exist.
-fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(|| format!("{}: cannot be read", folder.display()))?,
@@ -138,7 +161,7 @@ mod tests {
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let events = Lines::default();
-        let mut cache = FeatureCache::open(&folder.path().join("a"), 2, &[], &events);
+        let mut cache = FeatureCache::open(&folder.path().join("a"), 2, &[], "a", &events);
         cache.add(key(1), 11, &[1.0, 1.5]);
         cache.add(key(2), 12, &[2.0, 2.5]);
         assert_eq!(cache.unwritten(), 2 * 32);
@@ -147,7 +170,7 @@ mod tests {
         cache.write();
         cache.write();
         assert_eq!(cache.get(key(3)), Some((13, &[3.0, 3.5][..])));
-        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2);
+        assert_eq!(files_in(&folder.path().join("a")).unwrap().len(), 2);
         assert!(events.0.into_inner().unwrap().is_empty());
         folder
     }
@@ -155,7 +178,7 @@ mod tests {
     #[test]
     fn only_wanted_features_are_read() {
         let (folder, events) = (folder(), Lines::default());
-        let cache = FeatureCache::open(&folder.path().join("a"), 2, &[key(2), key(3), key(4)], &events);
+        let cache = FeatureCache::open(&folder.path().join("a"), 2, &[key(2), key(3), key(4)], "a", &events);
         let found = [1, 2, 3, 4].map(|number| cache.get(key(number)).map(|(pixels, _)| pixels));
         assert_eq!(found, [None, Some(12), Some(13), None]);
         assert!(events.0.into_inner().unwrap().is_empty());
@@ -170,7 +193,7 @@ mod tests {
         let bytes = fs::read(damaged).unwrap();
         fs::write(damaged, &bytes[..bytes.len() - 7]).unwrap();
         fs::write(path.join("notes.txt"), "mine").unwrap();
-        let cache = FeatureCache::open(&path, 2, &[key(1), key(2), key(3)], &events);
+        let cache = FeatureCache::open(&path, 2, &[key(1), key(2), key(3)], "a", &events);
         assert!(cache.get(key(1)).is_none() && cache.get(key(3)).is_some());
         let messages = events.0.into_inner().unwrap();
         assert!(
@@ -186,7 +209,7 @@ mod tests {
         let file = place.path().join("file");
         fs::write(&file, "").unwrap();
         let events = Lines::default();
-        let mut cache = FeatureCache::open(&file.join("a"), 2, &[key(1)], &events);
+        let mut cache = FeatureCache::open(&file.join("a"), 2, &[key(1)], "a", &events);
         for number in [1, 2] {
             cache.add(key(number), 1, &[1.0, 2.0]);
             cache.write();

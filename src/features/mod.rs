@@ -8,7 +8,9 @@ mod cache;
 mod extract;
 mod folder;
 mod segment;
+mod store;
 
 pub use cache::FeatureCache;
 pub use extract::{Extractor, Features};
 pub use folder::{default_folder, identity};
+pub use store::{FeatureStore, KeptFeatures};

@@ -71,6 +71,17 @@ pub(super) fn read(path: &Path, width: usize, wanted: &dyn Fn(&Key) -> bool) -> 
     decode(&bytes, width, wanted)
 }
 
+/// The number of rows that the header of a file states.
+///
+/// # Errors
+/// If the file cannot be read, or is no file of features.
+pub(super) fn count(path: &Path) -> Result<u64> {
+    let mut header = [0; HEADER];
+    File::open(path).and_then(|mut file| file.read_exact(&mut header)).context("it cannot be read")?;
+    ensure!(header.starts_with(MAGIC), "it is no file of features");
+    Ok(u64::from_le_bytes(header[HEADER - 8..].try_into()?))
+}
+
 fn decode(bytes: &[u8], width: usize, wanted: &dyn Fn(&Key) -> bool) -> Result<Vec<Row>> {
     ensure!(bytes.starts_with(MAGIC) && bytes.len() >= HEADER + CHECKSUM, "it is no file of features");
     let (content, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
@@ -114,6 +125,9 @@ mod tests {
     fn rows_are_read_as_they_were_written() {
         let bytes = encode(3, &rows());
         assert_eq!(decode(&bytes, 3, &|_| true).unwrap(), rows());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, &bytes).unwrap();
+        assert_eq!(count(file.path()).unwrap(), 4);
         assert_eq!(decode(&bytes, 3, &|key| key[0] == 2).unwrap(), rows()[1..2]);
         assert!(decode(&encode(3, &[]), 3, &|_| true).unwrap().is_empty());
     }

@@ -36,6 +36,8 @@ pub(super) struct Listing {
     pub(super) commit: String,
     /// Paths of all files, relative to the repository.
     pub(super) files: Vec<String>,
+    /// The licence that the repository states, such as `apache-2.0`.
+    pub(super) licence: Option<String>,
 }
 
 /// A file of a repository at one commit, as the site describes it before the download.
@@ -223,6 +225,8 @@ impl Listing {
         struct ModelInfo {
             sha: String,
             siblings: Vec<Sibling>,
+            #[serde(default)]
+            tags: Vec<String>,
         }
         #[derive(Deserialize)]
         struct Sibling {
@@ -234,7 +238,8 @@ impl Listing {
         if let Some(file) = files.iter().find(|file| escapes_folder(file)) {
             bail!("the file name '{}' is refused", file.escape_debug());
         }
-        Ok(Self { commit: info.sha, files })
+        let licence = info.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
+        Ok(Self { commit: info.sha, files, licence: licence.map(|name| name.escape_debug().to_string()) })
     }
 }
 

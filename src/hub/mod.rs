@@ -6,6 +6,7 @@
 
 mod cache;
 mod client;
+pub mod published;
 mod repository;
 mod settings;
 #[cfg(test)]
@@ -18,28 +19,31 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
+use self::published::{BACKBONES, in_full};
 use cache::RepositoryCache;
 use client::{Client, Listing, ListingError};
 pub use repository::Repository;
 use settings::Settings;
 
 use crate::events::{Event, EventSink};
+use crate::usage::did_you_mean;
 
 /// The prefix by which users distinguish a repository from a path.
 const SCHEME: &str = "hf:";
 
-/// Whether a source has the form of a repository (`hf:...`) rather than of a path.
+/// Whether a source is a repository (`hf:...`, or the name of a published backbone) rather than a path.
 pub fn is_repository(source: &str) -> bool {
-    source.starts_with(SCHEME)
+    in_full(source).starts_with(SCHEME)
 }
 
-/// Returns the path of a source, and a short name for it. A repository (`hf:OWNER/NAME[@revision]`) is downloaded first
-/// unless it is in the cache; any other source is a path already.
+/// Returns the path of a source, and a short name for it. A repository (`hf:OWNER/NAME[@revision]`, or the name of a
+/// published backbone) is downloaded first unless it is in the cache; any other source is a path already.
 ///
 /// # Errors
-/// If a repository can be neither downloaded nor found in the cache, or a source of the form `OWNER/NAME` is not an
-/// existing path.
+/// If a repository can be neither downloaded nor found in the cache, or a source of the form `OWNER/NAME` or similar to the
+/// name of a published backbone is not an existing path.
 pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(PathBuf, String)> {
+    let source = &*in_full(source);
     if is_repository(source) {
         let repository: Repository = source.parse()?;
         return Ok((
@@ -51,6 +55,13 @@ pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(Pa
     if !path.exists() && source.parse::<Repository>().is_ok() {
         bail!(
             "{source}: there is no such file or folder; for the repository on Hugging Face, write {SCHEME}{source}"
+        );
+    }
+    if !path.exists() && path.components().count() == 1 && path.extension().is_none() {
+        let meant = did_you_mean(source, BACKBONES.iter().map(|backbone| backbone.name));
+        bail!(
+            "{source}: there is no such file, folder, or published backbone{meant}{}",
+            if meant.is_empty() { "; `vitrine presets` lists the names" } else { "" }
         );
     }
     let absolute = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -106,20 +117,26 @@ impl<'a> Hub<'a> {
             return cache.complete_snapshot(&repository.revision).ok_or_else(|| {
                 anyhow!(
                     "{repository}: not in the cache ({folder}), and the network must not be used (--offline or \
-                     HF_HUB_OFFLINE); allow it once, or give a folder with the model's files instead"
+                     HF_HUB_OFFLINE); allow it once, or {}",
+                    self.by_hand(repository)
                 )
             });
         }
         match self.client.listing(repository) {
-            Ok(listing) => self.complete_snapshot(&cache, repository, &listing),
+            Ok(listing) => {
+                if let Some(licence) = &listing.licence {
+                    self.client.events.emit(Event::notice(format!("{repository}: its licence is {licence}")));
+                }
+                self.complete_snapshot(&cache, repository, &listing)
+            }
             Err(ListingError::Refused(error)) => Err(error),
             Err(ListingError::Unreachable(reason)) => {
                 let endpoint = self.client.endpoint();
                 let snapshot = cache.complete_snapshot(&repository.revision).ok_or_else(|| {
                     anyhow!(
                         "{repository}: {endpoint} does not answer ({reason}), and the model is not in the cache \
-                         ({folder}); set HF_ENDPOINT to a mirror that can be reached, or download the files by \
-                         hand and give their folder"
+                         ({folder}); set HF_ENDPOINT to a mirror that can be reached, or {}",
+                        self.by_hand(repository)
                     )
                 })?;
                 let message =
@@ -128,6 +145,17 @@ impl<'a> Hub<'a> {
                 Ok(snapshot)
             }
         }
+    }
+
+    /// How to get a repository's files without this program, for messages.
+    fn by_hand(&self, repository: &Repository) -> String {
+        format!(
+            "download config.json, preprocessor_config.json (if there is one) and model.safetensors (or pytorch_model.bin) by hand \
+             from {}/{}/{} into a folder, and give that folder instead of the name",
+            self.client.endpoint(),
+            repository.owner,
+            repository.name
+        )
     }
 
     /// Downloads the files that the snapshot of a commit lacks, and returns its folder. The weights are downloaded

@@ -1,5 +1,6 @@
 //! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,8 +14,9 @@ use super::best_epoch::{self, score_of, standard_error};
 use super::interrupt;
 use super::measuring::chosen;
 use crate::evaluate::{Metrics, Predicted, Predictions, percent};
-use crate::events::{EpochRow, Event};
-use crate::features::{Extractor, FeatureCache, Features, identity};
+use crate::events::{EpochRow, Event, EventSink};
+use crate::features::{Extractor, FeatureCache, FeatureStore, Features, KeptFeatures, identity};
+use crate::import;
 use crate::predict::{Output, Predictor};
 use crate::probe::{self, Fitted, Judgment, LinearHead, Method, Samples};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
@@ -165,14 +167,16 @@ impl Probing {
             .with_limits(config.limits());
         let keys = [&self.training.keys[..], &self.validation.keys].concat();
         let width = model.config().embedding_dim();
-        let cache = runtime.cache.map(|folder| -> Result<FeatureCache<'_>> {
-            let folder = folder.join("features").join(identity(&predictor)?);
-            Ok(FeatureCache::open(&folder, width, &keys, events))
-        });
+        let folder = match runtime.cache {
+            Some(store) => Some(store.of_backbone(&identity(&predictor)?)),
+            None => None,
+        };
+        let about = format!("{}: {}", config.model_name, import::summary(&config.model));
+        let cache = folder.as_deref().map(|folder| FeatureCache::open(folder, width, &keys, &about, events));
         let mut extractor = Extractor {
             batch_size: predictor.largest_batch(config.recipe.batch_size),
             predictor: &predictor,
-            cache: cache.transpose()?,
+            cache,
             threads: runtime.threads,
             events,
         };
@@ -183,6 +187,9 @@ impl Probing {
         let computed = training.computed + validation.computed;
         let cached = training.indices.len() + validation.indices.len() - computed;
         events.emit(Event::Features { computed, cached });
+        if let (Some(store), Some(folder)) = (runtime.cache, &folder) {
+            shrink(store, folder, events);
+        }
         let limit = config.recipe.bad_file_limit;
         for (split, features) in [(&self.training, &training), (&self.validation, &validation)] {
             let bad = (&features.bad[..], split.samples.len());
@@ -207,6 +214,22 @@ impl Probing {
             Judgment { score, error, loss: metrics.loss, top1: metrics.top1 }
         };
         probe::fit(samples, &class_weights, &judge)
+    }
+}
+
+/// Keeps the features of all backbones within their limit. A failure is a warning.
+fn shrink(store: &FeatureStore, used: &Path, events: &dyn EventSink) {
+    match store.shrink(used) {
+        Ok(deleted) => {
+            for KeptFeatures { about, bytes, .. } in deleted {
+                events.emit(Event::notice(format!(
+                    "the kept features of a backbone that was not used for longest are deleted ({}, {}): --cache-limit allows more",
+                    about.unwrap_or_default(),
+                    indicatif::DecimalBytes(bytes)
+                )));
+            }
+        }
+        Err(error) => events.emit(Event::warning(format!("the cache is not kept within its limit: {error:#}"))),
     }
 }
 

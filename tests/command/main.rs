@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cache;
 mod completions;
 mod embed;
 mod explain;
@@ -15,6 +16,7 @@ mod log_format;
 mod model_files;
 mod multi_label;
 mod options;
+mod published;
 mod refused;
 mod similar;
 #[cfg(unix)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use crate::features;
+use crate::cli::file_size::bytes;
+use crate::features::{FeatureStore, default_folder};
 use crate::run_folder::RunConfig;
 use crate::usage::usage;
 
@@ -19,15 +20,19 @@ pub(super) struct CacheArgs {
     /// Neither read nor keep features of images.
     #[arg(long)]
     no_cache: bool,
+    /// Size of all kept features above which those of the backbone that was not used for longest are deleted [default: 4G].
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "no_cache")]
+    cache_limit: Option<u64>,
 }
 
 impl CacheArgs {
-    /// The folder of the cache; `None` for none.
-    pub(super) fn folder(&self) -> Option<PathBuf> {
+    /// Where features are kept; `None` for nowhere.
+    pub(super) fn store(&self) -> Option<FeatureStore> {
         if self.no_cache {
             return None;
         }
-        self.cache.clone().or_else(features::default_folder)
+        let folder = self.cache.clone().or_else(default_folder)?;
+        Some(FeatureStore::new(&folder, self.cache_limit.unwrap_or(FeatureStore::LIMIT)))
     }
 
     /// Checks that the given option has an effect on a run.
@@ -35,7 +40,11 @@ impl CacheArgs {
     /// # Errors
     /// If no features are computed in the run.
     pub(super) fn check(&self, config: &RunConfig) -> Result<()> {
-        let stated = [("--cache", self.cache.is_some()), ("--no-cache", self.no_cache)];
+        let stated = [
+            ("--cache", self.cache.is_some()),
+            ("--no-cache", self.no_cache),
+            ("--cache-limit", self.cache_limit.is_some()),
+        ];
         let has_features = config.recipe.fit_head || config.recipe.probe_first;
         if let (Some((option, _)), false) = (stated.iter().find(|(_, is)| *is), has_features) {
             usage!(

@@ -60,9 +60,9 @@ pub(super) struct Train {
     length: LengthArgs,
     #[command(flatten)]
     options: RecipeArgs,
-    /// Weights to start from: a model file, a run folder, another library's file or folder (see `vitrine import`), or
-    /// hf:OWNER/NAME[@REVISION] on Hugging Face.
-    #[arg(long, value_name = "FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
+    /// Weights to start from: a published backbone such as dinov2-small (see `vitrine presets`), a model file, a run folder,
+    /// another library's file or folder (see `vitrine import`), or hf:OWNER/NAME[@REVISION] on Hugging Face.
+    #[arg(long, value_name = "NAME|FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
     pretrained: Option<String>,
     /// Share of the training images kept for validation if the data set has no validation split; by default 0.2 and at
     /// most about 5000 images, or 0.1 and 2000 if it has a test split. Images are chosen by content, so adding or removing some does not move the others.
@@ -105,10 +105,19 @@ pub(super) struct Train {
 }
 
 /// The options that go with `--config`, which repeats a run; all others conflict with it.
-const WITH_CONFIG: [&str; 8] =
-    ["config", "output", "device", "threads", "data_dir", "log_format", "cache", "no_cache"];
+const WITH_CONFIG: [&str; 9] = [
+    "config",
+    "output",
+    "device",
+    "threads",
+    "data_dir",
+    "log_format",
+    "cache",
+    "no_cache",
+    "cache_limit",
+];
 /// The options that go with `--resume`; all others conflict with it.
-const WITH_RESUME: [&str; 10] = [
+const WITH_RESUME: [&str; 11] = [
     "resume",
     "epochs",
     "time",
@@ -119,6 +128,7 @@ const WITH_RESUME: [&str; 10] = [
     "log_format",
     "cache",
     "no_cache",
+    "cache_limit",
 ];
 
 /// Makes options conflict with `--config` and `--resume`, unless they are listed as going with it.
@@ -144,8 +154,8 @@ impl Train {
         let before = before.and_then(|config| config.origin.threads);
         let threads = ThreadArgs { threads: self.threads.threads.or(before) }.apply()?;
         let device = self.device.select(&log)?;
-        let cache = self.cache.folder();
-        let runtime = Runtime { device: &device, threads, events: &log, cache: cache.as_deref() };
+        let cache = self.cache.store();
+        let runtime = Runtime { device: &device, threads, events: &log, cache: cache.as_ref() };
         interrupt::listen()?;
         if let Some(series) = series {
             log.show_results();
@@ -355,7 +365,7 @@ mod tests {
             ("model" | "pretrained" | "recipe" | "output" | "data_dir", None) => "somewhere",
             ("mirror", None) => "https://example.org",
             ("device", None) => "cpu",
-            ("max_file_size", None) => "1MB",
+            ("max_file_size" | "cache_limit", None) => "1MB",
             ("freeze", None) => "backbone",
             (_, None) => "2",
         };

@@ -112,7 +112,8 @@ impl Site {
     fn listing(&self) -> String {
         let names = self.files.keys().chain(&self.extra_names);
         let siblings: Vec<_> = names.map(|name| serde_json::json!({"rfilename": name})).collect();
-        serde_json::json!({"id": "owner/name", "sha": COMMIT, "siblings": siblings}).to_string()
+        let tags = ["safetensors", "license:apache-2.0"];
+        serde_json::json!({"id": "owner/name", "sha": COMMIT, "siblings": siblings, "tags": tags}).to_string()
     }
 
     fn content(&mut self, file: &str, request: &RecordedRequest) -> CannedResponse {
