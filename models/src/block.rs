@@ -100,6 +100,25 @@ impl Block {
         self.finish(x, mixed, context)
     }
 
+    /// The first `count` tokens of [`Self::forward`], which are no patches. Only these are computed, if nothing in the block
+    /// needs the others.
+    ///
+    /// # Shapes
+    /// - x: `[batch, tokens, dim]`
+    /// - output: `[batch, count, dim]`
+    pub(crate) fn forward_first(&self, x: Tensor<3>, count: usize, context: &Context) -> Tensor<3> {
+        let first = |tokens: Tensor<3>| tokens.narrow(1, 0, count);
+        let is_tokenwise = self.channel_attention.is_none() && self.mlp.is_tokenwise();
+        let normalized = self.before_mixer(x.clone());
+        match self.mixer.forward_first(&normalized, count, context).filter(|_| is_tokenwise) {
+            Some(mixed) => self.finish(first(x), mixed, context),
+            None => {
+                let mixed = self.mixer.forward(normalized, context);
+                first(self.finish(x, mixed, context))
+            }
+        }
+    }
+
     /// [`Self::forward`], which also returns the attention weights of [`TokenMixer::forward_with_weights`].
     pub fn forward_with_weights(&self, x: Tensor<3>, context: &Context) -> (Tensor<3>, Tensor<4>) {
         let (mixed, weights) = self.mixer.forward_with_weights(self.before_mixer(x.clone()), context);

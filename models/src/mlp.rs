@@ -81,6 +81,11 @@ impl Mlp {
         self.dropout.forward(output)
     }
 
+    /// Whether each token is mapped by itself.
+    pub(crate) fn is_tokenwise(&self) -> bool {
+        self.depthwise.is_none()
+    }
+
     /// Both layers, with `between` applied after the activation.
     fn map(&self, x: Tensor<3>, between: impl Fn(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
         let hidden = match self.kind {

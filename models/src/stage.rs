@@ -73,6 +73,22 @@ impl Stage {
         (0..self.depth()).fold(tokens, |tokens, block| self.forward_block(block, tokens, position))
     }
 
+    /// The first `count` tokens of [`Self::forward_block`], which are no patches. Only these are computed, if nothing needs the
+    /// others.
+    pub(crate) fn forward_first(
+        &self,
+        block: usize,
+        count: usize,
+        tokens: Tensor<3>,
+        position: &Option<Tensor<3>>,
+    ) -> Tensor<3> {
+        let has_more = block == 0 && (self.downsample.is_some() || self.conditional.is_some());
+        if has_more {
+            return self.forward_block(block, tokens, position).narrow(1, 0, count);
+        }
+        self.blocks[block].forward_first(tokens, count, &self.context(block, position))
+    }
+
     /// The number of blocks.
     pub fn depth(&self) -> usize {
         self.blocks.len()

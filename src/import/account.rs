@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use rayon::prelude::*;
 use vitrine_models::Pool;
 use vitrine_models::weights::{self, Layout, NamedTensor, Reading};
 
@@ -43,7 +44,7 @@ impl Account {
     ) -> Result<(Self, Vec<NamedTensor>, Vec<StoredTensor>)> {
         let (unneeded, needed): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|tensor| weights::unused(&tensor.name).is_some());
-        let tensors = needed.iter().map(StoredTensor::read).collect::<Result<Vec<_>>>()?;
+        let tensors = needed.par_iter().map(StoredTensor::read).collect::<Result<Vec<_>>>()?;
         let unused = unneeded
             .iter()
             .filter_map(|tensor| Some((tensor.name.clone(), weights::unused(&tensor.name)?)))

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use burn::tensor::Device;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use vitrine_datasets::Preprocessing;
@@ -241,7 +242,7 @@ pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
     let path = locate(path)?;
     let file = weights_file::open(&path)?;
     let card = card(&file.metadata, &path)?;
-    Ok((card, file.tensors.iter().map(StoredTensor::read).collect::<Result<_>>()?))
+    Ok((card, file.tensors.par_iter().map(StoredTensor::read).collect::<Result<_>>()?))
 }
 
 /// Loads the model of a model file, or the best model in a run folder, on a device. A model without a classifier gets a

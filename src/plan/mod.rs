@@ -115,7 +115,10 @@ impl Plan {
     /// Leaves out the fine-tuning that would follow a probe if the memory does not suffice for training on `images` images.
     pub fn end_with_probe_if_memory_is_short(&mut self, images: usize, device: &FoundDevice) {
         let suffices = |work| memory::suffices(&self.model, work, device);
-        if self.recipe.probe_first && !suffices(Work::Training(&self.recipe, images)) && suffices(Work::Inference(1)) {
+        if self.recipe.probe_first
+            && !suffices(Work::Training(&self.recipe, images))
+            && suffices(Work::Inference(1))
+        {
             self.recipe = self.recipe.fitting_head();
             self.reasons.push(
                 "the probe is all: fine-tuning would need more memory than there is (a smaller --batch-size or \

@@ -156,9 +156,8 @@ mod tests {
     fn an_epoch_below_the_probe_is_not_kept() {
         let probe = validation([0.5, 0.0, 0.0, 1.0]);
         let mut progress = Progress { best: Some(probe.clone()), probe: Some(probe), ..Progress::default() };
-        let mut is_kept = |top1| {
-            judge_next(&mut progress, Metric::Accuracy, &validation([top1, 0.0, 0.0, 1.0])).is_kept
-        };
+        let mut is_kept =
+            |top1| judge_next(&mut progress, Metric::Accuracy, &validation([top1, 0.0, 0.0, 1.0])).is_kept;
         assert_eq!([0.48, 0.5, 0.6, 0.57, 0.49].map(&mut is_kept), [false, true, true, true, false]);
     }
 

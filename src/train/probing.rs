@@ -229,7 +229,9 @@ fn shrink(store: &FeatureStore, used: &Path, events: &dyn EventSink) {
                 )));
             }
         }
-        Err(error) => events.emit(Event::warning(format!("the cache is not kept within its limit: {error:#}"))),
+        Err(error) => {
+            events.emit(Event::warning(format!("the cache is not kept within its limit: {error:#}")))
+        }
     }
 }
 

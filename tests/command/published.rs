@@ -48,9 +48,11 @@ fn a_name_stands_for_its_repository() {
 #[test]
 fn the_names_are_listed_and_mistyped_ones_are_corrected() {
     let images = Images::prepared();
-    vitrine(&images).arg("presets").assert().success().stdout(
-        contains("dinov2-small").and(contains("facebook/dinov2-small")).and(contains("apache-2.0")),
-    );
+    vitrine(&images)
+        .arg("presets")
+        .assert()
+        .success()
+        .stdout(contains("dinov2-small").and(contains("facebook/dinov2-small")).and(contains("apache-2.0")));
     for (name, part) in [("dinov2-smal", "did you mean dinov2-small?"), ("resnet", "vitrine presets")] {
         vitrine(&images)
             .args(["train", "data", "--pretrained", name])

@@ -262,6 +262,21 @@ impl TokenMixer {
         }
     }
 
+    /// The first `count` tokens of [`Self::forward`], which are no patches, without computing the others; `None` if the mixer
+    /// must compute all.
+    ///
+    /// # Shapes
+    /// - x: `[batch, tokens, dim]`
+    /// - output: `[batch, count, dim]`
+    pub(crate) fn forward_first(&self, x: &Tensor<3>, count: usize, context: &Context) -> Option<Tensor<3>> {
+        match self {
+            Self::MultiHead(mixer) if mixer.answers_first(context) => {
+                Some(mixer.forward_first(x.clone(), count, context))
+            }
+            Self::MultiHead(_) | Self::Window(_) | Self::CrossCovariance(_) | Self::Graph(_) => None,
+        }
+    }
+
     /// [`Self::forward`], which also returns the attention weights: `[batch, heads, tokens, tokens]` over tokens;
     /// `[batch * windows, heads, window area, window area]` in windows, those of a sample one after the other;
     /// `[batch, heads, head_dim, head_dim]` over channels.

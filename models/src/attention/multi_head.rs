@@ -151,6 +151,35 @@ impl MultiHeadAttention {
         self.proj_dropout.forward(self.proj.forward(mixed))
     }
 
+    /// Whether [`Self::forward_first`] can be used in this context: no pair of tokens has a bias or a mask of its own.
+    pub(super) fn answers_first(&self, context: &Context) -> bool {
+        self.score.is_unbiased_product()
+            && self.neighborhood.is_none()
+            && self.fixed_bias.is_none()
+            && context.bias.is_none()
+    }
+
+    /// The first `count` tokens of [`Self::forward`], without computing the others. Of these tokens, none is a patch: a
+    /// rotation leaves them as they are.
+    ///
+    /// # Shapes
+    /// - x: `[batch, tokens, dim]`
+    /// - output: `[batch, count, dim]`
+    pub(super) fn forward_first(&self, x: Tensor<3>, count: usize, context: &Context) -> Tensor<3> {
+        let placed = match &context.position {
+            Some(position) => x.clone() + position.clone(),
+            None => x.clone(),
+        };
+        let q = self.part(placed.clone().narrow(1, 0, count), 0);
+        let (q, k) = self.normalize_heads(q, self.part(placed, 1));
+        let k = match &context.rotary {
+            Some(rotary) => rotary.forward(k),
+            None => k,
+        };
+        let mixed = join(self.mix(q, k, self.part(x, 2), None));
+        self.proj_dropout.forward(self.proj.forward(mixed))
+    }
+
     /// [`Self::forward`], which also returns the attention weights of each token (row) to the others (column).
     ///
     /// # Shapes

@@ -13,7 +13,7 @@ use burn::tensor::{Device, Gradients, Tensor};
 
 use super::VisionTransformer;
 use crate::ModelConfig;
-use crate::stage::{Stage, learns};
+use crate::stage::learns;
 
 impl VisionTransformer {
     /// Computes the gradients of `loss(self.forward(images))` part by part, the last block first, and passes those of
@@ -66,13 +66,11 @@ impl VisionTransformer {
         let mut gradient = gradient_of(&output, &grads);
         found(grads);
         let mut position_gradient: Option<Tensor<3>> = None;
-        let blocks = self.blocks();
         while let Some(input) = kept.inputs.pop() {
             let part = first.max(1) + kept.inputs.len();
             random.start(part);
-            let (stage, block) = blocks[part - 1];
             let (input, position) = (leaf(input), position.clone().map(|position| leaf(position.inner())));
-            let output = stage.forward_block(block, input.clone(), &position);
+            let output = self.block_output(part - 1, input.clone(), &position);
             let grads = along(output, gradient).backward();
             gradient = gradient_of(&input, &grads);
             position_gradient = sum(position_gradient, position.and_then(|position| position.grad(&grads)));
@@ -98,15 +96,15 @@ impl VisionTransformer {
         let unrecorded = self.clone().no_grad();
         let position = position.clone().map(|position| Tensor::from_inner(position.inner()));
         let mut inputs = Vec::new();
-        let blocks = unrecorded.blocks();
-        for (part, &(stage, block)) in (1..).zip(&blocks) {
+        let blocks = unrecorded.blocks().len();
+        for part in 1..=blocks {
             if part >= first {
                 inputs.push(tokens.clone());
             }
             random.start(part);
-            tokens = stage.forward_block(block, Tensor::from_inner(tokens), &position).inner();
+            tokens = unrecorded.block_output(part - 1, Tensor::from_inner(tokens), &position).inner();
         }
-        random.start(blocks.len() + 1);
+        random.start(blocks + 1);
         KeptInputs { inputs, output: tokens }
     }
 
@@ -129,11 +127,6 @@ impl VisionTransformer {
         }
         let blocks = self.blocks();
         1 + blocks.iter().position(|(stage, block)| stage.learns(*block)).unwrap_or(blocks.len())
-    }
-
-    /// The blocks of all stages, in order.
-    fn blocks(&self) -> Vec<(&Stage, usize)> {
-        self.stages.iter().flat_map(|stage| (0..stage.depth()).map(move |block| (stage, block))).collect()
     }
 }
 

@@ -165,7 +165,7 @@ impl VisionTransformer {
     /// # Ok::<(), vitrine_models::ConfigError>(())
     /// ```
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        self.classify(self.features(images))
+        self.classify(self.read_tokens(images))
     }
 
     /// The tokens after the last block, as in timm's `forward_features`: normalized, unless the pooling normalizes
@@ -216,7 +216,7 @@ impl VisionTransformer {
     /// # Ok::<(), vitrine_models::ConfigError>(())
     /// ```
     pub fn embedding(&self, images: Tensor<4>) -> Tensor<2> {
-        let tokens = self.features(images);
+        let tokens = self.read_tokens(images);
         match &self.distillation_head {
             None => self.pooling.forward(tokens),
             Some(_) => {
@@ -277,6 +277,31 @@ impl VisionTransformer {
     pub fn forward_with_weights(&self, images: Tensor<4>) -> (Tensor<2>, Vec<Tensor<4>>) {
         let (tokens, maps) = self.tokens_and_weights(images, &[]);
         (self.classify(tokens), maps)
+    }
+
+    /// Those of the [features](Self::features) that the head reads: all, or the class token and the distillation token, without
+    /// which the last block need not compute the others.
+    fn read_tokens(&self, images: Tensor<4>) -> Tensor<3> {
+        let (tokens, position) = self.embed(images);
+        let blocks = 0..self.blocks().len();
+        self.finish(blocks.fold(tokens, |tokens, block| self.block_output(block, tokens, &position)))
+    }
+
+    /// The tokens after a block, counted over all stages from 0. After the last one, only those that the head reads.
+    fn block_output(&self, index: usize, tokens: Tensor<3>, position: &Option<Tensor<3>>) -> Tensor<3> {
+        let blocks = self.blocks();
+        let (stage, block) = blocks[index];
+        let reads_first = matches!(self.pooling, Pooling::ClassToken(_)) && self.class_blocks.is_empty();
+        if index + 1 == blocks.len() && reads_first {
+            let count = 1 + usize::from(self.distillation_token.is_some());
+            return stage.forward_first(block, count, tokens, position);
+        }
+        stage.forward_block(block, tokens, position)
+    }
+
+    /// The blocks of all stages, in order.
+    fn blocks(&self) -> Vec<(&Stage, usize)> {
+        self.stages.iter().flat_map(|stage| (0..stage.depth()).map(move |block| (stage, block))).collect()
     }
 
     /// Draws every parameter that has not been used yet, so that later random numbers do not influence their values.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::testing::{self, base};
-use crate::{AttentionOptions, ImageSize, Normalizer, Position, Tokenizer};
+use crate::{AttentionOptions, ImageSize, Normalizer, Pool, Position, Tokenizer};
 use burn::module::ModuleMapper;
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
@@ -103,6 +103,29 @@ fn without_positions_the_order_of_patches_does_not_matter_and_with_them_it_does(
             _ => assert!(change > 1e-2, "{position:?}: {change}"),
         }
     }
+}
+
+#[test]
+fn a_head_that_reads_the_class_token_alone_gets_the_same_without_the_other_tokens() {
+    let device = Device::default();
+    let mut compared = 0;
+    for config in testing::variants().into_iter().filter(|config| config.class_token) {
+        let config = ModelConfig { pool: Pool::ClassToken, ..config };
+        if config.validate().is_err() {
+            continue;
+        }
+        let model = config.init(&device).unwrap().map(&mut Vary { seed: 0 });
+        let images = images(&config, 2, &device);
+        let close = Tolerance::absolute(1e-5).set_relative(1e-5);
+        let whole = model.classify(model.features(images.clone()));
+        model.forward(images.clone()).into_data().assert_approx_eq::<f32>(&whole.into_data(), close);
+        if !config.distillation_token {
+            let whole = model.pooling.forward(model.features(images.clone()));
+            model.embedding(images).into_data().assert_approx_eq::<f32>(&whole.into_data(), close);
+        }
+        compared += 1;
+    }
+    assert!(compared > 20, "{compared} variants");
 }
 
 #[test]

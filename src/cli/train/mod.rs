@@ -105,17 +105,8 @@ pub(super) struct Train {
 }
 
 /// The options that go with `--config`, which repeats a run; all others conflict with it.
-const WITH_CONFIG: [&str; 9] = [
-    "config",
-    "output",
-    "device",
-    "threads",
-    "data_dir",
-    "log_format",
-    "cache",
-    "no_cache",
-    "cache_limit",
-];
+const WITH_CONFIG: [&str; 9] =
+    ["config", "output", "device", "threads", "data_dir", "log_format", "cache", "no_cache", "cache_limit"];
 /// The options that go with `--resume`; all others conflict with it.
 const WITH_RESUME: [&str; 11] = [
     "resume",

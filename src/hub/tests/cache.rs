@@ -110,7 +110,14 @@ fn the_cache_is_used_if_the_site_cannot_be_reached() {
     let message = lonely.fetch(&name).unwrap_err().to_string();
     assert_all(
         &message,
-        &["hf:owner/name", &dead.to_string(), "refused", "HF_ENDPOINT", "by hand", "/owner/name into a folder"],
+        &[
+            "hf:owner/name",
+            &dead.to_string(),
+            "refused",
+            "HF_ENDPOINT",
+            "by hand",
+            "/owner/name into a folder",
+        ],
     );
     let folder = setup.fetch().unwrap();
     assert_eq!(lonely.fetch(&name).unwrap(), folder);

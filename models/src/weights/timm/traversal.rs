@@ -4,6 +4,7 @@ use super::names::ParameterPath;
 use crate::weights::{NamedTensor, WeightsError};
 use burn::module::{ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Collects the keys and shapes of all parameters, and their values if they are wanted.
@@ -76,22 +77,54 @@ impl ModuleMapper for Import {
     }
 }
 
-/// Transposes `[output, input]` to `[input, output]` in square tiles that fit into the cache.
+/// Side of the tiles of [`transpose`]: a cache line of values.
+const TILE: usize = 16;
+
+/// Transposes `[output, input]` to `[input, output]`, with all threads.
+///
+/// Tiles are gathered in a buffer and written line by line: rows that are a multiple of 4 KiB apart would drive each other out
+/// of the cache if single values were written.
 fn transpose(from: &[f32], input: usize, to: &mut [f32]) {
-    const TILE: usize = 32;
     let output = from.len().checked_div(input).unwrap_or(0);
-    for rows in (0..output).step_by(TILE) {
-        for columns in (0..input).step_by(TILE) {
-            for row in rows..(rows + TILE).min(output) {
-                for column in columns..(columns + TILE).min(input) {
-                    to[column * output + row] = from[row * input + column];
+    to.par_chunks_mut((TILE * output).max(1)).enumerate().for_each(|(band, to)| {
+        let first = band * TILE;
+        let columns = to.len() / output;
+        let mut tile = [[0.0; TILE]; TILE];
+        for rows in (0..output).step_by(TILE) {
+            let count = TILE.min(output - rows);
+            for row in 0..count {
+                let start = (rows + row) * input + first;
+                for (line, value) in tile.iter_mut().zip(&from[start..start + columns]) {
+                    line[row] = *value;
                 }
             }
+            for (line, to) in tile.iter().zip(to.chunks_exact_mut(output)) {
+                to[rows..rows + count].copy_from_slice(&line[..count]);
+            }
         }
-    }
+    });
 }
 
 /// The message for a tensor of another shape.
 pub(super) fn mismatch(key: &str, stored: &[usize], needed: &[usize]) -> String {
     format!("{key} (stored {stored:?}, needed {needed:?})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::transpose;
+
+    #[test]
+    fn every_value_goes_to_its_place_whatever_the_shape() {
+        for (output, input) in [(1, 1), (3, 5), (16, 16), (17, 40), (64, 33), (0, 4)] {
+            let from: Vec<f32> = (0..output * input).map(|value| value as f32).collect();
+            let mut to = vec![-1.0; from.len()];
+            transpose(&from, input, &mut to);
+            for row in 0..output {
+                for column in 0..input {
+                    assert_eq!(to[column * output + row], from[row * input + column], "{output}x{input}");
+                }
+            }
+        }
+    }
 }
