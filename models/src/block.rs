@@ -110,7 +110,8 @@ impl Block {
         let first = |tokens: Tensor<3>| tokens.narrow(1, 0, count);
         let is_tokenwise = self.channel_attention.is_none() && self.mlp.is_tokenwise();
         let normalized = self.before_mixer(x.clone());
-        match self.mixer.forward_first(&normalized, count, context).filter(|_| is_tokenwise) {
+        let mixed = is_tokenwise.then(|| self.mixer.forward_first(&normalized, count, context)).flatten();
+        match mixed {
             Some(mixed) => self.finish(first(x), mixed, context),
             None => {
                 let mixed = self.mixer.forward(normalized, context);

@@ -1,6 +1,7 @@
 //! The cost of a forward pass, from formulas: multiply-adds by kind of layer, and the memory of attention weights.
 //!
-//! As in timm, matrix products and convolutions are counted; norms, activations, sums and softmax are not. With `h` by
+//! As in timm, matrix products and convolutions are counted; norms, activations, sums and softmax are not. All tokens of all
+//! blocks count, although `forward` computes fewer in the last block for a head that reads the class token alone. With `h` by
 //! `w` tokens of `C` values, global attention costs `4hwC² + 2(hw)²C`, and attention in windows of `M` by `M` tokens
 //! `4hwC² + 2M²hwC` (Liu et al. 2021, equations 1 and 2).
 
@@ -294,8 +295,14 @@ mod tests {
             let model = config.init(&device).unwrap();
             let ImageSize { height, width } = config.image_size;
             let images = Tensor::<4>::zeros([1, config.channels, height, width], &device);
-            let counted = multiply_adds_of(|| model.forward(images));
+            let counted = multiply_adds_of(|| model.classify(model.features(images.clone())));
             assert_eq!(Complexity::of(&config).total(), counted, "{config:?}");
+            let needed = multiply_adds_of(|| model.forward(images));
+            let reads_all = config.pool != Pool::ClassToken || config.class_depth > 0;
+            assert!(
+                needed == counted || (needed < counted && !reads_all),
+                "{needed} of {counted}: {config:?}"
+            );
         }
     }
 }

@@ -37,7 +37,7 @@ impl Cache {
             return Ok(Status::Done);
         }
         for features in &kept {
-            let about = features.about.as_deref().unwrap_or("a backbone of an earlier version");
+            let about = features.described();
             outln!(
                 "{:>10}  {:>9} images  used {} ago  {about}",
                 DecimalBytes(features.bytes).to_string(),

@@ -89,12 +89,12 @@ fn list_backbones() -> Result<()> {
         "for --pretrained",
         "parameters",
         "image",
-        "licence",
+        "license",
         "ImageNet"
     )?;
-    for PublishedBackbone { name, repository, millions, image_size, licence, top1, measured } in BACKBONES {
+    for PublishedBackbone { name, repository, millions, image_size, license, top1, measured } in BACKBONES {
         outln!(
-            "{name:32} {:>11}  {:>7} {licence:>15} {:>9}  {repository}; {}",
+            "{name:32} {:>11}  {:>7} {license:>15} {:>9}  {repository}; {}",
             format!("{millions:.1} M"),
             format!("{image_size}x{image_size}"),
             format!("{top1:.1}%"),

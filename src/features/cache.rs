@@ -3,22 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use vitrine_datasets::ContentKey;
 
+use super::files::{EXTENSION, files_in, note_use};
 use super::segment::{self, Key, Row};
-use super::store::note_use;
 use crate::events::{Event, EventSink};
-use crate::files::{is_temporary, write_atomically};
-
-/// The extension of files of features.
-const EXTENSION: &str = "features";
-/// The file that says what the backbone of a folder is. Its time of modification is that of the last use.
-pub(super) const ABOUT: &str = "about.txt";
+use crate::files::write_atomically;
 
 /// The kept features of some images, and those that are still to be written.
 pub struct FeatureCache<'a> {
@@ -98,7 +92,8 @@ impl<'a> FeatureCache<'a> {
         let rows = std::mem::take(&mut self.new);
         let folder = self.folder.as_deref().filter(|_| !rows.is_empty());
         let written = folder.map(|folder| {
-            write_rows(folder, self.width, &rows)?;
+            // Another program may have deleted the folder between two steps of the first attempt.
+            write_rows(folder, self.width, &rows).or_else(|_| write_rows(folder, self.width, &rows))?;
             note_use(folder, &self.about);
             Ok(())
         });
@@ -119,23 +114,6 @@ fn write_rows(folder: &Path, width: usize, rows: &[Row]) -> Result<()> {
     let name: String = Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
     write_atomically(&folder.join(format!("{name}.{EXTENSION}")), &bytes)
-}
-
-/// The files of features in a folder, sorted; none if it does not exist.
-pub(super) fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.with_context(|| format!("{}: cannot be read", folder.display()))?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.with_context(|| format!("{}: cannot be read", folder.display()))?.path();
-        let is_ours = path.extension().is_some_and(|extension| extension == EXTENSION)
-            && path.file_name().is_some_and(|name| !is_temporary(name));
-        files.extend(is_ours.then_some(path));
-    }
-    files.sort_unstable();
-    Ok(files)
 }
 
 /// Removes a file that cannot be used, and returns the warning about it.

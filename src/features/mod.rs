@@ -6,6 +6,7 @@
 
 mod cache;
 mod extract;
+mod files;
 mod folder;
 mod segment;
 mod store;

@@ -1,13 +1,13 @@
 //! The kept features of all backbones: what there is, what to delete when they take too much room, and how to clear them.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use super::cache::{ABOUT, files_in};
+use super::files::{ABOUT, files_in, left_behind};
 use super::segment;
 
 /// A place for kept features.
@@ -110,12 +110,19 @@ impl KeptFeatures {
         Ok((!files.is_empty()).then_some(Self { folder, about, images, bytes, used }))
     }
 
-    /// Deletes the files of features and their folder. Other files in it stay, and the folder with them.
+    /// The backbone in words.
+    pub fn described(&self) -> &str {
+        self.about.as_deref().unwrap_or("a backbone of an earlier version")
+    }
+
+    /// Deletes the files of features and their folder, with what killed programs have left. Other files in it stay, and the
+    /// folder with them.
     ///
     /// # Errors
     /// If a file cannot be deleted.
     pub fn delete(&self) -> Result<()> {
-        for file in files_in(&self.folder)?.into_iter().chain([self.folder.join(ABOUT)]) {
+        let files = files_in(&self.folder)?.into_iter().chain([self.folder.join(ABOUT)]);
+        for file in files.chain(left_behind(&self.folder)) {
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(error).with_context(|| format!("{}: cannot be deleted", file.display()));
@@ -129,19 +136,10 @@ impl KeptFeatures {
     }
 }
 
-/// Notes in the folder of a backbone what it is, and that its features have just been used.
-pub(super) fn note_use(folder: &Path, about: &str) {
-    let file = folder.join(ABOUT);
-    let noted = File::options().write(true).open(&file).and_then(|file| file.set_modified(SystemTime::now()));
-    if noted.is_err() && folder.is_dir() {
-        // Without the note, the features are used as well.
-        let _ = fs::write(&file, format!("{about}\n"));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs::File;
     use std::time::Duration;
 
     use vitrine_datasets::ContentKey;

@@ -36,8 +36,8 @@ pub(super) struct Listing {
     pub(super) commit: String,
     /// Paths of all files, relative to the repository.
     pub(super) files: Vec<String>,
-    /// The licence that the repository states, such as `apache-2.0`.
-    pub(super) licence: Option<String>,
+    /// The license that the repository states, such as `apache-2.0`.
+    pub(super) license: Option<String>,
 }
 
 /// A file of a repository at one commit, as the site describes it before the download.
@@ -227,6 +227,12 @@ impl Listing {
             siblings: Vec<Sibling>,
             #[serde(default)]
             tags: Vec<String>,
+            #[serde(default, rename = "cardData")]
+            card: Card,
+        }
+        #[derive(Default, Deserialize)]
+        struct Card {
+            license_name: Option<String>,
         }
         #[derive(Deserialize)]
         struct Sibling {
@@ -238,8 +244,9 @@ impl Listing {
         if let Some(file) = files.iter().find(|file| escapes_folder(file)) {
             bail!("the file name '{}' is refused", file.escape_debug());
         }
-        let licence = info.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
-        Ok(Self { commit: info.sha, files, licence: licence.map(|name| name.escape_debug().to_string()) })
+        let tag = info.tags.iter().find_map(|tag| tag.strip_prefix("license:"));
+        let license = info.card.license_name.as_deref().or(tag);
+        Ok(Self { commit: info.sha, files, license: license.map(|name| name.escape_debug().to_string()) })
     }
 }
 

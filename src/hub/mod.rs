@@ -124,8 +124,8 @@ impl<'a> Hub<'a> {
         }
         match self.client.listing(repository) {
             Ok(listing) => {
-                if let Some(licence) = &listing.licence {
-                    self.client.events.emit(Event::notice(format!("{repository}: its licence is {licence}")));
+                if let Some(license) = &listing.license {
+                    self.client.events.emit(Event::notice(format!("{repository}: its license is {license}")));
                 }
                 self.complete_snapshot(&cache, repository, &listing)
             }

@@ -15,8 +15,8 @@ pub struct PublishedBackbone {
     pub millions: f64,
     /// Height and width of its images in pixels.
     pub image_size: usize,
-    /// The licence that the repository states.
-    pub licence: &'static str,
+    /// The license that the repository states.
+    pub license: &'static str,
     /// The accuracy on ImageNet in percent.
     pub top1: f64,
     /// How it was measured.
@@ -73,10 +73,10 @@ const fn backbone(
     name: &'static str,
     repository: &'static str,
     (millions, image_size): (f64, usize),
-    licence: &'static str,
+    license: &'static str,
     (top1, measured): (f64, Measured),
 ) -> PublishedBackbone {
-    PublishedBackbone { name, repository, millions, image_size, licence, top1, measured }
+    PublishedBackbone { name, repository, millions, image_size, license, top1, measured }
 }
 
 /// The source in full: for the name of a published backbone, the repository it stands for as `hf:OWNER/NAME`. A file or

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use vitrine_datasets::SourceKind;
 use vitrine_models::{ImageSize, ModelConfig, Tokenizer, preset};
 
 use super::{Evidence, Overrides, adjacency};
@@ -74,6 +75,22 @@ fn by_default(
         config.embed_dim
     ));
     Ok((name, config))
+}
+
+/// The largest number of training images for which pretrained weights are suggested.
+const FEW_IMAGES: usize = 2000;
+
+/// What pretrained weights are likely worth, for few color images of a user who has chosen neither weights nor an architecture.
+pub(super) fn pretrained_hint(overrides: &Overrides, evidence: &Evidence<'_>) -> Option<&'static str> {
+    let is_own = match evidence.info.source {
+        SourceKind::Folder | SourceKind::Manifest | SourceKind::Archive => true,
+        SourceKind::Shapes | SourceKind::Idx | SourceKind::Cifar => false,
+    };
+    let is_open = evidence.pretrained.is_none() && overrides.model.is_none() && overrides.recipe.is_none();
+    (is_own && is_open && evidence.train <= FEW_IMAGES && !evidence.survey.gray).then_some(
+        "few images: if they are photos, pretrained weights likely recognize more, such as --pretrained dinov2-small (others: vitrine \
+         presets); with 50 images a class of CIFAR-10, such weights reached 65% instead of 56%",
+    )
 }
 
 /// Image sizes to choose from for images of more than 40 pixels, largest first.

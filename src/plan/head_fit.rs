@@ -68,7 +68,7 @@ pub(super) fn comes_first(
 const BATCH_SIZE: usize = 32;
 
 /// The option that asks for training by steps, if there is one.
-fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
+pub(super) fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
     let options = &overrides.options;
     let stated = [
         ("--recipe", overrides.recipe.is_some()),

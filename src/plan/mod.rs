@@ -109,23 +109,31 @@ impl Plan {
             progressive.check_model(&model, &recipe.augmentation)?;
         }
         class_balance::check(&recipe, evidence, &mut reasons)?;
+        reasons.extend(architecture::pretrained_hint(overrides, evidence).map(str::to_owned));
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
     }
 
-    /// Leaves out the fine-tuning that would follow a probe if the memory does not suffice for training on `images` images.
-    pub fn end_with_probe_if_memory_is_short(&mut self, images: usize, device: &FoundDevice) {
-        let suffices = |work| memory::suffices(&self.model, work, device);
-        if self.recipe.probe_first
-            && !suffices(Work::Training(&self.recipe, images))
-            && suffices(Work::Inference(1))
-        {
-            self.recipe = self.recipe.fitting_head();
-            self.reasons.push(
-                "the probe is all: fine-tuning would need more memory than there is (a smaller --batch-size or \
-                 --gradient-checkpointing needs less)"
-                    .to_owned(),
-            );
+    /// The plan for a device: if nothing was stated about training, and the memory does not suffice for the fine-tuning that
+    /// would follow a probe, the probe alone.
+    ///
+    /// # Errors
+    /// As those of [`new`](Self::new).
+    pub fn for_device(overrides: &Overrides, evidence: &Evidence<'_>, device: &FoundDevice) -> Result<Self> {
+        let plan = Self::new(overrides, evidence)?;
+        let work = Work::Training(&plan.recipe, evidence.train);
+        let is_open = head_fit::option_for_steps(overrides).is_none() && overrides.options.freeze.is_none();
+        if !plan.recipe.probe_first || !is_open || memory::check(&plan.model, work, device).is_ok() {
+            return Ok(plan);
         }
+        let mut alone = overrides.clone();
+        alone.options.freeze = Some(Freeze::Backbone);
+        let mut plan = Self::new(&alone, evidence)?;
+        plan.reasons.push(
+            "a probe alone: fine-tuning would need more memory than there is (--gradient-checkpointing, or a smaller --batch-size \
+             with --epochs or --time, need less)"
+                .to_owned(),
+        );
+        Ok(plan)
     }
 }
 

@@ -183,6 +183,11 @@ fn images_for_one(model: &ModelConfig) -> f64 {
     first.map_or(1.0, |first| first.images_for_one(model))
 }
 
+/// The highest learning rate for fine-tuning a ViT-S, of 384 channels; wider models get less. It suits the more delicate of two
+/// sizes: with a DINOv2 ViT-S on 50 images a class of CIFAR-10 at 224 pixels, validation accuracy is 56% by a probe, and after
+/// two epochs 58% with 5e-5 and 53% with 1e-4; 2e-4 and more destroy the features. At 112 pixels, even 2e-4 does not.
+const FINE_TUNING_RATE: f64 = 5e-5;
+
 /// Adapts a named recipe to the data: removes augmentation that would change the class or have no effect. Unless the
 /// recipe must be kept whole, it also sets crop, learning rate, batch size, and number of epochs.
 fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> Recipe {
@@ -209,7 +214,10 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     recipe.mirror_views = recipe.augmentation.horizontal_flip > 0.0;
     recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
     if model.embed_dim > 128 {
-        recipe.learning_rate /= 2.0;
+        recipe.learning_rate = match evidence.pretrained {
+            Some(_) => recipe.learning_rate.min(FINE_TUNING_RATE * 384.0 / model.embed_dim as f64),
+            None => recipe.learning_rate / 2.0,
+        };
     }
     recipe.batch_size = if evidence.train < 20_000 { 32 } else { 64 };
     recipe.epochs = Some(epochs_for(evidence));

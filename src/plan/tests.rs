@@ -8,7 +8,7 @@ use crate::usage::UsageError;
 use vitrine_datasets::{
     AspectRatios, Extent, ImageSource, ResizeRule, Sample, SizeRange, SourceKind, ValidationOrigin,
 };
-use vitrine_models::ImageSize;
+use vitrine_models::{ImageSize, preset};
 
 struct Case {
     info: DatasetInfo,
@@ -96,6 +96,58 @@ fn more_time_means_stronger_augmentation_and_larger_images() {
     assert_eq!(chosen(100, 1_600, 10.0), (32, false));
     assert_eq!(chosen(100, 1_600, 130.0), (64, true));
     assert_eq!(chosen(100, 1_600, 300.0), (96, true));
+}
+
+#[test]
+fn pretrained_weights_get_a_probe_and_a_learning_rate_that_keeps_their_features() {
+    let case = case(SourceKind::Folder, [300, 300], false, 400);
+    let planned = |embed_dim, classes: &[&str], overrides: &Overrides| {
+        let model =
+            ModelConfig { embed_dim, num_heads: 4.into(), ..preset::find("vit_tiny_patch16_224").unwrap() };
+        let preprocessing = Preprocessing {
+            image_size: [224, 224],
+            channels: 3,
+            resize: ResizeRule::Squash,
+            interpolation: Interpolation::Bicubic,
+            mean: vec![0.5; 3],
+            std: vec![0.5; 3],
+            crop_rounding: CropRounding::default(),
+        };
+        let classes: Vec<String> = classes.iter().map(|&class| class.to_owned()).collect();
+        let model = model.with_num_classes(classes.len().max(1));
+        let card = ModelCard::new(model, classes, preprocessing);
+        let recipe =
+            Plan::new(overrides, &Evidence { pretrained: Some(("weights", &card)), ..evidence(&case) });
+        recipe.unwrap().recipe
+    };
+    let usual = |dim| planned(dim, &["x", "y"], &Overrides::default());
+    let rates = [64, 192, 384, 768].map(|dim| usual(dim).learning_rate);
+    assert_eq!(rates, [1e-3, 1e-4, 5e-5, 2.5e-5]);
+    assert!(usual(384).probe_first && usual(384).layer_decay < 1.0);
+    assert!(
+        !planned(64, &["a", "b", "c"], &Overrides::default()).probe_first,
+        "the head knows these classes"
+    );
+    let named = Overrides { recipe: Some("fine-tune".to_owned()), ..Overrides::default() };
+    assert!(!planned(64, &["x", "y"], &named).probe_first);
+    let options = RecipeOverrides { freeze: Some(Freeze::Backbone), ..RecipeOverrides::default() };
+    let frozen = planned(64, &["x", "y"], &Overrides { options, ..Overrides::default() });
+    assert!(frozen.fit_head && !frozen.probe_first);
+}
+
+#[test]
+fn pretrained_weights_are_suggested_for_few_color_images_alone() {
+    let is_suggested = |source, gray, train, overrides: &Overrides| {
+        let plan = plan(&case(source, [300, 300], gray, train), overrides).unwrap();
+        plan.reasons.iter().any(|reason| reason.contains("--pretrained dinov2-small"))
+    };
+    let usual = Overrides::default();
+    assert!(is_suggested(SourceKind::Folder, false, 300, &usual));
+    assert!(!is_suggested(SourceKind::Folder, false, 3000, &usual));
+    assert!(!is_suggested(SourceKind::Folder, true, 300, &usual));
+    assert!(!is_suggested(SourceKind::Cifar, false, 300, &usual));
+    let model = Some("vit_pico_patch4_32".to_owned());
+    assert!(!is_suggested(SourceKind::Folder, false, 300, &Overrides { model, ..usual }));
 }
 
 #[test]

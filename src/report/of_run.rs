@@ -14,10 +14,10 @@ use super::views::MirrorGain;
 use super::{Caveat, Report, render};
 use crate::embed::Map;
 use crate::evaluate::{Metrics, Predicted, interval, percent, predict, reliability};
-use crate::events::{Event, clock};
+use crate::events::{EpochRow, Event, clock};
 use crate::model_file::{self, ModelCard};
 use crate::predict::{Predictor, Views};
-use crate::recipe::{Metric, Recipe};
+use crate::recipe::Metric;
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
 use crate::train::{Progress, Trained, part};
@@ -81,8 +81,8 @@ pub fn of_run(
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
     let (&split, result) = measured.last_key_value().context("there is no split to measure the model on")?;
     let validation_images = run.progress.best.as_ref().map_or(0, |best| best.samples);
-    let has_chosen = split != Split::Test && !config.recipe.fit_head;
-    let caveats = Caveat::of(&result.metrics, &run.progress.history, validation_images, has_chosen);
+    let has_chosen = split != Split::Test && run.has_epochs();
+    let caveats = Caveat::of(&result.metrics, run.epochs(), validation_images, has_chosen);
     let map = run.map(measured.get(&Split::Val));
     folder.write_report(&run.page((split, result), &caveats, map.as_ref())?)?;
     for (split, MeasuredSplit { samples, predicted, .. }) in &measured {
@@ -92,16 +92,28 @@ pub fn of_run(
     Ok(RunReport { split, metrics: result.metrics.clone(), line: run.line(split, result), caveats })
 }
 
-/// A split as sentences call it.
-fn split_name(split: Split, recipe: &Recipe) -> &'static str {
-    match split {
-        Split::Test => "the test split",
-        Split::Val | Split::Train if recipe.fit_head => "the validation split",
-        Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
-    }
-}
-
 impl ReportedRun<'_> {
+    /// Whether there were epochs to choose from, and not a probe alone.
+    fn has_epochs(&self) -> bool {
+        !self.config.recipe.fit_head && self.progress.epoch > 0
+    }
+
+    /// The rows of the epochs, without that of a probe before them.
+    fn epochs(&self) -> &[EpochRow] {
+        let history = &self.progress.history;
+        let probes = history.iter().take_while(|row| row.epoch == 0).count();
+        &history[probes..]
+    }
+
+    /// A split as sentences call it.
+    fn split_name(&self, split: Split) -> &'static str {
+        match split {
+            Split::Test => "the test split",
+            Split::Val | Split::Train if !self.has_epochs() => "the validation split",
+            Split::Val | Split::Train => "the validation split, which was also used to choose the best epoch",
+        }
+    }
+
     /// Measures the model on the split, or on `images` images of it; `None` if it has none. `predicted` are the
     /// predictions if they are known already.
     fn measure_split(
@@ -186,10 +198,10 @@ impl ReportedRun<'_> {
             title: &format!("{} on {}", config.model_name, self.dataset.info.name),
             summary: self.summary(),
             // A fitted head alone has no course of training to show.
-            history: if config.recipe.fit_head || progress.epoch == 0 { &[] } else { &progress.history },
+            history: if self.has_epochs() { &progress.history } else { &[] },
             best_epoch: progress.best.as_ref().map(|best| best.epoch),
             metrics: Some(&result.metrics),
-            split: split_name(split, &self.config.recipe),
+            split: self.split_name(split),
             caveats,
             reliability: &reliability(&result.predicted.predictions),
             map,
@@ -201,7 +213,7 @@ impl ReportedRun<'_> {
     /// The result in one line.
     fn line(&self, split: Split, result: &MeasuredSplit) -> String {
         let best = match self.config.recipe.metric {
-            _ if self.config.recipe.fit_head => String::new(),
+            _ if !self.has_epochs() => String::new(),
             _ if self.is_probe() => format!(", the probe: no epoch of {} was as good", self.progress.epoch),
             Metric::Accuracy => format!(", best epoch {}", self.best_epoch()),
             metric => format!(", best epoch {} by {metric}", self.best_epoch()),
@@ -211,7 +223,7 @@ impl ReportedRun<'_> {
                 "mean average precision {:.3} (chance {:.3}) on {} ({}{}){best}",
                 of_labels.mean_average_precision,
                 of_labels.chance_average_precision,
-                split_name(split, &self.config.recipe),
+                self.split_name(split),
                 counted(result, self.dataset.split(split).len()),
                 self.predictor.views().described(),
             );
@@ -219,7 +231,7 @@ impl ReportedRun<'_> {
         format!(
             "top-1 {} on {} (95% interval {}, {}{}){best}",
             percent(result.metrics.top1),
-            split_name(split, &self.config.recipe),
+            self.split_name(split),
             interval(result.metrics.top1_interval),
             counted(result, self.dataset.split(split).len()),
             self.predictor.views().described(),

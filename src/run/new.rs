@@ -97,10 +97,7 @@ impl PlannedRun {
             budget: None,
         };
         evidence.budget = Budget::of_run(new.overrides, &evidence, runtime.device)?;
-        let mut plan = Plan::new(new.overrides, &evidence)?;
-        if new.overrides.recipe.is_none() {
-            plan.end_with_probe_if_memory_is_short(dataset.train.len(), runtime.device);
-        }
+        let plan = Plan::for_device(new.overrides, &evidence, runtime.device)?;
         let mut config = RunConfig {
             program: PROGRAM.to_owned(),
             data: new.data.to_owned(),

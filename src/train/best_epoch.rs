@@ -24,7 +24,7 @@ pub(super) struct Verdict {
 /// Judges the validation of the epoch that has just ended. Updates the highest score and the number of epochs since
 /// it was reached.
 pub(super) fn judge_next(progress: &mut Progress, metric: Metric, validation: &Validation) -> Verdict {
-    let before = progress.best.as_ref().map(|kept| score(metric, kept));
+    let before = progress.best.as_ref().filter(|kept| kept.epoch > 0).map(|kept| score(metric, kept));
     progress.highest = progress.highest.or(before);
     let mut verdict = judge(metric, validation, progress.highest);
     let probe = progress.probe.as_ref().map(|probe| score(metric, probe));

@@ -7,7 +7,6 @@ use super::best_epoch;
 use super::card::card;
 use super::initial_state::{Start, with_parameters};
 use super::measuring::affordable_maps;
-use super::pixel_copies::PixelCopies;
 use super::probing::{Probe, Probing, description, with_head};
 use super::session::Session;
 use super::state::{self, Kept, Progress};
@@ -106,7 +105,9 @@ impl<'a> HeadFit<'a> {
             state::save_progress(self.folder.path(), &self.progress, None)?;
             return Ok(Outcome::Interrupted);
         };
-        self.compare_pixels(&probe);
+        for remark in self.probing.remarks(&probe) {
+            self.runtime.events.emit(Event::notice(remark));
+        }
         self.keep(with_head(model, &probe.fitted.head)?, probe)?;
         Ok(Outcome::Finished)
     }
@@ -124,16 +125,6 @@ impl<'a> HeadFit<'a> {
         };
         let model = self.config.model.init(&self.runtime.device.device)?;
         with_parameters(model, tensors)
-    }
-
-    /// Reports images with equal pixels.
-    fn compare_pixels(&self, Probe { trained, validated, .. }: &Probe) {
-        let Probing { training, validation } = &self.probing;
-        let mut copies = PixelCopies::new(training.samples.len());
-        copies.add(&training.samples, &trained.indices, &trained.pixel_keys);
-        for remark in copies.remarks(&training.samples, &validation.samples, validated) {
-            self.runtime.events.emit(Event::notice(remark));
-        }
     }
 
     /// Writes the model, its metrics, and the state of the finished run.

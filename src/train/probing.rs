@@ -1,26 +1,29 @@
 //! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::Tensor;
-use vitrine_datasets::{ClassSizes, ContentKey, Sample, Split};
+use vitrine_datasets::{ClassSizes, ContentKey, Sample, Split, epoch_order};
 use vitrine_models::VisionTransformer;
 use vitrine_models::weights::{self, is_head};
 
 use super::best_epoch::{self, score_of, standard_error};
 use super::interrupt;
 use super::measuring::chosen;
+use super::pixel_copies::PixelCopies;
 use crate::evaluate::{Metrics, Predicted, Predictions, percent};
 use crate::events::{EpochRow, Event, EventSink};
-use crate::features::{Extractor, FeatureCache, FeatureStore, Features, KeptFeatures, identity};
+use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
 use crate::predict::{Output, Predictor};
 use crate::probe::{self, Fitted, Judgment, LinearHead, Method, Samples};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
+use crate::seed::{Stream, stream};
 
 /// Images of the batch by which the speed of the backbone is measured.
 const MEASURED_BATCH: usize = 8;
@@ -82,14 +85,29 @@ impl SplitImages {
         Self { split, samples: data.dataset().split(split).into(), keys: data.keys(split) }
     }
 
-    /// The random part with `images` images that [`part`](super::measuring::part) chooses.
-    fn part(&self, images: usize, seed: u64) -> Self {
-        let chosen = chosen(self.samples.len(), Some(images), seed);
+    /// The images at these indices.
+    fn part(&self, indices: &[usize]) -> Self {
         Self {
             split: self.split,
-            samples: chosen.iter().map(|&index| self.samples[index].clone()).collect(),
-            keys: chosen.iter().map(|&index| self.keys[index]).collect(),
+            samples: indices.iter().map(|&index| self.samples[index].clone()).collect(),
+            keys: indices.iter().map(|&index| self.keys[index]).collect(),
         }
+    }
+
+    /// The indices of a random part of each class: about `images` images in all, and at least one of each.
+    fn part_of_each_class(&self, images: usize, seed: u64) -> Vec<usize> {
+        let all = self.samples.len();
+        let mut classes: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+        for index in epoch_order(all, stream(seed, Stream::Measuring, 1), 0) {
+            classes.entry(self.samples[index].labels.only()).or_default().push(index);
+        }
+        let part = |of_class: Vec<usize>| {
+            let count = (of_class.len() * images).div_ceil(all.max(1));
+            of_class.into_iter().take(count)
+        };
+        let mut chosen: Vec<usize> = classes.into_values().flat_map(part).collect();
+        chosen.sort_unstable();
+        chosen
     }
 
     /// The labels of the images that have features.
@@ -115,12 +133,41 @@ impl Probing {
         }
     }
 
-    /// The same with random parts of the images of both splits.
+    /// The same with a random part of each class for training, about `training` images in all, and with the `validation` images
+    /// that [`part`](super::measuring::part) chooses.
     pub(super) fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
+        let validated = chosen(self.validation.samples.len(), Some(validation), seed);
         Self {
-            training: self.training.part(training, seed),
-            validation: self.validation.part(validation, seed),
+            training: self.training.part(&self.training.part_of_each_class(training, seed)),
+            validation: self.validation.part(&validated),
         }
+    }
+
+    /// Number of images whose features are not kept.
+    ///
+    /// # Errors
+    /// When the backbone cannot be identified.
+    pub(super) fn missing(
+        &self,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        runtime: Runtime<'_>,
+    ) -> Result<usize> {
+        let keys = [&self.training.keys[..], &self.validation.keys].concat();
+        let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device);
+        let Some(store) = runtime.cache else { return Ok(keys.len()) };
+        let folder = store.of_backbone(&identity(&predictor)?);
+        let width = model.config().embedding_dim();
+        let cache = FeatureCache::open(&folder, width, &keys, &about(config), runtime.events);
+        Ok(keys.iter().filter(|key| cache.get(**key).is_none()).count())
+    }
+
+    /// Remarks about images with equal pixels.
+    pub(super) fn remarks(&self, Probe { trained, validated, .. }: &Probe) -> Vec<String> {
+        let training = &self.training.samples;
+        let mut copies = PixelCopies::new(training.len());
+        copies.add(training, &trained.indices, &trained.pixel_keys);
+        copies.remarks(training, &self.validation.samples, validated)
     }
 
     /// Computes the features of the images with `model`, and fits a head to them. `None` if the user asked to stop.
@@ -171,7 +218,7 @@ impl Probing {
             Some(store) => Some(store.of_backbone(&identity(&predictor)?)),
             None => None,
         };
-        let about = format!("{}: {}", config.model_name, import::summary(&config.model));
+        let about = about(config);
         let cache = folder.as_deref().map(|folder| FeatureCache::open(folder, width, &keys, &about, events));
         let mut extractor = Extractor {
             batch_size: predictor.largest_batch(config.recipe.batch_size),
@@ -217,15 +264,20 @@ impl Probing {
     }
 }
 
+/// The backbone of a run in words, for the list of kept features.
+fn about(config: &RunConfig) -> String {
+    format!("{}: {}", config.model_name, import::summary(&config.model))
+}
+
 /// Keeps the features of all backbones within their limit. A failure is a warning.
 fn shrink(store: &FeatureStore, used: &Path, events: &dyn EventSink) {
     match store.shrink(used) {
         Ok(deleted) => {
-            for KeptFeatures { about, bytes, .. } in deleted {
+            for features in deleted {
                 events.emit(Event::notice(format!(
                     "the kept features of a backbone that was not used for longest are deleted ({}, {}): --cache-limit allows more",
-                    about.unwrap_or_default(),
-                    indicatif::DecimalBytes(bytes)
+                    features.described(),
+                    indicatif::DecimalBytes(features.bytes)
                 )));
             }
         }

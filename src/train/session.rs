@@ -13,8 +13,10 @@ pub(super) struct Session {
     start: Instant,
     /// Seconds that earlier sessions of the run took.
     seconds_before: f64,
-    /// The share of the run (0 to 1) that earlier sessions had done.
-    pub(super) done_before: f64,
+    /// The share of the run (0 to 1) that was done when this session began to train...
+    done_before: f64,
+    /// ... and when that was.
+    training_start: Instant,
     last_checkpoint: Instant,
     /// Images per second in the last validation.
     measured_per_second: Option<f64>,
@@ -30,11 +32,17 @@ impl Session {
             start,
             seconds_before,
             done_before: 0.0,
+            training_start: start,
             last_checkpoint: now,
             measured_per_second: None,
             epoch_start: now,
             epoch_images: 0,
         }
+    }
+
+    /// Notes that training goes on from the share `done` (0 to 1) of the run.
+    pub(super) fn begin_training(&mut self, done: f64) {
+        (self.done_before, self.training_start) = (done, Instant::now());
     }
 
     /// Restarts the clock of the epoch, when an epoch begins or a session resumes one.
@@ -91,7 +99,7 @@ impl Session {
     /// made progress.
     pub(super) fn seconds_left(&self, done: f64) -> Option<f64> {
         let share = done - self.done_before;
-        (share > 0.0).then(|| self.elapsed().as_secs_f64() * (1.0 - done) / share)
+        (share > 0.0).then(|| self.training_start.elapsed().as_secs_f64() * (1.0 - done) / share)
     }
 
     /// Training images per second in the part of this epoch that this session has trained.
@@ -115,7 +123,8 @@ mod tests {
     /// A session that began `seconds` seconds ago, after `before` seconds of earlier sessions.
     fn begun(seconds: u64, before: f64) -> Session {
         let mut session = Session::new(Instant::now(), before);
-        for moment in [&mut session.start, &mut session.last_checkpoint, &mut session.epoch_start] {
+        let Session { start, training_start, last_checkpoint, epoch_start, .. } = &mut session;
+        for moment in [start, training_start, last_checkpoint, epoch_start] {
             *moment = moment.checked_sub(Duration::from_secs(seconds)).expect("the machine started earlier");
         }
         session

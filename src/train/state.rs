@@ -103,7 +103,10 @@ impl Progress {
         let length = AskedLength::from(recipe);
         if self.length != length {
             (self.finished, self.stale_epochs, self.length) = (false, 0, length);
-            self.validation_images = None;
+            // Epochs are compared with the probe, and so on the same images.
+            if self.probe.is_none() {
+                self.validation_images = None;
+            }
         }
     }
 }

@@ -377,7 +377,8 @@ impl VisionTransformer {
         }
     }
 
-    fn classify(&self, tokens: Tensor<3>) -> Tensor<2> {
+    /// The logits from the tokens after the last block.
+    pub(crate) fn classify(&self, tokens: Tensor<3>) -> Tensor<2> {
         match &self.distillation_head {
             None => match &self.pooling {
                 Pooling::ClassQueries(decoder) => self.head.forward_class_queries(decoder.forward(tokens)),

@@ -84,7 +84,7 @@ pub(super) struct Train {
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: Option<PathBuf>,
     /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only --output, --device,
-    /// --threads, --data-dir and --log-format go with it.
+    /// --threads, --data-dir, --log-format, --cache, --no-cache and --cache-limit go with it.
     #[arg(long, value_name = "RUN")]
     config: Option<PathBuf>,
     /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it
@@ -167,8 +167,8 @@ impl Train {
                 self.cache.check(planned.config())?;
                 if let (Some(runs), true) = (self.seeds, planned.config().recipe.fit_head) {
                     usage!(
-                        "--seeds {runs} has no effect on a head that is fitted to features (--freeze backbone), where nothing is \
-                         random: use --folds, or --epochs to train it by steps"
+                        "--seeds {runs} has no effect on a head that is fitted to features (--freeze backbone, or for lack of \
+                         memory), where nothing is random: use --folds, or --epochs to train it by steps"
                     );
                 }
                 if let Some(several) = self.several() {

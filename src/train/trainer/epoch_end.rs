@@ -42,7 +42,7 @@ impl Trainer<'_> {
             kept: verdict.is_kept,
             ..row(&running, &validation)
         };
-        self.record(row, verdict.is_highest);
+        self.record(row, verdict.is_highest && verdict.is_kept);
         if verdict.is_kept {
             self.keep(model, validation, predicted);
         }
@@ -85,8 +85,9 @@ impl Trainer<'_> {
 
     /// Measures the model on the validation images, or on as many as the time limit allows.
     fn validate(&mut self, model: &VisionTransformer) -> Result<(Predicted, Metrics)> {
-        // The subset is chosen once per session, so that the epochs are measured on the same images and compare.
-        if !self.session.has_validated() {
+        // The subset is chosen once per session, so that the epochs are measured on the same images and compare; with a probe, once
+        // per run.
+        if !self.session.has_validated() && self.state.progress.probe.is_none() {
             self.restrict_validation()?;
         }
         let start = Instant::now();
@@ -132,8 +133,14 @@ impl Trainer<'_> {
         for remark in copies.remarks(training.samples(), validation.samples(), predicted) {
             self.emit(Event::notice(remark));
         }
-        let config = LoaderConfig { hash_pixels: false, ..training.config().clone() };
-        self.phase.batches = training.reconfigured(config)?;
+        self.stop_comparing_pixels()
+    }
+
+    /// Turns off the hashing of pixels, after they were compared.
+    pub(super) fn stop_comparing_pixels(&mut self) -> Result<()> {
+        self.training.pixel_copies = None;
+        let config = LoaderConfig { hash_pixels: false, ..self.phase.batches.config().clone() };
+        self.phase.batches = self.phase.batches.reconfigured(config)?;
         self.validation.stop_hashing()
     }
 

@@ -155,7 +155,7 @@ impl<'a> Trainer<'a> {
             bad_files: BadFiles::default(),
             state,
         };
-        trainer.session.done_before = trainer.done();
+        trainer.session.begin_training(trainer.done());
         if is_new {
             trainer.checkpoint()?;
         } else {
@@ -196,6 +196,12 @@ impl<'a> Trainer<'a> {
             // No checkpoint follows that would write the best model. A second error is ignored, because the user must
             // see the first.
             let _ = kept.write(&self.folder.model());
+        }
+        if let (Err(_), Some(best)) = (&outcome, &self.state.progress.best)
+            && best.epoch == 0
+        {
+            let message = format!("the probe stays as a model: {}", self.folder.model().display());
+            self.emit(Event::notice(message));
         }
         outcome
     }

@@ -25,10 +25,7 @@ impl Trainer<'_> {
         let Some(probing) = self.probing.take() else { return Ok(true) };
         let model = self.state.learner.evaluated();
         let probing = match self.time_limit() {
-            Some(seconds) => {
-                self.session.measured(measured_speed(&model, &self.config, self.runtime)?);
-                self.affordable(probing, seconds)?
-            }
+            Some(seconds) => self.affordable(probing, &model, seconds)?,
             None => probing,
         };
         let probe = probing.probe(&model, &self.config, &mut self.bad_files, self.runtime)?;
@@ -39,25 +36,41 @@ impl Trainer<'_> {
         let model = with_head(model, &probe.fitted.head)?;
         let start = Start::Pretrained(weights::to_timm(&model));
         self.state.learner = start.learner(&self.config, 0, &self.runtime.device.device)?;
+        let remarks = probing.remarks(&probe);
+        let is_whole = probing.training.samples.len() == self.phase.batches.len();
         self.record_probe(probe, model)?;
-        self.keep_probe_if_time_is_short()?;
+        let is_over = self.is_time_short();
+        if is_whole || is_over {
+            remarks.into_iter().for_each(|remark| self.emit(Event::notice(remark)));
+            self.stop_comparing_pixels()?;
+        }
+        if is_over {
+            self.finish_run()?;
+        }
+        self.session.begin_training(self.done());
         Ok(true)
     }
 
-    /// The part of the images whose features the time limit of `seconds` seconds allows.
-    fn affordable(&mut self, probing: Probing, seconds: f64) -> Result<Probing> {
+    /// The part of the images whose features the time limit of `seconds` seconds allows: all if enough of them are kept.
+    fn affordable(&mut self, probing: Probing, model: &VisionTransformer, seconds: f64) -> Result<Probing> {
+        let speed = measured_speed(model, &self.config, self.runtime)?;
+        self.session.measured(speed);
         self.restrict_validation()?;
         let validation = self.validation.loader.len();
-        let speed = self.session.measured_per_second().unwrap_or(f64::INFINITY);
         let images = (MAX_SHARE * seconds * speed) as usize;
         let all = probing.training.samples.len();
+        if probing.missing(model, &self.config, self.runtime)? <= images {
+            return Ok(probing.part([all, validation], self.config.seed));
+        }
         let training = images.saturating_sub(validation).max(MIN_IMAGES).min(all);
+        let part = probing.part([training, validation], self.config.seed);
+        let training = part.training.samples.len();
         if training < all {
             self.emit(Event::notice(format!(
                 "the probe is fitted to {training} of {all} training images, as the time pays for no more"
             )));
         }
-        Ok(probing.part([training, validation], self.config.seed))
+        Ok(part)
     }
 
     /// Writes the result and the model of the probe.
@@ -79,10 +92,10 @@ impl Trainer<'_> {
         self.checkpoint()
     }
 
-    /// Ends the run if the time left does not pay for one epoch.
-    fn keep_probe_if_time_is_short(&mut self) -> Result<()> {
+    /// Whether the time left does not pay for one epoch. The probe is then the result, and a notice says so.
+    fn is_time_short(&self) -> bool {
         let (Some(seconds), Some(speed)) = (self.length().seconds, self.session.measured_per_second()) else {
-            return Ok(());
+            return false;
         };
         let left = (seconds - self.session.run_seconds()).max(0.0);
         let epochs = left * speed / STEP_PASSES / self.phase.batches.len().max(1) as f64;
@@ -91,8 +104,7 @@ impl Trainer<'_> {
                 "the probe is the result: the time left would pay for {} of an epoch of fine-tuning",
                 percent(epochs)
             )));
-            return self.finish_run();
         }
-        Ok(())
+        epochs < 1.0
     }
 }
