@@ -18,6 +18,8 @@ use vitrine_models::weights::{NamedTensor, from_timm, to_timm};
 
 fn vitrine() -> Command {
     let mut command = Command::cargo_bin("vitrine").unwrap();
+    // Not the cache of the user who runs the tests.
+    command.env("VITRINE_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     command.env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(300));
     command
 }
