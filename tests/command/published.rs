@@ -53,7 +53,7 @@ fn the_names_are_listed_and_mistyped_ones_are_corrected() {
         .assert()
         .success()
         .stdout(contains("dinov2-small").and(contains("facebook/dinov2-small")).and(contains("apache-2.0")));
-    for (name, part) in [("dinov2-smal", "did you mean dinov2-small?"), ("resnet", "vitrine presets")] {
+    for (name, part) in [("dinov2small", "did you mean dinov2-small?"), ("resnet", "vitrine presets")] {
         vitrine(&images)
             .args(["train", "data", "--pretrained", name])
             .assert()
