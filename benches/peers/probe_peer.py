@@ -39,7 +39,7 @@ def images(folder):
 
 
 def batches(paths):
-    """Preprocessed batches, decoded by threads as a PyTorch DataLoader would by processes."""
+    """Preprocessed batches."""
     def load(path):
         with Image.open(path) as image:
             return image.convert("RGB")

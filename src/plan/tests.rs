@@ -104,15 +104,7 @@ fn pretrained_weights_get_a_probe_and_a_learning_rate_that_keeps_their_features(
     let planned = |embed_dim, classes: &[&str], overrides: &Overrides| {
         let model =
             ModelConfig { embed_dim, num_heads: 4.into(), ..preset::find("vit_tiny_patch16_224").unwrap() };
-        let preprocessing = Preprocessing {
-            image_size: [224, 224],
-            channels: 3,
-            resize: ResizeRule::Squash,
-            interpolation: Interpolation::Bicubic,
-            mean: vec![0.5; 3],
-            std: vec![0.5; 3],
-            crop_rounding: CropRounding::default(),
-        };
+        let preprocessing = crate::run_folder::testing::config(classes).preprocessing;
         let classes: Vec<String> = classes.iter().map(|&class| class.to_owned()).collect();
         let model = model.with_num_classes(classes.len().max(1));
         let card = ModelCard::new(model, classes, preprocessing);

@@ -103,8 +103,6 @@ fn timm_folder(architecture: &str) -> Value {
 /// The command `vitrine import`.
 fn import_command(weights: &Path, output: &Path) -> Command {
     let mut command = Command::cargo_bin("vitrine").unwrap();
-    // Not the cache of the user who runs the tests.
-    command.env("VITRINE_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     command.env("NO_COLOR", "1").arg("import").arg(weights).arg("--output").arg(output);
     command
 }

@@ -39,7 +39,7 @@ impl Trainer<'_> {
         let remarks = probing.remarks(&probe);
         let is_whole = probing.training.samples.len() == self.phase.batches.len();
         self.record_probe(probe, model)?;
-        let is_over = self.is_time_short();
+        let is_over = self.ends_with_probe();
         if is_whole || is_over {
             remarks.into_iter().for_each(|remark| self.emit(Event::notice(remark)));
             self.stop_comparing_pixels()?;
@@ -92,8 +92,8 @@ impl Trainer<'_> {
         self.checkpoint()
     }
 
-    /// Whether the time left does not pay for one epoch. The probe is then the result, and a notice says so.
-    fn is_time_short(&self) -> bool {
+    /// Whether the probe is the result, because the time left does not pay for one epoch. A notice then says so.
+    fn ends_with_probe(&self) -> bool {
         let (Some(seconds), Some(speed)) = (self.length().seconds, self.session.measured_per_second()) else {
             return false;
         };
