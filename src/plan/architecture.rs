@@ -80,7 +80,7 @@ fn by_default(
 /// The largest number of training images for which pretrained weights are suggested.
 const FEW_IMAGES: usize = 2000;
 
-/// What pretrained weights are likely worth, for few color images of a user who has chosen neither weights nor an architecture.
+/// What pretrained weights may be worth, for few color images of a user who has chosen neither weights nor an architecture.
 pub(super) fn pretrained_hint(overrides: &Overrides, evidence: &Evidence<'_>) -> Option<&'static str> {
     let is_own = match evidence.info.source {
         SourceKind::Folder | SourceKind::Manifest | SourceKind::Archive => true,
@@ -88,8 +88,8 @@ pub(super) fn pretrained_hint(overrides: &Overrides, evidence: &Evidence<'_>) ->
     };
     let is_open = evidence.pretrained.is_none() && overrides.model.is_none() && overrides.recipe.is_none();
     (is_own && is_open && evidence.train <= FEW_IMAGES && !evidence.survey.gray).then_some(
-        "few images: if they are photos, pretrained weights likely recognize more, such as --pretrained dinov2-small (others: vitrine \
-         presets); with 50 images a class of CIFAR-10, such weights reached 65% instead of 56%",
+        "few images: pretrained weights may recognize more, such as --pretrained dinov2-small (others: vitrine presets); with 50 images a \
+         class, such weights reached 65% instead of 56% on the varied photos of CIFAR-10, but 94% instead of 99% on signs of hands",
     )
 }
 
