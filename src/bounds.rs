@@ -32,6 +32,8 @@ pub const EPOCHS: Bounds<usize> = Bounds::closed(1, 1_000_000);
 pub const PATIENCE: Bounds<usize> = Bounds::closed(0, 1_000_000);
 /// Number of images per batch, and of batches per update.
 pub const BATCH_SIZE: Bounds<usize> = Bounds::closed(1, 65_536);
+/// Number of images that may wait for a server's answer.
+pub const QUEUE: Bounds<usize> = Bounds::closed(1, 1_000_000);
 /// The mean of a channel.
 pub const CHANNEL_MEAN: Bounds<f32> = Bounds::closed(0.0, 1.0);
 /// The standard deviation of a channel.

@@ -42,6 +42,7 @@ pub mod learner;
 mod library;
 pub mod memory;
 pub mod model_file;
+pub mod named_model;
 mod npy;
 mod page;
 pub mod plan;
@@ -54,6 +55,8 @@ pub mod run;
 pub mod run_folder;
 pub mod runtime;
 pub mod seed;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod text;
 mod threads;
 pub mod train;

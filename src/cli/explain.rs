@@ -9,6 +9,7 @@ use vitrine_datasets::ImageSource;
 use super::console::Log;
 use super::file_size::FileSizeArgs;
 use super::inputs::{Input, InputArgs};
+use super::model::ModelArgs;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -32,9 +33,8 @@ use crate::usage::{did_you_mean, usage};
     vitrine explain model.safetensors '*.png' --method rollout --method grad-cam --class dog --output looked"
 )]
 pub(super) struct Explain {
-    /// Model file or run folder.
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     #[command(flatten)]
     inputs: InputArgs,
     /// Folder to create; one that is not empty is refused.
@@ -65,11 +65,12 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(&self) -> Result<Status> {
+        self.model.check()?;
         self.inputs.check()?;
         self.threads.apply()?;
         let log: &dyn EventSink = &Log::text();
         let device = self.device.select(log)?;
-        let explainer = Explainer::load(&self.model, &device)?.with_limits(self.file_size.limits());
+        let explainer = self.model.explainer(&device, log)?.with_limits(self.file_size.limits());
         let asked = self.asked(&explainer)?;
         log.emit_warning(explainer.check_memory(self.batch_size)?);
         let mut results = Results::new(OutputFolder::create(&self.output)?);
@@ -122,7 +123,7 @@ impl Explain {
 
     /// What the page says of the model.
     fn facts(&self, asked: &Asked) -> Vec<(&'static str, String)> {
-        let mut facts = vec![("model", self.model.display().to_string())];
+        let mut facts = vec![("model", self.model.model.clone())];
         if let Some(class) = &self.class {
             facts.push(("class", class.clone()));
         }

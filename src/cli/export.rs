@@ -43,7 +43,7 @@ impl Export {
             bail!("--output {}: this is the model itself", self.output.display());
         }
         let (card, model) = model_file::load(&self.model, &Device::default())?;
-        card.require_classifier(&self.model)?;
+        card.require_classifier(self.model.display())?;
         let exported = export::export(&card, &model, self.layout, &self.output, self.dtype)?;
         for file in &exported.files {
             outln!("wrote {}", file.display())?;

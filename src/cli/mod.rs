@@ -18,8 +18,11 @@ mod inputs;
 mod inspect;
 mod interrupt;
 mod manual;
+mod model;
 mod output;
 mod presets;
+#[cfg(feature = "serve")]
+mod serve;
 mod similar;
 mod train;
 mod views;
@@ -63,6 +66,8 @@ enum Command {
     Export(export::Export),
     Presets(presets::Presets),
     Cache(cache::Cache),
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     Devices(devices::Devices),
     Bench(bench::Bench),
     Completions(completions::Completions),
@@ -112,13 +117,24 @@ impl ThreadArgs {
     /// The calling thread becomes a member of the pool. It then computes its share of an operation itself, instead of
     /// waking another thread for it.
     fn apply(&self) -> Result<usize> {
+        self.set_up(rayon::ThreadPoolBuilder::use_current_thread)
+    }
+
+    /// [`Self::apply`] for a command whose other threads compute, while the calling one waits.
+    #[cfg(feature = "serve")]
+    fn apply_to_workers(&self) -> Result<usize> {
+        self.set_up(|pool| pool)
+    }
+
+    fn set_up(
+        &self,
+        change: impl FnOnce(rayon::ThreadPoolBuilder) -> rayon::ThreadPoolBuilder,
+    ) -> Result<usize> {
         vitrine_kernels::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
         threads::check()?;
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(self.threads.unwrap_or_else(threads::by_default))
-            .use_current_thread()
-            .build_global()
-            .context("the thread pool cannot be set up")?;
+        let pool =
+            rayon::ThreadPoolBuilder::new().num_threads(self.threads.unwrap_or_else(threads::by_default));
+        change(pool).build_global().context("the thread pool cannot be set up")?;
         Ok(rayon::current_num_threads())
     }
 }
@@ -161,6 +177,8 @@ fn run(command: Command) -> Result<Status> {
         Command::Export(command) => command.run(),
         Command::Presets(command) => command.run(),
         Command::Cache(command) => command.run(),
+        #[cfg(feature = "serve")]
+        Command::Serve(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Completions(command) => command.run(),

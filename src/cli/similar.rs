@@ -7,10 +7,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vitrine_datasets::{DecodeLimits, Image, ImageSource};
 
-use super::console::Log;
-use super::file_size::FileSizeArgs;
+use super::Status;
 use super::inputs::InputArgs;
-use super::{DeviceArgs, Status, ThreadArgs};
+use super::model::{ForwardArgs, ModelArgs};
 use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{self, note};
@@ -20,6 +19,7 @@ use crate::events::EventSink;
 use crate::files::write_atomically;
 use crate::flags::explained;
 use crate::model_file;
+use crate::named_model::NamedModel;
 use crate::predict::{Asked, Classifier, Output};
 use crate::text::printable;
 use crate::usage::usage;
@@ -35,9 +35,8 @@ use crate::usage::usage;
     vitrine similar model.safetensors new/ --in photos.npy --top 3 --format jsonl"
 )]
 pub(super) struct Similar {
-    /// Model file or run folder.
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     #[command(flatten)]
     inputs: InputArgs,
     /// Folder to search in, with its subfolders, or a .npy or .safetensors file that `vitrine embed` wrote.
@@ -52,15 +51,8 @@ pub(super) struct Similar {
     /// Write a page that shows the images, too.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Images per forward pass.
-    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
-    batch_size: usize,
     #[command(flatten)]
-    file_size: FileSizeArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    threads: ThreadArgs,
+    forward: ForwardArgs,
 }
 
 /// The form of the output.
@@ -96,12 +88,10 @@ struct Embedded {
 impl Similar {
     pub(super) fn run(&self) -> Result<Status> {
         self.check()?;
-        self.threads.apply()?;
-        let log = Log::text();
-        let device = self.device.select(&log)?;
-        let classifier =
-            Classifier::load_with_or_without_head(&self.model, &device)?.with_limits(self.file_size.limits());
-        let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier)?) };
+        let (log, device) = self.forward.begin()?;
+        let NamedModel { card, model, files } = self.model.load(&device, &log)?;
+        let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
+        let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier, &files)?) };
         let queries = self.embed(&classifier, &self.inputs, &log)?;
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
@@ -128,6 +118,7 @@ impl Similar {
 
     /// Checks what can be checked before anything is computed.
     fn check(&self) -> Result<()> {
+        self.model.check()?;
         self.inputs.check()?;
         let shown = self.place.display();
         if !self.place.exists() {
@@ -148,12 +139,12 @@ impl Similar {
     ///
     /// # Errors
     /// If the file cannot be read, or its embeddings are those of another model, or were changed to another width.
-    fn stored(&self, classifier: &Classifier) -> Result<Embeddings> {
+    fn stored(&self, classifier: &Classifier, files: &[PathBuf]) -> Result<Embeddings> {
         let StoredEmbeddings { description, embeddings } = StoredEmbeddings::load(&self.place)?;
-        let own = model_file::checksum(&self.model)?;
+        let own = model_file::checksum(files)?;
         if own != description.model_sha256 {
             let short = |hash: &str| hash.chars().take(12).collect::<String>();
-            let (place, model) = (self.place.display(), self.model.display());
+            let (place, model) = (self.place.display(), &self.model.model);
             bail!(
                 "--in {place}: these embeddings are of another model: {} (SHA-256 {}...), and {model} has {}...; embeddings of \
                  two models cannot be compared. Write them anew with `vitrine embed {model} FOLDER --output {place}`",
@@ -174,7 +165,7 @@ impl Similar {
     fn embed(&self, classifier: &Classifier, inputs: &InputArgs, log: &dyn EventSink) -> Result<Embedded> {
         let mut embeddings = Embeddings::new(classifier.card().model.embedding_dim());
         let mut failed = Vec::new();
-        let batches = inputs.batches(self.batch_size)?;
+        let batches = inputs.batches(self.forward.batch_size)?;
         classifier.predictor().ask_stream(Output::Embedding, batches, log, |batch| {
             for Asked { tag: path, value } in batch {
                 match value {
@@ -223,7 +214,7 @@ impl Similar {
 
     /// The page of what was found.
     fn page(&self, images: &Embeddings, queries: &Embeddings, found: &[Vec<Neighbor>]) -> String {
-        let limits = self.file_size.limits();
+        let limits = self.forward.limits();
         let shown = |found: &Neighbor| {
             let name = images.paths[found.index].clone();
             Found { image: image(&name, &limits), similarity: found.similarity, name }
@@ -234,7 +225,7 @@ impl Similar {
             found: found.iter().map(shown).collect(),
         };
         let facts = [
-            ("model", self.model.display().to_string()),
+            ("model", self.model.model.clone()),
             ("in", self.place.display().to_string()),
             ("images", images.len().to_string()),
         ];

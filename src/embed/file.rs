@@ -33,21 +33,21 @@ pub struct Description {
     pub format: u32,
     /// The program that wrote the file, with its version.
     pub program: String,
-    /// The model file that made the embeddings, as it was named.
+    /// The model that made the embeddings, as it was named.
     pub model: String,
-    /// The SHA-256 of the model file, in hexadecimal.
+    /// The SHA-256 of the model's file or files, in hexadecimal.
     pub model_sha256: String,
     /// Whether each row was scaled to a length of 1.
     pub normalized: bool,
 }
 
 impl Description {
-    /// The description of embeddings of a model file with this SHA-256.
-    pub fn new(model: &Path, model_sha256: String, normalized: bool) -> Self {
+    /// The description of embeddings of a model whose files have this SHA-256.
+    pub fn new(model: &str, model_sha256: String, normalized: bool) -> Self {
         Self {
             format: FORMAT,
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
-            model: model.display().to_string(),
+            model: model.to_owned(),
             model_sha256,
             normalized,
         }
@@ -200,7 +200,7 @@ mod tests {
         let mut embeddings = Embeddings::new(3);
         embeddings.push("a \"quoted\"\n.png".to_owned(), &[1.0, -2.0, 0.5]);
         embeddings.push("Füchse.png".to_owned(), &[0.0, 1e-20, 3.0]);
-        let description = Description::new(Path::new("run/model.safetensors"), "ab".repeat(32), true);
+        let description = Description::new("run/model.safetensors", "ab".repeat(32), true);
         StoredEmbeddings { description, embeddings }
     }
 

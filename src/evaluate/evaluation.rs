@@ -55,7 +55,7 @@ impl Evaluation {
         let Runtime { device, threads, events, .. } = runtime;
         let path = model;
         let (card, model) = model_file::load(path, &device.device)?;
-        card.require_classifier(path)?;
+        card.require_classifier(path.display())?;
         let views = settings.views.unwrap_or_else(|| Views::of(&card));
         let doubt = views.check(&card)?;
         let selection = Selection::new(open()?, data, settings.part, &card, &settings.limits)?;

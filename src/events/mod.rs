@@ -14,6 +14,7 @@ use serde::Serialize;
 use vitrine_datasets::{BadFile, Split};
 
 use crate::flags::described;
+use crate::text::printable;
 
 pub use epoch::{EpochEnd, EpochRow, clock};
 
@@ -261,6 +262,26 @@ pub enum Event {
     },
     /// A download ended, or was interrupted.
     DownloadEnd,
+    /// The server answers requests from now on.
+    Serving {
+        /// Address and port.
+        address: String,
+        /// Number of models.
+        models: usize,
+    },
+    /// The server has answered a request.
+    Request {
+        /// The address that asked.
+        client: String,
+        /// The method of HTTP.
+        method: String,
+        /// The path, without the query.
+        path: String,
+        /// The status of the answer.
+        status: u16,
+        /// Time from the header of the request to its answer.
+        milliseconds: f64,
+    },
 }
 
 impl Event {
@@ -356,6 +377,11 @@ impl fmt::Display for Event {
             }
             Self::DownloadProgress { bytes } => write!(f, "{} arrived", indicatif::HumanBytes(*bytes)),
             Self::DownloadEnd => f.write_str("the download ended"),
+            Self::Serving { address, models: 1 } => write!(f, "serving a model on http://{address}/"),
+            Self::Serving { address, models } => write!(f, "serving {models} models on http://{address}/"),
+            Self::Request { client, method, path, status, milliseconds } => {
+                write!(f, "{client} {method} {} {status} {milliseconds} ms", printable(path))
+            }
         }
     }
 }

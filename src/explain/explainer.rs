@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use vitrine_datasets::{DecodeLimits, Image, ImageSource, Interpolation};
-use vitrine_models::{VisionTransformer, weights};
+use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::{Map, Method, overlay};
 use crate::device::FoundDevice;
@@ -66,12 +66,9 @@ impl Explainer {
     /// # Errors
     /// If `path` holds no model of this program, or one without a classifier.
     pub fn load(path: &Path, device: &FoundDevice) -> Result<Self> {
-        let (card, tensors) = model_file::read(path)?;
-        card.require_classifier(path)?;
         let with_autodiff = device.device.clone().autodiff();
-        let model =
-            card.model.deterministic().init(&with_autodiff).with_context(|| path.display().to_string())?;
-        let model = weights::from_timm(model, tensors).with_context(|| path.display().to_string())?;
+        let (card, model) = model_file::load_as(path, &with_autodiff, ModelConfig::deterministic)?;
+        card.require_classifier(path.display())?;
         Ok(Self::new(card, model, device))
     }
 

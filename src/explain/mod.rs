@@ -15,6 +15,7 @@ pub use explainer::{Asked, Explainer, Explanation};
 pub use map::Map;
 pub use method::Method;
 pub use output_folder::OutputFolder;
+pub use overlay::image_png;
 
 #[cfg(test)]
 mod tests;

@@ -72,7 +72,7 @@ pub(super) fn drawn(image: &Image, layer: &[f32], [rows, columns]: [usize; 2]) -
 }
 
 /// An image of 3 channels as PNG.
-pub(super) fn image_png(image: &Image) -> Vec<u8> {
+pub fn image_png(image: &Image) -> Vec<u8> {
     encoded(&image.pixels, [image.width, image.height], ExtendedColorType::Rgb8)
 }
 

@@ -71,6 +71,11 @@ impl SourceFiles {
     }
 }
 
+/// Whether a folder holds another library's weights under a usual name.
+pub fn holds_weights(folder: &Path) -> bool {
+    hub_weights::choose(|name| folder.join(name).is_file()).is_some()
+}
+
 /// The weights of a folder: one file, or the shards that an index lists.
 fn weights_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let Some(file) = hub_weights::choose(|name| folder.join(name).is_file()) else {

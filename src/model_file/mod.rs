@@ -5,6 +5,7 @@ pub(crate) mod class_names;
 mod trained_on;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use vitrine_datasets::Preprocessing;
 use vitrine_models::position::Resampling;
-use vitrine_models::weights::{self, NamedTensor};
+use vitrine_models::weights::{self, LazyTensor, LoadError, NamedTensor};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use class_names::check_unique;
@@ -120,15 +121,14 @@ impl ModelCard {
         !self.classes.is_empty()
     }
 
-    /// Checks that the model, which was read from `path`, has a classifier.
+    /// Checks that the model, which is called `name`, has a classifier.
     ///
     /// # Errors
     /// If it has none. The message says how to train one.
-    pub fn require_classifier(&self, path: &Path) -> Result<()> {
+    pub fn require_classifier(&self, name: impl Display) -> Result<()> {
         ensure!(
             self.has_classifier(),
-            "{path}: this model has no classifier; train one: vitrine train DATA --pretrained {path}",
-            path = path.display()
+            "{name}: this model has no classifier; train one: vitrine train DATA --pretrained {name}"
         );
         Ok(())
     }
@@ -205,24 +205,26 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The SHA-256 of a model file, or of the best model in a run folder, in hexadecimal.
+/// The SHA-256 of files one after the other, in hexadecimal.
 ///
 /// # Errors
-/// If there is no such file, or it cannot be read.
-pub fn checksum(path: &Path) -> Result<String> {
-    let path = locate(path)?;
-    let hash = || -> std::io::Result<_> {
-        let (mut file, mut hasher) = (File::open(&path)?, Sha256::new());
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return Ok(hasher.finalize()),
-                length => hasher.update(&buffer[..length]),
+/// If one of them cannot be read.
+pub fn checksum(files: &[PathBuf]) -> Result<String> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    for path in files {
+        let mut hash = || -> std::io::Result<()> {
+            let mut file = File::open(path)?;
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    length => hasher.update(&buffer[..length]),
+                }
             }
-        }
-    };
-    let hash = hash().with_context(|| format!("{}: cannot be read", path.display()))?;
-    Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        };
+        hash().with_context(|| format!("{}: cannot be read", path.display()))?;
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Reads the card of a model file, or of the best model in a run folder.
@@ -252,12 +254,29 @@ pub fn read(path: &Path) -> Result<(ModelCard, Vec<NamedTensor>)> {
 /// If the file is no model file of this program, is cut short, was written by a newer program, or its tensors do not
 /// fit its card.
 pub fn load(path: &Path, device: &Device) -> Result<(ModelCard, VisionTransformer)> {
-    let (card, mut tensors) = read(path)?;
-    let model = card.model.init(device).with_context(|| path.display().to_string())?;
-    if !card.has_classifier() {
-        tensors.extend(weights::zero_head(&model));
-    }
-    let model = weights::from_timm(model, tensors).with_context(|| path.display().to_string())?;
+    load_as(path, device, ModelConfig::clone)
+}
+
+/// As [`load`], with a change of the architecture that its parameters do not notice.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_as(
+    path: &Path,
+    device: &Device,
+    change: impl FnOnce(&ModelConfig) -> ModelConfig,
+) -> Result<(ModelCard, VisionTransformer)> {
+    let path = locate(path)?;
+    let file = weights_file::open(&path)?;
+    let card = card(&file.metadata, &path)?;
+    let named = || path.display().to_string();
+    let model = change(&card.model).init(device).with_context(named)?;
+    let head = if card.has_classifier() { Vec::new() } else { weights::zero_head(&model) };
+    let tensors = file.tensors.iter().map(StoredTensor::lazy).chain(head.into_iter().map(LazyTensor::from));
+    let model = weights::from_timm_lazily(model, tensors).map_err(|error| match error {
+        LoadError::Unfit(error) => anyhow::Error::from(error).context(named()),
+        LoadError::Unreadable(error) => error,
+    })?;
     Ok((card, model))
 }
 

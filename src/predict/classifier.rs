@@ -78,7 +78,7 @@ impl Classifier {
     /// If `path` holds no model of this program, or one without a classifier.
     pub fn load_on(path: &Path, device: &FoundDevice) -> Result<Self> {
         let loaded = Self::load_with_or_without_head(path, device)?;
-        loaded.card.require_classifier(path)?;
+        loaded.card.require_classifier(path.display())?;
         Ok(loaded)
     }
 

@@ -4,12 +4,14 @@
 
 mod checkpoint;
 mod checksum;
+mod positioned;
 mod pytorch;
 mod tensor;
 mod writer;
 mod zip_end;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,15 +42,16 @@ pub struct WeightsFile {
 pub fn open(path: &Path) -> Result<WeightsFile> {
     let (file, _) = open_regular(path, u64::MAX)
         .map_err(|problem| anyhow!("{}: cannot be opened: {problem}", path.display()))?;
-    // SAFETY: the map is read only, and this program replaces model files by renaming, never by writing in place.
-    // Another program that truncates the file meanwhile is outside what any reader of a mapped file can guard against.
+    // SAFETY: the map is read only, and unmapped before this function returns. This program replaces model files by renaming,
+    // never by writing in place. Another program that truncates the file meanwhile is outside what any reader of a mapped file
+    // can guard against.
     let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be read", path.display()))?;
     refuse_placeholders(&map).with_context(|| path.display().to_string())?;
     let (mut tensors, metadata) = if is_pytorch(&map) {
         pytorch::refuse_negative_bits(&map).with_context(|| path.display().to_string())?;
         (pytorch::open(path, &map)?, HashMap::new())
     } else {
-        open_safetensors(path, &Arc::new(map))
+        open_safetensors(path, file, &map)
             .map_err(|error| anyhow!("{}: not a safetensors file, or cut short ({error})", path.display()))?
     };
     let checkpoint_note = checkpoint::unwrap(&mut tensors);
@@ -78,27 +81,29 @@ fn is_pytorch(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04") || is_pickle || bytes.get(257..262) == Some(b"ustar")
 }
 
-/// The tensors and the header's text of a safetensors file.
+/// The tensors, in the order of their bytes, and the header's text of a safetensors file. Of its content, only the header is
+/// read.
 fn open_safetensors(
     path: &Path,
-    map: &Arc<Mmap>,
+    file: File,
+    content: &[u8],
 ) -> Result<(Vec<StoredTensor>, HashMap<String, String>), safetensors::SafeTensorError> {
-    let (_, header) = SafeTensors::read_metadata(map)?;
-    let file = SafeTensors::deserialize(map)?;
-    let start = map.as_ptr().addr();
-    let mut tensors: Vec<(usize, StoredTensor)> = file
-        .iter()
-        .map(|(name, view)| {
-            let offset = view.data().as_ptr().addr() - start;
-            let range = offset..offset + view.data().len();
-            let storage = Storage::Mapped { map: Arc::clone(map), range, dtype: view.dtype() };
-            let shape = view.shape().to_vec();
-            (offset, StoredTensor { name: name.to_owned(), shape, path: path.to_owned(), storage })
-        })
-        .collect();
-    tensors.sort_by_key(|(offset, _)| *offset);
-    let metadata = header.metadata().clone().unwrap_or_default();
-    Ok((tensors.into_iter().map(|(_, tensor)| tensor).collect(), metadata))
+    let (header_bytes, header) = SafeTensors::read_metadata(content)?;
+    let start = size_of::<u64>() + header_bytes;
+    let file = Arc::new(file);
+    let tensors = header.offset_keys().into_iter().filter_map(|name| {
+        let info = header.info(&name)?;
+        let (from, to) = info.data_offsets;
+        let storage = Storage::Safetensors {
+            file: Arc::clone(&file),
+            offset: (start + from) as u64,
+            bytes: to - from,
+            dtype: info.dtype,
+        };
+        Some(StoredTensor { shape: info.shape.clone(), name, path: path.to_owned(), storage })
+    });
+    let tensors = tensors.collect();
+    Ok((tensors, header.metadata().clone().unwrap_or_default()))
 }
 
 #[cfg(test)]

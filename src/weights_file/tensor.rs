@@ -1,15 +1,17 @@
 //! A tensor in an open file of weights: its key and shape are known, its values are read on demand.
 
-use std::ops::Range;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use half::{bf16, f16};
-use memmap2::Mmap;
+use rayon::prelude::*;
 use safetensors::Dtype;
 use tempfile::TempPath;
-use vitrine_models::weights::NamedTensor;
+use vitrine_models::weights::{LazyTensor, NamedTensor};
+
+use super::positioned;
 
 /// A tensor in a file of weights, whose values have not been read yet.
 pub struct StoredTensor {
@@ -24,37 +26,59 @@ pub struct StoredTensor {
 
 /// Where a tensor's values are stored.
 pub(super) enum Storage {
-    /// Bytes of a memory-mapped safetensors file.
-    Mapped { map: Arc<Mmap>, range: Range<usize>, dtype: Dtype },
+    /// A part of a safetensors file.
+    Safetensors { file: Arc<File>, offset: u64, bytes: usize, dtype: Dtype },
     /// A PyTorch file, which `tensor` opens when its values are read. It may be a temporary copy, which is removed
     /// together with the last tensor that is stored in it.
     Pickled { tensor: pytorch_reader::Tensor, _copy: Option<Arc<TempPath>> },
 }
 
 impl StoredTensor {
-    /// Reads the values, converted to 32-bit floating point.
+    /// Reads the values, converted to 32-bit floating point, with all threads.
     ///
     /// # Errors
     /// If the values are not of a floating point type, one is not finite in 32 bits, or the file cannot be read.
     pub fn read(&self) -> Result<NamedTensor> {
+        let mut values = Vec::new();
+        self.read_into(&mut values)?;
+        Ok(NamedTensor { name: self.name.clone(), shape: self.shape.clone(), values })
+    }
+
+    /// The tensor with its values read when a model takes them.
+    pub fn lazy(&self) -> LazyTensor<'_, anyhow::Error> {
+        LazyTensor {
+            name: self.name.clone(),
+            shape: self.shape.clone(),
+            read: Box::new(|values| self.read_into(values)),
+        }
+    }
+
+    /// [`Self::read`] into a vector, whose memory is used if it suffices.
+    fn read_into(&self, values: &mut Vec<f32>) -> Result<()> {
         let place = || format!("{}: {}", self.path.display(), self.name);
-        let values = self.values().with_context(place)?;
+        self.widen_into(values).with_context(place)?;
         // Without a way out of the loop, whole vectors are checked.
         let is_finite = |some: &[f32]| some.iter().fold(true, |finite, value| finite & value.is_finite());
-        if !values.chunks(4096).all(is_finite)
+        if !values.par_chunks(1 << 16).all(is_finite)
             && let Some(index) = values.iter().position(|value| !value.is_finite())
         {
             return Err(anyhow!("value {index} is {}: weights must be finite numbers", values[index]))
                 .with_context(place);
         }
-        Ok(NamedTensor { name: self.name.clone(), shape: self.shape.clone(), values })
+        Ok(())
     }
 
-    fn values(&self) -> Result<Vec<f32>> {
+    fn widen_into(&self, values: &mut Vec<f32>) -> Result<()> {
         match &self.storage {
-            Storage::Mapped { map, range, dtype } => {
-                let bytes = map.get(range.clone()).context("the file has become shorter")?;
-                widen(bytes, *dtype).ok_or_else(|| not_a_float(dtype))
+            Storage::Safetensors { file, offset, bytes, dtype: Dtype::F32 } => {
+                values.resize(bytes / size_of::<f32>(), 0.0);
+                positioned::read(file, bytemuck::cast_slice_mut(values), *offset)?;
+                values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
+            }
+            Storage::Safetensors { file, offset, bytes, dtype } => {
+                let mut content = vec![0; *bytes];
+                positioned::read(file, &mut content, *offset)?;
+                *values = widen(&content, *dtype).ok_or_else(|| not_a_float(dtype))?;
             }
             Storage::Pickled { tensor, .. } => {
                 let dtype = match tensor.dtype() {
@@ -64,9 +88,10 @@ impl StoredTensor {
                     pytorch_reader::DType::BF16 => Dtype::BF16,
                     other => return Err(not_a_float(&other)),
                 };
-                widen(&tensor.read()?, dtype).ok_or_else(|| not_a_float(&dtype))
+                *values = widen(&tensor.read()?, dtype).ok_or_else(|| not_a_float(&dtype))?;
             }
         }
+        Ok(())
     }
 }
 

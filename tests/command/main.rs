@@ -18,6 +18,8 @@ mod multi_label;
 mod options;
 mod published;
 mod refused;
+#[cfg(all(unix, feature = "serve"))]
+mod serve;
 mod similar;
 #[cfg(unix)]
 mod streams;

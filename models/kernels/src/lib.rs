@@ -84,7 +84,7 @@ pub use convolution::{
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
-pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed};
+pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed, reads_transposed_weights};
 pub use neighbors::{Border, Neighborhood};
 pub use norm::{
     BatchNorm, Moments, batch_norm, batch_norm_composed, layer_norm, layer_norm_composed, moments,

@@ -3,7 +3,7 @@
 #[cfg(feature = "flex")]
 use crate::cpu::{flex, linear as fused};
 use crate::gelu;
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 /// `x * weight + bias`.
 ///
@@ -104,6 +104,18 @@ pub fn linear_gelu_composed<const D: usize>(
     bias: Option<Tensor<1>>,
 ) -> Tensor<D> {
     gelu::gelu_composed(linear_composed(x, weight, bias))
+}
+
+/// Whether [`linear`] and [`linear_gelu`] read a weight on this device as it lies in memory, so that the transpose of a stored
+/// weight is a view that costs nothing.
+pub fn reads_transposed_weights(device: &Device) -> bool {
+    #[cfg(feature = "flex")]
+    return flex::is_flex(device);
+    #[cfg(not(feature = "flex"))]
+    {
+        let _ = device;
+        false
+    }
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -15,7 +15,7 @@ pub use architecture::{
 pub use facts::Facts;
 pub use layout::{Layout, hugging_face, torchvision, unused};
 pub use rotary::{RotaryPairs, reorder_rotary};
-pub use timm::{check, from_timm, is_head, to_timm, zero_head};
+pub use timm::{check, from_timm, from_timm_lazily, is_head, to_timm, zero_head};
 
 /// A parameter under its stored name.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,39 @@ pub struct NamedTensor {
     pub shape: Vec<usize>,
     /// The values in row-major order.
     pub values: Vec<f32>,
+}
+
+/// A parameter under its stored name, whose values are read when a model takes them.
+pub struct LazyTensor<'a, E> {
+    /// The key in the file.
+    pub name: String,
+    /// The lengths of the dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Reads the values.
+    pub read: ReadValues<'a, E>,
+}
+
+/// Puts values in row-major order into the vector, whatever it held before.
+pub type ReadValues<'a, E> = Box<dyn FnOnce(&mut Vec<f32>) -> Result<(), E> + 'a>;
+
+impl<E> From<NamedTensor> for LazyTensor<'_, E> {
+    fn from(tensor: NamedTensor) -> Self {
+        let NamedTensor { name, shape, values } = tensor;
+        let read = |to: &mut Vec<f32>| {
+            *to = values;
+            Ok(())
+        };
+        Self { name, shape, read: Box::new(read) }
+    }
+}
+
+/// The error of [`from_timm_lazily`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError<E> {
+    /// The parameters do not fit the model.
+    Unfit(WeightsError),
+    /// The values of a parameter could not be read.
+    Unreadable(E),
 }
 
 /// A table of whole numbers that a library stores next to its parameters.

@@ -2,23 +2,20 @@
 
 mod print;
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
 
 use self::print::{Format, PrintOptions, Printer};
-use super::console::Log;
-use super::file_size::FileSizeArgs;
+use super::Status;
 use super::inputs::{Input, InputArgs};
+use super::model::{ForwardArgs, ModelArgs};
 use super::views::ViewArgs;
-use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::within::within;
 use crate::events::{Event, EventSink};
 use crate::flags::explained;
-use crate::predict::{Asked, Classifier, Output, Views};
+use crate::predict::{Asked, Output, Views};
 use crate::usage::usage;
 
 /// Classify images.
@@ -31,9 +28,8 @@ use crate::usage::usage;
     find . -name '*.jpg' | vitrine classify model.safetensors - --format jsonl\n  \
     find . -name '*.jpg' -print0 | vitrine classify model.safetensors -0 -")]
 pub(super) struct Classify {
-    /// Model file or run folder.
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     #[command(flatten)]
     inputs: InputArgs,
     /// How many classes to name for each image, at most; by default 5, or all that reach the threshold if the model gives
@@ -52,33 +48,24 @@ pub(super) struct Classify {
     logits: bool,
     #[command(flatten)]
     views: ViewArgs,
-    /// Images per forward pass.
-    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
-    batch_size: usize,
     #[command(flatten)]
-    file_size: FileSizeArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    threads: ThreadArgs,
+    forward: ForwardArgs,
 }
 
 impl Classify {
     pub(super) fn run(&self) -> Result<Status> {
         self.check()?;
-        self.threads.apply()?;
-        let log = Log::text();
-        let device = self.device.select(&log)?;
-        let classifier = Classifier::load_on(&self.model, &device)?;
+        let (log, device) = self.forward.begin()?;
+        let classifier = self.model.classifier(&device, &log)?;
         let views = self.views.stated().unwrap_or_else(|| Views::of(classifier.card()));
         if let Some(message) = views.check(classifier.card())? {
             log.emit(Event::notice(message));
         }
-        let classifier = classifier.with_limits(self.file_size.limits()).with_views(views)?;
+        let classifier = classifier.with_limits(self.forward.limits()).with_views(views)?;
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
         let mut printer = Printer::new(self.format, options, classifier.card());
         let mut status = Status::Done;
-        let batches = self.inputs.batches(self.batch_size)?;
+        let batches = self.inputs.batches(self.forward.batch_size)?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
             status = worse(status, print(batch, &mut printer)?);
             printer.flush()
@@ -92,6 +79,7 @@ impl Classify {
         if self.logits && self.format != Format::Jsonl {
             usage!("--logits only works with --format jsonl");
         }
+        self.model.check()?;
         self.inputs.check()
     }
 }

@@ -8,18 +8,16 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use self::results::{Lines, Results};
-use super::console::Log;
-use super::file_size::FileSizeArgs;
+use super::Status;
 use super::import::same_file;
 use super::inputs::InputArgs;
-use super::{DeviceArgs, Status, ThreadArgs};
-use crate::bounds;
+use super::model::{ForwardArgs, ModelArgs};
 use crate::cli::aliases;
 use crate::cli::output::{note, outln};
-use crate::cli::within::within;
 use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize};
 use crate::files::write_atomically;
 use crate::model_file;
+use crate::named_model::NamedModel;
 use crate::predict::{Classifier, Output};
 use crate::usage::usage;
 
@@ -35,9 +33,8 @@ use crate::usage::usage;
     find . -name '*.jpg' | vitrine embed model.safetensors - --format csv --normalize"
 )]
 pub(super) struct Embed {
-    /// Model file or run folder.
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     #[command(flatten)]
     inputs: InputArgs,
     /// File to write; by default lines are printed, unless --html is all that is wanted.
@@ -52,15 +49,8 @@ pub(super) struct Embed {
     /// Write a map of the images: their first two principal components, colored by the folder of each image.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Images per forward pass.
-    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
-    batch_size: usize,
     #[command(flatten)]
-    file_size: FileSizeArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    threads: ThreadArgs,
+    forward: ForwardArgs,
 }
 
 /// The form of the embeddings.
@@ -78,15 +68,14 @@ pub(super) enum Format {
 
 impl Embed {
     pub(super) fn run(&self) -> Result<Status> {
+        self.model.check()?;
         self.inputs.check()?;
         let format = self.checked_format()?;
-        self.threads.apply()?;
-        let log = Log::text();
-        let device = self.device.select(&log)?;
-        let classifier =
-            Classifier::load_with_or_without_head(&self.model, &device)?.with_limits(self.file_size.limits());
+        let (log, device) = self.forward.begin()?;
+        let NamedModel { card, model, files } = self.model.load(&device, &log)?;
+        let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
-        let batches = self.inputs.batches(self.batch_size)?;
+        let batches = self.inputs.batches(self.forward.batch_size)?;
         classifier.predictor().ask_stream(Output::Embedding, batches, &log, |batch| {
             for entry in batch {
                 let embedding = entry.value.map(|mut embedding| {
@@ -99,7 +88,7 @@ impl Embed {
             }
             results.flush()
         })?;
-        self.finish(results, format)
+        self.finish(results, format, &files)
     }
 
     /// The format of the embeddings; `None` if only a map is wanted.
@@ -147,7 +136,7 @@ impl Embed {
         if folder.is_some_and(|folder| !folder.is_dir()) {
             usage!("{option} {shown}: there is no such folder");
         }
-        if model_file::locate(&self.model).is_ok_and(|model| same_file(path, &model)) {
+        if model_file::locate(self.model.model.as_ref()).is_ok_and(|model| same_file(path, &model)) {
             bail!("{option} {shown}: this is the model itself");
         }
         Ok(())
@@ -166,7 +155,7 @@ impl Embed {
     }
 
     /// Writes the files, and says what was written.
-    fn finish(&self, results: Results, format: Option<Format>) -> Result<Status> {
+    fn finish(&self, results: Results, format: Option<Format>, model: &[PathBuf]) -> Result<Status> {
         let Results { lines, rows, dim, count, unreadable } = results;
         if count == 0 && (self.output.is_some() || self.html.is_some()) {
             bail!("no image could be embedded, so nothing is written");
@@ -177,7 +166,7 @@ impl Embed {
         let mut embeddings = rows.unwrap_or_else(|| Embeddings::new(dim));
         if let (Some(output), Some(format @ (Format::Npy | Format::Safetensors))) = (&self.output, format) {
             let description =
-                Description::new(&self.model, model_file::checksum(&self.model)?, self.normalize);
+                Description::new(&self.model.model, model_file::checksum(model)?, self.normalize);
             let stored = StoredEmbeddings { description, embeddings };
             match format {
                 Format::Npy => stored.save_npy(output)?,
@@ -202,13 +191,12 @@ impl Embed {
 
     /// The page with the map.
     fn map(&self, embeddings: &Embeddings) -> String {
-        let limits = self.file_size.limits();
+        let limits = self.forward.limits();
         let classes = ImageClasses::by_folder(embeddings.paths.iter().map(String::as_str));
         let map = Map::new(embeddings, classes.as_ref(), |row| {
             super::similar::image(&embeddings.paths[row], &limits)
         });
-        let mut facts =
-            vec![("model", self.model.display().to_string()), ("images", embeddings.len().to_string())];
+        let mut facts = vec![("model", self.model.model.clone()), ("images", embeddings.len().to_string())];
         if classes.is_some() {
             facts.push(("colored by", "folder".to_owned()));
         }

@@ -7,17 +7,21 @@ use burn::backend::{
     TensorMetadata,
     flex::{FlexTensor, Layout},
 };
-use burn::tensor::{Bytes, DType, Shape, Tensor};
+use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 
 /// Whether the fused operations take this tensor: float32, on flex, with or without autodiff.
 pub(crate) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
-    tensor.dtype() == DType::F32
-        && match tensor.device().as_dispatch() {
-            DispatchDevice::Flex(_) => true,
-            DispatchDevice::Autodiff(device) => matches!(device.clone().inner(), DispatchDevice::Flex(_)),
-            #[allow(unreachable_patterns)] // a build may have flex alone
-            _ => false,
-        }
+    tensor.dtype() == DType::F32 && is_flex(&tensor.device())
+}
+
+/// Whether a device is flex, with or without autodiff.
+pub(crate) fn is_flex(device: &Device) -> bool {
+    match device.as_dispatch() {
+        DispatchDevice::Flex(_) => true,
+        DispatchDevice::Autodiff(device) => matches!(device.clone().inner(), DispatchDevice::Flex(_)),
+        #[allow(unreachable_patterns)] // a build may have flex alone
+        _ => false,
+    }
 }
 
 /// [`takes`] for an input that may be absent.

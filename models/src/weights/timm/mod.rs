@@ -7,12 +7,13 @@ mod pooling;
 mod tests;
 mod traversal;
 
-use super::{NamedTensor, WeightsError};
+use super::{LazyTensor, LoadError, NamedTensor, WeightsError};
 use crate::VisionTransformer;
 use burn::module::Module;
 use names::ParameterPath;
 use pooling::{join_keys_and_values, split_keys_and_values};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use traversal::{Export, Import, mismatch};
 
 /// All parameters under timm's keys, in the model's order. A linear weight is stored as `[output, input]`, the patch
@@ -64,17 +65,49 @@ pub fn from_timm(
     model: VisionTransformer,
     tensors: Vec<NamedTensor>,
 ) -> Result<VisionTransformer, WeightsError> {
-    let tensors =
-        tensors.into_iter().flat_map(split_keys_and_values).map(|tensor| (tensor.name.clone(), tensor));
+    let lazily = tensors.into_iter().map(LazyTensor::<Infallible>::from);
+    load(model, lazily, false).map_err(|LoadError::Unfit(error)| error)
+}
+
+/// As [`from_timm`], for inference: values are read one parameter after the other, and linear weights stay as they are stored
+/// where products can read them so. Hardly more than the model itself is then in memory.
+///
+/// Results may differ from those of [`from_timm`] in the last bits.
+///
+/// # Errors
+/// If a key is missing, unexpected or of another shape; the error lists every such key. The first error of a reader.
+pub fn from_timm_lazily<'a, E>(
+    model: VisionTransformer,
+    tensors: impl IntoIterator<Item = LazyTensor<'a, E>>,
+) -> Result<VisionTransformer, LoadError<E>> {
+    load(model, tensors, true)
+}
+
+fn load<'a, E>(
+    model: VisionTransformer,
+    tensors: impl IntoIterator<Item = LazyTensor<'a, E>>,
+    views: bool,
+) -> Result<VisionTransformer, LoadError<E>> {
+    let mut by_name = BTreeMap::new();
+    for tensor in tensors {
+        for part in split_keys_and_values(tensor).map_err(LoadError::Unreadable)? {
+            by_name.insert(part.name.clone(), part);
+        }
+    }
     let mut import = Import {
         path: ParameterPath::new(model.config()),
-        tensors: tensors.collect(),
+        tensors: by_name,
         errors: WeightsError::default(),
+        unreadable: None,
+        views,
     };
     let model = model.map(&mut import);
+    if let Some(error) = import.unreadable {
+        return Err(LoadError::Unreadable(error));
+    }
     let mut errors = import.errors;
     errors.unexpected.extend(import.tensors.into_keys());
-    if errors == WeightsError::default() { Ok(model) } else { Err(errors) }
+    if errors == WeightsError::default() { Ok(model) } else { Err(LoadError::Unfit(errors)) }
 }
 
 /// The parameters as timm stores them, with their values or without.

@@ -1,7 +1,7 @@
 //! The linear layers of attention pooling, whose keys and values timm stores as one layer and this crate computes as
 //! two.
 
-use crate::weights::NamedTensor;
+use crate::weights::{LazyTensor, NamedTensor};
 
 /// The start of timm's names of the joined layer.
 const JOINED: &str = "attn_pool.kv.";
@@ -24,20 +24,25 @@ pub(super) fn join_keys_and_values(tensors: Vec<NamedTensor>) -> Vec<NamedTensor
     joined
 }
 
-/// Splits timm's layer of keys and values in two; leaves other tensors as they are.
-pub(super) fn split_keys_and_values(tensor: NamedTensor) -> Vec<NamedTensor> {
+/// Splits timm's layer of keys and values in two, which reads it; leaves other tensors as they are.
+///
+/// # Errors
+/// If the layer cannot be read.
+pub(super) fn split_keys_and_values<E>(tensor: LazyTensor<'_, E>) -> Result<Vec<LazyTensor<'_, E>>, E> {
     match (tensor.name.strip_prefix(JOINED), tensor.shape.first()) {
         (Some(kind), Some(rows)) if rows.is_multiple_of(2) => {
             let shape: Vec<usize> = [&[rows / 2], &tensor.shape[1..]].concat();
-            let (keys, values) = tensor.values.split_at(tensor.values.len() / 2);
-            [("k", keys), ("v", values)]
-                .map(|(part, values)| NamedTensor {
-                    name: format!("attn_pool.{part}.{kind}"),
-                    shape: shape.clone(),
-                    values: values.to_vec(),
-                })
-                .into()
+            let kind = kind.to_owned();
+            let mut joined = Vec::new();
+            (tensor.read)(&mut joined)?;
+            let (keys, values) = joined.split_at(joined.len() / 2);
+            let part = |part: &str, values: &[f32]| NamedTensor {
+                name: format!("attn_pool.{part}.{kind}"),
+                shape: shape.clone(),
+                values: values.to_vec(),
+            };
+            Ok(vec![part("k", keys).into(), part("v", values).into()])
         }
-        _ => vec![tensor],
+        _ => Ok(vec![tensor]),
     }
 }

@@ -1,11 +1,12 @@
 //! Traversals of a model that read or replace all of its parameters.
 
 use super::names::ParameterPath;
-use crate::weights::{NamedTensor, WeightsError};
+use crate::weights::{LazyTensor, NamedTensor, WeightsError};
 use burn::module::{ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use vitrine_kernels::reads_transposed_weights;
 
 /// Collects the keys and shapes of all parameters, and their values if they are wanted.
 pub(super) struct Export {
@@ -37,13 +38,17 @@ impl ModuleVisitor for Export {
 }
 
 /// Replaces the values of all parameters by stored ones.
-pub(super) struct Import {
+pub(super) struct Import<'a, E> {
     pub(super) path: ParameterPath,
-    pub(super) tensors: BTreeMap<String, NamedTensor>,
+    pub(super) tensors: BTreeMap<String, LazyTensor<'a, E>>,
     pub(super) errors: WeightsError,
+    /// The error of the first parameter that could not be read, after which none is.
+    pub(super) unreadable: Option<E>,
+    /// Whether linear weights may be views of their stored form.
+    pub(super) views: bool,
 }
 
-impl ModuleMapper for Import {
+impl<E> ModuleMapper for Import<'_, E> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -60,17 +65,34 @@ impl ModuleMapper for Import {
         };
         let shape = param.lazy_shape().to_vec();
         let expected = self.path.stored_shape(&shape);
-        if tensor.shape != expected || tensor.values.len() != expected.iter().product::<usize>() {
+        if tensor.shape != expected {
             self.errors.mismatched.push(mismatch(&key, &tensor.shape, &expected));
             return param;
         }
+        // The values of a model that will not be used need not be read.
+        if self.unreadable.is_some() || self.errors != WeightsError::default() {
+            return param;
+        }
+        let mut values = Vec::new();
+        if let Err(error) = (tensor.read)(&mut values) {
+            self.unreadable = Some(error);
+            return param;
+        }
+        if values.len() != expected.iter().product::<usize>() {
+            self.errors.mismatched.push(mismatch(&key, &[values.len()], &expected));
+            return param;
+        }
         let device = param.lazy_device();
-        let value = if self.path.is_linear_weight(D) {
-            let mut transposed = vec![0.0; tensor.values.len()];
-            transpose(&tensor.values, shape[0], &mut transposed);
-            Tensor::from_data(TensorData::new(transposed, shape), &device)
-        } else {
-            Tensor::from_data(TensorData::new(tensor.values, shape), &device)
+        let value = match (&*shape, self.path.is_linear_weight(D)) {
+            (&[input, output], true) if self.views && reads_transposed_weights(&device) => {
+                Tensor::from_data(TensorData::new(values, [output, input]), &device).swap_dims(0, 1)
+            }
+            (&[input, _], true) => {
+                let mut transposed = vec![0.0; values.len()];
+                transpose(&values, input, &mut transposed);
+                Tensor::from_data(TensorData::new(transposed, shape), &device)
+            }
+            _ => Tensor::from_data(TensorData::new(values, shape), &device),
         };
         let id = param.id;
         param.transform_for_load(value, id)

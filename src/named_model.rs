@@ -1,0 +1,65 @@
+//! A model as users name it: a model file, a run folder, weights of another library, or a repository on Hugging Face.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use burn::tensor::Device;
+use vitrine_models::{ModelConfig, VisionTransformer};
+
+use crate::events::EventSink;
+use crate::hub;
+use crate::import::{self, Imported, Options};
+use crate::model_file::{self, ModelCard};
+use crate::weights_file;
+
+/// A model that is loaded.
+pub struct NamedModel {
+    /// Architecture, class names, and preprocessing.
+    pub card: ModelCard,
+    /// The model, with a head of zeros if it has no classifier.
+    pub model: VisionTransformer,
+    /// The files that the parameters were read from.
+    pub files: Vec<PathBuf>,
+}
+
+/// Loads the model that `source` names onto a device: a model file, a run folder (its best model), another library's weights,
+/// or `hf:OWNER/NAME[@REVISION]` or the name of a published backbone, which are downloaded unless they are in the cache. With
+/// `offline`, the network is not used. `change` alters the architecture in what its parameters do not notice.
+///
+/// Assumptions about another library's weights are emitted as warnings.
+///
+/// # Errors
+/// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer.
+pub fn load(
+    source: &str,
+    offline: bool,
+    device: &Device,
+    change: impl FnOnce(&ModelConfig) -> ModelConfig,
+    events: &dyn EventSink,
+) -> Result<NamedModel> {
+    let (path, _) = hub::locate(source, offline, events)?;
+    if is_own(&path)? {
+        let (card, model) = model_file::load_as(&path, device, change)?;
+        return Ok(NamedModel { card, model, files: vec![model_file::locate(&path)?] });
+    }
+    let mut imported = import::load(&path, &Options::default())?.at_size_of_images()?;
+    for warning in &imported.account.warnings {
+        events.emit_warning(Some(warning.clone()));
+    }
+    imported.card.pretrained = Some(hub::published::in_full(source));
+    let (card, files) = (imported.card.clone(), imported.account.files.clone());
+    let changed = Imported { card: ModelCard { model: change(&card.model), ..card.clone() }, ..imported };
+    Ok(NamedModel { card, model: changed.model(device)?, files })
+}
+
+/// Whether a path leads to a model of this program, and not to another library's weights.
+///
+/// # Errors
+/// If it leads to neither.
+fn is_own(path: &Path) -> Result<bool> {
+    match model_file::locate(path) {
+        Ok(file) => Ok(ModelCard::is_in(&weights_file::open(&file)?.metadata)),
+        Err(_) if path.is_dir() && import::holds_weights(path) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

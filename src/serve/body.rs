@@ -1,0 +1,185 @@
+//! The images in the body of a request: one as it is, several as a form, or as base64 in JSON.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Multipart, Request};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use base64::prelude::{BASE64_STANDARD, Engine};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use utoipa::ToSchema;
+use vitrine_datasets::ImageSource;
+
+use super::refusal::Refusal;
+
+/// The images of a request.
+pub(super) struct Images {
+    pub(super) images: Vec<NamedImage>,
+    /// Whether the body was one image, and not a list.
+    pub(super) is_single: bool,
+}
+
+/// An image file with the name that its answer gets.
+pub(super) struct NamedImage {
+    pub(super) name: Option<String>,
+    bytes: Vec<u8>,
+}
+
+impl NamedImage {
+    /// The image for the predictor.
+    pub(super) fn source(self) -> ImageSource {
+        ImageSource::Encoded { name: UNNAMED.to_owned(), bytes: self.bytes.into() }
+    }
+}
+
+/// The name of every image in messages of the predictor.
+const UNNAMED: &str = "image";
+
+/// A message of the predictor without the name.
+pub(super) fn without_name(message: &str) -> &str {
+    message.strip_prefix(UNNAMED).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message)
+}
+
+/// Images as JSON.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EncodedImages {
+    /// The images, in the order of the answers.
+    #[schema(min_items = 1)]
+    images: Vec<EncodedImage>,
+}
+
+/// An image file as base64.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct EncodedImage {
+    /// A name that the answer repeats.
+    name: Option<String>,
+    /// The bytes of the file in base64, with padding (RFC 4648, section 4).
+    #[schema(content_encoding = "base64")]
+    data: String,
+}
+
+/// A form with a file in each field.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes what `form` reads
+pub(super) struct ImageForm {
+    /// One or more image files, under any field names.
+    #[schema(content_media_type = "application/octet-stream")]
+    images: Vec<Vec<u8>>,
+}
+
+/// Reads the images of a request, whose body has at most `limit` bytes.
+///
+/// # Errors
+/// If the body is too large (413), of another type (415), or not what its type says (400).
+pub(super) async fn images(request: Request, limit: usize) -> Result<Images, Refusal> {
+    let (parts, body) = request.into_parts();
+    let body = bytes(body, limit).await?;
+    let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let images = match kind.as_str() {
+        "multipart/form-data" => form(parts, body).await?,
+        "application/json" => json(&body)?,
+        image if matches!(image, "" | "application/octet-stream") || image.starts_with("image/") => {
+            if body.is_empty() {
+                return Err(Refusal::bad("the body is empty: send the bytes of an image file"));
+            }
+            return Ok(Images { images: vec![NamedImage { name: None, bytes: body }], is_single: true });
+        }
+        other => {
+            let message = format!(
+                "the content type {other} is not one of image/*, application/octet-stream, multipart/form-data, and application/json"
+            );
+            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+    };
+    if images.is_empty() {
+        return Err(Refusal::bad("there is no image in the body"));
+    }
+    Ok(Images { images, is_single: false })
+}
+
+/// Reads a body of at most `limit` bytes. Of a larger one, as much again is read and dropped: a client that is still sending
+/// would not see the answer.
+///
+/// # Errors
+/// 413 if the body is larger, and 400 if it ends early.
+async fn bytes(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut stream = body.into_data_stream();
+    let (mut bytes, mut dropped) = (Vec::new(), 0);
+    while let Some(part) = stream.next().await {
+        let part = part.map_err(|error| Refusal::bad(format!("the body ends early: {error}")))?;
+        if dropped > 0 || bytes.len() + part.len() > limit {
+            bytes = Vec::new();
+            dropped += part.len();
+            if dropped > limit {
+                break;
+            }
+        } else {
+            bytes.extend_from_slice(&part);
+        }
+    }
+    if dropped > 0 {
+        let message =
+            format!("the body is larger than {limit} bytes, which is the most that this server takes");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    Ok(bytes)
+}
+
+/// Reads a body of at most `limit` bytes, and drops it: a client that is still sending would not see the answer.
+pub(super) async fn discard(request: Request, limit: usize) {
+    // Whatever the body is, the answer is a refusal.
+    let _ = bytes(request.into_body(), limit).await;
+}
+
+async fn form(parts: Parts, body: Vec<u8>) -> Result<Vec<NamedImage>, Refusal> {
+    let request = Request::from_parts(parts, Body::from(body));
+    let mut form = Multipart::from_request(request, &())
+        .await
+        .map_err(|rejection| Refusal::new(rejection.status(), rejection.body_text()))?;
+    let failed =
+        |error: axum::extract::multipart::MultipartError| Refusal::new(error.status(), error.body_text());
+    let mut images = Vec::new();
+    while let Some(field) = form.next_field().await.map_err(failed)? {
+        let name = field.file_name().or(field.name()).map(str::to_owned);
+        images.push(NamedImage { name, bytes: field.bytes().await.map_err(failed)?.to_vec() });
+    }
+    Ok(images)
+}
+
+fn json(body: &[u8]) -> Result<Vec<NamedImage>, Refusal> {
+    let EncodedImages { images } = serde_json::from_slice(body)
+        .map_err(|error| Refusal::bad(format!("the JSON is not usable: {error}")))?;
+    let decoded = |(index, EncodedImage { name, data }): (usize, EncodedImage)| {
+        let bytes = BASE64_STANDARD
+            .decode(data)
+            .map_err(|error| Refusal::bad(format!("images[{index}].data is not base64: {error}")))?;
+        Ok(NamedImage { name, bytes })
+    };
+    images.into_iter().enumerate().map(decoded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_holds_files_in_base64_with_names_or_without() {
+        let body = br#"{"images": [{"name": "a", "data": "AQI="}, {"data": ""}]}"#;
+        let images = json(body).map_err(|refusal| refusal.status).unwrap();
+        assert_eq!((images[0].name.as_deref(), images[0].bytes.as_slice()), (Some("a"), &[1, 2][..]));
+        assert_eq!((images[1].name.as_deref(), images[1].bytes.as_slice()), (None, &[][..]));
+        for wrong in ["{}", "[]", r#"{"images": [{"data": "A"}]}"#, r#"{"images": [{"data": "", "x": 1}]}"#] {
+            assert_eq!(json(wrong.as_bytes()).err().unwrap().status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn messages_lose_the_name_that_nobody_gave() {
+        assert_eq!(without_name("image: cut short"), "cut short");
+        assert_eq!(without_name("images are wrong"), "images are wrong");
+    }
+}
