@@ -14,11 +14,13 @@ use crate::weights_file;
 
 /// A model that is loaded.
 pub struct NamedModel {
+    /// A short name: that of the file, folder, or repository.
+    pub name: String,
     /// Architecture, class names, and preprocessing.
     pub card: ModelCard,
     /// The model, with a head of zeros if it has no classifier.
     pub model: VisionTransformer,
-    /// The files that the parameters were read from.
+    /// The files that it was read from.
     pub files: Vec<PathBuf>,
 }
 
@@ -31,25 +33,30 @@ pub struct NamedModel {
 /// # Errors
 /// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer.
 pub fn load(
-    source: &str,
+    source: &Path,
     offline: bool,
     device: &Device,
     change: impl FnOnce(&ModelConfig) -> ModelConfig,
     events: &dyn EventSink,
 ) -> Result<NamedModel> {
-    let (path, _) = hub::locate(source, offline, events)?;
+    let shown = source.to_string_lossy();
+    // A name or repository is text; what is none can only be a path.
+    let (path, name) = match source.to_str() {
+        Some(text) => hub::locate(text, offline, events)?,
+        None => (source.to_owned(), shown.clone().into_owned()),
+    };
     if is_own(&path)? {
         let (card, model) = model_file::load_as(&path, device, change)?;
-        return Ok(NamedModel { card, model, files: vec![model_file::locate(&path)?] });
+        return Ok(NamedModel { name, card, model, files: vec![model_file::locate(&path)?] });
     }
     let mut imported = import::load(&path, &Options::default())?.at_size_of_images()?;
     for warning in &imported.account.warnings {
         events.emit_warning(Some(warning.clone()));
     }
-    imported.card.pretrained = Some(hub::published::in_full(source));
-    let (card, files) = (imported.card.clone(), imported.account.files.clone());
+    imported.card.pretrained = Some(hub::published::in_full(&shown));
+    let (card, files) = (imported.card.clone(), import::files(&path, &imported.account.files));
     let changed = Imported { card: ModelCard { model: change(&card.model), ..card.clone() }, ..imported };
-    Ok(NamedModel { card, model: changed.model(device)?, files })
+    Ok(NamedModel { name, card, model: changed.model(device)?, files })
 }
 
 /// Whether a path leads to a model of this program, and not to another library's weights.

@@ -123,7 +123,7 @@ impl Explain {
 
     /// What the page says of the model.
     fn facts(&self, asked: &Asked) -> Vec<(&'static str, String)> {
-        let mut facts = vec![("model", self.model.model.clone())];
+        let mut facts = vec![("model", self.model.model.display().to_string())];
         if let Some(class) = &self.class {
             facts.push(("class", class.clone()));
         }

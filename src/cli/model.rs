@@ -1,5 +1,7 @@
 //! The argument that names a model, for commands that ask one about images, and the options of its forward pass.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::Args;
 use vitrine_datasets::DecodeLimits;
@@ -25,7 +27,7 @@ pub(super) struct ModelArgs {
     /// Model file or run folder; also another library's weights (a file or folder), hf:OWNER/NAME[@REVISION] on Hugging Face, or
     /// the name of a published backbone (`vitrine presets`).
     #[arg(value_name = "MODEL")]
-    pub(super) model: String,
+    pub(super) model: PathBuf,
     /// Use only what is already in the Hugging Face cache; never the network.
     #[arg(long)]
     offline: bool,
@@ -34,8 +36,11 @@ pub(super) struct ModelArgs {
 impl ModelArgs {
     /// Refuses an option that has no effect.
     pub(super) fn check(&self) -> Result<()> {
-        if self.offline && !hub::is_repository(&self.model) {
-            usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.model);
+        if self.offline && !self.model.to_str().is_some_and(hub::is_repository) {
+            usage!(
+                "--offline has no effect for {}, which is not downloaded: leave it out",
+                self.model.display()
+            );
         }
         Ok(())
     }
@@ -48,7 +53,7 @@ impl ModelArgs {
     /// [`Self::load`] of a model with a classifier.
     pub(super) fn classifier(&self, device: &FoundDevice, events: &dyn EventSink) -> Result<Classifier> {
         let NamedModel { card, model, .. } = self.load(device, events)?;
-        card.require_classifier(&self.model)?;
+        card.require_classifier(self.model.display())?;
         Ok(Classifier::new(card, model, device))
     }
 
@@ -58,7 +63,7 @@ impl ModelArgs {
         let change = ModelConfig::deterministic;
         let NamedModel { card, model, .. } =
             named_model::load(&self.model, self.offline, &with_autodiff, change, events)?;
-        card.require_classifier(&self.model)?;
+        card.require_classifier(self.model.display())?;
         Ok(Explainer::new(card, model, device))
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     batch_size: usize,
     /// How long a batch that is not full waits for more images.
-    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = delay)]
     batch_delay: Duration,
     /// Images that may wait for their answer; more are refused with status 503.
     #[arg(long, value_name = "N", default_value_t = 256, allow_negative_numbers = true, value_parser = within(bounds::QUEUE))]
@@ -58,7 +58,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_body_size: Option<u64>,
     /// How long a request may take, from its header to its answer; slower ones get status 408.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time_limit)]
     timeout: Duration,
     /// Form of the messages on standard error, a line or JSON object for each request.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
@@ -74,8 +74,13 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(&self) -> Result<Status> {
-        if self.offline && !self.models.iter().any(|model| hub::is_repository(&model.source)) {
+        if self.offline
+            && !self.models.iter().any(|model| model.source.to_str().is_some_and(hub::is_repository))
+        {
             usage!("--offline has no effect: none of these models is downloaded; leave it out");
+        }
+        if self.batch_delay >= self.timeout {
+            usage!("--batch-delay must be shorter than --timeout");
         }
         let settings = self.settings()?;
         let log = Log::new(self.log_format, false);
@@ -124,10 +129,25 @@ fn origin(text: &str) -> Result<String, String> {
     let is_origin = rest.is_some_and(|host| {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*".contains(&byte))
     });
-    if text == "*" || is_origin {
+    let has_usual_port = text.starts_with("https://") && text.ends_with(":443")
+        || text.starts_with("http://") && text.ends_with(":80");
+    if text == "*" || is_origin && !has_usual_port {
         return Ok(text.to_ascii_lowercase());
     }
     Err("it must be https://HOST or http://HOST, with :PORT if it is not the usual one, or *".to_owned())
+}
+
+/// A time of at most a second.
+fn delay(text: &str) -> Result<Duration, String> {
+    let problem = || "it must be a time of at most 1s, such as 5ms".to_owned();
+    humantime::parse_duration(text).ok().filter(|time| *time <= Duration::from_secs(1)).ok_or_else(problem)
+}
+
+/// A time of 10 ms to a day.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
+    let problem = || "it must be a time from 10ms to 1d, such as 30s".to_owned();
+    humantime::parse_duration(text).ok().filter(|time| range.contains(time)).ok_or_else(problem)
 }
 
 #[cfg(test)]
@@ -136,12 +156,20 @@ mod tests {
 
     #[test]
     fn origins_have_a_scheme_and_a_host_and_nothing_else() {
-        for good in ["*", "https://example.com", "http://localhost:3000", "https://[::1]:80"] {
+        for good in ["*", "https://example.com", "http://localhost:3000", "https://[::1]:80", "http://a:443"]
+        {
             assert_eq!(origin(good), Ok(good.to_owned()));
         }
-        for wrong in
-            ["example.com", "https://", "https://a/", "https://a/b", "ftp://a", "https://u@a", "https://*.a"]
-        {
+        for wrong in [
+            "example.com",
+            "https://",
+            "https://a/",
+            "https://a/b",
+            "ftp://a",
+            "https://u@a",
+            "https://*.a",
+            "https://a:443",
+        ] {
             assert!(origin(wrong).is_err(), "{wrong}");
         }
     }

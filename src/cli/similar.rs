@@ -89,7 +89,7 @@ impl Similar {
     pub(super) fn run(&self) -> Result<Status> {
         self.check()?;
         let (log, device) = self.forward.begin()?;
-        let NamedModel { card, model, files } = self.model.load(&device, &log)?;
+        let NamedModel { card, model, files, .. } = self.model.load(&device, &log)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
         let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier, &files)?) };
         let queries = self.embed(&classifier, &self.inputs, &log)?;
@@ -144,7 +144,7 @@ impl Similar {
         let own = model_file::checksum(files)?;
         if own != description.model_sha256 {
             let short = |hash: &str| hash.chars().take(12).collect::<String>();
-            let (place, model) = (self.place.display(), &self.model.model);
+            let (place, model) = (self.place.display(), self.model.model.display());
             bail!(
                 "--in {place}: these embeddings are of another model: {} (SHA-256 {}...), and {model} has {}...; embeddings of \
                  two models cannot be compared. Write them anew with `vitrine embed {model} FOLDER --output {place}`",
@@ -225,7 +225,7 @@ impl Similar {
             found: found.iter().map(shown).collect(),
         };
         let facts = [
-            ("model", self.model.model.clone()),
+            ("model", self.model.model.display().to_string()),
             ("in", self.place.display().to_string()),
             ("images", images.len().to_string()),
         ];

@@ -9,6 +9,11 @@ use crate::hub::weights as hub_weights;
 use crate::model_file::ModelCard;
 use crate::weights_file::{self, StoredTensor};
 
+/// The description of a model next to its weights.
+const CONFIG: &str = "config.json";
+/// The description of its images.
+const PREPROCESSOR: &str = "preprocessor_config.json";
+
 /// The files that a source consists of.
 pub(super) struct SourceFiles {
     /// One file, or the shards of a model.
@@ -31,11 +36,7 @@ impl SourceFiles {
         let folder = if source.is_dir() { Some(source) } else { source.parent() };
         let neighbor = |name: &str| folder.map(|folder| folder.join(name)).filter(|path| path.is_file());
         let weights = if source.is_dir() { weights_in(source)? } else { vec![source.to_owned()] };
-        Ok(Self {
-            weights,
-            config: neighbor("config.json"),
-            preprocessor: neighbor("preprocessor_config.json"),
-        })
+        Ok(Self { weights, config: neighbor(CONFIG), preprocessor: neighbor(PREPROCESSOR) })
     }
 
     /// Opens the weights: all tensors, and the model card in the header if `vitrine export` wrote the file.
@@ -69,6 +70,13 @@ impl SourceFiles {
         }
         Ok((tensors, exported))
     }
+}
+
+/// The files of an import from `source`: its weights, and the descriptions next to them.
+pub fn files(source: &Path, weights: &[PathBuf]) -> Vec<PathBuf> {
+    let folder = if source.is_dir() { Some(source) } else { source.parent() };
+    let descriptions = [CONFIG, PREPROCESSOR].into_iter().filter_map(|name| Some(folder?.join(name)));
+    weights.iter().cloned().chain(descriptions.filter(|path| path.is_file())).collect()
 }
 
 /// Whether a folder holds another library's weights under a usual name.

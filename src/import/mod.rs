@@ -29,7 +29,7 @@ pub use account::Account;
 use classes::class_names;
 use config::ModelMetadata;
 use files::SourceFiles;
-pub use files::holds_weights;
+pub use files::{files, holds_weights};
 use layout::recognize;
 pub use preprocessing::preprocessing_for;
 use windows::StoredWindows;

@@ -1,5 +1,7 @@
 //! Decoding and preprocessing of images into the input tensor of a model.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 use vitrine_datasets::{DatasetError, DecodeLimits, ImageSource, Preprocessing};
@@ -29,7 +31,13 @@ impl Decoder {
         let outcomes: Vec<_> = values
             .par_chunks_exact_mut(size)
             .zip(images)
-            .map(|(slot, image)| self.decode_one(image, slot))
+            .map(|(slot, image)| {
+                // An image that brings a decoder to panic fails alone.
+                catch_unwind(AssertUnwindSafe(|| self.decode_one(image, slot))).unwrap_or_else(|_| {
+                    let problem = "it could not be decoded: a bug in the program".to_owned();
+                    Err(DatasetError::Threads { problem })
+                })
+            })
             .collect();
         let readable = keep_readable(&mut values, &outcomes, size);
         Decoded { values, readable, outcomes }

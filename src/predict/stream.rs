@@ -37,18 +37,48 @@ impl Predictor {
     pub fn ask_stream<T: Send + 'static>(
         &self,
         output: Output,
-        mut batches: impl Iterator<Item = Vec<Asked<T, ImageSource>>> + Send + 'static,
+        batches: impl Iterator<Item = Vec<Asked<T, ImageSource>>> + Send + 'static,
         events: &dyn EventSink,
+        handle: impl FnMut(Vec<Asked<T, Vec<f32>>>) -> Result<()>,
+    ) -> Result<()> {
+        let mut largest = 0;
+        let check = |size: usize| -> Result<()> {
+            if size > largest {
+                largest = size;
+                events.emit_warning(self.check_memory(size)?);
+            }
+            Ok(())
+        };
+        self.stream(output, batches, check, handle)
+    }
+
+    /// [`Self::ask_stream`] for a server, which has checked the memory for its largest batch, and must not end because others
+    /// take memory for a while.
+    ///
+    /// # Errors
+    /// If `handle` fails, or the threads cannot be started.
+    #[cfg(feature = "serve")]
+    pub(crate) fn ask_checked_stream<T: Send + 'static>(
+        &self,
+        output: Output,
+        batches: impl Iterator<Item = Vec<Asked<T, ImageSource>>> + Send + 'static,
+        handle: impl FnMut(Vec<Asked<T, Vec<f32>>>) -> Result<()>,
+    ) -> Result<()> {
+        self.stream(output, batches, |_| Ok(()), handle)
+    }
+
+    /// Computes the answers, after `check` has seen the size of a batch.
+    fn stream<T: Send + 'static>(
+        &self,
+        output: Output,
+        mut batches: impl Iterator<Item = Vec<Asked<T, ImageSource>>> + Send + 'static,
+        mut check: impl FnMut(usize) -> Result<()>,
         mut handle: impl FnMut(Vec<Asked<T, Vec<f32>>>) -> Result<()>,
     ) -> Result<()> {
         // The first batch is decoded on this thread, so that a single image on the command line starts no other.
         let Some(first) = batches.next() else { return Ok(()) };
-        let mut largest = 0;
         let mut answer = |batch: DecodedBatch<T>| -> Result<_> {
-            if batch.entries.len() > largest {
-                largest = batch.entries.len();
-                events.emit_warning(self.check_memory(largest)?);
-            }
+            check(batch.entries.len())?;
             Ok(self.answer(output, batch))
         };
         let (entries, images) = separate(first);

@@ -1,26 +1,20 @@
 //! Who may ask: the token, and the pages whose requests are answered.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
-use super::body;
 use super::refusal::Refusal;
-use super::server::Server;
 
 /// The rules about requests.
+#[derive(Clone)]
 pub(super) struct Access {
     /// What `Authorization: Bearer` must hold.
     pub(super) token: Option<String>,
     /// Origins of pages, besides the server's own, that may ask.
     pub(super) origins: Vec<String>,
-    /// Whether the server listens on the loopback interface alone.
-    pub(super) is_local: bool,
 }
 
 impl Access {
@@ -28,7 +22,7 @@ impl Access {
     ///
     /// # Errors
     /// 401 if they have not.
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(token) = &self.token else { return Ok(()) };
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let (scheme, given) = given.split_at_checked(7).unwrap_or((given, &[]));
@@ -47,16 +41,16 @@ impl Access {
     ///
     /// # Errors
     /// 403 for such a request.
-    fn check_page(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check_page(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
         let host = text(HOST).unwrap_or_default();
         let is_allowed = |host: &str| {
             self.origins.iter().any(|origin| origin == "*" || origin.split("://").last() == Some(host))
         };
-        if self.is_local && self.token.is_none() && !is_loopback(host) && !is_allowed(host) {
+        if self.token.is_none() && !cannot_be_rebound(host) && !is_allowed(host) {
             let message = format!(
-                "this server answers requests to this machine alone, not to `{host}`; it can be started with --allow-origin \
-                 https://{host} or with a token"
+                "this server answers requests to `localhost` or to an address in numbers, not to `{host}`; start it with \
+                 --allow-origin https://{host} or with a token"
             );
             return Err(Refusal::new(StatusCode::FORBIDDEN, message));
         }
@@ -72,37 +66,14 @@ impl Access {
     }
 }
 
-/// Whether a host, with or without a port, is this machine whatever a name server says.
-fn is_loopback(host: &str) -> bool {
+/// Whether a host, with or without a port, is the same machine whatever a name server says.
+fn cannot_be_rebound(host: &str) -> bool {
     let without_port = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
         _ => host,
     };
     let address = without_port.trim_start_matches('[').trim_end_matches(']');
-    without_port.eq_ignore_ascii_case("localhost")
-        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// The layer that asks for the token.
-pub(super) async fn with_token(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    match server.access.check_token(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refused(refusal, request, &server).await,
-    }
-}
-
-/// The answer to a request that is refused, when its body has been read.
-async fn refused(refusal: Refusal, request: Request, server: &Server) -> Response {
-    body::discard(request, server.max_body_bytes).await;
-    refusal.into_response()
-}
-
-/// The layer that refuses other pages.
-pub(super) async fn of_own_page(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    match server.access.check_page(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refused(refusal, request, &server).await,
-    }
+    without_port.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 #[cfg(test)]
@@ -117,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_token_counts_in_its_header_alone_and_whole() {
-        let access = Access { token: Some("secret".to_owned()), origins: Vec::new(), is_local: false };
+        let access = Access { token: Some("secret".to_owned()), origins: Vec::new() };
         let is_let_in = |value| access.check_token(&headers(&[(AUTHORIZATION, value)])).is_ok();
         assert!(is_let_in("Bearer secret") && is_let_in("bearer secret"));
         for wrong in ["", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret"] {
@@ -128,20 +99,24 @@ mod tests {
 
     #[test]
     fn pages_of_other_origins_and_names_that_lead_here_are_refused() {
-        let local = Access { token: None, origins: Vec::new(), is_local: true };
-        let open = Access { token: None, origins: vec!["https://a.example".to_owned()], is_local: false };
+        let closed = Access { token: None, origins: Vec::new() };
+        let open = Access { origins: vec!["https://a.example".to_owned()], ..closed.clone() };
+        let secret = Access { token: Some("secret".to_owned()), ..open.clone() };
         for (access, host, origin, is_let_in) in [
-            (&local, "localhost:8080", None, true),
-            (&local, "127.0.0.1:8080", Some("http://127.0.0.1:8080"), true),
-            (&local, "[::1]:8080", Some("http://[::1]:8080"), true),
-            (&local, "127.0.0.1:8080", Some("https://b.example"), false),
-            (&local, "127.0.0.1:8080", Some("http://127.0.0.1:9000"), false),
-            (&local, "127.0.0.1:8080", Some("null"), false),
-            (&local, "b.example:8080", None, false),
-            (&open, "b.example", None, true),
-            (&open, "b.example", Some("https://b.example"), true),
-            (&open, "b.example", Some("https://a.example"), true),
-            (&open, "b.example", Some("https://c.example"), false),
+            (&closed, "localhost:8080", None, true),
+            (&closed, "127.0.0.1:8080", Some("http://127.0.0.1:8080"), true),
+            (&closed, "[::1]:8080", Some("http://[::1]:8080"), true),
+            (&closed, "127.0.0.1:8080", Some("https://b.example"), false),
+            (&closed, "127.0.0.1:8080", Some("http://127.0.0.1:9000"), false),
+            (&closed, "127.0.0.1:8080", Some("null"), false),
+            (&closed, "b.example:8080", None, false),
+            (&closed, "192.168.0.7:8080", None, true),
+            (&open, "a.example", Some("https://a.example"), true),
+            (&open, "b.example", None, false),
+            (&secret, "b.example", None, true),
+            (&secret, "b.example", Some("https://b.example"), true),
+            (&secret, "b.example", Some("https://a.example"), true),
+            (&secret, "b.example", Some("https://c.example"), false),
         ] {
             let mut given = vec![(HOST, host)];
             given.extend(origin.map(|origin| (ORIGIN, origin)));

@@ -1,7 +1,6 @@
 //! The API: what models answer about images, and what the server says of itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -12,16 +11,18 @@ use axum::response::{IntoResponse, Response};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
-use vitrine_datasets::ImageSource;
 
-use super::body::{self, EncodedImages, ImageForm, Images, without_name};
+use super::body::{self, EncodedImages, ImageForm, Images, NamedImage, without_name};
 use super::refusal::{Problem, Refusal};
-use super::server::Server;
+use super::state::{Queue, Server};
 use super::worker::{Pending, Place, Worker};
 use crate::embed::normalize;
 use crate::explain::Method;
 use crate::flags::explained;
 use crate::predict::{Prediction, rank};
+
+/// The most classes that an answer names.
+const LARGEST_TOP: u32 = 1000;
 
 /// Refusals of requests about images.
 #[derive(IntoResponses)]
@@ -64,7 +65,7 @@ pub(super) struct ClassifyQuery {
     /// The name of the model; by default the first one.
     model: Option<String>,
     /// How many classes to name for each image, at most.
-    #[param(minimum = 1, default = 5)]
+    #[param(minimum = 1, maximum = 1000, default = 5)]
     top: Option<u32>,
     /// Whether to add the logits of all classes.
     #[serde(default)]
@@ -191,32 +192,35 @@ fn query<Q>(query: Result<Query<Q>, QueryRejection>) -> Result<Q, Refusal> {
     query.map(|Query(query)| query).map_err(|rejection| Refusal::bad(rejection.body_text()))
 }
 
-/// Asks a worker about images that have places in the queue.
+/// An image whose answer is being computed.
+struct AskedImage<A> {
+    name: Option<String>,
+    pending: Pending<A>,
+}
+
+/// Asks a worker about images, when there are places for all of them.
 fn ask<Q: Copy, A>(
     worker: &Worker<Q, A>,
     question: Q,
-    images: Images,
-    mut places: Place,
-) -> Result<(Vec<Option<String>>, Vec<Pending<A>>), Refusal> {
-    let mut names = Vec::with_capacity(images.images.len());
-    let mut pending = Vec::with_capacity(images.images.len());
-    for image in images.images {
-        names.push(image.name.clone());
-        let source: ImageSource = image.source();
-        let place = places.split(1).ok_or_else(|| Refusal::busy("the queue is full"))?;
-        pending.push(worker.ask(question, source, place)?);
-    }
-    Ok((names, pending))
+    Images { images, memory, .. }: Images,
+    queue: &Queue,
+) -> Result<Vec<AskedImage<A>>, Refusal> {
+    let places = queue.places(images.len(), memory)?;
+    let ask = |(image, place): (NamedImage, Place)| {
+        let name = image.name.clone();
+        Ok(AskedImage { name, pending: worker.ask(question, image.source(), place)? })
+    };
+    images.into_iter().zip(places).map(ask).collect()
 }
 
 /// The answers about images, in their order. If the body was a single image, it must be readable.
 async fn answers<T, A>(
-    (names, pending): (Vec<Option<String>>, Vec<Pending<A>>),
+    asked: Vec<AskedImage<A>>,
     is_single: bool,
     form: impl Fn(A) -> T,
 ) -> Result<Vec<Named<T>>, Refusal> {
-    let mut results = Vec::with_capacity(names.len());
-    for (name, pending) in names.into_iter().zip(pending) {
+    let mut results = Vec::with_capacity(asked.len());
+    for AskedImage { name, pending } in asked {
         let outcome = match pending.answer().await? {
             Ok(answer) => Outcome::Answer(form(answer)),
             Err(error) => {
@@ -241,7 +245,7 @@ async fn answers<T, A>(
     path = "/classify",
     params(ClassifyQuery),
     request_body(content(
-        (Vec<u8> = "application/octet-stream"), (Vec<u8> = "image/*"), (ImageForm = "multipart/form-data"),
+        ("application/octet-stream"), ("image/*"), (ImageForm = "multipart/form-data"),
         (EncodedImages = "application/json"),
     )),
     responses((status = 200, description = "The most probable classes of each image", body = Classified), Refused)
@@ -251,11 +255,12 @@ pub(super) async fn classify(
     asked: Result<Query<ClassifyQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Json<Classified>, Refusal> {
-    let images = body::images(request, server.max_body_bytes).await;
+    let images = body::images(request, server.max_body_bytes, &server.queue).await;
     let ClassifyQuery { model, top, logits: with_logits } = query(asked)?;
     let top = match top {
-        Some(0) => return Err(Refusal::bad("top must be at least 1")),
-        top => top.unwrap_or(5) as usize,
+        Some(top @ 1..=LARGEST_TOP) => top as usize,
+        None => 5,
+        Some(_) => return Err(Refusal::bad(format!("top must be from 1 to {LARGEST_TOP}"))),
     };
     let model = server.models.get(model.as_deref())?;
     let Some(worker) = &model.logits else {
@@ -263,8 +268,8 @@ pub(super) async fn classify(
         return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, message));
     };
     let images = images?;
-    let (is_single, places) = (images.is_single, server.places(images.images.len())?);
-    let asked = ask(worker, (), images, places)?;
+    let is_single = images.is_single;
+    let asked = ask(worker, (), images, &server.queue)?;
     let classes = |logits: Vec<f32>| Classes {
         predictions: rank(&model.card, &logits, top).into_iter().map(ClassProbability::from).collect(),
         logits: with_logits.then_some(logits),
@@ -280,7 +285,7 @@ pub(super) async fn classify(
     path = "/embed",
     params(EmbedQuery),
     request_body(content(
-        (Vec<u8> = "application/octet-stream"), (Vec<u8> = "image/*"), (ImageForm = "multipart/form-data"),
+        ("application/octet-stream"), ("image/*"), (ImageForm = "multipart/form-data"),
         (EncodedImages = "application/json"),
     )),
     responses((status = 200, description = "The embedding of each image", body = Embedded), Refused)
@@ -290,12 +295,12 @@ pub(super) async fn embed(
     asked: Result<Query<EmbedQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Json<Embedded>, Refusal> {
-    let images = body::images(request, server.max_body_bytes).await;
+    let images = body::images(request, server.max_body_bytes, &server.queue).await;
     let EmbedQuery { model, normalize: normalized } = query(asked)?;
     let model = server.models.get(model.as_deref())?;
     let images = images?;
-    let (is_single, places) = (images.is_single, server.places(images.images.len())?);
-    let asked = ask(&model.embeddings, (), images, places)?;
+    let is_single = images.is_single;
+    let asked = ask(&model.embeddings, (), images, &server.queue)?;
     let embedding = |mut embedding: Vec<f32>| {
         if normalized {
             normalize(&mut embedding);
@@ -310,15 +315,15 @@ pub(super) async fn embed(
     post,
     path = "/explain",
     params(ExplainQuery),
-    request_body(content((Vec<u8> = "application/octet-stream"), (Vec<u8> = "image/*"))),
-    responses((status = 200, description = "A PNG file", body = Vec<u8>, content_type = "image/png"), Refused)
+    request_body(content(("application/octet-stream"), ("image/*"))),
+    responses((status = 200, description = "A PNG file", content_type = "image/png"), Refused)
 )]
 pub(super) async fn explain(
     State(server): State<Arc<Server>>,
     asked: Result<Query<ExplainQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let images = body::images(request, server.max_body_bytes).await;
+    let images = body::images(request, server.max_body_bytes, &server.queue).await;
     let ExplainQuery { model, method } = query(asked)?;
     let model = server.models.get(model.as_deref())?;
     let method = match method {
@@ -335,9 +340,10 @@ pub(super) async fn explain(
         let message = "send one image as the body: the answer is one picture";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let places = server.places(1)?;
-    let (_, pending) = ask(&model.overlays, method, images, places)?;
-    let [pending] = <[_; 1]>::try_from(pending).map_err(|_| Refusal::bad("send one image"))?;
+    let asked = ask(&model.overlays, method, images, &server.queue)?;
+    let Some(AskedImage { pending, .. }) = asked.into_iter().next() else {
+        return Err(Refusal::bad("there is no image in the body"));
+    };
     match pending.answer().await? {
         Ok(png) => Ok(([(CONTENT_TYPE, "image/png")], png).into_response()),
         Err(error) => {
@@ -355,6 +361,8 @@ pub(super) async fn explain(
         (status = 200, description = "All models, the one that is asked by default first", body = ModelList),
         (status = 401, description = "The token is missing or wrong", body = Problem),
         (status = 403, description = "A page of another server asks", body = Problem),
+        (status = 408, description = "The request took too long", body = Problem),
+        (status = 503, description = "Too many requests at once", body = Problem),
     )
 )]
 pub(super) async fn models(State(server): State<Arc<Server>>) -> Json<ModelList> {
@@ -376,20 +384,10 @@ pub(super) async fn health() -> &'static str {
     "ok"
 }
 
-/// Whether requests should be sent here: not while the server ends.
-#[utoipa::path(
-    get,
-    path = "/ready",
-    responses(
-        (status = 200, description = "Requests are answered", body = String),
-        (status = 503, description = "The server ends", body = Problem),
-    )
-)]
-pub(super) async fn ready(State(server): State<Arc<Server>>) -> Result<&'static str, Refusal> {
-    if server.is_ending.load(Ordering::Relaxed) {
-        return Err(Refusal::busy("the server ends"));
-    }
-    Ok("ready")
+/// Whether requests should be sent here: all models are loaded. The port is closed from the moment that the server is asked to end.
+#[utoipa::path(get, path = "/ready", responses((status = 200, description = "Requests are answered", body = String)))]
+pub(super) async fn ready() -> &'static str {
+    "ready"
 }
 
 /// Counts and times for Prometheus.
@@ -400,6 +398,8 @@ pub(super) async fn ready(State(server): State<Arc<Server>>) -> Result<&'static 
         (status = 200, description = "Metrics in the format of OpenMetrics", body = String, content_type = "application/openmetrics-text"),
         (status = 401, description = "The token is missing or wrong", body = Problem),
         (status = 403, description = "A page of another server asks", body = Problem),
+        (status = 408, description = "The request took too long", body = Problem),
+        (status = 503, description = "Too many requests at once", body = Problem),
     )
 )]
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {

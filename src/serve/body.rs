@@ -1,6 +1,8 @@
 //! The images in the body of a request: one as it is, several as a form, or as base64 in JSON.
 
-use axum::body::Body;
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -8,14 +10,18 @@ use axum::http::request::Parts;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::StreamExt;
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 use vitrine_datasets::ImageSource;
 
 use super::refusal::Refusal;
+use super::state::Queue;
 
 /// The images of a request.
 pub(super) struct Images {
     pub(super) images: Vec<NamedImage>,
+    /// The memory that the body has taken.
+    pub(super) memory: OwnedSemaphorePermit,
     /// Whether the body was one image, and not a list.
     pub(super) is_single: bool,
 }
@@ -66,7 +72,7 @@ struct EncodedImage {
 #[allow(dead_code)] // describes what `form` reads
 pub(super) struct ImageForm {
     /// One or more image files, under any field names.
-    #[schema(content_media_type = "application/octet-stream")]
+    #[schema(value_type = Vec<String>, format = Binary)]
     images: Vec<Vec<u8>>,
 }
 
@@ -74,19 +80,23 @@ pub(super) struct ImageForm {
 ///
 /// # Errors
 /// If the body is too large (413), of another type (415), or not what its type says (400).
-pub(super) async fn images(request: Request, limit: usize) -> Result<Images, Refusal> {
+pub(super) async fn images(request: Request, limit: usize, queue: &Queue) -> Result<Images, Refusal> {
     let (parts, body) = request.into_parts();
-    let body = bytes(body, limit).await?;
+    let (body, memory) = bytes(body, limit, queue).await?;
     let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let images = match kind.as_str() {
         "multipart/form-data" => form(parts, body).await?,
-        "application/json" => json(&body)?,
+        // A long text would keep all other requests waiting on this thread.
+        "application/json" => tokio::task::spawn_blocking(move || json(&body))
+            .await
+            .map_err(|_| Refusal::bad("the JSON is not usable"))??,
         image if matches!(image, "" | "application/octet-stream") || image.starts_with("image/") => {
             if body.is_empty() {
                 return Err(Refusal::bad("the body is empty: send the bytes of an image file"));
             }
-            return Ok(Images { images: vec![NamedImage { name: None, bytes: body }], is_single: true });
+            let images = vec![NamedImage { name: None, bytes: body }];
+            return Ok(Images { images, memory, is_single: true });
         }
         other => {
             let message = format!(
@@ -98,41 +108,58 @@ pub(super) async fn images(request: Request, limit: usize) -> Result<Images, Ref
     if images.is_empty() {
         return Err(Refusal::bad("there is no image in the body"));
     }
-    Ok(Images { images, is_single: false })
+    Ok(Images { images, memory, is_single: false })
 }
 
-/// Reads a body of at most `limit` bytes. Of a larger one, as much again is read and dropped: a client that is still sending
-/// would not see the answer.
+/// Reads a body of at most `limit` bytes, and takes the memory for it. The rest of a larger one is discarded.
 ///
 /// # Errors
-/// 413 if the body is larger, and 400 if it ends early.
-async fn bytes(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
+/// 413 if the body is larger, 503 if there is no memory for it, and 400 if it ends early.
+async fn bytes(body: Body, limit: usize, queue: &Queue) -> Result<(Vec<u8>, OwnedSemaphorePermit), Refusal> {
     let mut stream = body.into_data_stream();
-    let (mut bytes, mut dropped) = (Vec::new(), 0);
+    let (mut bytes, mut memory) = (Vec::new(), queue.memory(0)?);
     while let Some(part) = stream.next().await {
         let part = part.map_err(|error| Refusal::bad(format!("the body ends early: {error}")))?;
-        if dropped > 0 || bytes.len() + part.len() > limit {
-            bytes = Vec::new();
-            dropped += part.len();
-            if dropped > limit {
-                break;
-            }
+        let refusal = if bytes.len() + part.len() > limit {
+            let message =
+                format!("the body is larger than {limit} bytes, which is the most that this server takes");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
         } else {
-            bytes.extend_from_slice(&part);
-        }
+            match queue.memory(part.len()) {
+                Ok(more) => {
+                    memory.merge(more);
+                    bytes.extend_from_slice(&part);
+                    continue;
+                }
+                Err(refusal) => refusal,
+            }
+        };
+        drop((bytes, memory));
+        discard_stream(stream).await;
+        return Err(refusal);
     }
-    if dropped > 0 {
-        let message =
-            format!("the body is larger than {limit} bytes, which is the most that this server takes");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
-    }
-    Ok(bytes)
+    Ok((bytes, memory))
 }
 
-/// Reads a body of at most `limit` bytes, and drops it: a client that is still sending would not see the answer.
-pub(super) async fn discard(request: Request, limit: usize) {
-    // Whatever the body is, the answer is a refusal.
-    let _ = bytes(request.into_body(), limit).await;
+/// Reads and drops what a client is still sending, so that it sees the answer: as much as a usual photo, for a moment.
+pub(super) async fn discard(request: Request) {
+    discard_stream(request.into_body().into_data_stream()).await;
+}
+
+async fn discard_stream(mut stream: BodyDataStream) {
+    const BYTES: usize = 64 << 20;
+    const TIME: Duration = Duration::from_secs(2);
+    let rest = async {
+        let mut dropped = 0;
+        while let Some(Ok(part)) = stream.next().await {
+            dropped += part.len();
+            if dropped > BYTES {
+                break;
+            }
+        }
+    };
+    // Whether the body has ended or not, the answer is a refusal.
+    let _ = tokio::time::timeout(TIME, rest).await;
 }
 
 async fn form(parts: Parts, body: Vec<u8>) -> Result<Vec<NamedImage>, Refusal> {

@@ -1,12 +1,10 @@
 //! Connections: accepting them, the signals, and the end after the last answer.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -14,11 +12,12 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
+use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
 
-use super::observe::Client;
-use super::server::Server;
+use super::layers::Client;
+use super::state::Server;
 use crate::events::Event;
 
 /// The time within which a client must have sent the header of a request.
@@ -32,6 +31,7 @@ const REST: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     End,
+    #[cfg(unix)]
     Reload,
 }
 
@@ -39,8 +39,13 @@ enum Signal {
 /// take.
 ///
 /// # Errors
-/// If the address cannot be listened on.
-pub(super) async fn accept(listen: SocketAddr, router: Router, server: Arc<Server>) -> Result<()> {
+/// If the address cannot be listened on, or a model's thread has ended by a defect.
+pub(super) async fn accept(
+    listen: SocketAddr,
+    router: Router,
+    server: Arc<Server>,
+    defect: &Notify,
+) -> Result<()> {
     let mut signals = Signals::new().context("signals cannot be received")?;
     let listener = TcpListener::bind(listen)
         .await
@@ -57,7 +62,7 @@ pub(super) async fn accept(listen: SocketAddr, router: Router, server: Arc<Serve
         tokio::select! {
             (accepted, place) = next => match accepted {
                 Ok((stream, client)) => {
-                    let connection = connection(stream, client, router.clone());
+                    let connection = connection(stream, client, router.clone(), server.time_limit);
                     let connection = graceful.watch(connection);
                     tokio::spawn(async move {
                         // An error is that of the client: it sent no HTTP, or left.
@@ -65,40 +70,46 @@ pub(super) async fn accept(listen: SocketAddr, router: Router, server: Arc<Serve
                         drop(place);
                     });
                 }
-                Err(_) => tokio::time::sleep(REST).await,
+                Err(error) => {
+                    server.events.emit(Event::warning(format!("a connection cannot be accepted: {error}")));
+                    tokio::time::sleep(REST).await;
+                }
             },
             signal = signals.next() => match signal {
                 Signal::End => break,
+                #[cfg(unix)]
                 Signal::Reload => {
                     let server = Arc::clone(&server);
                     tokio::task::spawn_blocking(move || server.models.reload());
                 }
             },
+            () = defect.notified() => bail!("the thread of a model has ended: a bug in the program"),
         }
     }
     drop(listener);
-    server.is_ending.store(true, Ordering::Relaxed);
     server.events.emit(Event::notice("ending: requests that have begun are answered"));
-    let mut all_answered = pin!(graceful.shutdown());
+    let asked_again = async { while signals.next().await != Signal::End {} };
     tokio::select! {
-        () = &mut all_answered => {}
+        () = graceful.shutdown() => {}
         () = tokio::time::sleep(server.time_limit) => {
             server.events.emit(Event::warning("some requests took too long, and were not answered"));
         }
-        // A second signal ends at once.
-        _ = signals.next() => {}
+        () = asked_again => {}
     }
     Ok(())
 }
 
-/// A connection of HTTP/1.1, which asks the router.
+/// A connection of HTTP/1.1, which asks the router. A client that reads nothing for `time_limit` is left.
 fn connection(
     stream: TcpStream,
     client: SocketAddr,
     router: Router,
+    time_limit: Duration,
 ) -> impl hyper_util::server::graceful::GracefulConnection {
     // Answers are small, and should not wait for more.
     let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(time_limit));
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Client(client));
         router.clone().oneshot(request)
@@ -106,40 +117,50 @@ fn connection(
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
 }
 
 /// The signals of the process.
+#[cfg(unix)]
 struct Signals {
-    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
     hang_up: tokio::signal::unix::Signal,
 }
 
+#[cfg(unix)]
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            Ok(Self { terminate: signal(SignalKind::terminate())?, hang_up: signal(SignalKind::hangup())? })
-        }
-        #[cfg(not(unix))]
-        Ok(Self {})
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
     }
 
     /// The next signal: Ctrl-C or SIGTERM to end, SIGHUP to load models again.
     async fn next(&mut self) -> Signal {
-        #[cfg(unix)]
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => Signal::End,
+            _ = self.interrupt.recv() => Signal::End,
             _ = self.terminate.recv() => Signal::End,
             _ = self.hang_up.recv() => Signal::Reload,
         }
-        #[cfg(not(unix))]
-        {
-            let _ = tokio::signal::ctrl_c().await;
-            Signal::End
-        }
+    }
+}
+
+/// Ctrl-C, where there are no other signals.
+#[cfg(windows)]
+struct Signals(tokio::signal::windows::CtrlC);
+
+#[cfg(windows)]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        tokio::signal::windows::ctrl_c().map(Self)
+    }
+
+    async fn next(&mut self) -> Signal {
+        self.0.recv().await;
+        Signal::End
     }
 }

@@ -7,12 +7,13 @@ mod access;
 mod api;
 mod body;
 mod connections;
+mod layers;
 mod metrics;
 mod models;
-mod observe;
 mod page;
 mod refusal;
 mod server;
+mod state;
 mod worker;
 
 pub use models::NamedSource;

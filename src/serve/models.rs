@@ -1,20 +1,20 @@
 //! The models of the server, by name, and their replacement when their files have changed.
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use burn::module::Module;
 use vitrine_datasets::DecodeLimits;
 use vitrine_models::ModelConfig;
 
 use super::metrics::Metrics;
 use super::refusal::Refusal;
-use super::worker::{Batching, Worker};
+use super::worker::{Batching, Defects, Worker};
 use crate::device::FoundDevice;
 use crate::events::{Event, EventSink};
 use crate::explain::{Explainer, Method};
-use crate::hub;
 use crate::model_file::{self, ModelCard};
 use crate::named_model::{self, NamedModel};
 use crate::predict::{Classifier, Output};
@@ -26,7 +26,7 @@ pub struct NamedSource {
     /// The name in the API; by default that of the run folder or file.
     pub name: Option<String>,
     /// What [`named_model::load`] takes.
-    pub source: String,
+    pub source: PathBuf,
 }
 
 impl FromStr for NamedSource {
@@ -34,13 +34,13 @@ impl FromStr for NamedSource {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, source) = match text.split_once('=') {
-            Some((name, source)) if !std::path::Path::new(text).exists() => (Some(name), source),
+            Some((name, source)) if !Path::new(text).exists() => (Some(name), source),
             _ => (None, text),
         };
         if name.is_some_and(str::is_empty) || source.is_empty() {
             return Err("it must be MODEL or NAME=MODEL".to_owned());
         }
-        Ok(Self { name: name.map(str::to_owned), source: source.to_owned() })
+        Ok(Self { name: name.map(str::to_owned), source: source.into() })
     }
 }
 
@@ -53,6 +53,7 @@ pub(super) struct Loading {
     pub(super) offline: bool,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Arc<dyn EventSink>,
+    pub(super) defects: Defects,
 }
 
 /// A model that answers requests. When it is dropped, its threads answer what they were asked, and end.
@@ -66,22 +67,25 @@ pub(super) struct ServedModel {
     pub(super) logits: Option<Worker<(), Vec<f32>>>,
     pub(super) embeddings: Worker<(), Vec<f32>>,
     pub(super) overlays: Worker<Method, Vec<u8>>,
-    /// The SHA-256 of its files.
+    /// The files that it was read from, and their SHA-256.
+    files: Vec<PathBuf>,
     checksum: String,
 }
 
 impl ServedModel {
-    fn load(name: &str, source: &str, loading: &Loading) -> Result<Self> {
-        let Loading { device, limits, batching, offline, metrics, events } = loading;
+    /// Loads a model. Without a `name`, it gets that of its file, folder, or repository.
+    fn load(name: Option<&str>, source: &Path, loading: &Loading) -> Result<Self> {
+        let Loading { device, limits, batching, offline, metrics, events, .. } = loading;
         let change = ModelConfig::deterministic;
-        let NamedModel { card, model, files } =
-            named_model::load(source, *offline, &device.device, change, &**events)?;
-        let checksum = model_file::checksum(&files)?;
+        let named = named_model::load(source, *offline, &device.device, change, &**events)?;
+        let checksum = model_file::checksum(&named.files)?;
+        let NamedModel { card, model, files, .. } = named;
+        let name = name.map_or(named.name, str::to_owned);
         let with_limits = || Classifier::new(card.clone(), model.clone(), device).with_limits(*limits);
         let worker = |output| {
-            let (metrics, name) = (Arc::clone(metrics), name.to_owned());
+            let (metrics, name) = (Arc::clone(metrics), name.clone());
             let observe = move |images| metrics.batch(&name, output, images);
-            Worker::of_output(with_limits(), output, *batching, observe, Arc::clone(events))
+            Worker::of_output(with_limits(), output, *batching, observe, loading.defects.clone())
         };
         if let Some(warning) = with_limits().predictor().check_memory(batching.images)? {
             events.emit(Event::warning(warning));
@@ -93,14 +97,15 @@ impl ServedModel {
             move || Explainer::new(card, model.train(), &device).with_limits(limits)
         };
         Ok(Self {
-            name: name.to_owned(),
             parameters: model.num_params(),
             methods,
             logits: has_classifier.then(|| worker(Output::Logits)).transpose()?,
             embeddings: worker(Output::Embedding)?,
-            overlays: Worker::of_overlays(explainer)?,
-            checksum,
+            overlays: Worker::of_overlays(explainer, loading.defects.clone())?,
+            name,
             card,
+            files,
+            checksum,
         })
     }
 }
@@ -108,8 +113,10 @@ impl ServedModel {
 /// All models, in the order in which the user named them.
 pub(super) struct Models {
     loading: Loading,
-    sources: Vec<(String, String)>,
+    sources: Vec<PathBuf>,
     loaded: RwLock<Vec<Arc<ServedModel>>>,
+    /// Held while models are loaded again, so that this happens once at a time.
+    reloading: Mutex<()>,
 }
 
 impl Models {
@@ -118,24 +125,20 @@ impl Models {
     /// # Errors
     /// If one cannot be loaded, or two have the same name.
     pub(super) fn load(sources: &[NamedSource], loading: Loading) -> Result<Self> {
-        let mut named: Vec<(String, String)> = Vec::new();
+        let mut loaded: Vec<Arc<ServedModel>> = Vec::new();
         for NamedSource { name, source } in sources {
-            let name = match name {
-                Some(name) => name.clone(),
-                None => hub::locate(source, loading.offline, &*loading.events)?.1,
-            };
-            if named.iter().any(|(other, _)| *other == name) {
-                let message = format!("{source}: there is another model `{name}`; write NAME={source}");
+            let model = ServedModel::load(name.as_deref(), source, &loading)?;
+            if loaded.iter().any(|other| other.name == model.name) {
+                let source = source.display();
+                let message =
+                    format!("{source}: there is another model `{}`; write NAME={source}", model.name);
                 return Err(UsageError::new(message).into());
             }
-            named.push((name, source.clone()));
+            loaded.push(Arc::new(model));
         }
-        ensure!(!named.is_empty(), "there is no model to serve");
-        let loaded = named
-            .iter()
-            .map(|(name, source)| Ok(Arc::new(ServedModel::load(name, source, &loading)?)))
-            .collect::<Result<_>>()?;
-        Ok(Self { loading, sources: named, loaded: RwLock::new(loaded) })
+        ensure!(!loaded.is_empty(), "there is no model to serve");
+        let sources = sources.iter().map(|named| named.source.clone()).collect();
+        Ok(Self { loading, sources, loaded: RwLock::new(loaded), reloading: Mutex::new(()) })
     }
 
     /// All models.
@@ -161,28 +164,30 @@ impl Models {
     /// Loads the models whose files have changed. Requests that wait for the earlier one get its answers. A model that cannot be
     /// loaded stays as it is, with a warning.
     pub(super) fn reload(&self) {
-        for (index, (name, source)) in self.sources.iter().enumerate() {
-            let events = &self.loading.events;
-            match self.reloaded(index) {
+        let _alone = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, (source, before)) in self.sources.iter().zip(self.all()).enumerate() {
+            let (name, shown) = (&before.name, source.display());
+            let event = match self.reloaded(source, &before) {
                 Ok(Some(model)) => {
                     let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
                     loaded[index] = Arc::new(model);
-                    events.emit(Event::notice(format!("model {name}: loaded {source} again")));
+                    Event::notice(format!("model {name}: loaded {shown} again"))
                 }
-                Ok(None) => events.emit(Event::notice(format!("model {name}: {source} has not changed"))),
-                Err(error) => {
-                    events.emit(Event::warning(format!("model {name}: kept as it was: {error:#}")));
-                }
-            }
+                Ok(None) => Event::notice(format!("model {name}: {shown} has not changed")),
+                Err(error) => Event::warning(format!("model {name}: kept as it was: {error:#}")),
+            };
+            self.loading.events.emit(event);
         }
     }
 
-    /// The model at an index if its files have changed.
-    fn reloaded(&self, index: usize) -> Result<Option<ServedModel>> {
-        let (name, source) = &self.sources[index];
-        let before =
-            self.all().get(index).map(|model| model.checksum.clone()).context("there is no such model")?;
-        let model = ServedModel::load(name, source, &self.loading)?;
-        Ok((model.checksum != before).then_some(model))
+    /// A model from its source, if its files have changed.
+    fn reloaded(&self, source: &Path, before: &ServedModel) -> Result<Option<ServedModel>> {
+        // The files are compared as they are before they are read: what is replaced meanwhile is found by the next signal.
+        let checksum = model_file::checksum(&before.files)?;
+        if checksum == before.checksum {
+            return Ok(None);
+        }
+        let model = ServedModel::load(Some(&before.name), source, &self.loading)?;
+        Ok(Some(ServedModel { checksum, ..model }))
     }
 }

@@ -2,34 +2,37 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use axum::extract::DefaultBodyLimit;
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use vitrine_datasets::DecodeLimits;
 
-use super::access::{self, Access};
+use super::access::Access;
 use super::metrics::Metrics;
 use super::models::{Loading, Models, NamedSource};
 use super::refusal::Refusal;
-use super::worker::{Batching, Place};
-use super::{api, connections, observe, page};
+use super::state::{Queue, Server};
+use super::worker::{Batching, Defects};
+use super::{api, body, connections, layers, page};
 use crate::device::FoundDevice;
 use crate::events::{Event, EventSink};
 
 /// Requests that are read and answered at once; further ones are refused with 503.
 const REQUESTS_AT_ONCE: usize = 256;
+
+/// The memory that bodies of requests may take together, in bytes; or that of four of the largest.
+const BODIES_AT_ONCE: usize = 512 << 20;
 
 /// What the user chooses about a server.
 #[derive(Clone, Debug)]
@@ -80,45 +83,6 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What all requests share.
-pub(super) struct Server {
-    pub(super) models: Models,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) events: Arc<dyn EventSink>,
-    pub(super) access: Access,
-    pub(super) time_limit: Duration,
-    pub(super) max_body_bytes: usize,
-    pub(super) requests: Semaphore,
-    /// The places for images that wait for their answer.
-    queue: Arc<Semaphore>,
-    queue_size: usize,
-    pub(super) is_ending: AtomicBool,
-}
-
-impl Server {
-    /// Places in the queue for as many images.
-    ///
-    /// # Errors
-    /// 413 if there will never be as many, and 503 if there are not now.
-    pub(super) fn places(&self, images: usize) -> Result<Place, Refusal> {
-        let count = u32::try_from(images).ok().filter(|_| images <= self.queue_size).ok_or_else(|| {
-            let message =
-                format!("{images} images in one request: this server takes at most {}", self.queue_size);
-            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-        })?;
-        Arc::clone(&self.queue)
-            .try_acquire_many_owned(count)
-            .map_err(|_| Refusal::busy("more images wait than the queue holds: send it again in a moment"))
-    }
-
-    /// The metrics as text.
-    pub(super) fn metrics_text(&self) -> String {
-        let waiting = self.queue_size - self.queue.available_permits();
-        self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        self.metrics.text()
-    }
-}
-
 /// The description of the API, to which every route adds its own.
 #[derive(OpenApi)]
 #[openapi(
@@ -144,28 +108,35 @@ pub(super) fn router(server: &Arc<Server>, settings: &Settings) -> Router {
         OpenApiRouter::new().routes(routes!(api::health)).routes(routes!(api::ready)).split_for_parts();
     let mut description = description;
     description.merge(open_description);
-    let with_token = api
+    // The outermost layer comes last.
+    let of_models = api
         .route("/openapi.json", get(async move || Json(description.clone())))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(server), access::with_token));
+        .route_layer(middleware::from_fn_with_state(Arc::clone(server), layers::with_token))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(server), layers::of_own_page))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(server), layers::bounded));
     let router = Router::new()
-        .merge(with_token)
+        .merge(of_models)
         .merge(open)
         .merge(page::routes())
-        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such path"))
-        .method_not_allowed_fallback(async || {
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path has another method")
+        .fallback(async |request| refused(StatusCode::NOT_FOUND, "there is no such path", request).await)
+        .method_not_allowed_fallback(async |request| {
+            refused(StatusCode::METHOD_NOT_ALLOWED, "this path has another method", request).await
         })
         // `body` has its own limit.
         .layer(DefaultBodyLimit::disable())
-        .layer(middleware::from_fn_with_state(Arc::clone(server), access::of_own_page))
-        .layer(middleware::from_fn_with_state(Arc::clone(server), observe::bounded))
         .layer(middleware::map_response(with_security_headers))
-        .layer(middleware::from_fn_with_state(Arc::clone(server), observe::logged));
+        .layer(middleware::from_fn_with_state(Arc::clone(server), layers::logged));
     let router = match cors(&settings.allowed_origins) {
         Some(cors) => router.layer(cors),
         None => router,
     };
     router.with_state(Arc::clone(server))
+}
+
+/// The answer to a request that no route takes.
+async fn refused(status: StatusCode, message: &str, request: Request) -> Refusal {
+    body::discard(request).await;
+    Refusal::new(status, message)
 }
 
 /// The headers for pages of other origins; `None` if there are none that may ask.
@@ -181,7 +152,8 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
         CorsLayer::new()
             .allow_origin(origins)
             .allow_methods([Method::GET, Method::POST])
-            .allow_headers([AUTHORIZATION, CONTENT_TYPE]),
+            .allow_headers([AUTHORIZATION, CONTENT_TYPE])
+            .expose_headers([RETRY_AFTER]),
     )
 }
 
@@ -211,6 +183,7 @@ pub fn serve(
     events: Arc<dyn EventSink>,
 ) -> Result<()> {
     let metrics = Arc::new(Metrics::new());
+    let defects = Defects(Arc::new(Notify::new()));
     let loading = Loading {
         device: device.clone(),
         limits,
@@ -218,6 +191,7 @@ pub fn serve(
         offline: settings.offline,
         metrics: Arc::clone(&metrics),
         events: Arc::clone(&events),
+        defects: defects.clone(),
     };
     let server = Arc::new(Server {
         models: Models::load(sources, loading)?,
@@ -226,14 +200,11 @@ pub fn serve(
         access: Access {
             token: settings.token.clone().map(|Token(token)| token),
             origins: settings.allowed_origins.clone(),
-            is_local: settings.listen.ip().is_loopback(),
         },
         time_limit: settings.time_limit,
         max_body_bytes: settings.max_body_bytes,
         requests: Semaphore::new(REQUESTS_AT_ONCE),
-        queue: Arc::new(Semaphore::new(settings.queue)),
-        queue_size: settings.queue,
-        is_ending: AtomicBool::new(false),
+        queue: Queue::new(settings.queue, BODIES_AT_ONCE.max(4 * settings.max_body_bytes)),
     });
     if !settings.listen.ip().is_loopback() && settings.token.is_none() {
         events.emit(Event::warning(format!(
@@ -246,5 +217,8 @@ pub fn serve(
         .enable_all()
         .build()
         .context("the server cannot be started")?;
-    runtime.block_on(connections::accept(settings.listen, router, server))
+    let ended = runtime.block_on(connections::accept(settings.listen, router, server, &defects.0));
+    // A model that is being loaded again must not keep the process.
+    runtime.shutdown_background();
+    ended
 }

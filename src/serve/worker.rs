@@ -1,16 +1,17 @@
 //! The threads that compute answers, each for one model and one kind of answer. What waits when a thread is free becomes one
 //! batch.
 
+use std::cell::LazyCell;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use vitrine_datasets::ImageSource;
 
 use super::refusal::Refusal;
-use crate::events::EventSink;
 use crate::explain::{self, Explainer, Method};
 use crate::predict::{Asked, Classifier, Output};
 
@@ -23,8 +24,24 @@ pub(super) struct Batching {
     pub(super) delay: Duration,
 }
 
-/// A place in the queue. It is given back when the answer is there, or nobody waits for it any more.
-pub(super) type Place = OwnedSemaphorePermit;
+/// A place in the queue, and a share of the memory for bodies. Both are given back when the answer is there, or when the worker
+/// finds that nobody waits for it any more.
+pub(super) struct Place {
+    pub(super) _image: OwnedSemaphorePermit,
+    pub(super) _body: Arc<OwnedSemaphorePermit>,
+}
+
+/// Tells the server that a worker has ended by a defect: its model would never answer again.
+#[derive(Clone)]
+pub(super) struct Defects(pub(super) Arc<Notify>);
+
+impl Drop for Defects {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.notify_one();
+        }
+    }
+}
 
 /// What a worker is asked about an image, where the answer goes, and the place in the queue.
 struct Job<Q, A> {
@@ -82,12 +99,13 @@ impl Worker<(), Vec<f32>> {
         output: Output,
         batching: Batching,
         observe: impl Fn(usize) + Send + 'static,
-        events: std::sync::Arc<dyn EventSink>,
+        defects: Defects,
     ) -> Result<Self> {
         let (sender, receiver) = channel();
         let compute = move || {
+            let defects = defects;
             let batches = Batches { receiver, batching };
-            let answered = classifier.predictor().ask_stream(output, batches, &*events, |batch| {
+            let answered = classifier.predictor().ask_checked_stream(output, batches, |batch| {
                 observe(batch.len());
                 for Asked { tag: (answer, place), value } in batch {
                     // The place is free before the answer is known, so that who has the answer can ask again.
@@ -97,8 +115,9 @@ impl Worker<(), Vec<f32>> {
                 }
                 Ok(())
             });
-            if let Err(error) = answered {
-                events.emit_warning(Some(format!("a model has stopped: {error:#}")));
+            if answered.is_err() {
+                // Its threads could not be started.
+                defects.0.notify_one();
             }
         };
         thread::Builder::new()
@@ -147,20 +166,18 @@ impl Worker<Method, Vec<u8>> {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub(super) fn of_overlays(explainer: impl FnOnce() -> Explainer + Send + 'static) -> Result<Self> {
+    pub(super) fn of_overlays(
+        explainer: impl FnOnce() -> Explainer + Send + 'static,
+        defects: Defects,
+    ) -> Result<Self> {
         let (sender, receiver) = channel::<Job<Method, Vec<u8>>>();
         let draw = move || {
-            let mut first = Some(explainer);
-            let mut explainer = None;
+            let (explainer, _defects) = (LazyCell::new(explainer), defects);
             for Job { question, image, answer, place } in receiver {
                 if answer.is_closed() {
                     continue;
                 }
-                if let Some(make) = first.take() {
-                    explainer = Some(make());
-                }
-                let Some(explainer) = &explainer else { break };
-                let overlay = overlay(explainer, question, image);
+                let overlay = overlay(&explainer, question, image);
                 drop(place);
                 let _ = answer.send(overlay);
             }

@@ -102,10 +102,10 @@ fn not_a_float(dtype: &dyn std::fmt::Debug) -> anyhow::Error {
 /// Converts little-endian bytes to 32-bit floating point; `None` if the type is not a floating point one.
 fn widen(bytes: &[u8], dtype: Dtype) -> Option<Vec<f32>> {
     Some(match dtype {
-        Dtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        Dtype::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
-        Dtype::BF16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
-        Dtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
+        Dtype::F32 => bytes.as_chunks().0.par_iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        Dtype::F16 => bytes.as_chunks().0.par_iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
+        Dtype::BF16 => bytes.as_chunks().0.par_iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        Dtype::F64 => bytes.as_chunks().0.par_iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
         _ => return None,
     })
 }

@@ -363,6 +363,8 @@ fn usage_that_cannot_be_meant_is_refused_before_anything_is_served() {
         (&["run", "--listen", "8080"], 2, "--listen"),
         (&["run", "--queue", "0"], 2, "--queue"),
         (&["run", "--timeout", "soon"], 2, "--timeout"),
+        (&["run", "--timeout", "10ms", "--batch-delay", "20ms"], 2, "--batch-delay"),
+        (&["run", "--batch-delay", "1y"], 2, "--batch-delay"),
         (&["run", "--listen", "192.0.2.1:80"], 1, "--listen 192.0.2.1:80"),
     ] {
         let assert = vitrine(&images).arg("serve").args(arguments).assert().failure().code(status);

@@ -72,7 +72,7 @@ impl Embed {
         self.inputs.check()?;
         let format = self.checked_format()?;
         let (log, device) = self.forward.begin()?;
-        let NamedModel { card, model, files } = self.model.load(&device, &log)?;
+        let NamedModel { card, model, files, .. } = self.model.load(&device, &log)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
         let batches = self.inputs.batches(self.forward.batch_size)?;
@@ -136,7 +136,7 @@ impl Embed {
         if folder.is_some_and(|folder| !folder.is_dir()) {
             usage!("{option} {shown}: there is no such folder");
         }
-        if model_file::locate(self.model.model.as_ref()).is_ok_and(|model| same_file(path, &model)) {
+        if model_file::locate(&self.model.model).is_ok_and(|model| same_file(path, &model)) {
             bail!("{option} {shown}: this is the model itself");
         }
         Ok(())
@@ -165,8 +165,7 @@ impl Embed {
         }
         let mut embeddings = rows.unwrap_or_else(|| Embeddings::new(dim));
         if let (Some(output), Some(format @ (Format::Npy | Format::Safetensors))) = (&self.output, format) {
-            let description =
-                Description::new(&self.model.model, model_file::checksum(model)?, self.normalize);
+            let description = Description::new(&self.name(), model_file::checksum(model)?, self.normalize);
             let stored = StoredEmbeddings { description, embeddings };
             match format {
                 Format::Npy => stored.save_npy(output)?,
@@ -189,6 +188,11 @@ impl Embed {
         Ok(if unreadable == 0 { Status::Done } else { Status::Partial })
     }
 
+    /// The model as it was named.
+    fn name(&self) -> String {
+        self.model.model.display().to_string()
+    }
+
     /// The page with the map.
     fn map(&self, embeddings: &Embeddings) -> String {
         let limits = self.forward.limits();
@@ -196,7 +200,7 @@ impl Embed {
         let map = Map::new(embeddings, classes.as_ref(), |row| {
             super::similar::image(&embeddings.paths[row], &limits)
         });
-        let mut facts = vec![("model", self.model.model.clone()), ("images", embeddings.len().to_string())];
+        let mut facts = vec![("model", self.name()), ("images", embeddings.len().to_string())];
         if classes.is_some() {
             facts.push(("colored by", "folder".to_owned()));
         }

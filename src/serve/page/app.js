@@ -257,7 +257,7 @@ class Entry {
     this.asking?.abort();
     const { signal } = this.asking = new AbortController();
     const model = chosenModel();
-    const top = model.multi_label ? model.classes.length : Math.min(model.classes.length, ASKED);
+    const top = model.multi_label ? Math.min(model.classes.length, 1000) : Math.min(model.classes.length, ASKED);
     const path = `classify?model=${encodeURIComponent(model.name)}&top=${top}`;
     const onBusy = (seconds) => this.set({ status: `The server is busy, next try in ${plural(seconds, "second")}` });
     this.set({ status: "Waiting for its turn", problem: "" });

@@ -1,4 +1,4 @@
-//! What every request gets: a limit on its time, a line in the log, and a place in the metrics.
+//! The layers around the handlers: who may ask, a limit on the time of a request, its line in the log, and its place in the metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::body;
 use super::refusal::Refusal;
-use super::server::Server;
+use super::state::Server;
 use crate::events::Event;
 
 /// The address at the other end of a connection, which `connections` adds to its requests.
@@ -45,6 +46,7 @@ pub(super) async fn logged(
 /// The layer that bounds the time of a request, and how many are read and answered at once.
 pub(super) async fn bounded(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let Ok(_place) = server.requests.try_acquire() else {
+        body::discard(request).await;
         return Refusal::busy("too many requests at once: send it again in a moment").into_response();
     };
     match tokio::time::timeout(server.time_limit, next.run(request)).await {
@@ -53,5 +55,27 @@ pub(super) async fn bounded(State(server): State<Arc<Server>>, request: Request,
             let message = format!("it took longer than {} seconds", server.time_limit.as_secs_f64());
             Refusal::new(StatusCode::REQUEST_TIMEOUT, message).into_response()
         }
+    }
+}
+
+/// The layer that asks for the token.
+pub(super) async fn with_token(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    match server.access.check_token(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refused(refusal, request).await,
+    }
+}
+
+/// The answer to a request that is refused, when what its client sends has been read.
+async fn refused(refusal: Refusal, request: Request) -> Response {
+    body::discard(request).await;
+    refusal.into_response()
+}
+
+/// The layer that refuses other pages.
+pub(super) async fn of_own_page(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    match server.access.check_page(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refused(refusal, request).await,
     }
 }
