@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
-use super::body::{self, EncodedImages, ImageForm, Images, NamedImage, without_name};
+use super::body::{self, EncodedImages, Images, NamedImage, without_name};
 use super::refusal::{Problem, Refusal};
 use super::state::{Queue, Server};
 use super::worker::{Pending, Place, Worker};
@@ -239,13 +239,13 @@ async fn answers<T, A>(
 
 /// Classify images.
 ///
-/// The body is an image file, a form with one file or more, or JSON with files in base64.
+/// The body is an image file, a form with a file in each field, under any names, or JSON with files in base64.
 #[utoipa::path(
     post,
     path = "/classify",
     params(ClassifyQuery),
     request_body(content(
-        ("application/octet-stream"), ("image/*"), (ImageForm = "multipart/form-data"),
+        ("application/octet-stream"), ("image/*"), ("multipart/form-data"),
         (EncodedImages = "application/json"),
     )),
     responses((status = 200, description = "The most probable classes of each image", body = Classified), Refused)
@@ -285,7 +285,7 @@ pub(super) async fn classify(
     path = "/embed",
     params(EmbedQuery),
     request_body(content(
-        ("application/octet-stream"), ("image/*"), (ImageForm = "multipart/form-data"),
+        ("application/octet-stream"), ("image/*"), ("multipart/form-data"),
         (EncodedImages = "application/json"),
     )),
     responses((status = 200, description = "The embedding of each image", body = Embedded), Refused)

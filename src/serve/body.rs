@@ -67,15 +67,6 @@ struct EncodedImage {
     data: String,
 }
 
-/// A form with a file in each field.
-#[derive(ToSchema)]
-#[allow(dead_code)] // describes what `form` reads
-pub(super) struct ImageForm {
-    /// One or more image files, under any field names.
-    #[schema(value_type = Vec<String>, format = Binary)]
-    images: Vec<Vec<u8>>,
-}
-
 /// Reads the images of a request, whose body has at most `limit` bytes.
 ///
 /// # Errors
@@ -171,8 +162,11 @@ async fn form(parts: Parts, body: Vec<u8>) -> Result<Vec<NamedImage>, Refusal> {
         |error: axum::extract::multipart::MultipartError| Refusal::new(error.status(), error.body_text());
     let mut images = Vec::new();
     while let Some(field) = form.next_field().await.map_err(failed)? {
-        let name = field.file_name().or(field.name()).map(str::to_owned);
-        images.push(NamedImage { name, bytes: field.bytes().await.map_err(failed)?.to_vec() });
+        let Some(name) = field.file_name().map(str::to_owned) else {
+            let field = field.name().unwrap_or_default();
+            return Err(Refusal::bad(format!("the field `{field}` of the form holds no file")));
+        };
+        images.push(NamedImage { name: Some(name), bytes: field.bytes().await.map_err(failed)?.to_vec() });
     }
     Ok(images)
 }
