@@ -1,7 +1,7 @@
 //! An HTTP server for models: an API, metrics, and a page, on the predictor that the command line asks too.
 //!
 //! Requests that wait are computed together: a thread for each model and kind of answer takes them in batches
-//! ([`worker`]), while one thread reads and writes all connections.
+//! (`worker.rs`), while one thread reads and writes all connections.
 
 mod access;
 mod api;
