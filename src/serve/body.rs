@@ -17,6 +17,9 @@ use vitrine_datasets::ImageSource;
 use super::refusal::Refusal;
 use super::state::Queue;
 
+/// The types of a body that is an image file, besides those of images. The last is what curl says of `--data-binary`.
+const AS_IT_IS: [&str; 3] = ["", "application/octet-stream", "application/x-www-form-urlencoded"];
+
 /// The images of a request.
 pub(super) struct Images {
     pub(super) images: Vec<NamedImage>,
@@ -82,7 +85,7 @@ pub(super) async fn images(request: Request, limit: usize, queue: &Queue) -> Res
         "application/json" => tokio::task::spawn_blocking(move || json(&body))
             .await
             .map_err(|_| Refusal::bad("the JSON is not usable"))??,
-        image if matches!(image, "" | "application/octet-stream") || image.starts_with("image/") => {
+        image if AS_IT_IS.contains(&image) || image.starts_with("image/") => {
             if body.is_empty() {
                 return Err(Refusal::bad("the body is empty: send the bytes of an image file"));
             }

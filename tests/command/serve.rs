@@ -140,6 +140,8 @@ fn answers_are_those_of_the_other_commands_in_every_form() {
 
     let single = server.post("/classify?logits=true&top=1", &red_bytes);
     assert_eq!(single.status, 200, "{}", String::from_utf8_lossy(&single.body));
+    let by_curl = "Content-Type: application/x-www-form-urlencoded\r\n";
+    assert_eq!(server.ask("POST", "/classify?logits=true&top=1", by_curl, &red_bytes).json(), single.json());
     let single = single.json();
     assert_eq!(single["model"], "run");
     let result = &single["results"][0];
