@@ -135,7 +135,7 @@ async fn bytes(body: Body, limit: usize, queue: &Queue) -> Result<(Vec<u8>, Owne
     Ok((bytes, memory))
 }
 
-/// Reads and drops what a client is still sending, so that it sees the answer: as much as a usual photo, for a moment.
+/// Reads and drops what a client is still sending, so that it sees the answer: at most 64 MiB, for two seconds.
 pub(super) async fn discard(request: Request) {
     discard_stream(request.into_body().into_data_stream()).await;
 }
