@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::attention::{ChannelGating, Context, CrossAttention, TokenMixer};
 use crate::drop_path::DropPath;
+use crate::graph::{Graph, Value};
 use crate::linear::constant;
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
@@ -174,6 +175,76 @@ impl Block {
     }
 }
 
+impl Block {
+    /// [`Self::forward`] as operators, for a context without a bias.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, context: &Context) -> Value {
+        let before = match self.style {
+            BlockStyle::PreNorm | BlockStyle::Compact => self.mixer_norm.trace(graph, "norm1", x),
+            BlockStyle::PostNorm | BlockStyle::ResidualPostNorm => x.clone(),
+        };
+        let mixed = self.mixer.trace(graph, &before, context);
+        let mixed = self.trace_gate(graph, mixed, GatePlace::Mixer, context);
+        let mlp = |graph: &mut Graph, x: &Value| {
+            let mapped = self.mlp.trace(graph, x, context.prefix, context.grid);
+            self.trace_gate(graph, mapped, GatePlace::Mlp, context)
+        };
+        match self.style {
+            BlockStyle::PreNorm => {
+                let x = trace_add(graph, x, &mixed, ("ls1", &self.mixer_scale));
+                let normalized = self.mlp_norm.trace(graph, "norm2", &x);
+                let mapped = mlp(graph, &normalized);
+                trace_add(graph, &x, &mapped, ("ls2", &self.mlp_scale))
+            }
+            BlockStyle::PostNorm => {
+                let x = trace_add(graph, x, &mixed, ("ls1", &self.mixer_scale));
+                let x = self.mixer_norm.trace(graph, "norm1", &x);
+                let mapped = mlp(graph, &x);
+                let x = trace_add(graph, &x, &mapped, ("ls2", &self.mlp_scale));
+                self.mlp_norm.trace(graph, "norm2", &x)
+            }
+            BlockStyle::ResidualPostNorm => {
+                let mixed = self.mixer_norm.trace(graph, "norm1", &mixed);
+                let x = trace_add(graph, x, &mixed, ("ls1", &self.mixer_scale));
+                let mapped = mlp(graph, &x);
+                let mapped = self.mlp_norm.trace(graph, "norm2", &mapped);
+                trace_add(graph, &x, &mapped, ("ls2", &self.mlp_scale))
+            }
+            BlockStyle::Compact => {
+                let x = trace_add(graph, x, &mixed, ("ls1", &self.mixer_scale));
+                let x = self.mlp_norm.trace(graph, "norm2", &x);
+                let mapped = mlp(graph, &x);
+                trace_add(graph, &x, &mapped, ("ls2", &self.mlp_scale))
+            }
+        }
+    }
+
+    fn trace_gate(&self, graph: &mut Graph, branch: Value, place: GatePlace, context: &Context) -> Value {
+        match &self.channel_attention {
+            Some(gate) if self.gate_place == place => {
+                gate.trace(graph, &branch, context.prefix, context.grid)
+            }
+            _ => branch,
+        }
+    }
+}
+
+/// [`add`] outside training, as operators.
+fn trace_add(
+    graph: &mut Graph,
+    x: &Value,
+    branch: &Value,
+    (name, scale): (&str, &Option<LayerScale>),
+) -> Value {
+    match scale {
+        Some(scale) => {
+            let gamma = graph.within(name, |graph| graph.constant("gamma", scale.gamma.val()));
+            let branch = graph.multiply(branch, &gamma);
+            graph.add(x, &branch)
+        }
+        None => graph.add(x, branch),
+    }
+}
+
 /// A block that changes only the class token, by attention to itself and to the patches (Touvron et al. 2021, CaiT,
 /// section 2.2).
 #[derive(Module, Debug)]
@@ -227,6 +298,18 @@ impl ClassBlock {
         let class_token = add(class_token, mixed, &self.mixer_scale, None);
         let mapped = self.mlp.forward(self.mlp_norm.forward(class_token.clone()), 1, [0, 0]);
         add(class_token, mapped, &self.mlp_scale, None)
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, class_token: &Value, patches: &Value) -> Value {
+        let all = graph.concat(&[class_token, patches], 1);
+        let all = self.mixer_norm.trace(graph, "norm1", &all);
+        let first = graph.narrow(&all, 1, 0, 1);
+        let mixed = graph.within("attn", |graph| self.mixer.trace(graph, &first, &all));
+        let class_token = trace_add(graph, class_token, &mixed, ("ls1", &self.mixer_scale));
+        let normalized = self.mlp_norm.trace(graph, "norm2", &class_token);
+        let mapped = self.mlp.trace(graph, &normalized, 1, [0, 0]);
+        trace_add(graph, &class_token, &mapped, ("ls2", &self.mlp_scale))
     }
 }
 

@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use crate::ModelConfig;
+use crate::graph::{Graph, Value};
 use crate::linear::Linear;
 
 /// A linear layer to the logits, after hidden layers with GELU if the configuration asks for them.
@@ -48,6 +49,32 @@ impl Head {
     /// ```
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.output.forward(self.hidden.iter().fold(x, |x, layer| layer.forward_gelu(x)))
+    }
+
+    /// [`Self::forward`] as operators; `name` is the name of the head.
+    pub(crate) fn trace(&self, graph: &mut Graph, name: &str, x: &Value) -> Value {
+        let hidden = self.hidden.iter().enumerate().fold(x.clone(), |x, (index, layer)| {
+            let hidden = layer.trace(graph, &format!("{name}.hidden.{index}"), &x);
+            graph.gelu(&hidden)
+        });
+        self.output.trace(graph, name, &hidden)
+    }
+
+    /// [`Self::forward_class_queries`] as operators.
+    pub(crate) fn trace_class_queries(&self, graph: &mut Graph, x: &Value) -> Value {
+        graph.within("head", |graph| {
+            let weight = graph.constant("weight", self.output.weight.val().transpose().unsqueeze::<3>());
+            let products = graph.multiply(x, &weight);
+            let sums = graph.reduce("ReduceSum", &products, 2);
+            let logits = graph.reshape(&sums, &[sums.dims[0], sums.dims[1]]);
+            match &self.output.bias {
+                Some(bias) => {
+                    let bias = graph.constant("bias", bias.val());
+                    graph.add(&logits, &bias)
+                }
+                None => logits,
+            }
+        })
     }
 
     /// The logits from one vector per class: that of a class has the class's own column of the last layer (Liu et al.

@@ -29,6 +29,7 @@ pub mod complexity;
 pub mod config;
 pub mod drop_path;
 pub mod embed;
+pub mod graph;
 pub mod head;
 pub mod linear;
 pub mod memory;

@@ -3,6 +3,8 @@
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 
+use crate::graph::{Graph, Value};
+
 /// `x · weight + bias` over the last dimension.
 #[derive(Module, Debug)]
 pub struct Linear {
@@ -47,6 +49,21 @@ impl Linear {
     /// [`Self::forward`] followed by GELU, in one pass on the CPU.
     pub fn forward_gelu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         vitrine_kernels::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+
+    /// [`Self::forward`] as operators; `name` is the name of the layer.
+    pub(crate) fn trace(&self, graph: &mut Graph, name: &str, x: &Value) -> Value {
+        graph.within(name, |graph| {
+            let weight = graph.constant("weight", self.weight.val());
+            let product = graph.matmul(x, &weight);
+            match &self.bias {
+                Some(bias) => {
+                    let bias = graph.constant("bias", bias.val());
+                    graph.add(&product, &bias)
+                }
+                None => product,
+            }
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
 use crate::MlpKind;
+use crate::graph::{Attribute, Graph, Value};
 use crate::linear::{Linear, constant, uniform};
 use crate::norm::LayerNorm;
 
@@ -123,6 +124,58 @@ impl Mlp {
     }
 }
 
+impl Mlp {
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, prefix: usize, grid: [usize; 2]) -> Value {
+        graph.within("mlp", |graph| match &self.depthwise {
+            Some(depthwise) => {
+                let patches = graph.narrow(x, 1, prefix, x.dims[1] - prefix);
+                let patches =
+                    self.trace_map(graph, &patches, |graph, hidden| depthwise.trace(graph, &hidden, grid));
+                match &depthwise.prefix {
+                    Some(gate) => {
+                        let weight = gate.trace(graph, &patches);
+                        let first = graph.narrow(x, 1, 0, prefix);
+                        let first = graph.multiply(&first, &weight);
+                        graph.concat(&[&first, &patches], 1)
+                    }
+                    None => patches,
+                }
+            }
+            None => self.trace_map(graph, x, |_, hidden| hidden),
+        })
+    }
+
+    fn trace_map(&self, graph: &mut Graph, x: &Value, between: impl Fn(&mut Graph, Value) -> Value) -> Value {
+        let hidden = self.fc1.trace(graph, "fc1", x);
+        let hidden = match self.kind {
+            MlpKind::Relu => graph.unary("Relu", &hidden),
+            MlpKind::GeluTanh => {
+                let tanh = vec![("approximate", Attribute::Text("tanh"))];
+                graph.node("Gelu", &[&hidden], tanh, hidden.dims.clone())
+            }
+            MlpKind::QuickGelu => {
+                let scaled = graph.scale(&hidden, QUICK_GELU);
+                let gate = graph.unary("Sigmoid", &scaled);
+                graph.multiply(&hidden, &gate)
+            }
+            MlpKind::SwiGlu => {
+                let [gate, values] = graph.split(&hidden, 2);
+                let sigmoid = graph.unary("Sigmoid", &gate);
+                let silu = graph.multiply(&gate, &sigmoid);
+                graph.multiply(&silu, &values)
+            }
+            MlpKind::Gelu | MlpKind::DepthwiseChannel => graph.gelu(&hidden),
+        };
+        let hidden = between(graph, hidden);
+        let hidden = match &self.norm {
+            Some(norm) => norm.trace(graph, "norm", &hidden),
+            None => hidden,
+        };
+        self.fc2.trace(graph, "fc2", &hidden)
+    }
+}
+
 /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, element by element.
 fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let cube = x.clone() * x.clone() * x.clone();
@@ -132,8 +185,11 @@ fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 
 /// `x · sigmoid(1.702 x)`, element by element.
 fn quick_gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    x.clone() * activation::sigmoid(x * 1.702)
+    x.clone() * activation::sigmoid(x * QUICK_GELU)
 }
+
+/// The slope of the sigmoid that stands for the normal distribution.
+const QUICK_GELU: f64 = 1.702;
 
 /// The second half of the values, multiplied by `silu` of the first half: `[batch, tokens, 2 * hidden]` to
 /// `[batch, tokens, hidden]`.
@@ -187,12 +243,30 @@ impl DepthwiseChannel {
         let map = vitrine_kernels::depthwise_convolution(map, weight, Some(self.conv_bias.val()));
         x + vitrine_kernels::gelu(map.reshape([batch, patches, hidden]))
     }
+
+    /// The mixing of neighbors as operators.
+    fn trace(&self, graph: &mut Graph, x: &Value, grid: [usize; 2]) -> Value {
+        let map = graph.map_of_tokens(x, grid);
+        let weight = graph.constant("conv.weight", self.conv.val());
+        let bias = graph.constant("conv.bias", self.conv_bias.val());
+        let map = graph.same_convolution(&map, &weight, Some(&bias), true);
+        let map = graph.gelu(&map);
+        let mixed = graph.tokens_of_map(&map);
+        graph.add(x, &mixed)
+    }
 }
 
 impl PrefixGate {
     /// The weights: `[batch, 1, dim]`.
     fn weight(&self, patches: Tensor<3>) -> Tensor<3> {
         self.excite.forward(self.compress.forward_gelu(patches.mean_dim(1)))
+    }
+
+    fn trace(&self, graph: &mut Graph, patches: &Value) -> Value {
+        let mean = graph.reduce("ReduceMean", patches, 1);
+        let hidden = self.compress.trace(graph, "compress", &mean);
+        let hidden = graph.gelu(&hidden);
+        self.excite.trace(graph, "excite", &hidden)
     }
 }
 

@@ -3,6 +3,7 @@
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};
 
+use crate::graph::{Attribute, Graph, Value};
 use crate::linear::constant;
 
 /// Normalizes the last dimension to mean 0 and variance 1, then scales and shifts it.
@@ -40,6 +41,17 @@ impl LayerNorm {
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         vitrine_kernels::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
+    }
+
+    /// [`Self::forward`] as operators; `name` is the name of the norm.
+    pub(crate) fn trace(&self, graph: &mut Graph, name: &str, x: &Value) -> Value {
+        graph.within(name, |graph| {
+            let weight = graph.constant("weight", self.weight.val());
+            let bias = graph.constant("bias", self.bias.val());
+            let attributes =
+                vec![("axis", Attribute::Int(-1)), ("epsilon", Attribute::Float(self.epsilon as f32))];
+            graph.node("LayerNormalization", &[x, &weight, &bias], attributes, x.dims.clone())
+        })
     }
 }
 
@@ -119,6 +131,22 @@ impl BatchNorm {
             self.epsilon,
             vitrine_kernels::BatchNorm { of_batch: learns, gelu: true },
         )
+    }
+
+    /// [`Self::forward_gelu`] of a model that does not learn, as operators. Channels come before rows and columns.
+    pub(crate) fn trace_gelu(&self, graph: &mut Graph, name: &str, map: &Value) -> Value {
+        graph.within(name, |graph| {
+            let constants = [
+                graph.constant("weight", self.weight.val()),
+                graph.constant("bias", self.bias.val()),
+                graph.constant("running_mean", self.running_mean.value_sync()),
+                graph.constant("running_var", self.running_var.value_sync()),
+            ];
+            let inputs: Vec<&Value> = [map].into_iter().chain(&constants).collect();
+            let attributes = vec![("epsilon", Attribute::Float(self.epsilon as f32))];
+            let normalized = graph.node("BatchNormalization", &inputs, attributes, map.dims.clone());
+            graph.gelu(&normalized)
+        })
     }
 
     /// Moves the running averages toward the moments of a batch with `count` values in each channel.

@@ -4,6 +4,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 
+use crate::graph::{Graph, Value};
 use crate::{RotaryCoordinates, RotaryOptions};
 
 /// Rotates pairs of values of queries and keys by angles that are proportional to the row (in the first half of a head)
@@ -83,6 +84,31 @@ impl Rotary {
     /// ```
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         vitrine_kernels::rotate(x, self.rotation())
+    }
+
+    /// [`Self::forward`] as operators: `x * cos + swapped * sin`, where the halves of every pair are swapped and the sign is that
+    /// of the sine.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value) -> Value {
+        let [_, tokens, half] = self.rotation.dims();
+        // Of each axis.
+        let part = |function: usize, axis: usize| {
+            self.rotation.clone().narrow(0, function, 1).narrow(2, axis * half / 2, half / 2).reshape([
+                1,
+                1,
+                tokens,
+                half / 2,
+            ])
+        };
+        let [cos_rows, cos_columns, sin_rows, sin_columns] =
+            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(function, axis)| part(function, axis));
+        let cos = Tensor::cat(vec![cos_rows.clone(), cos_rows, cos_columns.clone(), cos_columns], 3);
+        let sin = vec![sin_rows.clone().neg(), sin_rows, sin_columns.clone().neg(), sin_columns];
+        let cos = graph.constant("cos", cos);
+        let sin = graph.constant("sin", Tensor::cat(sin, 3));
+        let [a, b, c, d] = graph.split(x, 3);
+        let swapped = graph.concat(&[&b, &a, &d, &c], 3);
+        let (x, swapped) = (graph.multiply(x, &cos), graph.multiply(&swapped, &sin));
+        graph.add(&x, &swapped)
     }
 }
 

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::attention::{Context, WeightProbe};
 use crate::block::Block;
+use crate::graph::{Graph, Value};
 use crate::linear::Linear;
 use crate::norm::LayerNorm;
 use crate::position::ConditionalPosition;
@@ -143,6 +144,25 @@ impl Stage {
         })
     }
 
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, tokens: &Value, position: &Option<Tensor<3>>) -> Value {
+        let start = match &self.downsample {
+            Some(merge) => graph.within("downsample", |graph| merge.trace(graph, tokens)),
+            None => tokens.clone(),
+        };
+        self.blocks.iter().enumerate().fold(start, |tokens, (index, block)| {
+            let context = self.context(index, position);
+            let name = format!("blocks.{index}");
+            let tokens = graph.within(name, |graph| block.trace(graph, &tokens, &context));
+            match &self.conditional {
+                Some(position) if index == 0 => graph.within("pos_block", |graph| {
+                    position.trace(graph, &tokens, self.prefix, [self.rows, self.columns])
+                }),
+                _ => tokens,
+            }
+        })
+    }
+
     fn enter(&self, tokens: Tensor<3>) -> Tensor<3> {
         match &self.downsample {
             Some(merge) => merge.forward(tokens),
@@ -243,6 +263,30 @@ impl PatchMerging {
             self.norm.forward(self.reduction.forward(merged))
         } else {
             self.reduction.forward(self.norm.forward(merged))
+        }
+    }
+
+    /// [`Self::forward`] as operators.
+    fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let dim = tokens.dims[2];
+        let copies: Vec<Value> = self
+            .copies
+            .iter()
+            .map(|copy| {
+                let rows = graph.gather_rows(tokens, copy.sources());
+                graph.reshape(&rows, &[1, copy.rows() / 4, 4 * dim])
+            })
+            .collect();
+        let merged = match &copies[..] {
+            [copy] => copy.clone(),
+            copies => graph.concat(&copies.iter().collect::<Vec<_>>(), 2),
+        };
+        if self.norm_last {
+            let reduced = self.reduction.trace(graph, "reduction", &merged);
+            self.norm.trace(graph, "norm", &reduced)
+        } else {
+            let normalized = self.norm.trace(graph, "norm", &merged);
+            self.reduction.trace(graph, "reduction", &normalized)
         }
     }
 }

@@ -3,48 +3,82 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use burn::tensor::Device;
 use clap::Args;
 
 use super::Status;
+use super::console::Log;
 use super::import::same_file;
+use super::model::ModelArgs;
 use crate::cli::aliases;
 use crate::cli::output::{note, outln};
-use crate::export::{self, Library};
-use crate::{model_file, weights_file::Precision};
+use crate::export::{self, Exported, Library};
+use crate::named_model::NamedModel;
+use crate::usage::usage;
+use crate::weights_file::Precision;
 
-/// Write a model for timm, Hugging Face, or torchvision, which load it with strict keys.
+/// Write a model for timm, Hugging Face, or torchvision, which load it with strict keys, or for ONNX Runtime.
 ///
-/// For Hugging Face, PATH is a folder with config.json, preprocessor_config.json, and model.safetensors; for
-/// torchvision, a .safetensors file; for timm, either one.
+/// For Hugging Face, PATH is a folder with config.json, preprocessor_config.json, and model.safetensors; for torchvision, a
+/// .safetensors file; for timm, either one; for onnx, a .onnx file with an open number of images, and class names and
+/// preprocessing in its metadata.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine export runs/photos-hybrid_patch8_64-1 --layout timm --output photos.safetensors\n  \
-    vitrine export model.safetensors --layout hugging-face --output photos-vit/"
+    vitrine export model.safetensors --layout hugging-face --output photos-vit/\n  vitrine export runs/photos-hybrid_patch8_64-1 \
+    --layout onnx --with-preprocessing --output photos.onnx"
 )]
 pub(super) struct Export {
-    /// Model file or run folder.
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Library to write the model for.
     #[arg(long, value_enum, value_name = "LAYOUT")]
-    layout: Library,
+    layout: Target,
     /// File or folder to write.
     #[arg(long, value_name = "PATH", aliases = aliases::OUTPUT)]
     output: PathBuf,
     /// How the weights are stored.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     dtype: Precision,
+    /// Let the graph preprocess images of any size, in bytes (only --layout onnx).
+    #[arg(long)]
+    with_preprocessing: bool,
+}
+
+/// What models are exported to.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Target {
+    /// timm.
+    Timm,
+    /// Hugging Face's transformers.
+    HuggingFace,
+    /// torchvision.
+    Torchvision,
+    /// ONNX, operator set 20.
+    Onnx,
 }
 
 impl Export {
     pub(super) fn run(&self) -> Result<Status> {
-        if same_file(&self.output, &model_file::locate(&self.model)?) {
+        self.model.check()?;
+        if self.with_preprocessing && self.layout != Target::Onnx {
+            usage!("--with-preprocessing is only for --layout onnx: leave it out");
+        }
+        let NamedModel { card, model, files, .. } = self.model.load_anywhere(&Log::text())?;
+        if files.iter().any(|file| same_file(&self.output, file)) {
             bail!("--output {}: this is the model itself", self.output.display());
         }
-        let (card, model) = model_file::load(&self.model, &Device::default())?;
-        card.require_classifier(self.model.display())?;
-        let exported = export::export(&card, &model, self.layout, &self.output, self.dtype)?;
+        let to = |library| {
+            card.require_classifier(self.model.model.display())?;
+            export::export(&card, &model, library, &self.output, self.dtype)
+        };
+        let exported: Exported = match self.layout {
+            Target::Timm => to(Library::Timm)?,
+            Target::HuggingFace => to(Library::HuggingFace)?,
+            Target::Torchvision => to(Library::Torchvision)?,
+            Target::Onnx => {
+                export::onnx::write(&card, &model, &self.output, self.dtype, self.with_preprocessing)?
+            }
+        };
         for file in &exported.files {
             outln!("wrote {}", file.display())?;
         }

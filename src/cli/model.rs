@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use burn::tensor::Device;
 use clap::Args;
 use vitrine_datasets::DecodeLimits;
 use vitrine_models::ModelConfig;
@@ -48,6 +49,11 @@ impl ModelArgs {
     /// Loads the model, and says what was assumed about another library's weights.
     pub(super) fn load(&self, device: &FoundDevice, events: &dyn EventSink) -> Result<NamedModel> {
         named_model::load(&self.model, self.offline, &device.device, ModelConfig::clone, events)
+    }
+
+    /// [`Self::load`] without a choice of the device, for commands that compute nothing.
+    pub(super) fn load_anywhere(&self, events: &dyn EventSink) -> Result<NamedModel> {
+        named_model::load(&self.model, self.offline, &Device::default(), ModelConfig::clone, events)
     }
 
     /// [`Self::load`] of a model with a classifier.

@@ -1,9 +1,10 @@
-//! Export of models to files that timm, Hugging Face, and torchvision load with strict keys.
+//! Export of models to files that timm, Hugging Face, and torchvision load with strict keys, and that ONNX Runtime runs.
 
 mod card;
 mod family;
 mod folder;
 mod hugging_face;
+pub mod onnx;
 #[cfg(test)]
 mod testing;
 mod timm;

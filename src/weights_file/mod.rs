@@ -23,7 +23,7 @@ use vitrine_datasets::open_regular;
 pub use checksum::checksum;
 use tensor::Storage;
 pub use tensor::StoredTensor;
-pub use writer::{Precision, save};
+pub use writer::{Precision, narrow, save};
 
 /// An open file of weights.
 pub struct WeightsFile {

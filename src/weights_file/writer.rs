@@ -41,7 +41,10 @@ pub fn save(
         Precision::F16 => Dtype::F16,
         Precision::Bf16 => Dtype::BF16,
     };
-    let narrowed = tensors.iter().map(|tensor| narrow(tensor, precision)).collect::<Result<Vec<_>>>()?;
+    let narrowed = tensors
+        .iter()
+        .map(|tensor| narrow(&tensor.name, &tensor.values, precision))
+        .collect::<Result<Vec<_>>>()?;
     let floats = tensors.iter().zip(&narrowed).map(|(tensor, bytes)| {
         let bytes = if bytes.is_empty() { bytemuck::cast_slice(&tensor.values) } else { bytes };
         Ok((tensor.name.as_str(), TensorView::new(dtype, tensor.shape.clone(), bytes)?))
@@ -70,19 +73,20 @@ fn sort_header(bytes: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a tensor in 16 bits. Empty for 32 bits, which are written without a copy.
-fn narrow(tensor: &NamedTensor, precision: Precision) -> Result<Vec<u8>> {
+/// The bytes of the tensor `name` in 16 bits. Empty for 32 bits, which are written without a copy.
+///
+/// # Errors
+/// If a value is too large for the precision.
+pub fn narrow(name: &str, values: &[f32], precision: Precision) -> Result<Vec<u8>> {
     match precision {
         Precision::F32 => Ok(Vec::new()),
         Precision::F16 => {
-            let largest = tensor.values.iter().filter(|v| v.is_finite()).fold(0.0f32, |m, v| m.max(v.abs()));
+            let largest = values.iter().filter(|v| v.is_finite()).fold(0.0f32, |m, v| m.max(v.abs()));
             if largest > f16::MAX.to_f32() {
-                bail!("{}: {largest} is too large for f16; use bf16 or f32", tensor.name);
+                bail!("{name}: {largest} is too large for f16; use bf16 or f32");
             }
-            Ok(tensor.values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect())
+            Ok(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect())
         }
-        Precision::Bf16 => {
-            Ok(tensor.values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect())
-        }
+        Precision::Bf16 => Ok(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect()),
     }
 }

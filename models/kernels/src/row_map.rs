@@ -42,6 +42,11 @@ impl RowMap {
         self.sources.len()
     }
 
+    /// For each output row, the input row, or `None` for a row of zeros.
+    pub fn sources(&self) -> impl Iterator<Item = Option<usize>> {
+        self.sources.iter().map(|&source| (source != NOWHERE).then_some(source as usize))
+    }
+
     /// The map that puts the rows back. Rows that this map leaves out become zeros.
     pub fn inverse(&self) -> Self {
         Self { sources: self.targets.clone(), targets: self.sources.clone() }

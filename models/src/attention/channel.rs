@@ -6,6 +6,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
+use crate::graph::{Graph, Value};
 use crate::linear::{Linear, constant, uniform};
 use crate::{ChannelAttention, ChannelGate};
 
@@ -84,6 +85,38 @@ impl ChannelGating {
             Self::Spatial(gate) => gate.forward(patches, grid),
         }
     }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, prefix: usize, grid: [usize; 2]) -> Value {
+        graph.within("channel_attention", |graph| {
+            let patches = graph.narrow(x, 1, prefix, x.dims[1] - prefix);
+            let gated = match self {
+                Self::SqueezeExcitation(gate) => gate.trace(graph, &patches),
+                Self::Efficient(gate) => gate.trace(graph, &patches),
+                Self::Cbam(gate) => gate.trace(graph, &patches, grid),
+                Self::Spatial(gate) => trace_gate_places(graph, &patches, grid, &gate.conv, &gate.conv_bias),
+            };
+            if prefix == 0 {
+                return gated;
+            }
+            let first = graph.narrow(x, 1, 0, prefix);
+            graph.concat(&[&first, &gated], 1)
+        })
+    }
+
+    /// [`Self::forward_map`] as operators. Channels come before rows and columns.
+    pub(crate) fn trace_map(&self, graph: &mut Graph, map: &Value) -> Value {
+        let grid = [map.dims[2], map.dims[3]];
+        let patches = graph.tokens_of_map(map);
+        let gated = self.trace(graph, &patches, 0, grid);
+        graph.map_of_tokens(&gated, grid)
+    }
+}
+
+/// Patches times the sigmoid of a gate, as operators.
+fn trace_gate(graph: &mut Graph, patches: &Value, gate: &Value) -> Value {
+    let gate = graph.unary("Sigmoid", gate);
+    graph.multiply(patches, &gate)
 }
 
 /// Squeeze and excitation: the mean over the image, an MLP with a bottleneck and ReLU, and a sigmoid (Hu et al. 2018,
@@ -132,6 +165,19 @@ impl SqueezeExcitation {
     fn excite(&self, squeezed: Tensor<3>) -> Tensor<3> {
         self.fc2.forward(activation::relu(self.fc1.forward(squeezed)))
     }
+
+    fn trace(&self, graph: &mut Graph, patches: &Value) -> Value {
+        let squeezed = graph.reduce("ReduceMean", patches, 1);
+        let gate = trace_excite(graph, [&self.fc1, &self.fc2], &squeezed);
+        trace_gate(graph, patches, &gate)
+    }
+}
+
+/// Two layers with ReLU between them, as operators.
+fn trace_excite(graph: &mut Graph, [fc1, fc2]: [&Linear; 2], x: &Value) -> Value {
+    let hidden = fc1.trace(graph, "fc1", x);
+    let hidden = graph.unary("Relu", &hidden);
+    fc2.trace(graph, "fc2", &hidden)
 }
 
 /// ECA: the mean over the image, a convolution over neighboring channels, and a sigmoid (Wang et al. 2020, section
@@ -189,6 +235,16 @@ impl Efficient {
             vitrine_kernels::same_conv2d(mean, self.conv.val().unsqueeze_dim(2), None).squeeze_dim::<3>(1);
         patches * activation::sigmoid(gate)
     }
+
+    fn trace(&self, graph: &mut Graph, patches: &Value) -> Value {
+        let dim = patches.dims[2];
+        let mean = graph.reduce("ReduceMean", patches, 1);
+        let mean = graph.reshape(&mean, &[1, 1, 1, dim]);
+        let kernel = graph.constant("conv.weight", self.conv.val().unsqueeze_dim::<4>(2));
+        let gate = graph.same_convolution(&mean, &kernel, None, false);
+        let gate = graph.reshape(&gate, &[1, 1, dim]);
+        trace_gate(graph, patches, &gate)
+    }
 }
 
 /// CBAM: a gate of channels from their mean and maximum over the image, then a gate of places from their mean and
@@ -244,6 +300,16 @@ impl Cbam {
         let excite = |x: Tensor<3>| self.fc2.forward(activation::relu(self.fc1.forward(x)));
         let channels = excite(patches.clone().mean_dim(1)) + excite(patches.clone().max_dim(1));
         gate_places(patches * activation::sigmoid(channels), grid, &self.conv, &self.conv_bias)
+    }
+
+    fn trace(&self, graph: &mut Graph, patches: &Value, grid: [usize; 2]) -> Value {
+        let [mean, largest] = ["ReduceMean", "ReduceMax"].map(|statistic| {
+            let squeezed = graph.reduce(statistic, patches, 1);
+            trace_excite(graph, [&self.fc1, &self.fc2], &squeezed)
+        });
+        let gate = graph.add(&mean, &largest);
+        let gated = trace_gate(graph, patches, &gate);
+        trace_gate_places(graph, &gated, grid, &self.conv, &self.conv_bias)
     }
 }
 
@@ -307,6 +373,24 @@ fn gate_places(
     let places = places.swap_dims(1, 2).reshape([batch, 2, rows, columns]);
     let gate = vitrine_kernels::same_conv2d(places, conv.val(), Some(bias.val()));
     patches * activation::sigmoid(gate).reshape([batch, count, 1])
+}
+
+/// [`gate_places`] as operators.
+fn trace_gate_places(
+    graph: &mut Graph,
+    patches: &Value,
+    grid: [usize; 2],
+    conv: &Param<Tensor<4>>,
+    bias: &Param<Tensor<1>>,
+) -> Value {
+    let [mean, largest] = ["ReduceMean", "ReduceMax"].map(|statistic| graph.reduce(statistic, patches, 2));
+    let places = graph.concat(&[&mean, &largest], 2);
+    let places = graph.map_of_tokens(&places, grid);
+    let weight = graph.constant("conv.weight", conv.val());
+    let bias = graph.constant("conv.bias", bias.val());
+    let gate = graph.same_convolution(&places, &weight, Some(&bias), false);
+    let gate = graph.tokens_of_map(&gate);
+    trace_gate(graph, patches, &gate)
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, activation};
 
-use super::multi_head::{join, split};
+use super::multi_head::{join, split, trace_join, trace_split};
 use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, product};
+use crate::graph::{Graph, Value};
 use crate::linear::Linear;
 
 /// Multi-head attention with queries from one sequence, and keys and values from another.
@@ -111,6 +112,37 @@ impl CrossAttention {
         let same = queries.dims()[0] < batch;
         let queries = split(self.q.forward(queries), self.num_heads);
         if same { queries.repeat_dim(0, batch) } else { queries }
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, queries: &Value, tokens: &Value) -> Value {
+        let [keys, values] = self.trace_keys_and_values(graph, tokens);
+        self.trace_attend(graph, queries, &keys, &values)
+    }
+
+    /// [`Self::keys_and_values`] as operators.
+    pub(crate) fn trace_keys_and_values(&self, graph: &mut Graph, tokens: &Value) -> [Value; 2] {
+        [("k", &self.k), ("v", &self.v)].map(|(name, layer)| {
+            let projected = layer.trace(graph, name, tokens);
+            trace_split(graph, &projected, self.num_heads)
+        })
+    }
+
+    /// [`Self::attend`] as operators.
+    pub(crate) fn trace_attend(
+        &self,
+        graph: &mut Graph,
+        queries: &Value,
+        keys: &Value,
+        values: &Value,
+    ) -> Value {
+        let queries = self.q.trace(graph, "q", queries);
+        let queries = trace_split(graph, &queries, self.num_heads);
+        let scores = self.score.trace(graph, &queries, keys);
+        let weights = graph.softmax(&scores);
+        let mixed = graph.matmul(&weights, values);
+        let joined = trace_join(graph, &mixed);
+        self.proj.trace(graph, "proj", &joined)
     }
 
     /// The multiply-adds of `queries` queries to `keys` keys.

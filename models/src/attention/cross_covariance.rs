@@ -5,8 +5,10 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation};
 
-use super::multi_head::{drops, join};
+use super::multi_head::{drops, join, trace_join};
+use super::score::l2_normalize;
 use super::{AttentionSpec, MixerCost, product};
+use crate::graph::{Graph, Value};
 use crate::linear::{Linear, constant};
 use crate::{AttentionOptions, ConfigError, ModelConfig};
 
@@ -96,6 +98,27 @@ impl CrossCovarianceAttention {
 
     fn finish(&self, mixed: Tensor<4>) -> Tensor<3> {
         self.proj_dropout.forward(self.proj.forward(join(mixed.swap_dims(2, 3))))
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value) -> Value {
+        let [batch, tokens, dim] = x.dims[..] else { panic!("tokens have three dimensions") };
+        let packed = self.qkv.trace(graph, "qkv", x);
+        let parts: [Value; 3] = graph.split(&packed, 2);
+        let [q, k, v] = parts.map(|part| {
+            let heads = graph.reshape(&part, &[batch, tokens, self.num_heads, dim / self.num_heads]);
+            graph.transpose(&heads, &[0, 2, 3, 1])
+        });
+        let temperature = graph.constant("temperature", self.temperature.val().unsqueeze::<4>());
+        let (q, k) = (l2_normalize(graph, &q), l2_normalize(graph, &k));
+        let q = graph.multiply(&q, &temperature);
+        let k = graph.transpose(&k, &[0, 1, 3, 2]);
+        let scores = graph.matmul(&q, &k);
+        let weights = graph.softmax(&scores);
+        let mixed = graph.matmul(&weights, &v);
+        let mixed = graph.transpose(&mixed, &[0, 1, 3, 2]);
+        let joined = trace_join(graph, &mixed);
+        self.proj.trace(graph, "proj", &joined)
     }
 }
 

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::mask::HIDDEN;
 use super::{AttentionSpec, Context, MixerCost, MultiHeadAttention, multi_head, product};
+use crate::graph::{Attribute, FLOAT, Graph, Value};
 use crate::{ConfigError, ModelConfig};
 
 /// Attention of every patch to itself and to the patches nearest to it in feature space: the graph of Vision GNN (Han et
@@ -45,6 +46,36 @@ impl GraphAttention {
             None => own,
         };
         Context { bias: Some(bias), ..context.clone() }
+    }
+
+    /// [`Self::forward`] as operators, for a context without a bias.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, context: &Context) -> Value {
+        let edges = self.trace_nearest(graph, x);
+        self.inner.trace(graph, x, context, Some(edges))
+    }
+
+    /// [`nearest`] as operators.
+    fn trace_nearest(&self, graph: &mut Graph, x: &Value) -> Value {
+        let (tokens, prefix) = (x.dims[1], self.prefix);
+        let patches = tokens - prefix;
+        let x = graph.narrow(x, 1, prefix, patches);
+        let squares = graph.multiply(&x, &x);
+        let squares = graph.reduce("ReduceSum", &squares, 2);
+        let squares = graph.transpose(&squares, &[0, 2, 1]);
+        let turned = graph.transpose(&x, &[0, 2, 1]);
+        let products = graph.matmul(&x, &turned);
+        let products = graph.scale(&products, -2.0);
+        let distances = graph.add(&squares, &products);
+        let own = Tensor::<2>::eye(patches, &Device::default()).mul_scalar(HIDDEN).unsqueeze::<3>();
+        let own = graph.constant("own", own);
+        let distances = graph.add(&distances, &own);
+        let last = graph.smallest(&distances, self.neighbors + 1);
+        let hidden = graph.binary("Greater", &distances, &last);
+        let cast = vec![("to", Attribute::Int(FLOAT))];
+        let hidden = graph.node("Cast", &[&hidden], cast, hidden.dims.clone());
+        let hidden = graph.scale(&hidden, HIDDEN);
+        let hidden = graph.pad(&hidden, &[0, prefix, prefix], &[0, 0, 0]);
+        graph.reshape(&hidden, &[1, 1, tokens, tokens])
     }
 }
 

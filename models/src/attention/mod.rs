@@ -33,6 +33,7 @@ pub use window::WindowAttention;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor};
 
+use crate::graph::{Graph, Value};
 use crate::rotary::Rotary;
 use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
 
@@ -288,6 +289,16 @@ impl TokenMixer {
             Self::CrossCovariance(mixer) => mixer.forward_with_weights(x),
             Self::Graph(mixer) => mixer.forward_with_weights(x, context),
         }
+    }
+
+    /// [`Self::forward`] as operators, for a context without a bias.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, context: &Context) -> Value {
+        graph.within("attn", |graph| match self {
+            Self::MultiHead(mixer) => mixer.trace(graph, x, context, None),
+            Self::Window(mixer) => mixer.trace(graph, x),
+            Self::CrossCovariance(mixer) => mixer.trace(graph, x),
+            Self::Graph(mixer) => mixer.trace(graph, x, context),
+        })
     }
 
     /// Checks that the context has no bias and no positions, which are about pairs of tokens, if the mixer cannot use

@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Distribution, Int, Tensor, activation};
 
 use crate::Normalizer;
+use crate::graph::{Attribute, FLOAT, Graph, Value};
 
 /// The attention weights of scores, normalized over the last dimension.
 ///
@@ -37,6 +38,22 @@ pub fn normalize(scores: Tensor<4>, normalizer: Normalizer) -> Tensor<4> {
             hardest(scores + noise)
         }
         Normalizer::HardSampled => hardest(scores),
+    }
+}
+
+/// [`normalize`] outside training, as operators.
+pub(super) fn trace(graph: &mut Graph, scores: &Value, normalizer: Normalizer) -> Value {
+    match normalizer {
+        Normalizer::Softmax => graph.softmax(scores),
+        Normalizer::Relu => graph.unary("Relu", scores),
+        Normalizer::Hard | Normalizer::HardSampled => {
+            let mut dims = scores.dims.clone();
+            let keys = std::mem::replace(&mut dims[3], 1);
+            let best = graph.node("ArgMax", &[scores], vec![("axis", Attribute::Int(3))], dims);
+            let numbers = graph.integers(&(0..keys as i64).collect::<Vec<_>>());
+            let chosen = graph.binary("Equal", &best, &numbers);
+            graph.node("Cast", &[&chosen], vec![("to", Attribute::Int(FLOAT))], chosen.dims.clone())
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::mask::HIDDEN;
 use super::{AttentionSpec, product};
 use crate::Score;
+use crate::graph::{Graph, Value};
 use crate::linear::{constant, uniform};
 use vitrine_kernels::DotProduct;
 
@@ -132,6 +133,50 @@ impl ScoreFunction {
     pub fn forward(&self, q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
         self.score(q, k).values()
     }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, q: &Value, k: &Value) -> Value {
+        match self {
+            Self::Dot(scale) => {
+                let q = if *scale == 1.0 { q.clone() } else { graph.scale(q, *scale) };
+                products(graph, &q, k)
+            }
+            Self::Bilinear(score) => {
+                let matrices = graph.constant("bilinear", score.bilinear.val().unsqueeze::<4>());
+                let q = graph.matmul(q, &matrices);
+                products(graph, &q, k)
+            }
+            Self::Additive(score) => score.trace(graph, q, k),
+            Self::Cosine(score) => {
+                let factors = graph.constant("logit_scale", score.factors().unsqueeze::<4>());
+                let (q, k) = (l2_normalize(graph, q), l2_normalize(graph, k));
+                let q = graph.multiply(&q, &factors);
+                products(graph, &q, &k)
+            }
+            Self::Locality(score) => {
+                let factors = graph.constant("temperature", score.temperature.val().unsqueeze::<4>());
+                let own = LocalityScore::bias(q.dims[2], &score.temperature.val().device());
+                let own = graph.constant("own", own);
+                let q = graph.multiply(q, &factors);
+                let scores = products(graph, &q, k);
+                graph.add(&scores, &own)
+            }
+        }
+    }
+}
+
+/// The product of every query with every key, as operators.
+fn products(graph: &mut Graph, q: &Value, k: &Value) -> Value {
+    let k = graph.transpose(k, &[0, 1, 3, 2]);
+    graph.matmul(q, &k)
+}
+
+/// [`vitrine_kernels::l2_normalize`] as operators.
+pub(super) fn l2_normalize(graph: &mut Graph, x: &Value) -> Value {
+    let length = graph.reduce("ReduceL2", x, 3);
+    let least = graph.number(1e-12);
+    let length = graph.binary("Max", &length, &least);
+    graph.binary("Div", x, &length)
 }
 
 impl Scored {
@@ -245,6 +290,21 @@ impl AdditiveScore {
         let k = vitrine_kernels::matmul(k, self.key.val().unsqueeze()).reshape([batch, heads, 1, keys, dim]);
         let hidden = (q + k).tanh().reshape([batch, heads, queries * keys, dim]);
         vitrine_kernels::matmul(hidden, self.vector.val().unsqueeze()).reshape([batch, heads, queries, keys])
+    }
+
+    fn trace(&self, graph: &mut Graph, q: &Value, k: &Value) -> Value {
+        let [query, key, vector] = [("query", &self.query), ("key", &self.key), ("vector", &self.vector)]
+            .map(|(name, param)| graph.constant(name, param.val().unsqueeze::<4>()));
+        let (queries, keys) = (q.dims[2], k.dims[2]);
+        let (q, k) = (graph.matmul(q, &query), graph.matmul(k, &key));
+        let [batch, heads, _, dim] = k.dims[..] else { panic!("keys have four dimensions") };
+        let q = graph.reshape(&q, &[q.dims[0], heads, queries, 1, dim]);
+        let k = graph.reshape(&k, &[batch, heads, 1, keys, dim]);
+        let sum = graph.add(&q, &k);
+        let hidden = graph.unary("Tanh", &sum);
+        let hidden = graph.reshape(&hidden, &[batch, heads, queries * keys, dim]);
+        let scores = graph.matmul(&hidden, &vector);
+        graph.reshape(&scores, &[batch, heads, queries, keys])
     }
 }
 

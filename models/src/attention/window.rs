@@ -7,6 +7,7 @@ use super::{
     AttentionSpec, Context, MOST_PAIRS, MixerCost, MultiHeadAttention, RelativePositionBias, additive_mask,
     multi_head,
 };
+use crate::graph::{Graph, Value};
 use crate::{ConfigError, ModelConfig};
 use vitrine_kernels::{RowMap, gather_rows};
 
@@ -85,15 +86,30 @@ impl WindowAttention {
     /// The tokens of all windows, `[batch * windows, area, dim]`, and the bias of their scores.
     fn split(&self, x: Tensor<3>) -> (Tensor<3>, Context) {
         let [batch, _, dim] = x.dims();
-        let place = self.relative_position.as_ref().map(RelativePositionBias::forward);
         let windows = gather_rows(x, &self.partition);
         let count = windows.dims()[1] / self.area;
-        let bias = match (place, &self.seam) {
+        let context = Context { bias: self.bias(), ..Context::default() };
+        (windows.reshape([batch * count, self.area, dim]), context)
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value) -> Value {
+        let (padded, dim) = (self.partition.rows(), x.dims[2]);
+        let windows = graph.gather_rows(x, self.partition.sources());
+        let windows = graph.reshape(&windows, &[padded / self.area, self.area, dim]);
+        let bias = self.bias().map(|bias| graph.constant("bias", bias));
+        let mixed = self.inner.trace(graph, &windows, &Context::default(), bias);
+        let mixed = graph.reshape(&mixed, &[1, padded, dim]);
+        graph.gather_rows(&mixed, self.partition.inverse().sources())
+    }
+
+    /// The bias of the scores: relative positions, and the mask of the seam.
+    fn bias(&self) -> Option<Tensor<4>> {
+        let place = self.relative_position.as_ref().map(RelativePositionBias::forward);
+        match (place, &self.seam) {
             (Some(place), Some(seam)) => Some(place + seam.clone()),
             (place, seam) => place.or_else(|| seam.clone()),
-        };
-        let context = Context { bias, ..Context::default() };
-        (windows.reshape([batch * count, self.area, dim]), context)
+        }
     }
 
     fn merge(&self, windows: Tensor<3>) -> Tensor<3> {

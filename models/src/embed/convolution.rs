@@ -7,6 +7,7 @@ use burn::tensor::{Device, Tensor, activation};
 use super::tokenizer_gate;
 use crate::ModelConfig;
 use crate::attention::ChannelGating;
+use crate::graph::{Graph, Value};
 use crate::linear::normal;
 
 /// A convolution of stride 1 without bias, with the channels last, that keeps the size of the map.
@@ -37,6 +38,14 @@ impl Convolution {
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
         let [_, _, kernel_size, _] = self.weight.dims();
         vitrine_kernels::convolution(map, self.weight.val(), vitrine_kernels::Convolution::same(kernel_size))
+    }
+
+    /// [`Self::forward`] as operators; channels come before rows and columns, and `name` is the name of the layer.
+    pub(crate) fn trace(&self, graph: &mut Graph, name: &str, map: &Value) -> Value {
+        graph.within(name, |graph| {
+            let weight = graph.constant("weight", self.weight.val());
+            graph.same_convolution(map, &weight, None, false)
+        })
     }
 }
 
@@ -104,5 +113,21 @@ impl ConvolutionEmbed {
             }
         });
         map.flatten(1, 2)
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, images: &Value) -> Value {
+        let map = self.layers.iter().enumerate().fold(images.clone(), |map, (index, layer)| {
+            graph.within(format!("conv_layers.{index}"), |graph| {
+                let map = layer.trace(graph, "conv", &map);
+                let map = graph.max_pool(&map, [3, 2, 1]);
+                let map = graph.unary("Relu", &map);
+                match self.gates.get(index) {
+                    Some(gate) => gate.trace_map(graph, &map),
+                    None => map,
+                }
+            })
+        });
+        graph.tokens_of_map(&map)
     }
 }

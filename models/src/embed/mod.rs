@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use crate::attention::ChannelGating;
+use crate::graph::{Attribute, Graph, Value};
 use crate::linear::{Linear, uniform};
 use crate::norm::LayerNorm;
 use crate::{GatePlace, ModelConfig, Tokenizer};
@@ -85,6 +86,21 @@ impl TokenEmbed {
             None => tokens,
         }
     }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, images: &Value) -> Value {
+        graph.within("patch_embed", |graph| {
+            let tokens = match &self.tokenizer {
+                ImageTokenizer::Patch(patches) => patches.trace(graph, images),
+                ImageTokenizer::Convolution(convolution) => convolution.trace(graph, images),
+                ImageTokenizer::Residual(residual) => residual.trace(graph, images),
+            };
+            match &self.norm {
+                Some(norm) => norm.trace(graph, "norm", &tokens),
+                None => tokens,
+            }
+        })
+    }
 }
 
 /// Splits images into patches and maps each to a token (Dosovitskiy et al. 2021, equation 1). With a patch size of 1,
@@ -145,6 +161,55 @@ impl PatchEmbed {
             }
         }
     }
+
+    /// [`Self::forward`] as operators: without shifts, as the convolution that it equals.
+    fn trace(&self, graph: &mut Graph, images: &Value) -> Value {
+        match &self.shift_norm {
+            None => self.trace_convolution(graph, images),
+            Some(norm) => {
+                let shifted = trace_diagonal_shifts(graph, images, self.patch_size / 2);
+                let patches = trace_patchify(graph, &shifted, self.patch_size);
+                let normalized = norm.trace(graph, "shift_norm", &patches);
+                self.proj.trace(graph, "proj", &normalized)
+            }
+        }
+    }
+
+    fn trace_convolution(&self, graph: &mut Graph, images: &Value) -> Value {
+        let [_, channels, height, width] = images.dims[..] else { panic!("images have four dimensions") };
+        let [_, dim] = self.proj.weight.val().dims();
+        let side = self.patch_size;
+        let map = graph.within("proj", |graph| {
+            let weight = self.proj.weight.val().transpose().reshape([dim, channels, side, side]);
+            let weight = graph.constant("weight", weight);
+            let bias = self.proj.bias.as_ref().map(|bias| graph.constant("bias", bias.val()));
+            let inputs: Vec<&Value> = [images, &weight].into_iter().chain(&bias).collect();
+            let strides = vec![("strides", Attribute::Ints(vec![side as i64; 2]))];
+            graph.node("Conv", &inputs, strides, vec![1, dim, height / side, width / side])
+        });
+        graph.tokens_of_map(&map)
+    }
+}
+
+/// [`patchify`] as operators.
+fn trace_patchify(graph: &mut Graph, images: &Value, side: usize) -> Value {
+    let [batch, channels, height, width] = images.dims[..] else { panic!("images have four dimensions") };
+    let (rows, columns) = (height / side, width / side);
+    let cut = graph.reshape(images, &[batch, channels, rows, side, columns, side]);
+    let patches = graph.transpose(&cut, &[0, 2, 4, 1, 3, 5]);
+    graph.reshape(&patches, &[batch, rows * columns, channels * side * side])
+}
+
+/// [`with_diagonal_shifts`] as operators.
+fn trace_diagonal_shifts(graph: &mut Graph, map: &Value, shift: usize) -> Value {
+    let (rows, columns) = (map.dims[2], map.dims[3]);
+    let around = [0, 0, shift, shift];
+    let padded = graph.pad(map, &around, &around);
+    let copies = [(0, 0), (0, 2 * shift), (2 * shift, 0), (2 * shift, 2 * shift)].map(|(top, left)| {
+        let part = graph.narrow(&padded, 2, top, rows);
+        graph.narrow(&part, 3, left, columns)
+    });
+    graph.concat(&[map].into_iter().chain(&copies).collect::<Vec<_>>(), 1)
 }
 
 /// The values of each patch, in reading order.

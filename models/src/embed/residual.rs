@@ -7,6 +7,7 @@ use burn::tensor::{Device, Tensor};
 use super::{Convolution, tokenizer_gate};
 use crate::ModelConfig;
 use crate::attention::ChannelGating;
+use crate::graph::{Graph, Value};
 use crate::linear::uniform;
 use crate::norm::BatchNorm;
 
@@ -97,6 +98,16 @@ impl ResidualEmbed {
         let map = self.stages.iter().fold(stem, |map, stage| stage.forward(map));
         map.flatten(1, 2)
     }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, images: &Value) -> Value {
+        let stem = self.stem.trace(graph, "stem", images);
+        let stem = self.stem_norm.trace_gelu(graph, "stem_norm", &stem);
+        let map = self.stages.iter().enumerate().fold(stem, |map, (index, stage)| {
+            graph.within(format!("stages.{index}"), |graph| stage.trace(graph, &map))
+        });
+        graph.tokens_of_map(&map)
+    }
 }
 
 impl ResidualStage {
@@ -114,6 +125,20 @@ impl ResidualStage {
             Some(gate) => map + gate.forward_map(branch),
             None => map + branch,
         }
+    }
+
+    /// [`Self::forward`] as operators; channels come before rows and columns.
+    fn trace(&self, graph: &mut Graph, map: &Value) -> Value {
+        let map = self.conv1.trace(graph, "conv1", map);
+        let map = graph.max_pool(&map, [2, 2, 0]);
+        let map = self.norm1.trace_gelu(graph, "norm1", &map);
+        let branch = self.conv2.trace(graph, "conv2", &map);
+        let branch = self.norm2.trace_gelu(graph, "norm2", &branch);
+        let branch = match &self.gate {
+            Some(gate) => gate.trace_map(graph, &branch),
+            None => branch,
+        };
+        graph.add(&map, &branch)
     }
 }
 

@@ -3,8 +3,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 
-use super::{attention_of, patches};
+use super::{attention_of, patches, trace_patches};
 use crate::attention::CrossAttention;
+use crate::graph::{Graph, Value};
 use crate::linear::normal;
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
@@ -47,6 +48,16 @@ impl AttentionPooling {
         (pooled.clone() + self.mlp.forward(self.norm.forward(pooled), 1, [0, 0])).squeeze_dim(1)
     }
 
+    pub(super) fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let patches = trace_patches(graph, tokens, self.prefix);
+        let latent = graph.constant("latent", self.latent.val());
+        let pooled = self.attention.trace(graph, &latent, &patches);
+        let normalized = self.norm.trace(graph, "norm", &pooled);
+        let mapped = self.mlp.trace(graph, &normalized, 1, [0, 0]);
+        let pooled = graph.add(&pooled, &mapped);
+        graph.reshape(&pooled, &[1, pooled.dims[2]])
+    }
+
     /// The weights of the patches: `[batch, heads, 1, patches]`.
     pub(super) fn weights(&self, tokens: Tensor<3>) -> Tensor<4> {
         self.attention.forward_with_weights(self.latent.val(), patches(tokens, self.prefix)).1
@@ -79,6 +90,13 @@ impl QueriesPooling {
     /// - output: `[batch, queries * dim]`
     pub(super) fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
         self.attention.forward(self.queries.val(), patches(tokens, self.prefix)).flatten(1, 2)
+    }
+
+    pub(super) fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let patches = trace_patches(graph, tokens, self.prefix);
+        let queries = graph.constant("queries", self.queries.val());
+        let pooled = self.attention.trace(graph, &queries, &patches);
+        graph.reshape(&pooled, &[1, pooled.dims[1] * pooled.dims[2]])
     }
 
     /// The weights of the patches: `[batch, heads, queries, patches]`.

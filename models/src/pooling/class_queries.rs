@@ -4,8 +4,9 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 
 use super::attention::query;
-use super::{attention_of, patches, spec};
+use super::{attention_of, patches, spec, trace_patches};
 use crate::attention::{AttentionSpec, Context, CrossAttention, MultiHeadAttention, product};
+use crate::graph::{Graph, Value};
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
 use crate::{AttentionOptions, BlockStyle, ModelConfig, Score};
@@ -88,6 +89,11 @@ impl ClassQueries {
         patches(tokens, self.prefix).mean_dim(1).squeeze_dim(1)
     }
 
+    /// The tokens before the patches.
+    pub(super) fn prefix(&self) -> usize {
+        self.prefix
+    }
+
     fn start(&self, tokens: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
         let batch = tokens.dims()[0];
         (self.class_queries.val().repeat_dim(0, batch), patches(tokens, self.prefix))
@@ -98,6 +104,21 @@ impl ClassQueries {
             Some(norm) => norm.forward(queries),
             None => queries,
         }
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        graph.within("head", |graph| {
+            let patches = trace_patches(graph, tokens, self.prefix);
+            let queries = graph.constant("queries", self.class_queries.val());
+            let queries = self.layers.iter().enumerate().fold(queries, |queries, (index, layer)| {
+                graph.within(format!("layers.{index}"), |graph| layer.trace(graph, &queries, &patches))
+            });
+            match &self.final_norm {
+                Some(norm) => norm.trace(graph, "norm", &queries),
+                None => queries,
+            }
+        })
     }
 
     /// The multiply-adds of `depth` layers with this number of patches.
@@ -157,6 +178,36 @@ impl DecoderLayer {
             let x = queries.clone() + among(self.self_norm.forward(queries));
             let x = x.clone() + attend(self.cross_norm.forward(x));
             x.clone() + map(self.feed_forward_norm.forward(x))
+        }
+    }
+
+    fn trace(&self, graph: &mut Graph, queries: &Value, patches: &Value) -> Value {
+        let x = self.trace_branch(graph, queries, ("norm1", &self.self_norm), |graph, x| {
+            let context = Context::default();
+            graph.within("self_attn", |graph| self.self_attention.trace(graph, x, &context, None))
+        });
+        let x = self.trace_branch(graph, &x, ("norm2", &self.cross_norm), |graph, x| {
+            graph.within("cross_attn", |graph| self.cross_attention.trace(graph, x, patches))
+        });
+        let norm = ("norm3", &self.feed_forward_norm);
+        self.trace_branch(graph, &x, norm, |graph, x| self.mlp.trace(graph, x, 1, [0, 0]))
+    }
+
+    fn trace_branch(
+        &self,
+        graph: &mut Graph,
+        x: &Value,
+        (name, norm): (&str, &LayerNorm),
+        branch: impl FnOnce(&mut Graph, &Value) -> Value,
+    ) -> Value {
+        if self.normalizes_after {
+            let added = branch(graph, x);
+            let sum = graph.add(x, &added);
+            norm.trace(graph, name, &sum)
+        } else {
+            let normalized = norm.trace(graph, name, x);
+            let added = branch(graph, &normalized);
+            graph.add(x, &added)
         }
     }
 }

@@ -12,6 +12,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
 use crate::attention::{AttentionSpec, CrossAttention, product};
+use crate::graph::{Graph, Value};
 use crate::linear::Linear;
 use crate::norm::LayerNorm;
 use crate::{AttentionOptions, BlockStyle, ModelConfig, Pool, Score};
@@ -110,6 +111,35 @@ impl Pooling {
             Self::ClassQueries(pooling) => Some(pooling.weights(tokens)),
         }
     }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let dim = tokens.dims[2];
+        graph.within("pool", |graph| match self {
+            Self::ClassToken(place) => {
+                let token = graph.narrow(tokens, 1, *place, 1);
+                graph.reshape(&token, &[1, dim])
+            }
+            Self::Mean(pooling) => {
+                let mean = trace_mean(graph, tokens, pooling.prefix);
+                match &pooling.fc_norm {
+                    Some(norm) => norm.trace(graph, "fc_norm", &mean),
+                    None => mean,
+                }
+            }
+            Self::ClassTokenMean(prefix) => {
+                let token = graph.narrow(tokens, 1, 0, 1);
+                let token = graph.reshape(&token, &[1, dim]);
+                let mean = trace_mean(graph, tokens, *prefix);
+                graph.concat(&[&token, &mean], 1)
+            }
+            Self::Sequence(pooling) => pooling.trace(graph, tokens),
+            Self::Attention(pooling) => pooling.trace(graph, tokens),
+            Self::Queries(pooling) => pooling.trace(graph, tokens),
+            Self::Recurrent(pooling) => pooling.trace(graph, tokens),
+            Self::ClassQueries(pooling) => trace_mean(graph, tokens, pooling.prefix()),
+        })
+    }
 }
 
 impl Pool {
@@ -136,6 +166,18 @@ impl Pool {
 fn patches(tokens: Tensor<3>, prefix: usize) -> Tensor<3> {
     let [_, count, _] = tokens.dims();
     tokens.narrow(1, prefix, count - prefix)
+}
+
+/// [`patches`] as operators.
+fn trace_patches(graph: &mut Graph, tokens: &Value, prefix: usize) -> Value {
+    graph.narrow(tokens, 1, prefix, tokens.dims[1] - prefix)
+}
+
+/// The mean of the patches as operators.
+fn trace_mean(graph: &mut Graph, tokens: &Value, prefix: usize) -> Value {
+    let patches = trace_patches(graph, tokens, prefix);
+    let mean = graph.reduce("ReduceMean", &patches, 1);
+    graph.reshape(&mean, &[1, tokens.dims[2]])
 }
 
 /// The mean of the patches.
@@ -188,6 +230,15 @@ impl SequencePooling {
     fn weights(&self, tokens: Tensor<3>) -> Tensor<4> {
         let scores = self.sequence.forward(patches(tokens, self.prefix)).swap_dims(1, 2);
         activation::softmax(scores, 2).unsqueeze_dim(1)
+    }
+
+    fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let patches = trace_patches(graph, tokens, self.prefix);
+        let scores = self.sequence.trace(graph, "sequence", &patches);
+        let scores = graph.transpose(&scores, &[0, 2, 1]);
+        let weights = graph.softmax(&scores);
+        let pooled = graph.matmul(&weights, &patches);
+        graph.reshape(&pooled, &[1, tokens.dims[2]])
     }
 }
 

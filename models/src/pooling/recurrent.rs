@@ -3,8 +3,9 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, activation};
 
-use super::{attention_of, patches, spec};
+use super::{attention_of, patches, spec, trace_patches};
 use crate::attention::{CrossAttention, product};
+use crate::graph::{Graph, Value};
 use crate::linear::{Linear, uniform};
 use crate::{ModelConfig, Score};
 
@@ -73,6 +74,19 @@ impl RecurrentPooling {
         }
         state.squeeze_dim(1)
     }
+
+    pub(super) fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let patches = trace_patches(graph, tokens, self.prefix);
+        let mean = graph.reduce("ReduceMean", &patches, 1);
+        let initial = self.initial.trace(graph, "initial", &mean);
+        let mut state = graph.unary("Tanh", &initial);
+        let [keys, values] = self.attention.trace_keys_and_values(graph, &patches);
+        for _ in 0..self.steps {
+            let answer = self.attention.trace_attend(graph, &state, &keys, &values);
+            state = self.gru.trace(graph, &answer, &state);
+        }
+        graph.reshape(&state, &[1, state.dims[2]])
+    }
 }
 
 /// A gated recurrent unit (Cho et al. 2014, section 2.3), in the form of PyTorch's `GRUCell`: the reset gate multiplies
@@ -124,6 +138,24 @@ impl GruCell {
         let (reset, update) = (gate(0), gate(1));
         let candidate = (part(&from_input, 2) + reset * part(&from_state, 2)).tanh();
         candidate.clone() + update * (state - candidate)
+    }
+
+    fn trace(&self, graph: &mut Graph, input: &Value, state: &Value) -> Value {
+        let from_input = self.input.trace(graph, "input", input);
+        let from_state = self.state.trace(graph, "state", state);
+        let [reset_input, update_input, candidate_input] = graph.split(&from_input, 2);
+        let [reset_state, update_state, candidate_state] = graph.split(&from_state, 2);
+        let [reset, update] =
+            [(reset_input, reset_state), (update_input, update_state)].map(|(input, state)| {
+                let sum = graph.add(&input, &state);
+                graph.unary("Sigmoid", &sum)
+            });
+        let kept = graph.multiply(&reset, &candidate_state);
+        let candidate = graph.add(&candidate_input, &kept);
+        let candidate = graph.unary("Tanh", &candidate);
+        let change = graph.binary("Sub", state, &candidate);
+        let change = graph.multiply(&update, &change);
+        graph.add(&candidate, &change)
     }
 
     /// The multiply-adds of one step.

@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 
+use crate::graph::{Graph, Value};
 use crate::linear::uniform;
 
 /// `x + convolution(x)` of the patches, with a depth-wise kernel of 3 by 3 (Chu et al. 2021, 'Conditional Positional
@@ -54,6 +55,24 @@ impl ConditionalPosition {
         match prefix {
             0 => patches,
             _ => Tensor::cat(vec![x.narrow(1, 0, prefix), patches], 1),
+        }
+    }
+
+    /// [`Self::forward`] as operators.
+    pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, prefix: usize, grid: [usize; 2]) -> Value {
+        let patches = graph.narrow(x, 1, prefix, x.dims[1] - prefix);
+        let map = graph.map_of_tokens(&patches, grid);
+        let weight = graph.constant("weight", self.conv.val());
+        let bias = graph.constant("bias", self.conv_bias.val());
+        let map = graph.same_convolution(&map, &weight, Some(&bias), true);
+        let placed = graph.tokens_of_map(&map);
+        let patches = graph.add(&patches, &placed);
+        match prefix {
+            0 => patches,
+            _ => {
+                let first = graph.narrow(x, 1, 0, prefix);
+                graph.concat(&[&first, &patches], 1)
+            }
         }
     }
 

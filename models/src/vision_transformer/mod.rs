@@ -4,6 +4,7 @@ mod checkpointing;
 mod relevance;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Dropout, DropoutConfig};

@@ -83,6 +83,17 @@ impl Preprocessing {
         }
     }
 
+    /// Rows and columns to which an image is scaled before its center is cut out; with [`ResizeRule::ShorterSide`], one of them
+    /// fits exactly, and the other may be longer. Without a crop, those of the model's input.
+    pub fn size_before_crop(&self) -> [usize; 2] {
+        match self.resize {
+            ResizeRule::SquashCrop { crop } | ResizeRule::ShorterSide { crop } => {
+                self.image_size.map(|side| scaled(side as u32, crop) as usize)
+            }
+            ResizeRule::Squash | ResizeRule::Letterbox => self.image_size,
+        }
+    }
+
     /// Number of values of the model's input for one image.
     pub fn values(&self) -> usize {
         self.channels * self.image_size[0] * self.image_size[1]

@@ -1,9 +1,12 @@
 //! Multi-head attention (Vaswani et al. 2017, section 3.2), with any score and normalizer.
 
+mod trace;
+
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
 
+pub(super) use self::trace::{trace_join, trace_split};
 use super::mask::{additive_mask, neighborhood};
 use super::normalizer::normalize;
 use super::score::{DotScore, ScoreFunction, Scored};

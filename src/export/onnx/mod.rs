@@ -1,0 +1,252 @@
+//! Export to ONNX, which ONNX Runtime, OpenVINO, TensorRT and others run.
+
+mod preprocessing;
+mod proto;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use burn::tensor::{DType, TensorData};
+use prost::Message;
+use vitrine_models::graph::{Attribute, Constant, Graph, Node, OPERATOR_SET, Value};
+use vitrine_models::{ModelConfig, VisionTransformer};
+
+use self::proto::{ElementType, Extent};
+use super::Exported;
+use crate::files::write_atomically;
+use crate::model_file::ModelCard;
+use crate::predict::Views;
+use crate::weights_file::{Precision, narrow};
+
+/// The version of the file format that came with the operator set.
+const FORMAT_VERSION: i64 = 9;
+/// The most bytes that a message of Protocol Buffers may have.
+const LARGEST_FILE: usize = i32::MAX as usize;
+
+/// Writes a model as an ONNX file with one input `images` and one output: `logits`, or `embedding` if the model has no
+/// classifier. The number of images in a batch is open.
+///
+/// The input is `[batch, channels, height, width]` in float32, preprocessed as the metadata states; with `with_preprocessing`,
+/// `[batch, height, width, channels]` in bytes, of any size, and the graph preprocesses it. If the model classifies an image
+/// together with its mirror image, the graph does so, too. The metadata hold the names of the classes, the preprocessing, and
+/// the architecture.
+///
+/// # Errors
+/// If `output` has another extension, a part has no standard operators, the file would be too large for the format, or it
+/// cannot be written.
+pub fn write(
+    card: &ModelCard,
+    model: &VisionTransformer,
+    output: &Path,
+    precision: Precision,
+    with_preprocessing: bool,
+) -> Result<Exported> {
+    let named = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+    ensure!(named, "--output {}: --layout onnx needs a .onnx file", output.display());
+    let mut graph = Graph::default();
+    let (input, images) = match with_preprocessing {
+        true => preprocessing::add(&mut graph, &card.preprocessing)?,
+        false => planes(&mut graph, &card.model),
+    };
+    let answers = answers(&mut graph, card, model, &images);
+    let file = file(card, graph, input, &answers, precision)?;
+    let size = file.encoded_len();
+    if size > LARGEST_FILE {
+        bail!(
+            "the file would have {size} bytes, and one ONNX file holds at most {LARGEST_FILE}: store the weights in 16 bits with \
+             --dtype f16 or bf16"
+        );
+    }
+    write_atomically(output, &file.encode_to_vec())?;
+    let usage =
+        format!("import onnxruntime; session = onnxruntime.InferenceSession(\"{}\")", output.display());
+    Ok(Exported { files: vec![output.to_owned()], usage, notes: notes(card, with_preprocessing) })
+}
+
+/// What the user must know about the input.
+fn notes(card: &ModelCard, with_preprocessing: bool) -> Vec<String> {
+    let [height, width] = card.preprocessing.image_size;
+    let channels = card.preprocessing.channels;
+    let kind = if channels == 1 { "gray" } else { "RGB" };
+    let input = if with_preprocessing {
+        format!(
+            "`images` takes [batch, height, width, {channels}] in uint8 ({kind}), of any size, and is preprocessed in the graph"
+        )
+    } else {
+        format!(
+            "`images` takes [batch, {channels}, {height}, {width}] in float32 ({kind}), preprocessed as the metadata's \
+             `preprocessing` states; --with-preprocessing puts that into the graph"
+        )
+    };
+    let mirrored = "the graph also computes each image's mirror image, as `classify` does with this model";
+    [Some(input), card.mirror_views.then(|| mirrored.to_owned())].into_iter().flatten().collect()
+}
+
+/// The input of images that are preprocessed outside the graph.
+fn planes(graph: &mut Graph, config: &ModelConfig) -> (proto::ValueInfo, Value) {
+    let dims = [config.channels, config.image_size.height, config.image_size.width];
+    let images = graph.input("images", &[&[1], &dims[..]].concat());
+    let shape = [open("batch")].into_iter().chain(dims.map(fixed)).collect();
+    (value_info(&images.name, ElementType::FLOAT, shape), images)
+}
+
+/// The answers about preprocessed images, averaged over the views that the model file states.
+fn answers(graph: &mut Graph, card: &ModelCard, model: &VisionTransformer, images: &Value) -> Value {
+    let ask = |graph: &mut Graph, images: &Value| match card.has_classifier() {
+        true => model.trace(graph, images),
+        false => model.trace_embedding(graph, images),
+    };
+    match Views::of(card) {
+        Views::One => ask(graph, images),
+        Views::Mirrored | Views::MirrorImage => {
+            let columns: Vec<usize> = (0..images.dims[3]).rev().collect();
+            let mirrored = graph.gather(images, 3, &columns);
+            let both = graph.concat(&[images, &mirrored], 0);
+            let answers = ask(graph, &Value { dims: images.dims.clone(), ..both });
+            let [of_image, of_mirrored] =
+                graph.split(&Value { dims: vec![2, answers.dims[1]], ..answers }, 0);
+            let sum = graph.add(&of_image, &of_mirrored);
+            graph.scale(&sum, 0.5)
+        }
+    }
+}
+
+/// The file of a graph whose result is `answers`.
+fn file(
+    card: &ModelCard,
+    mut graph: Graph,
+    input: proto::ValueInfo,
+    answers: &Value,
+    precision: Precision,
+) -> Result<proto::Model> {
+    let output = if card.has_classifier() { "logits" } else { "embedding" };
+    for node in &mut graph.nodes {
+        for name in node.outputs.iter_mut().chain(&mut node.inputs) {
+            if *name == answers.name {
+                output.clone_into(name);
+            }
+        }
+    }
+    let mut casts = Vec::new();
+    let mut constants = Vec::with_capacity(graph.constants.len());
+    for constant in graph.constants {
+        let (stored, cast) = stored(constant, precision)?;
+        constants.push(stored);
+        casts.extend(cast);
+    }
+    let shape = vec![open("batch"), fixed(answers.dims[1])];
+    Ok(proto::Model {
+        ir_version: Some(FORMAT_VERSION),
+        producer_name: "vitrine".to_owned(),
+        producer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        graph: Some(proto::Graph {
+            node: casts.into_iter().chain(graph.nodes.into_iter().map(node)).collect(),
+            name: "vitrine".to_owned(),
+            initializer: constants,
+            input: vec![input],
+            output: vec![value_info(output, ElementType::FLOAT, shape)],
+        }),
+        opset_import: vec![proto::OperatorSet { domain: String::new(), version: Some(OPERATOR_SET) }],
+        metadata_props: metadata(card)?,
+    })
+}
+
+/// What a program that runs the model must know about it.
+fn metadata(card: &ModelCard) -> Result<Vec<proto::Entry>> {
+    let entries = [
+        ("classes", serde_json::to_string(&card.classes)?),
+        ("multi_label", card.multi_label.to_string()),
+        ("preprocessing", serde_json::to_string(&card.preprocessing)?),
+        ("architecture", serde_json::to_string(&card.model)?),
+    ];
+    Ok(entries.map(|(key, value)| proto::Entry { key: key.to_owned(), value }).to_vec())
+}
+
+/// A constant as the file stores it; in 16 bits, also the node that widens it. Vectors and numbers stay in 32 bits: they take no
+/// room, and norms need them.
+fn stored(constant: Constant, precision: Precision) -> Result<(proto::Tensor, Option<proto::Node>)> {
+    let Constant { name, data } = constant;
+    let dims: Vec<i64> = data.shape().iter().map(|&dim| dim as i64).collect();
+    let is_matrix = dims.len() > 1;
+    let tensor = |name: String, data_type, raw_data| proto::Tensor {
+        dims,
+        data_type: Some(data_type),
+        name,
+        raw_data,
+    };
+    let data_type = match (data.dtype(), precision) {
+        (DType::I64, _) => ElementType::INT64,
+        (_, Precision::F16) if is_matrix => ElementType::FLOAT16,
+        (_, Precision::Bf16) if is_matrix => ElementType::BFLOAT16,
+        (_, Precision::F32 | Precision::F16 | Precision::Bf16) => ElementType::FLOAT,
+    };
+    if [ElementType::INT64, ElementType::FLOAT].contains(&data_type) {
+        return Ok((tensor(name, data_type, little_endian(data)?), None));
+    }
+    let values = data.as_slice::<f32>().map_err(|error| anyhow::anyhow!("{name}: {error:?}"))?;
+    let raw = narrow(&name, values, precision)?;
+    let narrowed = format!("{name}.stored");
+    let cast = Node {
+        name: format!("{name}.Cast"),
+        operator: "Cast",
+        inputs: vec![narrowed.clone()],
+        outputs: vec![name],
+        attributes: vec![("to", Attribute::Int(ElementType::FLOAT.into()))],
+    };
+    Ok((tensor(narrowed, data_type, raw), Some(node(cast))))
+}
+
+/// The bytes of a tensor of 32-bit floats or 64-bit integers.
+fn little_endian(data: TensorData) -> Result<Vec<u8>> {
+    match data.dtype() {
+        DType::I64 => {
+            let values = data.try_into_vec_as::<i64>().context("integers of a graph")?;
+            Ok(values.into_iter().flat_map(i64::to_le_bytes).collect())
+        }
+        _ => {
+            let values = data.try_into_vec_as::<f32>().context("numbers of a graph")?;
+            Ok(values.into_iter().flat_map(f32::to_le_bytes).collect())
+        }
+    }
+}
+
+fn node(node: Node) -> proto::Node {
+    proto::Node {
+        input: node.inputs,
+        output: node.outputs,
+        name: node.name,
+        op_type: node.operator.to_owned(),
+        attribute: node.attributes.into_iter().map(attribute).collect(),
+    }
+}
+
+fn attribute((name, value): (&'static str, Attribute)) -> proto::Attribute {
+    let empty = proto::Attribute { name: name.to_owned(), ..proto::Attribute::default() };
+    match value {
+        Attribute::Int(value) => {
+            proto::Attribute { i: Some(value), kind: Some(proto::Attribute::INT), ..empty }
+        }
+        Attribute::Float(value) => {
+            proto::Attribute { f: Some(value), kind: Some(proto::Attribute::FLOAT), ..empty }
+        }
+        Attribute::Ints(values) => {
+            proto::Attribute { ints: values, kind: Some(proto::Attribute::INTS), ..empty }
+        }
+        Attribute::Text(text) => {
+            proto::Attribute { s: Some(text.into()), kind: Some(proto::Attribute::STRING), ..empty }
+        }
+    }
+}
+
+fn value_info(name: &str, element: i32, dim: Vec<proto::Dimension>) -> proto::ValueInfo {
+    let tensor = proto::TensorType { elem_type: Some(element), shape: Some(proto::Shape { dim }) };
+    proto::ValueInfo { name: name.to_owned(), kind: Some(proto::Type { tensor_type: Some(tensor) }) }
+}
+
+fn fixed(length: usize) -> proto::Dimension {
+    proto::Dimension { extent: Some(Extent::Fixed(length as i64)) }
+}
+
+fn open(name: &str) -> proto::Dimension {
+    proto::Dimension { extent: Some(Extent::Open(name.to_owned())) }
+}

@@ -1,0 +1,153 @@
+//! Models in ONNX Runtime: files of all architectures, with the logits that this program computes, which
+//! `tests/reference/check_onnx.py` compares with those of the runtime.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../models/src/testing.rs"]
+mod variants;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use vitrine::export::onnx;
+use vitrine::model_file::ModelCard;
+use vitrine::predict::{Output, Views};
+use vitrine::weights_file::{self, Precision};
+use vitrine_datasets::{CropRounding, DecodeLimits, ImageSource, Interpolation, Preprocessing, ResizeRule};
+use vitrine_models::weights::{NamedTensor, from_timm, to_timm};
+use vitrine_models::{ModelConfig, VisionTransformer, preset};
+
+/// The number of images with which a file is checked.
+const IMAGES: usize = 16;
+
+/// A model whose parameters all differ from their start, so that none can be left out or taken for another.
+fn model(config: &ModelConfig) -> VisionTransformer {
+    let device = Device::default();
+    device.seed(7);
+    let fresh = config.init(&device).unwrap();
+    let changed = to_timm(&fresh).into_iter().map(|tensor| {
+        let noise = Tensor::<1>::random([tensor.values.len()], Distribution::Uniform(-0.2, 0.2), &device);
+        let noise: Vec<f32> = noise.into_data().iter::<f32>().collect();
+        let values = tensor.values.iter().zip(noise).map(|(value, noise)| value + noise).collect();
+        NamedTensor { values, ..tensor }
+    });
+    from_timm(config.init(&device).unwrap(), changed.collect()).unwrap()
+}
+
+fn card(config: &ModelConfig) -> ModelCard {
+    let preprocessing = Preprocessing {
+        image_size: [config.image_size.height, config.image_size.width],
+        channels: config.channels,
+        resize: ResizeRule::Squash,
+        interpolation: Interpolation::Bilinear,
+        mean: vec![0.4; config.channels],
+        std: vec![0.3; config.channels],
+        crop_rounding: CropRounding::HalfToEven,
+    };
+    let classes = (0..config.num_classes).map(|class| format!("kind {class}")).collect();
+    ModelCard::new(config.clone(), classes, preprocessing)
+}
+
+/// Writes `name.onnx`, and inputs with the answers for them.
+fn write(folder: &Path, name: &str, card: &ModelCard, precision: Precision) {
+    let model = model(&card.model);
+    let size = card.model.image_size;
+    let shape = [IMAGES, card.model.channels, size.height, size.width];
+    let images = Tensor::<4>::random(shape, Distribution::Normal(0.0, 1.0), &Device::default());
+    onnx::write(card, &model, &folder.join(format!("{name}.onnx")), precision, false).unwrap();
+    let output = if card.has_classifier() { Output::Logits } else { Output::Embedding };
+    let answers = output.compute(&model, Views::of(card), images.clone());
+    save(folder, name, images, answers);
+}
+
+fn save<const D: usize>(folder: &Path, name: &str, input: Tensor<D>, answers: Tensor<2>) {
+    let named = |name: &str, data: TensorData| NamedTensor {
+        name: name.to_owned(),
+        shape: data.shape().to_vec(),
+        values: data.iter::<f32>().collect(),
+    };
+    let tensors = [named("input", input.into_data()), named("answers", answers.into_data())];
+    let path = folder.join(format!("{name}.safetensors"));
+    weights_file::save(&path, &tensors, &[], Precision::F32, HashMap::new()).unwrap();
+}
+
+/// Writes a model that preprocesses the photo itself, and the logits for the photo as this program preprocesses it.
+fn write_with_preprocessing(folder: &Path, name: &str, preprocessing: Preprocessing) {
+    let config = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(5);
+    let [height, width] = preprocessing.image_size;
+    let config = ModelConfig {
+        image_size: vitrine_models::ImageSize { height, width },
+        channels: preprocessing.channels,
+        ..config
+    };
+    let card = ModelCard { preprocessing: preprocessing.clone(), ..card(&config) };
+    let model = model(&config);
+    let photo = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/tests/fixtures/preprocess/photo.png");
+    let photo = ImageSource::File(photo)
+        .decode(&DecodeLimits::default())
+        .unwrap()
+        .with_channels(preprocessing.channels as u8);
+    onnx::write(&card, &model, &folder.join(format!("{name}.onnx")), Precision::F32, true).unwrap();
+    let device = Device::default();
+    let shape = [1, photo.height as usize, photo.width as usize, preprocessing.channels];
+    let bytes: Vec<f32> = photo.pixels.iter().map(|&pixel| f32::from(pixel)).collect();
+    let input = Tensor::<4>::from_data(TensorData::new(bytes, shape), &device);
+    let shape = [1, preprocessing.channels, height, width];
+    let planes = Tensor::<4>::from_data(TensorData::new(preprocessing.apply(&photo), shape), &device);
+    save(folder, name, input, model.forward(planes));
+}
+
+#[test]
+#[ignore = "needs Python with onnx, onnxruntime, numpy and safetensors"]
+fn onnx_runtime_computes_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (number, config) in variants::variants().iter().enumerate() {
+        write(folder, &format!("variant{number:03}"), &card(config), Precision::F32);
+    }
+    for name in ["swin_pico_patch2_window4_32", "cct_2_3x2", "cvt_7_4"] {
+        write(folder, name, &card(&preset::find(name).unwrap()), Precision::F32);
+    }
+    let pico = card(&preset::find("vit_pico_patch4_32").unwrap());
+    write(folder, "mirrored", &ModelCard { mirror_views: true, ..pico.clone() }, Precision::F32);
+    write(folder, "backbone", &ModelCard { classes: Vec::new(), ..pico.clone() }, Precision::F32);
+    write(folder, "f16", &pico, Precision::F16);
+    write(folder, "bf16", &pico, Precision::Bf16);
+    let rules = [
+        ResizeRule::Squash,
+        ResizeRule::SquashCrop { crop: 0.8 },
+        ResizeRule::ShorterSide { crop: 0.875 },
+        ResizeRule::Letterbox,
+    ];
+    for (number, resize) in rules.into_iter().enumerate() {
+        for (image_size, channels) in [([64, 64], 3), ([48, 80], 1)] {
+            for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic] {
+                let name =
+                    format!("photo_rule{number}_{}x{}_{interpolation:?}", image_size[0], image_size[1]);
+                let preprocessing =
+                    Preprocessing { image_size, channels, resize, interpolation, ..photo_card(channels) };
+                write_with_preprocessing(folder, &name, preprocessing);
+            }
+        }
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/check_onnx.py");
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let status = Command::new(python).arg(script).arg(folder).status().unwrap();
+    assert!(status.success());
+}
+
+/// Preprocessing with different numbers for each channel.
+fn photo_card(channels: usize) -> Preprocessing {
+    let numbers = |from: f32| (0..channels).map(|channel| from + 0.05 * channel as f32).collect();
+    Preprocessing {
+        image_size: [64, 64],
+        channels,
+        resize: ResizeRule::Squash,
+        interpolation: Interpolation::Bilinear,
+        mean: numbers(0.4),
+        std: numbers(0.2),
+        crop_rounding: CropRounding::HalfToEven,
+    }
+}
