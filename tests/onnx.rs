@@ -138,6 +138,22 @@ fn onnx_runtime_computes_the_same() {
     assert!(status.success());
 }
 
+#[test]
+fn preprocessing_without_an_operator_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = preset::find("vit_pico_patch4_32").unwrap();
+    let preprocessing =
+        Preprocessing { interpolation: Interpolation::Lanczos, ..card(&config).preprocessing };
+    let card = ModelCard { preprocessing, ..card(&config) };
+    let write = |with_preprocessing| {
+        let path = folder.path().join("model.onnx");
+        onnx::write(&card, &model(&config), &path, Precision::F32, with_preprocessing)
+    };
+    let error = write(true).err().unwrap().to_string();
+    assert!(error.contains("lanczos") && error.contains("--with-preprocessing"), "{error}");
+    assert!(write(false).is_ok());
+}
+
 /// Preprocessing with different numbers for each channel.
 fn photo_card(channels: usize) -> Preprocessing {
     let numbers = |from: f32| (0..channels).map(|channel| from + 0.05 * channel as f32).collect();

@@ -15,6 +15,7 @@ mod limits;
 mod log_format;
 mod model_files;
 mod multi_label;
+mod onnx;
 mod options;
 mod published;
 mod refused;
