@@ -48,6 +48,10 @@ macro_rules! case {
     };
 }
 
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: vitrine::allocator::MiMalloc = vitrine::allocator::MiMalloc;
+
 fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.flatten(0, D - 1)
 }

@@ -8,6 +8,10 @@ use vitrine::learner::Learner;
 use vitrine::recipe::Recipe;
 use vitrine_models::{ModelConfig, preset};
 
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: vitrine::allocator::MiMalloc = vitrine::allocator::MiMalloc;
+
 /// A closure that runs one training step of a new model on random images.
 fn training_step(config: &ModelConfig, batch: usize) -> impl FnMut() {
     vitrine::allocator::keep_pages();

@@ -21,6 +21,10 @@ impl EventSink for Printer {
     }
 }
 
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: vitrine::allocator::MiMalloc = vitrine::allocator::MiMalloc;
+
 fn main() -> Result<()> {
     vitrine::allocator::keep_pages();
     let data = std::env::args().nth(1).unwrap_or_else(|| "shapes".to_owned());

@@ -1,15 +1,15 @@
-//! The global allocator: mimalloc, set to keep freed memory instead of returning it to the system.
+//! The allocator of the command-line program: mimalloc, set to keep freed memory instead of returning it to the system. A program
+//! that uses this library chooses for itself, and is fastest with the same.
 
 #[cfg(not(target_env = "msvc"))]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+pub use mimalloc::MiMalloc;
 
 /// The index of mimalloc's option `purge_delay`, for which the bindings define no constant.
 #[cfg(not(target_env = "msvc"))]
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Makes mimalloc keep freed pages. Every training step frees and allocates the same memory, and the system would have
-/// to zero all pages that it got back in between. Call this at the start of `main`.
+/// to zero all pages that it got back in between. Call this at the start of `main`, if mimalloc is the global allocator.
 pub fn keep_pages() {
     #[cfg(not(target_env = "msvc"))]
     // SAFETY: mimalloc 2 and 3 both have an option of this index. mimalloc reads its value at each use, so that the

@@ -58,10 +58,10 @@ pub mod seed;
 #[cfg(feature = "serve")]
 pub mod serve;
 mod text;
-mod threads;
+pub mod threads;
 pub mod train;
 pub mod usage;
 pub mod weights_file;
 
-pub use library::{TrainOptions, evaluate, train, train_with_events};
+pub use library::{LoadOptions, TrainOptions, evaluate, load, load_with_events, train, train_with_events};
 pub use predict::{Classifier, Prediction};

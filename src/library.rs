@@ -1,4 +1,4 @@
-//! The entry points for programs that use vitrine as a library: [`train`] and [`evaluate`], with the defaults of the
+//! The entry points for programs that use vitrine as a library: [`load`], [`train`] and [`evaluate`], with the defaults of the
 //! command line.
 
 use std::path::{Path, PathBuf};
@@ -6,16 +6,57 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use vitrine_datasets::{Dataset, DecodeLimits, OpenOptions};
+use vitrine_models::ModelConfig;
 
 use crate::device::{self, FoundDevice};
 use crate::evaluate::{Evaluation, EvaluationSettings, Part};
 use crate::events::{Event, EventSink, Quiet};
 use crate::features::FeatureStore;
 use crate::flags::size_hint;
+use crate::named_model::{self, NamedModel};
 use crate::plan::Overrides;
+use crate::predict::Classifier;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
 use crate::runtime::Runtime;
 use crate::{bounds, pretrained, threads};
+
+/// The options of [`load`].
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Name of the device, as for `--device`; by default a GPU that works, or else the CPU.
+    pub device: Option<String>,
+    /// Whether only models are used that are on this machine already.
+    pub offline: bool,
+}
+
+/// Loads a model as `vitrine classify MODEL` does: a model file, a run folder, another library's weights, `hf:OWNER/NAME`, or the
+/// name of a published backbone. A model without a classifier can be asked for embeddings. Nothing is printed;
+/// [`load_with_events`] also gives the warnings.
+///
+/// # Errors
+///
+/// The same as those of `vitrine classify`, whose message names the file and says what to do.
+pub fn load(model: impl AsRef<Path>, options: &LoadOptions) -> Result<Classifier> {
+    load_with_events(model, options, &Quiet)
+}
+
+/// [`load`], with warnings about what was assumed of another library's weights, and the progress of a download.
+///
+/// # Errors
+///
+/// As for [`load`].
+pub fn load_with_events(
+    model: impl AsRef<Path>,
+    options: &LoadOptions,
+    events: &dyn EventSink,
+) -> Result<Classifier> {
+    let (device, notice) = device::select(options.device.as_deref())?;
+    events.emit_notice(notice);
+    let change = ModelConfig::clone;
+    let NamedModel { card, model, .. } =
+        named_model::load(model.as_ref(), options.offline, &device.device, change, events)?;
+    Ok(Classifier::new(card, model, &device))
+}
 
 /// The options of [`train`]. By default, architecture, recipe, and length are chosen from the data.
 #[derive(Clone, Debug, Default)]

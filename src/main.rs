@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: vitrine::allocator::MiMalloc = vitrine::allocator::MiMalloc;
+
 fn main() -> ExitCode {
     vitrine::allocator::keep_pages();
     ignore_file_size_signal();

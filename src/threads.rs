@@ -1,12 +1,12 @@
-//! The default number of compute threads, and the check of `RAYON_NUM_THREADS`, which rayon also reads.
+//! The number of compute threads: the default, the check of `RAYON_NUM_THREADS`, which rayon also reads, and the pool.
 
 use std::num::NonZero;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::bounds;
-use crate::usage::usage;
+use crate::usage::{UsageError, usage};
 
 /// The environment variable for the number of compute threads.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
@@ -19,11 +19,43 @@ pub fn by_default() -> usize {
     from_environment().unwrap_or_else(|| allowed.min(num_cpus::get_physical()).max(1))
 }
 
+/// Makes the process compute with `count` threads, or with [`by_default`]. Call it once, before the first model is loaded; without
+/// it, rayon starts one thread for each logical core.
+///
+/// # Errors
+/// If the number is out of range, an environment variable about computing is wrong, or the process computes already.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(vitrine::threads::set(Some(2))?, 2);
+/// assert!(vitrine::threads::set(Some(3)).is_err()); // it is too late
+/// # Ok::<(), anyhow::Error>(())
+/// ```
+pub fn set(count: Option<usize>) -> Result<usize> {
+    set_up(count, |pool| pool)
+}
+
+/// [`set`] with a change of the pool.
+pub(crate) fn set_up(
+    count: Option<usize>,
+    change: impl FnOnce(rayon::ThreadPoolBuilder) -> rayon::ThreadPoolBuilder,
+) -> Result<usize> {
+    vitrine_kernels::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
+    check()?;
+    if let Some(count) = count.filter(|&count| !bounds::THREADS.contain(count)) {
+        usage!("{count} threads: the number must be {}", bounds::THREADS);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(count.unwrap_or_else(by_default));
+    change(pool).build_global().context("the thread pool cannot be set up")?;
+    Ok(rayon::current_num_threads())
+}
+
 /// Checks `RAYON_NUM_THREADS`.
 ///
 /// # Errors
 /// If the number is larger than the limit of [`bounds::THREADS`].
-pub fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     from_environment().map_or(Ok(()), check_limit)
 }
 

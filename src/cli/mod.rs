@@ -30,7 +30,7 @@ mod within;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::output::OutputError;
@@ -117,25 +117,13 @@ impl ThreadArgs {
     /// The calling thread becomes a member of the pool. It then computes its share of an operation itself, instead of
     /// waking another thread for it.
     fn apply(&self) -> Result<usize> {
-        self.set_up(rayon::ThreadPoolBuilder::use_current_thread)
+        threads::set_up(self.threads, rayon::ThreadPoolBuilder::use_current_thread)
     }
 
     /// [`Self::apply`] for a command whose other threads compute, while the calling one waits.
     #[cfg(feature = "serve")]
     fn apply_to_workers(&self) -> Result<usize> {
-        self.set_up(|pool| pool)
-    }
-
-    fn set_up(
-        &self,
-        change: impl FnOnce(rayon::ThreadPoolBuilder) -> rayon::ThreadPoolBuilder,
-    ) -> Result<usize> {
-        vitrine_kernels::amx::wanted().map_err(|error| UsageError::new(error.to_string()))?;
-        threads::check()?;
-        let pool =
-            rayon::ThreadPoolBuilder::new().num_threads(self.threads.unwrap_or_else(threads::by_default));
-        change(pool).build_global().context("the thread pool cannot be set up")?;
-        Ok(rayon::current_num_threads())
+        threads::set(self.threads)
     }
 }
 

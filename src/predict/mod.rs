@@ -10,7 +10,7 @@ mod predictor;
 mod stream;
 mod views;
 
-pub use classifier::{Classifier, Prediction, rank};
+pub use classifier::{Classifier, Prediction, probabilities, rank};
 pub use output::Output;
 pub use predictor::{LabeledAnswers, Predictor};
 pub use stream::Asked;

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Distribution, Tensor};
 use image::{ImageFormat, Rgb, RgbImage};
-use vitrine_datasets::{CropRounding, ImageSource, Interpolation, Preprocessing, ResizeRule, Sample};
+use vitrine_datasets::{CropRounding, Image, ImageSource, Interpolation, Preprocessing, ResizeRule, Sample};
 use vitrine_models::{ImageSize, ModelConfig, VisionTransformer, preset};
 
 use super::{Asked, Classifier, NOT_FINITE, Output, Predictor, Views, rank};
@@ -141,13 +141,41 @@ fn the_same_pixels_get_the_same_answer_from_every_source() {
             height: 16,
             channels: 3,
         },
+        ImageSource::Pixels {
+            name: "array".to_owned(),
+            image: Arc::new(Image { width: 16, height: 16, channels: 3, pixels: pixels.into_raw() }),
+        },
     ];
     let predictor = predictor();
     let answers: Vec<Vec<f32>> =
         sources.iter().map(|source| alone(&predictor, Output::Logits, source)).collect();
     assert_eq!(answers[0], answers[1], "a file and its bytes");
-    assert_eq!(answers[0], answers[2], "a file and its pixels");
+    assert_eq!(answers[0], answers[2], "a file and its planes");
+    assert_eq!(answers[0], answers[3], "a file and its pixels");
     assert_ne!(answers[0], alone(&predictor, Output::Logits, &drawn(1)[0]), "answers depend on the pixels");
+}
+
+#[test]
+fn pixels_that_are_no_image_are_errors_of_their_own() {
+    let predictor = predictor();
+    for (width, height, channels, bytes) in
+        [(2, 2, 3, 11), (0, 2, 3, 0), (2, 2, 4, 16), (u32::MAX, u32::MAX, 3, 3)]
+    {
+        let image = Arc::new(Image { width, height, channels, pixels: vec![7; bytes] });
+        let images = [ImageSource::Pixels { name: "camera".to_owned(), image }, drawn(1)[0].clone()];
+        let answers = predictor.ask_images(Output::Logits, &images);
+        assert!(
+            answers[0].as_ref().unwrap_err().to_string().contains("camera"),
+            "{width} {height} {channels}"
+        );
+        assert!(answers[1].is_ok());
+    }
+}
+
+#[test]
+fn threads_may_share_a_classifier() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Classifier>();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_128::Hasher;
 
 use crate::images::probe_bytes;
-use crate::{BadFile, DecodeLimits, ImageSource, Sample, open_regular};
+use crate::{BadFile, DecodeLimits, Image, ImageSource, Sample, open_regular};
 
 /// Bytes to read at once.
 const CHUNK: usize = 1 << 16;
@@ -45,6 +45,10 @@ impl ContentKey {
                 let pixels = buffer.get(*offset..*offset + length).unwrap_or_default();
                 hash([&width.to_le_bytes()[..], &height.to_le_bytes(), &[*channels], pixels])
             }
+            ImageSource::Pixels { image, .. } => {
+                let Image { width, height, channels, pixels } = &**image;
+                hash([&width.to_le_bytes()[..], &height.to_le_bytes(), &[*channels], pixels])
+            }
             ImageSource::Drawn { class, seed } => {
                 hash([&b"drawn"[..], &(*class as u64).to_le_bytes(), &seed.to_le_bytes()])
             }
@@ -59,7 +63,7 @@ impl ContentKey {
 
     /// The key of an image, and why it cannot be read, from a single read of its file.
     fn examined(source: &ImageSource, limits: &DecodeLimits) -> (Self, Option<BadFile>) {
-        if let ImageSource::Raw { .. } | ImageSource::Drawn { .. } = source {
+        if let ImageSource::Raw { .. } | ImageSource::Pixels { .. } | ImageSource::Drawn { .. } = source {
             return (Self::of(source, limits), None);
         }
         let mut key = None;

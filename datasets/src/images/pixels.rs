@@ -18,6 +18,25 @@ pub struct Image {
 }
 
 impl Image {
+    /// Checks that there is a pixel, that an image has 1 or 3 channels, and that its bytes are as many as its sides say.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { width, height, channels, pixels } = self;
+        if *width == 0 || *height == 0 {
+            return Err(format!("it has {width} by {height} pixels"));
+        }
+        if ![1, 3].contains(channels) {
+            return Err(format!("it has {channels} channels: 1 or 3 are possible"));
+        }
+        let bytes = u64::from(*width) * u64::from(*height) * u64::from(*channels);
+        match pixels.len() as u64 == bytes {
+            true => Ok(()),
+            false => Err(format!(
+                "it has {} bytes: {bytes} are needed for {width} by {height} pixels",
+                pixels.len()
+            )),
+        }
+    }
+
     /// A hash of size, number of channels, and pixels (XXH3, 64 bits). It is equal for images with the same pixels from
     /// different files, but not for a gray image with one channel and the same image with three.
     pub(crate) fn key(&self) -> u64 {

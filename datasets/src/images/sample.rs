@@ -47,6 +47,13 @@ pub enum ImageSource {
         /// 1, or 3 as separate planes, as in CIFAR's batches.
         channels: u8,
     },
+    /// Pixels that a program has decoded itself.
+    Pixels {
+        /// The name that messages use.
+        name: String,
+        /// The pixels.
+        image: Arc<Image>,
+    },
     /// Drawn on demand by the `shapes` data set.
     Drawn {
         /// The class to draw.
@@ -70,7 +77,10 @@ impl ImageSource {
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => shown(path),
-            Self::Encoded { name, .. } | Self::Spooled { name, .. } | Self::Raw { name, .. } => name.clone(),
+            Self::Encoded { name, .. }
+            | Self::Spooled { name, .. }
+            | Self::Raw { name, .. }
+            | Self::Pixels { name, .. } => name.clone(),
             Self::Drawn { class, seed } => format!("{} {seed:016x}", drawing::CLASSES[*class]),
         }
     }
@@ -87,7 +97,11 @@ impl ImageSource {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
-            Self::Encoded { .. } | Self::Spooled { .. } | Self::Raw { .. } | Self::Drawn { .. } => None,
+            Self::Encoded { .. }
+            | Self::Spooled { .. }
+            | Self::Raw { .. }
+            | Self::Pixels { .. }
+            | Self::Drawn { .. } => None,
         }
     }
 
@@ -106,7 +120,11 @@ impl ImageSource {
     pub fn shape_mask(&self) -> Option<Image> {
         match self {
             Self::Drawn { class, seed } => Some(drawing::visible_shape(*class, *seed)),
-            Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } | Self::Raw { .. } => None,
+            Self::File(_)
+            | Self::Encoded { .. }
+            | Self::Spooled { .. }
+            | Self::Raw { .. }
+            | Self::Pixels { .. } => None,
         }
     }
 
@@ -143,6 +161,10 @@ impl ImageSource {
                     pixels: interleave(planes, usize::from(*channels)),
                 }))
             }
+            Self::Pixels { image, .. } => match image.check() {
+                Ok(()) => Ok(Decoded::small(Image::clone(image))),
+                Err(problem) => Err(DatasetError::Image { image: self.name(), fault: Fault::Other(problem) }),
+            },
             Self::Drawn { class, seed } => Ok(Decoded::small(drawing::draw(*class, *seed))),
             Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
                 self.with_bytes(limits, |name, bytes| decode_bytes(name, bytes, limits))
@@ -158,7 +180,7 @@ impl ImageSource {
     /// As [`ImageSource::decode`].
     pub fn probe(&self, limits: &DecodeLimits) -> Result<(), DatasetError> {
         match self {
-            Self::Raw { .. } | Self::Drawn { .. } => Ok(()),
+            Self::Raw { .. } | Self::Pixels { .. } | Self::Drawn { .. } => Ok(()),
             Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
                 self.with_bytes(limits, |name, bytes| probe_bytes(name, bytes, limits))
             }
@@ -182,7 +204,9 @@ impl ImageSource {
                 .get(*place)
                 .map_err(|error| Fault::Other(error.to_string()))
                 .and_then(|bytes| work(name, &bytes)),
-            Self::Raw { .. } | Self::Drawn { .. } => Err(Fault::Other("it has no encoded bytes".to_owned())),
+            Self::Raw { .. } | Self::Pixels { .. } | Self::Drawn { .. } => {
+                Err(Fault::Other("it has no encoded bytes".to_owned()))
+            }
         };
         done.map_err(|fault| DatasetError::Image { image: self.name(), fault })
     }

@@ -42,7 +42,7 @@ impl Cache {
         }
         let image = source.decode_for_use(limits)?;
         // Raw pixels are in memory anyway.
-        let is_raw = matches!(source, ImageSource::Raw { .. });
+        let is_raw = matches!(source, ImageSource::Raw { .. } | ImageSource::Pixels { .. });
         let bytes = image.pixels.len() as u64;
         let take = |free: u64| free.checked_sub(bytes);
         if !is_raw
