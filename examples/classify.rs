@@ -1,43 +1,61 @@
-//! Classifies images with a model file or the best model of a run:
+//! Classifies images with a model file, the best model of a run, or another library's weights:
 //! `cargo run --release --example classify -- runs/shapes-vit_pico_patch4_32-1 a.png b.jpg`.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
-use vitrine::Classifier;
-use vitrine_datasets::ImageSource;
+use anyhow::{Context, Result, ensure};
+use vitrine::LoadOptions;
+use vitrine::events::{Event, EventSink};
+use vitrine_datasets::{Image, ImageSource};
+
+/// Shows what was assumed of another library's weights.
+struct Warnings;
+
+impl EventSink for Warnings {
+    fn emit(&self, event: Event) {
+        if let Event::Warning { message } | Event::Notice { message } = event {
+            eprintln!("{message}");
+        }
+    }
+}
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
-    let model = arguments.next().context("name a model file or a run folder, then images")?;
-    let images: Vec<PathBuf> = arguments.collect();
-    let Some(first) = images.first() else { bail!("name at least one image") };
+    let model = arguments.next().context("name a model, then images")?;
+    let paths: Vec<PathBuf> = arguments.collect();
+    ensure!(!paths.is_empty(), "name at least one image");
 
-    let classifier = Classifier::load(&model)?;
+    vitrine::threads::set(None)?; // one for each physical core
+    let classifier =
+        vitrine::load_with_events(&model, &LoadOptions::default(), &Warnings)?.with_batch_size(32);
     println!(
         "{} classes, images of {} pixels",
         classifier.card().classes.len(),
         classifier.card().model.image_size
     );
 
-    // One image, best class first.
-    let best = &classifier.predict(first)?[0];
-    println!("{}: {} with {:.1}%", first.display(), best.label, 100.0 * best.probability);
+    // Files, the first one once more from memory, and pixels that the program has made itself.
+    let mut images: Vec<ImageSource> = paths.iter().cloned().map(ImageSource::File).collect();
+    let bytes = std::fs::read(&paths[0])?;
+    images.push(ImageSource::Encoded { name: "the first one, from memory".to_owned(), bytes: bytes.into() });
+    let gray = Image { width: 64, height: 48, channels: 1, pixels: vec![128; 64 * 48] };
+    images.push(ImageSource::Pixels { name: "a gray rectangle".to_owned(), image: Arc::new(gray) });
 
-    // Several images at once are decoded in parallel and share a forward pass. A file that cannot be read is an error
-    // for itself alone.
-    let sources: Vec<ImageSource> = images.iter().cloned().map(ImageSource::File).collect();
-    for (path, logits) in images.iter().zip(classifier.classify(&sources)) {
-        print(path, logits);
+    // They are decoded in parallel and share forward passes. An image that cannot be read is an error of its own.
+    for (image, predictions) in images.iter().zip(classifier.predict_all(&images, 3)) {
+        match predictions {
+            Ok(best) => {
+                println!("{}: {} with {:.1}%", image.name(), best[0].label, 100.0 * best[0].probability)
+            }
+            Err(error) => println!("{error:#}"),
+        }
     }
+
+    // What the head classifies, for a search or a classifier of one's own.
+    let embedding = classifier.embed(&images[..1]).remove(0)?;
+    println!("the first embedding has {} numbers", embedding.len());
     Ok(())
-}
-
-fn print(path: &Path, logits: Result<Vec<f32>>) {
-    match logits {
-        Ok(logits) => println!("{}: logits {logits:.2?}", path.display()),
-        Err(error) => println!("{}: {error:#}", path.display()),
-    }
 }

@@ -182,7 +182,7 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     Run::begin(planned, options.output.as_deref(), runtime)?.train(runtime)
 }
 
-/// Evaluates a model file, or the best model of a run folder, on the named part of a data set. If `part` is `None`,
+/// Evaluates a model, as [`load`] takes it, on the named part of a data set. If `part` is `None`,
 /// that is the test split if there is one, or else the validation split, or else the whole data set, and images that
 /// the model was trained on are left out.
 ///
@@ -202,7 +202,10 @@ pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluati
     let device = select_device(None, &Quiet)?;
     let settings = EvaluationSettings { part, views: None, batch_size: 64, limits: DecodeLimits::default() };
     let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet, cache: None };
-    Evaluation::new(model, data, || open_dataset(data, None, &Quiet), &settings, runtime)
+    let NamedModel { card, model: loaded, .. } =
+        named_model::load(model, false, &device.device, ModelConfig::clone, &Quiet)?;
+    card.require_classifier(model.display())?;
+    Evaluation::new((card, loaded), data, || open_dataset(data, None, &Quiet), &settings, runtime)
 }
 
 /// The device of this name, or the default device. A notice reports a default that may be unexpected.

@@ -19,8 +19,9 @@ pub fn by_default() -> usize {
     from_environment().unwrap_or_else(|| allowed.min(num_cpus::get_physical()).max(1))
 }
 
-/// Makes the process compute with `count` threads, or with [`by_default`]. Call it once, before the first model is loaded; without
-/// it, rayon starts one thread for each logical core.
+/// Makes the process compute with `count` threads, or with [`by_default`]. Call it once, before the first model is loaded. A program
+/// that does not gets rayon's own number: `RAYON_NUM_THREADS`, or one thread for each logical core, which is slower where two share a
+/// core. The last bits of answers may depend on the number.
 ///
 /// # Errors
 /// If the number is out of range, an environment variable about computing is wrong, or the process computes already.
@@ -47,7 +48,9 @@ pub(crate) fn set_up(
         usage!("{count} threads: the number must be {}", bounds::THREADS);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(count.unwrap_or_else(by_default));
-    change(pool).build_global().context("the thread pool cannot be set up")?;
+    change(pool)
+        .build_global()
+        .context("the number of threads can be set once, before the first model is loaded")?;
     Ok(rayon::current_num_threads())
 }
 

@@ -224,11 +224,13 @@ fn is_test(attribute: &syn::Attribute) -> bool {
 }
 
 /// The folder of each crate, and the crates of the workspace that its manifest and code may name.
-const MAY_NAME: [(&str, &[&str]); 4] = [
+const MAY_NAME: [(&str, &[&str]); 6] = [
     (".", &["vitrine", "vitrine-models", "vitrine-kernels", "vitrine-datasets"]),
     ("models", &["vitrine-models", "vitrine-kernels"]),
     ("models/kernels", &["vitrine-kernels"]),
     ("datasets", &["vitrine-datasets"]),
+    ("bindings/c", &["vitrine", "vitrine-models", "vitrine-datasets"]),
+    ("bindings/python", &["vitrine", "vitrine-models", "vitrine-datasets"]),
 ];
 
 /// The folders of crates whose `lib.rs` must forbid unsafe code.
@@ -303,7 +305,8 @@ fn crates_name_only_crates_below_them() {
         let source = root().join(folder).join("src");
         for (module, path) in Crate::read(&source).named {
             let name = path[0].replace('_', "-");
-            let is_other = name.starts_with("vitrine") && !may_name.contains(&name.as_str());
+            let is_crate = MAY_NAME.iter().any(|(_, names)| names.contains(&name.as_str()));
+            let is_other = is_crate && !may_name.contains(&name.as_str());
             assert!(!is_other, "{folder}: {} names {}", module.join("::"), path.join("::"));
         }
     }
@@ -319,7 +322,7 @@ fn unsafe_code_is_in_the_kernels_and_three_files_of_the_program() {
         });
         assert!(forbids, "{folder}/src/lib.rs lacks #![forbid(unsafe_code)]");
     }
-    for (name, text) in sources("src") {
+    for (name, text) in sources("src").chain(sources("bindings/python/src")) {
         let may_be_unsafe = MAY_BE_UNSAFE.iter().any(|place| name.starts_with(place));
         assert!(may_be_unsafe || !has_unsafe_code(&text), "{name} holds unsafe code");
     }

@@ -15,9 +15,11 @@ use vitrine::export::onnx;
 use vitrine::model_file::ModelCard;
 use vitrine::predict::{Output, Views};
 use vitrine::weights_file::{self, Precision};
-use vitrine_datasets::{CropRounding, DecodeLimits, ImageSource, Interpolation, Preprocessing, ResizeRule};
+use vitrine_datasets::{
+    CropRounding, DecodeLimits, Image, ImageSource, Interpolation, Preprocessing, ResizeRule,
+};
 use vitrine_models::weights::{NamedTensor, from_timm, to_timm};
-use vitrine_models::{ModelConfig, VisionTransformer, preset};
+use vitrine_models::{ImageSize, Mixer, ModelConfig, Pool, VisionTransformer, preset};
 
 /// The number of images with which a file is checked.
 const IMAGES: usize = 16;
@@ -73,30 +75,77 @@ fn save<const D: usize>(folder: &Path, name: &str, input: Tensor<D>, answers: Te
     weights_file::save(&path, &tensors, &[], Precision::F32, HashMap::new()).unwrap();
 }
 
-/// Writes a model that preprocesses the photo itself, and the logits for the photo as this program preprocesses it.
-fn write_with_preprocessing(folder: &Path, name: &str, preprocessing: Preprocessing) {
-    let config = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(5);
+/// A model that preprocesses a photo itself.
+struct PhotoCase<'a> {
+    preprocessing: Preprocessing,
+    mirror_views: bool,
+    precision: Precision,
+    photo: &'a Image,
+}
+
+/// Writes the model of a case, and the logits for the photo, its negative, and its mirror image as this program preprocesses them.
+fn write_with_preprocessing(folder: &Path, name: &str, case: &PhotoCase<'_>) {
+    let PhotoCase { preprocessing, mirror_views, precision, photo } = case;
+    let channels = preprocessing.channels;
     let [height, width] = preprocessing.image_size;
     let config = ModelConfig {
-        image_size: vitrine_models::ImageSize { height, width },
-        channels: preprocessing.channels,
-        ..config
+        image_size: ImageSize { height, width },
+        channels,
+        ..preset::find("vit_pico_patch4_32").unwrap().with_num_classes(5)
     };
-    let card = ModelCard { preprocessing: preprocessing.clone(), ..card(&config) };
+    let card =
+        ModelCard { preprocessing: preprocessing.clone(), mirror_views: *mirror_views, ..card(&config) };
     let model = model(&config);
-    let photo = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/tests/fixtures/preprocess/photo.png");
-    let photo = ImageSource::File(photo)
-        .decode(&DecodeLimits::default())
-        .unwrap()
-        .with_channels(preprocessing.channels as u8);
-    onnx::write(&card, &model, &folder.join(format!("{name}.onnx")), Precision::F32, true).unwrap();
-    let device = Device::default();
-    let shape = [1, photo.height as usize, photo.width as usize, preprocessing.channels];
-    let bytes: Vec<f32> = photo.pixels.iter().map(|&pixel| f32::from(pixel)).collect();
-    let input = Tensor::<4>::from_data(TensorData::new(bytes, shape), &device);
-    let shape = [1, preprocessing.channels, height, width];
-    let planes = Tensor::<4>::from_data(TensorData::new(preprocessing.apply(&photo), shape), &device);
-    save(folder, name, input, model.forward(planes));
+    let photo = photo.with_channels(channels as u8);
+    let negative = Image { pixels: photo.pixels.iter().map(|value| 255 - value).collect(), ..photo };
+    let row = photo.width as usize * channels;
+    let mirrored = photo.pixels.chunks(row).flat_map(|row| row.chunks(channels).rev().flatten()).copied();
+    let mirrored = Image { pixels: mirrored.collect(), ..photo };
+    let photos = [photo, negative, mirrored];
+    onnx::write(&card, &model, &folder.join(format!("{name}.onnx")), *precision, true).unwrap();
+    let tensor =
+        |values: Vec<f32>, shape| Tensor::<4>::from_data(TensorData::new(values, shape), &Device::default());
+    let bytes = photos.iter().flat_map(|photo| photo.pixels.iter().map(|&pixel| f32::from(pixel))).collect();
+    let input = tensor(bytes, [3, photos[0].height as usize, photos[0].width as usize, channels]);
+    let planes = photos.iter().flat_map(|photo| preprocessing.apply(photo)).collect();
+    let planes = tensor(planes, [3, channels, height, width]);
+    save(folder, name, input, Output::Logits.compute(&model, Views::of(&card), planes));
+}
+
+/// Writes models that preprocess photos, in all ways.
+fn write_photos(folder: &Path) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/tests/fixtures/preprocess/photo.png");
+    let photo = ImageSource::File(path).decode(&DecodeLimits::default()).unwrap();
+    // Smaller than the input, so that it is enlarged.
+    let row = photo.width as usize * 3;
+    let small = photo.pixels.chunks(row).take(23).flat_map(|row| &row[..31 * 3]).copied().collect();
+    let small = Image { width: 31, height: 23, channels: 3, pixels: small };
+    let rules = [
+        ResizeRule::Squash,
+        ResizeRule::SquashCrop { crop: 0.8 },
+        ResizeRule::ShorterSide { crop: 0.875 },
+        ResizeRule::Letterbox,
+    ];
+    for (number, resize) in rules.into_iter().enumerate() {
+        for (image_size, channels, crop_rounding) in
+            [([64, 64], 3, CropRounding::HalfToEven), ([48, 80], 1, CropRounding::Down)]
+        {
+            for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic] {
+                let steps = photo_steps(channels);
+                let preprocessing =
+                    Preprocessing { image_size, resize, interpolation, crop_rounding, ..steps };
+                for (size, photo) in [("large", &photo), ("small", &small)] {
+                    let name = format!("photo_{size}_{number}_{channels}_{interpolation:?}");
+                    let (precision, preprocessing) = (Precision::F32, preprocessing.clone());
+                    let case = PhotoCase { preprocessing, mirror_views: false, precision, photo };
+                    write_with_preprocessing(folder, &name, &case);
+                }
+            }
+        }
+    }
+    let (mirror_views, precision, photo) = (true, Precision::Bf16, &photo);
+    let case = PhotoCase { preprocessing: photo_steps(3), mirror_views, precision, photo };
+    write_with_preprocessing(folder, "photo_mirrored_bf16", &case);
 }
 
 #[test]
@@ -113,25 +162,37 @@ fn onnx_runtime_computes_the_same() {
     let pico = card(&preset::find("vit_pico_patch4_32").unwrap());
     write(folder, "mirrored", &ModelCard { mirror_views: true, ..pico.clone() }, Precision::F32);
     write(folder, "backbone", &ModelCard { classes: Vec::new(), ..pico.clone() }, Precision::F32);
-    write(folder, "f16", &pico, Precision::F16);
-    write(folder, "bf16", &pico, Precision::Bf16);
-    let rules = [
-        ResizeRule::Squash,
-        ResizeRule::SquashCrop { crop: 0.8 },
-        ResizeRule::ShorterSide { crop: 0.875 },
-        ResizeRule::Letterbox,
-    ];
-    for (number, resize) in rules.into_iter().enumerate() {
-        for (image_size, channels) in [([64, 64], 3), ([48, 80], 1)] {
-            for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic] {
-                let name =
-                    format!("photo_rule{number}_{}x{}_{interpolation:?}", image_size[0], image_size[1]);
-                let preprocessing =
-                    Preprocessing { image_size, channels, resize, interpolation, ..photo_card(channels) };
-                write_with_preprocessing(folder, &name, preprocessing);
-            }
+    let near = ModelConfig { mixers: vec![Mixer::Neighborhood(1)], ..pico.model.clone() };
+    let swin = preset::find("swin_pico_patch2_window4_32").unwrap();
+    for (number, config) in [&pico.model, &near, &swin].into_iter().enumerate() {
+        for (name, precision) in [("f16", Precision::F16), ("bf16", Precision::Bf16)] {
+            write(folder, &format!("{name}_{number}"), &card(config), precision);
         }
     }
+    // Without a classifier: the embedding of every pooling, and of a model with a distillation token.
+    for (number, &pool) in Pool::EXAMPLES.iter().enumerate() {
+        let class_token = matches!(pool, Pool::ClassToken | Pool::ClassTokenMean);
+        let config = ModelConfig { pool, class_token, ..variants::base() };
+        write(
+            folder,
+            &format!("embedding{number}"),
+            &ModelCard { classes: Vec::new(), ..card(&config) },
+            Precision::F32,
+        );
+    }
+    let distilled = ModelConfig {
+        class_token: true,
+        distillation_token: true,
+        pool: Pool::ClassToken,
+        ..variants::base()
+    };
+    write(
+        folder,
+        "embedding_distilled",
+        &ModelCard { classes: Vec::new(), ..card(&distilled) },
+        Precision::F32,
+    );
+    write_photos(folder);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/check_onnx.py");
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let status = Command::new(python).arg(script).arg(folder).status().unwrap();
@@ -155,7 +216,7 @@ fn preprocessing_without_an_operator_is_refused() {
 }
 
 /// Preprocessing with different numbers for each channel.
-fn photo_card(channels: usize) -> Preprocessing {
+fn photo_steps(channels: usize) -> Preprocessing {
     let numbers = |from: f32| (0..channels).map(|channel| from + 0.05 * channel as f32).collect();
     Preprocessing {
         image_size: [64, 64],

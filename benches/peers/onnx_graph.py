@@ -1,9 +1,9 @@
 """Compares the graphs that vitrine exports with those that torch exports of the same models: ONNX Runtime's time and answers.
 
-timm's models get random weights, which `vitrine export` reads; `hybrid` is a run of vitrine's default model, whose weights go
-into its twin in PyTorch. The two graphs run in turn; times are medians of rounds.
+timm's models get random weights, which `vitrine export` reads; `hybrid` is a run of vitrine's default model for 32
+pixels, whose weights go into its twin in PyTorch. The two graphs run in turn; times are medians of rounds.
 
-Run:  python onnx_graph.py RUN --vitrine target/release/vitrine [--threads 2] [--rounds 7]     (RUN: a run folder of a hybrid)
+Run:  python onnx_graph.py RUN --vitrine target/release/vitrine [--threads 2] [--rounds 7]     (RUN: a run folder of hybrid_pico_patch4_32)
 """
 import argparse
 import pathlib

@@ -6,6 +6,7 @@
 //! batch, and every shape in the graph leaves it open.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 
 use burn::tensor::{DType, Tensor, TensorData};
 
@@ -26,6 +27,8 @@ pub struct Graph {
     scope: Vec<String>,
     names: HashMap<String, usize>,
     shared: HashMap<String, Value>,
+    /// The constants by a hash of their values.
+    by_content: HashMap<u64, Vec<usize>>,
 }
 
 /// One operator.
@@ -63,6 +66,8 @@ pub struct Constant {
     pub name: String,
     /// Shape and values.
     pub data: TensorData,
+    /// Whether these are weights of a product or convolution, which a file may store in 16 bits.
+    pub is_weight: bool,
 }
 
 /// A tensor of the graph: an input, a constant, or the output of a node.
@@ -88,22 +93,27 @@ impl Graph {
         added
     }
 
-    /// A parameter, or another tensor of numbers.
+    /// The weights of a product or convolution, which a file may store in 16 bits.
+    pub fn weight<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Value {
+        self.data(name, tensor.into_data().convert_dtype(DType::F32), true)
+    }
+
+    /// Other numbers, which keep 32 bits: parameters of norms, positions, masks.
     pub fn constant<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Value {
-        self.data(name, tensor.into_data().convert_dtype(DType::F32))
+        self.data(name, tensor.into_data().convert_dtype(DType::F32), false)
     }
 
     /// Whole numbers, one after the other.
     pub fn integers(&mut self, values: &[i64]) -> Value {
         self.share(format!("{values:?}"), |graph| {
-            graph.data("integers", TensorData::new(values.to_vec(), [values.len()]))
+            graph.data("integers", TensorData::new(values.to_vec(), [values.len()]), false)
         })
     }
 
     /// A single number, which has no dimension.
     pub fn number(&mut self, value: f64) -> Value {
         self.share(format!("{value:?}"), |graph| {
-            graph.data("number", TensorData::new(vec![value as f32], Vec::<usize>::new()))
+            graph.data("number", TensorData::new(vec![value as f32], Vec::<usize>::new()), false)
         })
     }
 
@@ -119,10 +129,22 @@ impl Graph {
         value
     }
 
-    fn data(&mut self, name: &str, data: TensorData) -> Value {
-        let name = self.unique(name);
+    /// A constant with these values. One that is there already is taken again, as masks and tables repeat in every block.
+    fn data(&mut self, name: &str, data: TensorData, is_weight: bool) -> Value {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(data.as_bytes());
+        let same_hash = self.by_content.entry(hasher.finish()).or_default();
+        let is_same = |&&index: &&usize| {
+            let known = &self.constants[index];
+            known.is_weight == is_weight && known.data == data
+        };
         let dims = data.shape().to_vec();
-        self.constants.push(Constant { name: name.clone(), data });
+        if let Some(&index) = same_hash.iter().find(is_same) {
+            return Value { name: self.constants[index].name.clone(), dims };
+        }
+        same_hash.push(self.constants.len());
+        let name = self.unique(name);
+        self.constants.push(Constant { name: name.clone(), data, is_weight });
         Value { name, dims }
     }
 

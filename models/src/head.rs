@@ -63,7 +63,7 @@ impl Head {
     /// [`Self::forward_class_queries`] as operators.
     pub(crate) fn trace_class_queries(&self, graph: &mut Graph, x: &Value) -> Value {
         graph.within("head", |graph| {
-            let weight = graph.constant("weight", self.output.weight.val().transpose().unsqueeze::<3>());
+            let weight = graph.weight("weight", self.output.weight.val().transpose().unsqueeze::<3>());
             let products = graph.multiply(x, &weight);
             let sums = graph.reduce("ReduceSum", &products, 2);
             let logits = graph.reshape(&sums, &[sums.dims[0], sums.dims[1]]);

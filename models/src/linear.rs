@@ -54,7 +54,7 @@ impl Linear {
     /// [`Self::forward`] as operators; `name` is the name of the layer.
     pub(crate) fn trace(&self, graph: &mut Graph, name: &str, x: &Value) -> Value {
         graph.within(name, |graph| {
-            let weight = graph.constant("weight", self.weight.val());
+            let weight = graph.weight("weight", self.weight.val());
             let product = graph.matmul(x, &weight);
             match &self.bias {
                 Some(bias) => {

@@ -247,7 +247,7 @@ impl DepthwiseChannel {
     /// The mixing of neighbors as operators.
     fn trace(&self, graph: &mut Graph, x: &Value, grid: [usize; 2]) -> Value {
         let map = graph.map_of_tokens(x, grid);
-        let weight = graph.constant("conv.weight", self.conv.val());
+        let weight = graph.weight("conv.weight", self.conv.val());
         let bias = graph.constant("conv.bias", self.conv_bias.val());
         let map = graph.same_convolution(&map, &weight, Some(&bias), true);
         let map = graph.gelu(&map);

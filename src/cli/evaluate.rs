@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use vitrine_models::ModelConfig;
 
 use super::console::Log;
 use super::data::DataArgs;
@@ -17,6 +18,8 @@ use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::evaluate::{Evaluation, EvaluationSettings, Metrics, Part, Selection, table};
 use crate::flags::described;
+use crate::hub;
+use crate::named_model::{self, NamedModel};
 use crate::predict::Views;
 use crate::runtime::Runtime;
 use crate::text::printable;
@@ -28,7 +31,8 @@ use crate::text::printable;
     vitrine evaluate runs/photos-hybrid_patch8_64-1 other-photos/"
 )]
 pub(super) struct Evaluate {
-    /// Model file or run folder.
+    /// Model file or run folder; also another library's weights (a file or folder), hf:OWNER/NAME[@REVISION] on Hugging Face, or
+    /// the name of a published backbone (`vitrine presets`).
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Data set: a name or a path, as `vitrine train` takes it.
@@ -61,7 +65,8 @@ impl Evaluate {
         let log = Log::text();
         let device = self.device.select(&log)?;
         let open = || {
-            self.data_args.check(&self.data, false)?;
+            let fetches = self.model.to_str().is_some_and(hub::is_repository);
+            self.data_args.check(&self.data, fetches)?;
             self.data_args.open(&self.data, &log)
         };
         let settings = EvaluationSettings {
@@ -71,8 +76,13 @@ impl Evaluate {
             limits: self.data_args.file_size.limits(),
         };
         let runtime = Runtime { device: &device, threads, events: &log, cache: None };
+        // First, so that no data is downloaded for a model that does not exist.
+        let (offline, change) = (self.data_args.offline, ModelConfig::clone);
+        let NamedModel { card, model, .. } =
+            named_model::load(&self.model, offline, &device.device, change, &log)?;
+        card.require_classifier(self.model.display())?;
         let Evaluation { metrics, selection, views, bad } =
-            Evaluation::new(&self.model, &self.data, open, &settings, runtime)?;
+            Evaluation::new((card, model), &self.data, open, &settings, runtime)?;
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, views))?)?;
         } else {

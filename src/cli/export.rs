@@ -63,6 +63,9 @@ impl Export {
         if self.with_preprocessing && self.layout != Target::Onnx {
             usage!("--with-preprocessing is only for --layout onnx: leave it out");
         }
+        if self.layout == Target::Onnx {
+            export::onnx::check(&self.output)?; // before a model is downloaded
+        }
         let NamedModel { card, model, files, .. } = self.model.load_anywhere(&Log::text())?;
         if files.iter().any(|file| same_file(&self.output, file)) {
             bail!("--output {}: this is the model itself", self.output.display());

@@ -1,13 +1,12 @@
-//! Evaluation of a model file on a data set.
-
-use std::path::Path;
+//! Evaluation of a model on a data set.
 
 use anyhow::{Result, bail};
 use vitrine_datasets::{BadFile, Dataset, DecodeLimits};
+use vitrine_models::VisionTransformer;
 
 use super::{Metrics, Part, Selection, predict};
 use crate::events::Event;
-use crate::model_file;
+use crate::model_file::ModelCard;
 use crate::predict::{NOT_FINITE, Predictor, Views};
 use crate::runtime::Runtime;
 
@@ -38,24 +37,20 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Measures the model of a model file or run folder on a data set, whose name in messages is `data`. `open` opens
-    /// the data set; it is called once the model is loaded, so that nothing is downloaded for a model that does not
-    /// exist.
+    /// Measures a model with a classifier, whose parameters are on the device of `runtime`, on a data set, whose name in
+    /// messages is `data`.
     ///
     /// # Errors
-    /// If the model cannot be loaded or does not suit the views, the model lacks a class of the data set, no image is
-    /// left to measure, the memory does not suffice, or a logit is NaN or infinite.
+    /// If the data set cannot be opened, the model does not suit the views, the model lacks a class of the data set, no image
+    /// is left to measure, the memory does not suffice, or a logit is NaN or infinite.
     pub fn new(
-        model: &Path,
+        (card, model): (ModelCard, VisionTransformer),
         data: &str,
         open: impl FnOnce() -> Result<Dataset>,
         settings: &EvaluationSettings,
         runtime: Runtime<'_>,
     ) -> Result<Self> {
         let Runtime { device, threads, events, .. } = runtime;
-        let path = model;
-        let (card, model) = model_file::load(path, &device.device)?;
-        card.require_classifier(path.display())?;
         let views = settings.views.unwrap_or_else(|| Views::of(&card));
         let doubt = views.check(&card)?;
         let selection = Selection::new(open()?, data, settings.part, &card, &settings.limits)?;

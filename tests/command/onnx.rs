@@ -39,3 +39,28 @@ fn what_has_no_effect_or_no_operator_is_refused() {
         .stderr(contains("only for --layout onnx"));
     assert!(!images.path("model.onnx").exists());
 }
+
+#[test]
+fn another_librarys_weights_are_evaluated_and_exported() {
+    let images = Images::trained();
+    let run = |arguments: &[&str]| vitrine(&images).args(arguments).assert();
+    let timm = ["export", "run", "--layout", "timm", "--output", "timm"];
+    run(&timm).success();
+    let measured = |model: &str| {
+        let done = run(&["evaluate", model, "data", "--split", "all", "--json"]).success();
+        let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
+        let measured: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (measured["top1"].clone(), measured["confusion"].clone())
+    };
+    assert_eq!(measured("timm"), measured("run"));
+    run(&["export", "timm", "--layout", "onnx", "--output", "timm.onnx"]).success();
+    run(&["export", "run", "--layout", "onnx", "--output", "run.onnx"]).success();
+    let bytes = |name: &str| std::fs::read(images.path(name)).unwrap();
+    assert_eq!(bytes("timm.onnx").len(), bytes("run.onnx").len());
+    // What is not downloaded has no use for the option.
+    run(&["evaluate", "run", "data", "--offline"]).code(2).stderr(contains("--offline has no effect"));
+    run(&["evaluate", "hf:nobody/nothing", "data", "--offline"])
+        .code(1)
+        .stderr(contains("nobody/nothing").and(contains("--offline has no effect").not()));
+    run(&["evaluate", "none", "data"]).code(1).stderr(contains("none"));
+}

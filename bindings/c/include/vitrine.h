@@ -1,6 +1,7 @@
 /* The classifier of vitrine for C and everything that can call it.
  *
- * Link with the shared library vitrine_c:  cc program.c -I include -L target/release -lvitrine_c
+ * Link with the shared library vitrine_c, from the root of the repository:
+ *     cc program.c -I bindings/c/include -L target/release -lvitrine_c
  *
  * A classifier may be used by several threads at once. Strings are UTF-8 and end with a zero byte. No function keeps a pointer
  * that it was given. A function that fails leaves a message, which vitrine_last_error returns to the same thread. */
@@ -46,13 +47,15 @@ const char *vitrine_version(void);
  * this library. */
 const char *vitrine_last_error(void);
 
-/* Lets the process compute with this many threads; 0: one for each physical core. Call it once, before the first model is loaded.
- * Returns the number of threads, or 0 on failure. */
+/* Lets the process compute with this many threads; 0: as the command line does, RAYON_NUM_THREADS or one for each physical core that
+ * the process may use. Call it once, before the first model is loaded; without it, there is a thread for each logical core, which is
+ * slower where two share a core. Returns the number of threads, or 0 on failure. A process that has computed must not fork: the child
+ * has no threads. */
 size_t vitrine_set_threads(size_t count);
 
 /* Loads what `vitrine classify MODEL` takes: a model file, a run folder, weights of another library, "hf:OWNER/NAME", or the name
- * of a published backbone. device is a name as for `--device`, or NULL for a GPU that works, or else the CPU. Nothing is downloaded
- * if offline is not 0. Returns NULL on failure. */
+ * of a published backbone. device is a name as for `--device`, or NULL for a GPU that works if the library was built for one (cargo feature
+ * wgpu, vulkan, metal, cuda, or rocm), or else the CPU. Nothing is downloaded if offline is not 0. Returns NULL on failure. */
 vitrine_classifier *vitrine_open(const char *model, const char *device, int offline);
 
 /* Frees a classifier. NULL is allowed. */
@@ -70,12 +73,12 @@ int vitrine_is_multi_label(const vitrine_classifier *classifier);
 /* The length of an embedding. */
 size_t vitrine_embedding_dim(const vitrine_classifier *classifier);
 
-/* Asks the model about count images, which are decoded in parallel and computed in batches.
+/* Asks the model about count images, which are decoded in parallel and computed in batches of 16.
  *
  * values receives one row for each image, in their order, of the length that vitrine_output states; capacity is the number of
- * floats that it has room for. If status is not NULL, it receives 0 for each image that was answered and 1 for each that could not be
- * read, whose row is left as it was. Returns the number of images that could not be read (the message is about the first one), or -1
- * if nothing was computed. */
+ * floats that it has room for. If status is not NULL, it receives 0 for each image that was answered and 1 for each that was not,
+ * because it could not be read or the answer is not finite; its row is left as it was. Returns the number of images without an answer
+ * (the message is about the first one), or -1 if the call was wrong and nothing was computed. */
 int64_t vitrine_ask(const vitrine_classifier *classifier, vitrine_output output, const vitrine_image *images, size_t count,
                     float *values, size_t capacity, uint8_t *status);
 

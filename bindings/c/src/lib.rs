@@ -49,8 +49,11 @@ fn c_text(text: &str) -> CString {
 
 /// The result of `work`, or `failure` and a message for [`vitrine_last_error`].
 fn guarded<T>(failure: T, work: impl FnOnce() -> Result<T>) -> T {
-    let done = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(anyhow::anyhow!("a defect of vitrine: please report it")));
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(anyhow::anyhow!("a defect of vitrine, please report it: {text}"))
+    });
     done.unwrap_or_else(|error| {
         LAST.with_borrow_mut(|last| *last = c_text(&format!("{error:#}")));
         failure
@@ -204,10 +207,18 @@ pub unsafe extern "C" fn vitrine_ask(
     guarded(-1, || {
         // SAFETY: as for this function.
         let opened = unsafe { classifier.as_ref() }.context("classifier is NULL")?;
+        let asked = ask(&opened.classifier, output)?;
+        let width = asked.width;
         if count == 0 {
             return Ok(0);
         }
         ensure!(!images.is_null() && !values.is_null(), "images or values is NULL");
+        let needed = count.checked_mul(width).filter(|&needed| needed <= capacity);
+        ensure!(
+            needed.is_some(),
+            "values has room for {capacity} numbers: {count} rows of {width} are needed"
+        );
+        ensure!(is_possible::<vitrine_image>(count), "count is {count}: no array is so long");
         // SAFETY: as for this function.
         let images = unsafe { slice::from_raw_parts(images, count) };
         let copied = images.iter().enumerate().map(|(index, image)| {
@@ -215,19 +226,24 @@ pub unsafe extern "C" fn vitrine_ask(
             unsafe { source(index, image) }
         });
         let sources = copied.collect::<Result<Vec<_>>>()?;
-        let answers = ask(&opened.classifier, output)?;
-        let width = answers.width;
-        let needed = count.checked_mul(width).filter(|&needed| needed <= capacity);
-        ensure!(
-            needed.is_some(),
-            "values has room for {capacity} numbers: {count} rows of {width} are needed"
-        );
-        // SAFETY: `values` has room for `capacity` numbers, and so many are needed.
-        let values = unsafe { slice::from_raw_parts_mut(values, count * width) };
-        // SAFETY: as for this function.
-        let status = (!status.is_null()).then(|| unsafe { slice::from_raw_parts_mut(status, count) });
-        answers.write(&sources, values, status)
+        asked.write(&sources, |index, row| {
+            // SAFETY: `values` has room for `count` rows, and `status`, if it is not null, for as many bytes. They may not be
+            // initialized, so that no reference to them is made.
+            unsafe {
+                if !status.is_null() {
+                    status.add(index).write(row.is_none().into());
+                }
+                if let Some(row) = row {
+                    values.add(index * width).copy_from_nonoverlapping(row.as_ptr(), width);
+                }
+            }
+        })
     })
+}
+
+/// Whether an array of so many values can exist.
+fn is_possible<T>(count: usize) -> bool {
+    count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
 /// What a model is asked for, and the length of a row.
@@ -256,31 +272,26 @@ fn ask(classifier: &Classifier, output: c_int) -> Result<Asked<'_>> {
 }
 
 impl Asked<'_> {
-    /// Writes the answers, and returns the number of images that could not be read, after a message about the first one.
-    fn write(
-        &self,
-        sources: &[ImageSource],
-        values: &mut [f32],
-        mut status: Option<&mut [u8]>,
-    ) -> Result<i64> {
+    /// Passes the row of each image to `write`, or `None` for one without an answer. Returns the number of these, after a message
+    /// about the first one.
+    fn write(&self, sources: &[ImageSource], write: impl Fn(usize, Option<&[f32]>)) -> Result<i64> {
         let answers = match self.output {
             EMBEDDING => self.classifier.embed(sources),
             _ => self.classifier.classify(sources),
         };
         let mut failed = 0;
-        for (index, (row, answer)) in values.chunks_exact_mut(self.width).zip(answers).enumerate() {
-            if let Some(status) = &mut status {
-                status[index] = answer.is_err().into();
-            }
+        for (index, answer) in answers.into_iter().enumerate() {
             match answer {
-                Ok(answer) if self.output == PROBABILITIES => {
-                    let found = probabilities(self.classifier.card(), &answer);
-                    row.iter_mut().zip(found).for_each(|(value, probability)| *value = probability as f32);
+                Ok(logits) if self.output == PROBABILITIES => {
+                    let found = probabilities(self.classifier.card(), &logits);
+                    let row: Vec<f32> = found.into_iter().map(|probability| probability as f32).collect();
+                    write(index, Some(&row));
                 }
-                Ok(answer) => row.copy_from_slice(&answer),
+                Ok(row) => write(index, Some(&row)),
                 Err(error) => {
+                    write(index, None);
                     if failed == 0 {
-                        LAST.with_borrow_mut(|last| *last = c_text(&format!("{error:#}")));
+                        LAST.with_borrow_mut(|last| *last = c_text(&format!("image {index}: {error:#}")));
                     }
                     failed += 1;
                 }
@@ -301,12 +312,20 @@ unsafe fn source(index: usize, image: &vitrine_image) -> Result<ImageSource> {
     }
     let name = format!("image {index}");
     ensure!(!image.data.is_null(), "{name}: path and data are NULL");
+    let &vitrine_image { size, width, height, channels, .. } = image;
+    ensure!(is_possible::<u8>(size), "{name}: size is {size}: no array is so long");
+    if width > 0 {
+        let needed = u128::from(width) * u128::from(height) * u128::from(channels);
+        ensure!(
+            size as u128 == needed,
+            "{name}: size is {size}, and {width} by {height} pixels of {channels} channels are {needed} bytes"
+        );
+    }
     // SAFETY: as for this function.
-    let bytes = unsafe { slice::from_raw_parts(image.data, image.size) };
-    if image.width == 0 {
+    let bytes = unsafe { slice::from_raw_parts(image.data, size) };
+    if width == 0 {
         return Ok(ImageSource::Encoded { name, bytes: bytes.into() });
     }
-    let &vitrine_image { width, height, channels, .. } = image;
     let image = Arc::new(Image { width, height, channels, pixels: bytes.to_vec() });
     Ok(ImageSource::Pixels { name, image })
 }

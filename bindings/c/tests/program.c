@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include "vitrine.h"
@@ -49,8 +50,14 @@ static void check_failures(const vitrine_classifier *classifier, const char *goo
     CHECK(status[0] == 1 && status[1] == 1 && status[2] == 0);
     CHECK(strstr(vitrine_last_error(), "/no/such/image.png") != NULL);
     vitrine_image cut = {.data = pixels, .size = sizeof pixels - 1, .width = 2, .height = 2, .channels = 3};
-    CHECK(vitrine_ask(classifier, VITRINE_LOGITS, &cut, 1, values, 32, NULL) == 1);
-    CHECK(strstr(vitrine_last_error(), "11 bytes") != NULL);
+    CHECK(vitrine_ask(classifier, VITRINE_LOGITS, &cut, 1, values, 32, NULL) == -1);
+    CHECK(strstr(vitrine_last_error(), "size is 11") != NULL && strstr(vitrine_last_error(), "12 bytes") != NULL);
+    vitrine_image huge = {.data = pixels, .size = (size_t)-1};
+    CHECK(vitrine_ask(classifier, VITRINE_LOGITS, &huge, 1, values, 32, NULL) == -1);
+    CHECK(vitrine_ask(classifier, VITRINE_LOGITS, images, (size_t)-1 / 7, values, (size_t)-1, NULL) == -1);
+    vitrine_image four = {.data = pixels, .size = sizeof pixels, .width = 3, .height = 1, .channels = 4};
+    CHECK(vitrine_ask(classifier, VITRINE_LOGITS, &four, 1, values, 32, NULL) == 1);
+    CHECK(strstr(vitrine_last_error(), "image 0") != NULL && strstr(vitrine_last_error(), "4 channels") != NULL);
     vitrine_image nothing = {0};
     CHECK(vitrine_ask(classifier, VITRINE_LOGITS, &nothing, 1, values, 32, NULL) == -1);
     CHECK(vitrine_ask(classifier, VITRINE_LOGITS, images, 3, values, 20, NULL) == -1);
@@ -64,6 +71,51 @@ static void check_failures(const vitrine_classifier *classifier, const char *goo
     CHECK(vitrine_open("/no/such/model", "abacus", 1) == NULL && strstr(vitrine_last_error(), "abacus") != NULL);
     CHECK(vitrine_num_classes(NULL) == 0 && vitrine_class_name(classifier, 1000) == NULL);
     vitrine_close(NULL);
+}
+
+/* Pixels have the answers of a file with the same pixels (PPM and PGM, which are pixels with a header). */
+static void check_pixels(const vitrine_classifier *classifier) {
+    enum { WIDTH = 40, HEIGHT = 30 };
+    for (uint8_t channels = 1; channels <= 3; channels += 2) {
+        char file[64 + WIDTH * HEIGHT * 3];
+        int start = sprintf(file, "P%d\n%d %d\n255\n", channels == 1 ? 5 : 6, WIDTH, HEIGHT);
+        size_t size = (size_t)WIDTH * HEIGHT * channels;
+        for (size_t index = 0; index < size; index++) file[(size_t)start + index] = (char)(index * 7 + index / 50);
+        const uint8_t *bytes = (const uint8_t *)file;
+        vitrine_image images[2] = {
+            {.data = bytes, .size = (size_t)start + size},
+            {.data = bytes + start, .size = size, .width = WIDTH, .height = HEIGHT, .channels = channels},
+        };
+        float values[32];
+        size_t classes = vitrine_num_classes(classifier);
+        CHECK(vitrine_ask(classifier, VITRINE_LOGITS, images, 2, values, 32, NULL) == 0);
+        CHECK(memcmp(values, values + classes, classes * sizeof *values) == 0);
+    }
+}
+
+struct shared {
+    const vitrine_classifier *classifier;
+    const vitrine_image *images;
+    const float *expected;
+    size_t count, classes;
+};
+
+static void *ask_again(void *argument) {
+    const struct shared *shared = argument;
+    size_t bytes = shared->count * shared->classes * sizeof(float);
+    float *values = malloc(bytes);
+    CHECK(values != NULL);
+    CHECK(vitrine_ask(shared->classifier, VITRINE_LOGITS, shared->images, shared->count, values, shared->count * shared->classes, NULL) == 0);
+    CHECK(memcmp(values, shared->expected, bytes) == 0);
+    free(values);
+    return NULL;
+}
+
+/* Two threads share a classifier. */
+static void check_threads(struct shared shared) {
+    pthread_t threads[2];
+    for (int index = 0; index < 2; index++) CHECK(pthread_create(&threads[index], NULL, ask_again, &shared) == 0);
+    for (int index = 0; index < 2; index++) CHECK(pthread_join(threads[index], NULL) == 0);
 }
 
 static long peak_kilobytes(void) {
@@ -93,6 +145,8 @@ int main(int argc, char **argv) {
     }
     CHECK(vitrine_ask(classifier, VITRINE_LOGITS, images, count, values, count * classes, NULL) == 0);
     print_rows("logits", values, count, classes);
+    check_threads((struct shared){classifier, images, values, count, classes});
+    check_pixels(classifier);
     CHECK(vitrine_ask(classifier, VITRINE_EMBEDDING, images, count, values, count * dim, NULL) == 0);
     print_rows("embedding", values, count, dim);
     CHECK(vitrine_ask(classifier, VITRINE_PROBABILITIES, images, count, values, count * classes, NULL) == 0);

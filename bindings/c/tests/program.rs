@@ -25,7 +25,7 @@ fn a_c_program_gets_the_same_numbers_and_errors_and_frees_its_memory() {
         .arg(here.join("include"))
         .arg("-L")
         .arg(libraries())
-        .arg("-lvitrine_c")
+        .args(["-lvitrine_c", "-lpthread"])
         .status()
         .unwrap();
     assert!(compiled.success());

@@ -1,6 +1,7 @@
 """Compares the answers of the package with those in expected.json of a folder, and checks its errors (tests/package.rs runs it)."""
 import json
 import pathlib
+import pickle
 import resource
 import sys
 import threading
@@ -61,12 +62,16 @@ error = raises(vitrine.ImageError, lambda: classifier.classify(mixed), "broken.p
 assert error.index == 1 and isinstance(error, ValueError)
 answers = classifier.classify(mixed, errors="return")
 assert [isinstance(answer, vitrine.ImageError) for answer in answers] == [False, True, True, True, False]
-assert answers[4][0].index == int(logits[1].argmax()) and "missing.png" in str(answers[2]) and answers[3].index == 3
+assert str(answers[3]) and answers[4][0].index == int(logits[1].argmax()) and "missing.png" in str(answers[2]) and answers[3].index == 3
 raises(vitrine.ImageError, lambda: classifier.embed(mixed), "broken.png")
 raises(TypeError, lambda: classifier.classify(images[0]), "list")
 raises(TypeError, lambda: classifier.classify([color.astype(np.float32)]), "uint8")
 raises(TypeError, lambda: classifier.classify([color[None]]), "[1, 40, 60, 3]")
-raises(TypeError, lambda: classifier.classify([None]))
+raises(TypeError, lambda: classifier.classify([None]), "NoneType")
+raises(TypeError, lambda: classifier.classify(color), "list")
+assert np.array_equal(classifier.logits(np.stack([color, color])), classifier.logits([color, color]))
+copied = pickle.loads(pickle.dumps(error))
+assert copied.index == error.index and str(copied) == str(error)
 raises(ValueError, lambda: classifier.classify(images, top=0), "top")
 raises(ValueError, lambda: classifier.classify(images, errors="ignore"), "ignore")
 raises(ValueError, lambda: vitrine.Classifier(folder / "model.safetensors", batch_size=0), "batch_size")

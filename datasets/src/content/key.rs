@@ -64,7 +64,8 @@ impl ContentKey {
     /// The key of an image, and why it cannot be read, from a single read of its file.
     fn examined(source: &ImageSource, limits: &DecodeLimits) -> (Self, Option<BadFile>) {
         if let ImageSource::Raw { .. } | ImageSource::Pixels { .. } | ImageSource::Drawn { .. } = source {
-            return (Self::of(source, limits), None);
+            let fault = source.probe(limits).err().map(|error| source.as_bad_file(&error));
+            return (Self::of(source, limits), fault);
         }
         let mut key = None;
         let probed = source.with_bytes(limits, |name, bytes| {

@@ -27,8 +27,8 @@ impl Image {
         if ![1, 3].contains(channels) {
             return Err(format!("it has {channels} channels: 1 or 3 are possible"));
         }
-        let bytes = u64::from(*width) * u64::from(*height) * u64::from(*channels);
-        match pixels.len() as u64 == bytes {
+        let bytes = u128::from(*width) * u128::from(*height) * u128::from(*channels);
+        match pixels.len() as u128 == bytes {
             true => Ok(()),
             false => Err(format!(
                 "it has {} bytes: {bytes} are needed for {width} by {height} pixels",

@@ -161,10 +161,10 @@ impl ImageSource {
                     pixels: interleave(planes, usize::from(*channels)),
                 }))
             }
-            Self::Pixels { image, .. } => match image.check() {
-                Ok(()) => Ok(Decoded::small(Image::clone(image))),
-                Err(problem) => Err(DatasetError::Image { image: self.name(), fault: Fault::Other(problem) }),
-            },
+            Self::Pixels { image, .. } => {
+                self.checked(image)?;
+                Ok(Decoded::small(Image::clone(image)))
+            }
             Self::Drawn { class, seed } => Ok(Decoded::small(drawing::draw(*class, *seed))),
             Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
                 self.with_bytes(limits, |name, bytes| decode_bytes(name, bytes, limits))
@@ -180,11 +180,18 @@ impl ImageSource {
     /// As [`ImageSource::decode`].
     pub fn probe(&self, limits: &DecodeLimits) -> Result<(), DatasetError> {
         match self {
-            Self::Raw { .. } | Self::Pixels { .. } | Self::Drawn { .. } => Ok(()),
+            Self::Raw { .. } | Self::Drawn { .. } => Ok(()),
+            Self::Pixels { image, .. } => self.checked(image),
             Self::File(_) | Self::Encoded { .. } | Self::Spooled { .. } => {
                 self.with_bytes(limits, |name, bytes| probe_bytes(name, bytes, limits))
             }
         }
+    }
+
+    /// Checks pixels that a program has made.
+    fn checked(&self, image: &Image) -> Result<(), DatasetError> {
+        let error = |problem| DatasetError::Image { image: self.name(), fault: Fault::Other(problem) };
+        image.check().map_err(error)
     }
 
     /// Calls `work` with the name and the encoded bytes of an image file.

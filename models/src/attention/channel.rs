@@ -240,7 +240,7 @@ impl Efficient {
         let dim = patches.dims[2];
         let mean = graph.reduce("ReduceMean", patches, 1);
         let mean = graph.reshape(&mean, &[1, 1, 1, dim]);
-        let kernel = graph.constant("conv.weight", self.conv.val().unsqueeze_dim::<4>(2));
+        let kernel = graph.weight("conv.weight", self.conv.val().unsqueeze_dim::<4>(2));
         let gate = graph.same_convolution(&mean, &kernel, None, false);
         let gate = graph.reshape(&gate, &[1, 1, dim]);
         trace_gate(graph, patches, &gate)
@@ -386,7 +386,7 @@ fn trace_gate_places(
     let [mean, largest] = ["ReduceMean", "ReduceMax"].map(|statistic| graph.reduce(statistic, patches, 2));
     let places = graph.concat(&[&mean, &largest], 2);
     let places = graph.map_of_tokens(&places, grid);
-    let weight = graph.constant("conv.weight", conv.val());
+    let weight = graph.weight("conv.weight", conv.val());
     let bias = graph.constant("conv.bias", bias.val());
     let gate = graph.same_convolution(&places, &weight, Some(&bias), false);
     let gate = graph.tokens_of_map(&gate);

@@ -142,7 +142,7 @@ impl ScoreFunction {
                 products(graph, &q, k)
             }
             Self::Bilinear(score) => {
-                let matrices = graph.constant("bilinear", score.bilinear.val().unsqueeze::<4>());
+                let matrices = graph.weight("bilinear", score.bilinear.val().unsqueeze::<4>());
                 let q = graph.matmul(q, &matrices);
                 products(graph, &q, k)
             }
@@ -294,7 +294,7 @@ impl AdditiveScore {
 
     fn trace(&self, graph: &mut Graph, q: &Value, k: &Value) -> Value {
         let [query, key, vector] = [("query", &self.query), ("key", &self.key), ("vector", &self.vector)]
-            .map(|(name, param)| graph.constant(name, param.val().unsqueeze::<4>()));
+            .map(|(name, param)| graph.weight(name, param.val().unsqueeze::<4>()));
         let (queries, keys) = (q.dims[2], k.dims[2]);
         let (q, k) = (graph.matmul(q, &query), graph.matmul(k, &key));
         let [batch, heads, _, dim] = k.dims[..] else { panic!("keys have four dimensions") };

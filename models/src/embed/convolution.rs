@@ -43,7 +43,7 @@ impl Convolution {
     /// [`Self::forward`] as operators; channels come before rows and columns, and `name` is the name of the layer.
     pub(crate) fn trace(&self, graph: &mut Graph, name: &str, map: &Value) -> Value {
         graph.within(name, |graph| {
-            let weight = graph.constant("weight", self.weight.val());
+            let weight = graph.weight("weight", self.weight.val());
             graph.same_convolution(map, &weight, None, false)
         })
     }

@@ -181,7 +181,7 @@ impl PatchEmbed {
         let side = self.patch_size;
         let map = graph.within("proj", |graph| {
             let weight = self.proj.weight.val().transpose().reshape([dim, channels, side, side]);
-            let weight = graph.constant("weight", weight);
+            let weight = graph.weight("weight", weight);
             let bias = self.proj.bias.as_ref().map(|bias| graph.constant("bias", bias.val()));
             let inputs: Vec<&Value> = [images, &weight].into_iter().chain(&bias).collect();
             let strides = vec![("strides", Attribute::Ints(vec![side as i64; 2]))];

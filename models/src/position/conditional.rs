@@ -62,7 +62,7 @@ impl ConditionalPosition {
     pub(crate) fn trace(&self, graph: &mut Graph, x: &Value, prefix: usize, grid: [usize; 2]) -> Value {
         let patches = graph.narrow(x, 1, prefix, x.dims[1] - prefix);
         let map = graph.map_of_tokens(&patches, grid);
-        let weight = graph.constant("weight", self.conv.val());
+        let weight = graph.weight("weight", self.conv.val());
         let bias = graph.constant("bias", self.conv_bias.val());
         let map = graph.same_convolution(&map, &weight, Some(&bias), true);
         let placed = graph.tokens_of_map(&map);

@@ -5,11 +5,11 @@ mod proto;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use burn::tensor::{DType, TensorData};
 use prost::Message;
 use vitrine_models::graph::{Attribute, Constant, Graph, Node, OPERATOR_SET, Value};
-use vitrine_models::{ModelConfig, VisionTransformer};
+use vitrine_models::{Mixer, ModelConfig, VisionTransformer};
 
 use self::proto::{ElementType, Extent};
 use super::Exported;
@@ -41,26 +41,66 @@ pub fn write(
     precision: Precision,
     with_preprocessing: bool,
 ) -> Result<Exported> {
-    let named = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
-    ensure!(named, "--output {}: --layout onnx needs a .onnx file", output.display());
+    check(output)?;
+    check_masks(&card.model)?;
     let mut graph = Graph::default();
     let (input, images) = match with_preprocessing {
         true => preprocessing::add(&mut graph, &card.preprocessing)?,
         false => planes(&mut graph, &card.model),
     };
     let answers = answers(&mut graph, card, model, &images);
+    let too_large = |size: usize| {
+        let way_out = match precision {
+            Precision::F32 => ": store the weights in 16 bits with --dtype f16 or bf16",
+            Precision::F16 | Precision::Bf16 => "",
+        };
+        let output = output.display();
+        anyhow!(
+            "--output {output}: it would have {size} bytes, and one ONNX file holds at most {LARGEST_FILE}{way_out}"
+        )
+    };
+    let size = stored_bytes(&graph.constants, precision);
+    ensure!(size <= LARGEST_FILE, too_large(size)); // before anything is copied
     let file = file(card, graph, input, &answers, precision)?;
-    let size = file.encoded_len();
-    if size > LARGEST_FILE {
-        bail!(
-            "the file would have {size} bytes, and one ONNX file holds at most {LARGEST_FILE}: store the weights in 16 bits with \
-             --dtype f16 or bf16"
-        );
-    }
+    ensure!(file.encoded_len() <= LARGEST_FILE, too_large(file.encoded_len()));
     write_atomically(output, &file.encode_to_vec())?;
     let usage =
         format!("import onnxruntime; session = onnxruntime.InferenceSession(\"{}\")", output.display());
     Ok(Exported { files: vec![output.to_owned()], usage, notes: notes(card, with_preprocessing) })
+}
+
+/// Checks the name of the file.
+///
+/// # Errors
+/// If it has another extension than `.onnx`.
+pub fn check(output: &Path) -> Result<()> {
+    let named = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+    ensure!(named, "--output {}: --layout onnx needs a .onnx file", output.display());
+    Ok(())
+}
+
+/// The most pairs of tokens for which a graph holds a mask, 1 GiB: half of what a file may have.
+const MOST_PAIRS: usize = 1 << 28;
+
+/// Checks that the masks of neighborhoods fit a file. The program computes without them.
+fn check_masks(config: &ModelConfig) -> Result<()> {
+    let has_mask = |mixer: &Mixer| matches!(mixer, Mixer::Neighborhood(_) | Mixer::FullNeighborhood(_));
+    let tokens = config.num_tokens();
+    if config.mixers.iter().any(has_mask) && tokens.saturating_mul(tokens) > MOST_PAIRS {
+        bail!(
+            "`mixers`: ONNX needs a mask of all pairs for a neighborhood, and {tokens} tokens make too many for one file"
+        );
+    }
+    Ok(())
+}
+
+/// The bytes of constants in a file.
+fn stored_bytes(constants: &[Constant], precision: Precision) -> usize {
+    let bytes = |constant: &Constant| match precision {
+        Precision::F16 | Precision::Bf16 if constant.is_weight => constant.data.as_bytes().len() / 2,
+        Precision::F32 | Precision::F16 | Precision::Bf16 => constant.data.as_bytes().len(),
+    };
+    constants.iter().map(bytes).sum()
 }
 
 /// What the user must know about the input.
@@ -98,9 +138,12 @@ fn answers(graph: &mut Graph, card: &ModelCard, model: &VisionTransformer, image
     };
     match Views::of(card) {
         Views::One => ask(graph, images),
-        Views::Mirrored | Views::MirrorImage => {
+        views @ (Views::Mirrored | Views::MirrorImage) => {
             let columns: Vec<usize> = (0..images.dims[3]).rev().collect();
             let mirrored = graph.gather(images, 3, &columns);
+            if views == Views::MirrorImage {
+                return ask(graph, &mirrored);
+            }
             let both = graph.concat(&[images, &mirrored], 0);
             let answers = ask(graph, &Value { dims: images.dims.clone(), ..both });
             let [of_image, of_mirrored] =
@@ -162,12 +205,10 @@ fn metadata(card: &ModelCard) -> Result<Vec<proto::Entry>> {
     Ok(entries.map(|(key, value)| proto::Entry { key: key.to_owned(), value }).to_vec())
 }
 
-/// A constant as the file stores it; in 16 bits, also the node that widens it. Vectors and numbers stay in 32 bits: they take no
-/// room, and norms need them.
+/// A constant as the file stores it; in 16 bits, also the node that widens it.
 fn stored(constant: Constant, precision: Precision) -> Result<(proto::Tensor, Option<proto::Node>)> {
-    let Constant { name, data } = constant;
+    let Constant { name, data, is_weight } = constant;
     let dims: Vec<i64> = data.shape().iter().map(|&dim| dim as i64).collect();
-    let is_matrix = dims.len() > 1;
     let tensor = |name: String, data_type, raw_data| proto::Tensor {
         dims,
         data_type: Some(data_type),
@@ -176,14 +217,14 @@ fn stored(constant: Constant, precision: Precision) -> Result<(proto::Tensor, Op
     };
     let data_type = match (data.dtype(), precision) {
         (DType::I64, _) => ElementType::INT64,
-        (_, Precision::F16) if is_matrix => ElementType::FLOAT16,
-        (_, Precision::Bf16) if is_matrix => ElementType::BFLOAT16,
+        (_, Precision::F16) if is_weight => ElementType::FLOAT16,
+        (_, Precision::Bf16) if is_weight => ElementType::BFLOAT16,
         (_, Precision::F32 | Precision::F16 | Precision::Bf16) => ElementType::FLOAT,
     };
     if [ElementType::INT64, ElementType::FLOAT].contains(&data_type) {
         return Ok((tensor(name, data_type, little_endian(data)?), None));
     }
-    let values = data.as_slice::<f32>().map_err(|error| anyhow::anyhow!("{name}: {error:?}"))?;
+    let values = data.as_slice::<f32>().map_err(|error| anyhow!("{name}: {error:?}"))?;
     let raw = narrow(&name, values, precision)?;
     let narrowed = format!("{name}.stored");
     let cast = Node {

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, Union, overload
+from dataclasses import dataclass
+from typing import Any, Literal, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,8 @@ Image = Union[str, "os.PathLike[str]", bytes, npt.NDArray[np.uint8]]
 channels (red, green, blue)."""
 
 
-class Prediction(NamedTuple):
+@dataclass(frozen=True)
+class Prediction:
     """A class with its probability for an image."""
 
     label: str
@@ -34,18 +36,22 @@ class Prediction(NamedTuple):
 
 
 class ImageError(ValueError):
-    """An image that cannot be read. `index` is its place among the images that were asked about."""
+    """An image that cannot be read, or whose answer is not finite. `index` is its place among the images that were asked about."""
 
     def __init__(self, message: str, index: int) -> None:
-        super().__init__(message)
+        super().__init__(message, index)
         self.index = index
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Classifier:
     """A loaded model. Threads may share it; it computes without Python's global lock.
 
     `model` is what `vitrine classify` takes: a model file, a run folder, another library's weights, `hf:OWNER/NAME`, or the name of
-    a published backbone, which has embeddings only. `device` is as for `--device`; with `offline`, nothing is downloaded;
+    a published backbone; one without a classifier has embeddings only. `device` is as for `--device` (the wheel computes
+    on the CPU unless it is built with a feature such as `wgpu`); with `offline`, nothing is downloaded;
     `batch_size` images are computed together. Raises RuntimeError if there is no such model.
     """
 
@@ -81,7 +87,9 @@ class Classifier:
     @overload
     def classify(self, images: Iterable[Image], *, top: int = ..., errors: Literal["return"]) -> list[list[Prediction] | ImageError]: ...
 
-    def classify(self, images, *, top=5, errors="raise"):
+    def classify(
+        self, images: Iterable[Image], *, top: int = 5, errors: Literal["raise", "return"] = "raise"
+    ) -> Sequence[list[Prediction] | ImageError]:
         """The `top` most probable classes of each image, the most probable one first.
 
         An image that cannot be read raises an ImageError; with `errors="return"`, the error takes the place of its predictions.
@@ -118,7 +126,7 @@ class Classifier:
         return [Prediction(self._classes[index], float(probabilities[index]), int(index)) for index in order]
 
     @staticmethod
-    def _rows(answer: tuple[bytes, list[str | None]], kind: type, width: int):
+    def _rows(answer: tuple[bytes, list[str | None]], kind: type[np.generic], width: int) -> npt.NDArray[Any]:
         values, problems = answer
         _raise_first(problems)
         return np.frombuffer(values, kind).reshape(-1, width).copy()
@@ -129,7 +137,10 @@ class Classifier:
 
 
 def set_threads(count: int | None = None) -> int:
-    """Lets the process compute with `count` threads, or one for each physical core. Call it once, before the first model is loaded."""
+    """Lets the process compute with `count` threads; by default as the command line does, with RAYON_NUM_THREADS or one for each
+    physical core. Call it once, before the first model is loaded; without it, there is a thread for each logical core. A process that
+    has computed must not fork: use multiprocessing's "spawn".
+    """
     return _vitrine.set_threads(count)
 
 
@@ -140,7 +151,8 @@ def _raise_first(problems: Sequence[str | None]) -> None:
 
 
 def _inputs(images: Iterable[Image]) -> list[object]:
-    if isinstance(images, (str, bytes, os.PathLike)):
+    is_one = isinstance(images, (str, bytes, bytearray, memoryview, os.PathLike)) or (isinstance(images, np.ndarray) and images.ndim < 4)
+    if is_one:
         raise TypeError("a list of images is needed: put a single one into a list")
     return [_input(image, index) for index, image in enumerate(images)]
 
@@ -150,7 +162,9 @@ def _input(image: Image, index: int) -> object:
         return os.fspath(image)
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    pixels = np.asarray(image)
+    if not isinstance(image, np.ndarray):
+        raise TypeError(f"image {index}: a path, bytes, or a numpy array is needed, and this is {type(image).__name__}")
+    pixels = image
     if pixels.dtype != np.uint8:
         raise TypeError(f"image {index}: pixels are uint8, and these are {pixels.dtype}")
     if pixels.ndim == 2:

@@ -68,7 +68,7 @@ impl MultiHeadAttention {
 /// A linear layer of these parameters.
 fn project(graph: &mut Graph, name: &str, x: &Value, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Value {
     graph.within(name, |graph| {
-        let weight = graph.constant("weight", weight);
+        let weight = graph.weight("weight", weight);
         let product = graph.matmul(x, &weight);
         match bias {
             Some(bias) => {
