@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::ops::Deref;
 
 use image::error::{ImageError, LimitErrorKind};
-use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, LumaA, Rgba};
 
 use super::jpeg;
 use super::limits::DecodeLimits;
@@ -114,8 +114,18 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     let source = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
     // Convert to 8 bits before rotating, which needs a second copy of the image.
     let (mut source, channels) = match color {
-        ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16 => {
-            (DynamicImage::ImageLuma8(source.into_luma8()), 1)
+        ColorType::L8 | ColorType::L16 => (DynamicImage::ImageLuma8(source.into_luma8()), 1),
+        ColorType::La8 | ColorType::La16 => {
+            let mut source = source.into_luma_alpha8();
+            source.pixels_mut().for_each(|LumaA([gray, alpha])| *gray = on_white(*gray, *alpha));
+            (DynamicImage::ImageLuma8(DynamicImage::ImageLumaA8(source).into_luma8()), 1)
+        }
+        _ if color.has_alpha() => {
+            let mut source = source.into_rgba8();
+            for Rgba([colors @ .., alpha]) in source.pixels_mut() {
+                colors.iter_mut().for_each(|color| *color = on_white(*color, *alpha));
+            }
+            (DynamicImage::ImageRgb8(DynamicImage::ImageRgba8(source).into_rgb8()), 3)
         }
         _ => (DynamicImage::ImageRgb8(source.into_rgb8()), 3),
     };
@@ -126,6 +136,13 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     }
     let image = Image { width, height, channels, pixels: source.into_bytes() };
     Ok(Decoded { image, reserved: Some(reserved) })
+}
+
+/// A value of a pixel on a white background, as a viewer shows it. The color that a transparent pixel has in its file is arbitrary,
+/// and may well be that of what is drawn next to it, which then disappears.
+fn on_white(value: u8, alpha: u8) -> u8 {
+    let (value, alpha) = (u32::from(value), u32::from(alpha));
+    ((value * alpha + 255 * (255 - alpha) + 127) / 255) as u8
 }
 
 /// Whether a JPEG file has its end marker. Decoders do not report a truncated file, but fill in the missing pixels.

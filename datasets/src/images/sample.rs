@@ -130,8 +130,8 @@ impl ImageSource {
 
     /// Decodes the image: a gray one to 1 channel, all others to 3.
     ///
-    /// The format is recognized by the content, not the name. EXIF orientation is applied, alpha is dropped (as PIL's
-    /// `convert("RGB")` does), 16 bits are scaled to 8, and an animation gives its first frame.
+    /// The format is recognized by the content, not the name. EXIF orientation is applied, what is transparent lies
+    /// on white (PIL's `convert("RGB")` shows the color that is hidden under it), 16 bits are scaled to 8, and an animation gives its first frame.
     ///
     /// # Errors
     ///
@@ -266,13 +266,23 @@ mod tests {
     }
 
     #[test]
-    fn gray_alpha_and_sixteen_bits_are_converted() {
-        let gray = GrayAlphaImage::from_pixel(3, 2, LumaA([90, 10]));
-        let image = decode(encoded(&DynamicImage::ImageLumaA8(gray), ImageFormat::Png)).unwrap();
-        assert_eq!((image.channels, image.pixels), (1, vec![90; 6]));
-        let clear = RgbaImage::from_pixel(2, 1, image::Rgba([1, 2, 3, 0]));
-        let image = decode(encoded(&DynamicImage::ImageRgba8(clear), ImageFormat::Png)).unwrap();
-        assert_eq!(image.pixels, [1, 2, 3, 1, 2, 3]);
+    fn transparency_lies_on_white_and_sixteen_bits_are_converted() {
+        for (alpha, expected) in [(0, 255), (51, 222), (255, 90)] {
+            let gray = GrayAlphaImage::from_pixel(3, 2, LumaA([90, alpha]));
+            let image = decode(encoded(&DynamicImage::ImageLumaA8(gray), ImageFormat::Png)).unwrap();
+            assert_eq!((image.channels, image.pixels), (1, vec![expected; 6]));
+        }
+        for (alpha, expected) in [(0, [255; 3]), (51, [204, 214, 255]), (255, [0, 50, 255])] {
+            let color = RgbaImage::from_pixel(2, 1, image::Rgba([0, 50, 255, alpha]));
+            for format in [ImageFormat::Png, ImageFormat::WebP] {
+                let image = decode(encoded(&DynamicImage::ImageRgba8(color.clone()), format)).unwrap();
+                assert_eq!((image.channels, image.pixels), (3, expected.repeat(2)), "{format:?}");
+            }
+        }
+        let fine = DynamicImage::ImageRgba8(RgbaImage::from_pixel(1, 1, image::Rgba([0, 50, 255, 51])));
+        let image =
+            decode(encoded(&DynamicImage::ImageRgba16(fine.into_rgba16()), ImageFormat::Png)).unwrap();
+        assert_eq!(image.pixels, [204, 214, 255]);
         let fine =
             DynamicImage::ImageRgb32F(Rgb32FImage::from_pixel(1, 1, Rgb([0.0, 0.5, 1.0]))).into_rgb16();
         let image = decode(encoded(&DynamicImage::ImageRgb16(fine), ImageFormat::Png)).unwrap();
