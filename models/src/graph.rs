@@ -224,6 +224,21 @@ impl Graph {
         self.node("MatMul", &[a, b], Vec::new(), dims)
     }
 
+    /// A linear layer of this name with a weight `[in, out]` and a bias `[out]`.
+    pub fn linear(&mut self, name: &str, x: &Value, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Value {
+        self.within(name, |graph| {
+            let weight = graph.weight("weight", weight);
+            let product = graph.matmul(x, &weight);
+            match bias {
+                Some(bias) => {
+                    let bias = graph.constant("bias", bias);
+                    graph.add(&product, &bias)
+                }
+                None => product,
+            }
+        })
+    }
+
     /// The same numbers in another shape; the first dimension is left open.
     ///
     /// # Panics

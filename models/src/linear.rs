@@ -53,17 +53,7 @@ impl Linear {
 
     /// [`Self::forward`] as operators; `name` is the name of the layer.
     pub(crate) fn trace(&self, graph: &mut Graph, name: &str, x: &Value) -> Value {
-        graph.within(name, |graph| {
-            let weight = graph.weight("weight", self.weight.val());
-            let product = graph.matmul(x, &weight);
-            match &self.bias {
-                Some(bias) => {
-                    let bias = graph.constant("bias", bias.val());
-                    graph.add(&product, &bias)
-                }
-                None => product,
-            }
-        })
+        graph.linear(name, x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Export to ONNX, which ONNX Runtime, OpenVINO, TensorRT and others run.
+//! Export to ONNX, which ONNX Runtime, OpenVINO and others run.
 
 mod preprocessing;
 mod proto;

@@ -1,6 +1,6 @@
 //! Multi-head attention as operators.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 
 use super::super::{Context, normalizer};
 use super::MultiHeadAttention;
@@ -45,11 +45,11 @@ impl MultiHeadAttention {
                 [("q", 0, &placed), ("k", 1, &placed), ("v", 2, x)].map(|(name, part, x)| {
                     let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
                     let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
-                    project(graph, name, x, weight, bias)
+                    graph.linear(name, x, weight, bias)
                 })
             }
             None => {
-                let packed = project(graph, "qkv", x, self.qkv.weight.val(), self.qkv_bias());
+                let packed = graph.linear("qkv", x, self.qkv.weight.val(), self.qkv_bias());
                 graph.split(&packed, 2)
             }
         };
@@ -63,21 +63,6 @@ impl MultiHeadAttention {
             None => [q, k, v],
         }
     }
-}
-
-/// A linear layer of these parameters.
-fn project(graph: &mut Graph, name: &str, x: &Value, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Value {
-    graph.within(name, |graph| {
-        let weight = graph.weight("weight", weight);
-        let product = graph.matmul(x, &weight);
-        match bias {
-            Some(bias) => {
-                let bias = graph.constant("bias", bias);
-                graph.add(&product, &bias)
-            }
-            None => product,
-        }
-    })
 }
 
 /// The scores with a bias, which may differ between the windows of an image.
