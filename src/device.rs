@@ -150,14 +150,27 @@ pub fn select(wanted: Option<&str>) -> Result<(FoundDevice, Option<String>)> {
             None => bail!("--device cpu: this binary has no CPU backend; build it with `--features flex`"),
         },
         Some("gpu") => match first_working(true) {
-            Some(device) => Ok((device, None)),
+            Some(device) => Ok(with_message(device)),
             None if backends().iter().any(|backend| backend.is_gpu && backend.is_built()) => {
                 bail!("--device gpu: no GPU was found on this machine; `vitrine devices` lists what there is")
             }
             None => bail!("--device gpu: this binary was built without a GPU backend; {}", gpu_features()),
         },
-        Some(name) => select_named(name).map(|device| (device, None)),
+        Some(name) => select_named(name).map(with_message),
     }
+}
+
+/// The device with a message, if it is a GPU, that it may take long to begin: for each kind of GPU and shape of tensors, burn
+/// measures which kernels are fastest. The choices are kept in the user's cache folder.
+fn with_message(device: FoundDevice) -> (FoundDevice, Option<String>) {
+    let message = device.is_gpu.then(|| {
+        format!(
+            "device: {} ({}); the first batches can take minutes, until its kernels are chosen and compiled",
+            device.name,
+            device.hardware()
+        )
+    });
+    (device, message)
 }
 
 fn gpu_features() -> String {
@@ -176,8 +189,7 @@ fn first_working(is_gpu: bool) -> Option<FoundDevice> {
 fn default_device() -> Result<(FoundDevice, Option<String>)> {
     let has_gpu_backend = backends().iter().any(|backend| backend.is_gpu && backend.is_built());
     if has_gpu_backend && let Some(device) = first_working(true) {
-        let message = format!("device: {} ({})", device.name, device.hardware());
-        return Ok((device, Some(message)));
+        return Ok(with_message(device));
     }
     let message = has_gpu_backend.then(|| "device: no GPU was found, so the CPU is used".to_owned());
     match first_working(false) {

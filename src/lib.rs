@@ -28,6 +28,7 @@ pub mod allocator;
 pub mod bounds;
 pub mod cli;
 pub mod device;
+mod eigenvectors;
 pub mod embed;
 pub mod evaluate;
 pub mod events;

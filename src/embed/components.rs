@@ -3,13 +3,10 @@
 use rayon::prelude::*;
 
 use super::Embeddings;
+use crate::eigenvectors::leading;
 
 /// Rows whose products are added in 32 bits before they are added to the covariance.
 const ROWS: usize = 128;
-/// The most steps of the iteration for an eigenvector.
-const STEPS: usize = 4000;
-/// The change of a vector of length 1 in a step, below which the iteration ends.
-const CONVERGED: f64 = 1e-12;
 
 /// The first two principal components.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,13 +41,10 @@ impl Embeddings {
         let mean = self.mean();
         let covariance = self.covariance(&mean);
         let total: f64 = (0..dim).map(|place| covariance[place * dim + place]).sum();
-        let mut found: Vec<Vec<f64>> = Vec::new();
+        let found = leading(&covariance, dim, 2);
         let mut shares = [0.0; 2];
-        for share in shares.iter_mut().take(dim) {
-            let vector = eigenvector(&covariance, dim, &found);
-            let variance = dot(&product(&covariance, &vector), &vector);
-            *share = if total > 0.0 { (variance / total).clamp(0.0, 1.0) } else { 0.0 };
-            found.push(vector);
+        for (share, pair) in shares.iter_mut().zip(&found) {
+            *share = if total > 0.0 { (pair.value / total).clamp(0.0, 1.0) } else { 0.0 };
         }
         let along = |row: &[f32], vector: &[f64]| -> f64 {
             row.iter()
@@ -60,7 +54,7 @@ impl Embeddings {
                 .sum()
         };
         let place = |row: &[f32]| {
-            std::array::from_fn(|axis| found.get(axis).map_or(0.0, |vector| along(row, vector)))
+            std::array::from_fn(|axis| found.get(axis).map_or(0.0, |pair| along(row, &pair.vector)))
         };
         Components { places: self.values.par_chunks_exact(dim).map(place).collect(), shares }
     }
@@ -103,55 +97,6 @@ impl Embeddings {
         }
         covariance
     }
-}
-
-/// The eigenvector of the largest eigenvalue of a positive semidefinite matrix, among the vectors that are orthogonal to
-/// those `found`, by power iteration. Its largest entry is positive.
-fn eigenvector(matrix: &[f64], dim: usize, found: &[Vec<f64>]) -> Vec<f64> {
-    // A start that no symmetry of the data makes orthogonal to the result.
-    let mut vector: Vec<f64> = (0..dim).map(|place| 1.0 + (place as f64 * 0.754_877_666).fract()).collect();
-    orthonormalize(&mut vector, found);
-    for _ in 0..STEPS {
-        let mut next = product(matrix, &vector);
-        if !orthonormalize(&mut next, found) {
-            break;
-        }
-        let change = next.iter().zip(&vector).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        vector = next;
-        if change < CONVERGED {
-            break;
-        }
-    }
-    let largest = vector
-        .iter()
-        .copied()
-        .fold(0.0, |largest: f64, entry| if entry.abs() > largest.abs() { entry } else { largest });
-    if largest < 0.0 {
-        vector.iter_mut().for_each(|entry| *entry = -*entry);
-    }
-    vector
-}
-
-/// Makes a vector orthogonal to those `found`, and its length 1. `false` if nothing is left of it, which then stays.
-fn orthonormalize(vector: &mut [f64], found: &[Vec<f64>]) -> bool {
-    for other in found {
-        let share = dot(vector, other);
-        vector.iter_mut().zip(other).for_each(|(entry, other)| *entry -= share * other);
-    }
-    let length = dot(vector, vector).sqrt();
-    if length > 0.0 {
-        vector.iter_mut().for_each(|entry| *entry /= length);
-    }
-    length > 0.0
-}
-
-/// A symmetric matrix times a vector.
-fn product(matrix: &[f64], vector: &[f64]) -> Vec<f64> {
-    matrix.chunks_exact(vector.len()).map(|row| dot(row, vector)).collect()
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[cfg(test)]

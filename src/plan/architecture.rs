@@ -45,7 +45,6 @@ fn by_default(
     evidence: &Evidence<'_>,
     reasons: &mut Vec<String>,
 ) -> Result<(String, ModelConfig)> {
-    let channels = evidence.channels();
     let (side, why) = match overrides.image_size {
         Some(side) => match patch_for(side) {
             Some(patch) => (side, format!("patch {patch} divides it")),
@@ -65,7 +64,7 @@ fn by_default(
         },
         None => size_for(evidence),
     };
-    let config = hybrid(side, channels);
+    let config = for_time(side, evidence);
     let name = format!("hybrid_patch{}_{side}", config.patch_size);
     reasons.push(format!("image size {side}: {why}"));
     reasons.push(format!(
@@ -102,7 +101,7 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
     let native = sizes.width.median.min(sizes.height.median) as usize;
     if native <= 40 {
         let why = format!("the images are {native} pixels on their shorter side");
-        return (native.next_multiple_of(4).max(16), why);
+        return (native.next_multiple_of(8).max(16), why);
     }
     // Sizes up to 10% above the original resolution are allowed; so little upscaling does no harm.
     let fitting: Vec<usize> = SIDES.into_iter().filter(|side| 10 * side <= 11 * native).collect();
@@ -129,10 +128,38 @@ fn wanted_epochs(images: usize) -> f64 {
     (25_000.0 / images.max(1) as f64).clamp(4.0, 25.0)
 }
 
-/// The default architecture for an image size: residual convolutions down to a grid of about 8 by 8 tokens, then
+/// The default architectures for images of up to 40 pixels, from the smallest.
+const HYBRIDS: [&str; 3] = ["hybrid_micro_patch8_32", "hybrid_small_patch8_32", "hybrid_base_patch8_32"];
+
+/// The number of epochs at full image size that a larger architecture must leave time for. On CIFAR-10, 14 epochs of the first
+/// are as accurate as the 8.5 of the second for which the same arithmetic pays; with three times as much of it, 11 epochs of
+/// the third are ahead of 25 of the second (`benches/peers/README.md`).
+const EPOCHS_OF_LARGER: f64 = 9.0;
+
+/// The number of training images from which larger architectures are chosen.
+const IMAGES_OF_LARGER: usize = 20_000;
+
+/// The default architecture for an image size: the largest that the time limit allows, if there is one.
+fn for_time(side: usize, evidence: &Evidence<'_>) -> ModelConfig {
+    let smallest = hybrid(side, evidence.channels());
+    let Some(budget) = evidence.budget.filter(|_| evidence.train >= IMAGES_OF_LARGER && side <= 40) else {
+        return smallest;
+    };
+    let larger = HYBRIDS[1..].iter().rev().map(|name| resized(name, side, evidence.channels()));
+    larger
+        .into_iter()
+        .find(|config| budget.epochs(config, evidence.train) >= EPOCHS_OF_LARGER)
+        .unwrap_or(smallest)
+}
+
+/// The default architecture for an image size, without regard to the time: residual convolutions down to a grid of about 8 by 8 tokens, then
 /// attention.
 fn hybrid(side: usize, channels: usize) -> ModelConfig {
-    let name = if side <= 40 { "hybrid_pico_patch4_32" } else { "hybrid_nano_patch8_64" };
+    resized(if side <= 40 { HYBRIDS[0] } else { "hybrid_nano_patch8_64" }, side, channels)
+}
+
+/// A preset for another image size.
+fn resized(name: &str, side: usize, channels: usize) -> ModelConfig {
     let base = preset::find(name).expect("a preset of this program");
     // For sides that no patch size divides, an earlier check or the validation of the model reports the error.
     let patch_size = patch_for(side).unwrap_or(base.patch_size);
@@ -153,11 +180,12 @@ pub(super) fn to_measure(overrides: &Overrides, evidence: &Evidence<'_>) -> Resu
     Ok(config)
 }
 
-/// The default patch size for an image size: it results in about 8 by 8 tokens, or up to 24 by 24 for large images.
+/// The default patch size for an image size: it results in 4 by 4 tokens or more, up to 24 by 24 for large images.
 /// `None` if no suitable patch size divides the side.
 fn patch_for(side: usize) -> Option<usize> {
     let fitting: &[usize] = match side {
-        ..=40 => &[4, 2],
+        ..=23 => &[4, 2],
+        24..=40 => &[8, 4, 2],
         41..=96 => &[8, 4],
         97..=191 => &[8],
         192..=383 => &[16],

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use vitrine_datasets::{
     Augmentation, ClassSizes, CropRounding, DatasetInfo, Interpolation, Preprocessing, Survey,
 };
-use vitrine_models::ModelConfig;
+use vitrine_models::{ModelConfig, Tokenizer};
 
 pub use architecture::{named_model, read_model};
 pub use budget::Budget;
@@ -108,6 +108,7 @@ impl Plan {
         if let Some(progressive) = &recipe.progressive_learning {
             progressive.check_model(&model, &recipe.augmentation)?;
         }
+        check_stem(&recipe, &model, evidence)?;
         class_balance::check(&recipe, evidence, &mut reasons)?;
         reasons.extend(architecture::pretrained_hint(overrides, evidence).map(str::to_owned));
         Ok(Self { model_name, model, preprocessing, recipe, reasons })
@@ -180,6 +181,25 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that whitening has an effect.
+///
+/// # Errors
+/// When the model has no first convolution to whiten, or starts from pretrained weights.
+fn check_stem(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -> Result<()> {
+    if !recipe.whitened_stem {
+        return Ok(());
+    }
+    if evidence.pretrained.is_some() {
+        bail!(
+            "`whitened_stem` has no effect on pretrained weights, which are kept as they are: leave it out"
+        );
+    }
+    if !matches!(model.tokenizer, Tokenizer::Residual { .. }) {
+        bail!("`whitened_stem` has no effect on a model without a residual tokenizer: leave it out");
+    }
+    Ok(())
 }
 
 /// Checks that the frozen part exists, that it has pretrained weights, and that freezing it does not make another

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use vitrine_datasets::{Augmentation, Crop, SourceKind};
-use vitrine_models::ModelConfig;
+use vitrine_models::{ModelConfig, Tokenizer};
 
 use super::{Evidence, Overrides, head_fit};
 use crate::recipe::{Freeze, Metric, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
@@ -212,10 +212,14 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     recipe.judge_flips =
         recipe.augmentation.horizontal_flip > 0.0 && !is_flip_effect_known(evidence.info.source);
     recipe.mirror_views = recipe.augmentation.horizontal_flip > 0.0;
+    let is_residual = matches!(model.tokenizer, Tokenizer::Residual { .. });
+    recipe.whitened_stem &= is_residual && evidence.pretrained.is_none();
     recipe.augmentation.crop = crop(recipe.augmentation.crop, evidence, model);
     if model.embed_dim > 128 {
         recipe.learning_rate = match evidence.pretrained {
             Some(_) => recipe.learning_rate.min(FINE_TUNING_RATE * 384.0 / model.embed_dim as f64),
+            // Of a residual tokenizer, even 384 channels learn best at the rate of 128.
+            None if is_residual => recipe.learning_rate,
             None => recipe.learning_rate / 2.0,
         };
     }
@@ -266,7 +270,7 @@ fn progressive(
     possible.check_model(model, augmentation).is_ok().then_some(possible)
 }
 
-/// The crop of a recipe for the image size: random resized crops only for photos, otherwise shifts by up to an eighth
+/// The crop of a recipe for the image size: random resized crops only for photos, otherwise shifts by up to a sixteenth
 /// of the side.
 fn crop(wanted: Crop, evidence: &Evidence<'_>, model: &ModelConfig) -> Crop {
     let photos = !evidence.has_squares() || evidence.survey.sizes.width.median > 96;
@@ -275,7 +279,7 @@ fn crop(wanted: Crop, evidence: &Evidence<'_>, model: &ModelConfig) -> Crop {
         Crop::Resized { .. } if photos => wanted,
         Crop::Resized { .. } | Crop::Pad { .. } => {
             let side = model.image_size.height.min(model.image_size.width);
-            Crop::Pad { pixels: (side / 8).max(1) as u32, reflect: true }
+            Crop::Pad { pixels: (side / 16).max(1) as u32, reflect: true }
         }
     }
 }

@@ -67,10 +67,10 @@ fn evidence(case: &Case) -> Evidence<'_> {
 #[test]
 fn digits_color_images_and_photos_get_suitable_plans() {
     let digits = plan(&case(SourceKind::Idx, [28, 28], true, 48_000), &Overrides::default()).unwrap();
-    assert_eq!((digits.model.channels, digits.model.image_size), (1, ImageSize::square(28)));
+    assert_eq!((digits.model.channels, digits.model.image_size), (1, ImageSize::square(32)));
     assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0, "a mirrored digit is another one");
     let small = plan(&case(SourceKind::Cifar, [32, 32], false, 40_000), &Overrides::default()).unwrap();
-    assert_eq!((small.model.channels, small.model.patch_size), (3, 4));
+    assert_eq!((small.model.channels, small.model.patch_size), (3, 8));
     assert_eq!(small.recipe.augmentation.horizontal_flip, 0.5);
     let photos = plan(&case(SourceKind::Folder, [640, 480], false, 300), &Overrides::default()).unwrap();
     assert_eq!(photos.preprocessing.resize, ResizeRule::Squash);
@@ -92,10 +92,43 @@ fn more_time_means_stronger_augmentation_and_larger_images() {
     };
     assert_eq!(chosen(32, 45_000, 600.0), (32, false));
     assert_eq!(chosen(32, 45_000, 1_800.0), (32, false));
-    assert_eq!(chosen(32, 45_000, 4_000.0), (32, true));
+    assert_eq!(chosen(32, 45_000, 4_000.0), (32, false), "a wider model, for fewer epochs");
+    assert_eq!(chosen(32, 45_000, 8_000.0), (32, true));
     assert_eq!(chosen(100, 1_600, 10.0), (32, false));
     assert_eq!(chosen(100, 1_600, 130.0), (64, true));
     assert_eq!(chosen(100, 1_600, 300.0), (96, true));
+}
+
+#[test]
+fn more_time_for_many_small_images_means_a_wider_model() {
+    let dim = |train, seconds| {
+        let case = case(SourceKind::Cifar, [32; 2], false, train);
+        let budget = Some(Budget { seconds, multiply_adds_per_second: 3e10 });
+        let plan = Plan::new(&Overrides::default(), &Evidence { budget, ..evidence(&case) }).unwrap();
+        assert_eq!((plan.recipe.learning_rate, plan.recipe.whitened_stem), (3e-3, true));
+        plan.model.embed_dim
+    };
+    assert_eq!([600.0, 1_800.0, 4_000.0].map(|seconds| dim(45_000, seconds)), [192, 256, 384]);
+    assert_eq!(dim(2_000, 4_000.0), 192, "few images are learned best by the smallest");
+}
+
+#[test]
+fn whitening_is_for_fresh_residual_tokenizers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.toml");
+    std::fs::write(&file, "epochs = 9\nwhitened_stem = true").unwrap();
+    let recipe = |model: &str, recipe: String| Overrides {
+        model: Some(model.to_owned()),
+        recipe: Some(recipe),
+        ..Overrides::default()
+    };
+    let images = case(SourceKind::Cifar, [32, 32], false, 3_000);
+    let whitened = |overrides: &Overrides| plan(&images, overrides).map(|plan| plan.recipe.whitened_stem);
+    let of_file = file.display().to_string();
+    assert!(whitened(&recipe("hybrid_micro_patch8_32", of_file.clone())).unwrap());
+    assert!(!whitened(&recipe("vit_pico_patch4_32", "short".to_owned())).unwrap());
+    let error = whitened(&recipe("vit_pico_patch4_32", of_file)).unwrap_err().to_string();
+    assert!(error.contains("`whitened_stem`"), "{error}");
 }
 
 #[test]

@@ -106,6 +106,10 @@ pub struct Recipe {
     /// phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressive_learning: Option<ProgressiveLearning>,
+    /// Whether the kernels of a residual tokenizer's first convolution start as the directions in which patches of the training
+    /// images vary most (whitening; Jordan 2024, section 3.2), in place of random ones.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub whitened_stem: bool,
     /// Whether the run begins without flips, and mirrors images only after the validation images have shown that their
     /// mirror images are recognized, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -146,6 +150,7 @@ impl Default for Recipe {
             patience: 0,
             bad_file_limit: 0.01,
             progressive_learning: None,
+            whitened_stem: false,
             judge_flips: false,
             mirror_views: false,
             augmentation: Augmentation::default(),

@@ -1,14 +1,16 @@
 //! The starting point of a run: fresh parameters, pretrained parameters, or a saved state.
 
 use anyhow::Result;
-use burn::tensor::Device;
+use vitrine_datasets::Sample;
 use vitrine_models::VisionTransformer;
 use vitrine_models::weights::{self, NamedTensor};
 
 use super::state::{self, Progress, State};
+use super::whitening::whitened;
 use crate::import::head_of;
 use crate::learner::{Learner, Loss};
 use crate::run_folder::{RunConfig, RunFolder};
+use crate::runtime::Runtime;
 use crate::seed::{Stream, stream};
 
 /// What a run starts from.
@@ -28,10 +30,17 @@ impl Start {
         matches!(self, Self::Fresh | Self::Pretrained(_))
     }
 
-    /// The state at the start of the session.
-    pub(super) fn state(self, config: &RunConfig, folder: &RunFolder, device: &Device) -> Result<State> {
+    /// The state at the start of the session, of a run that trains on `images`.
+    pub(super) fn state(
+        self,
+        config: &RunConfig,
+        folder: &RunFolder,
+        images: &[Sample],
+        runtime: Runtime<'_>,
+    ) -> Result<State> {
         let is_new = self.is_new();
-        let fresh = State { learner: self.learner(config, 0, device)?, progress: Progress::default() };
+        let fresh =
+            State { learner: self.learner(config, 0, images, runtime)?, progress: Progress::default() };
         let mut state = if is_new { fresh } else { state::load(folder.path(), fresh)? };
         state.progress.set_length(&config.recipe);
         if is_new {
@@ -43,15 +52,23 @@ impl Start {
         Ok(state)
     }
 
-    /// The learner of an attempt after `given_up` failed ones. Fresh parameters are drawn from a different random
-    /// stream in each attempt.
-    pub(super) fn learner(self, config: &RunConfig, given_up: usize, device: &Device) -> Result<Learner> {
+    /// The learner of an attempt after `given_up` failed ones, which trains on `images`. Fresh parameters are drawn from a
+    /// different random stream in each attempt.
+    pub(super) fn learner(
+        self,
+        config: &RunConfig,
+        given_up: usize,
+        images: &[Sample],
+        runtime: Runtime<'_>,
+    ) -> Result<Learner> {
+        let device = &runtime.device.device;
         device.seed(stream(config.seed, Stream::Initialization, given_up as u64));
         let model = config.model.init(&device.clone().autodiff())?;
         model.initialize();
         let is_new = self.is_new();
         let model = match self {
             Self::Pretrained(tensors) => with_parameters(model, tensors)?,
+            Self::Fresh if config.recipe.whitened_stem => whitened(model, images, config, runtime.threads)?,
             Self::Fresh | Self::Resumed => model,
         };
         let mut learner = Learner::new(model, &config.recipe).with_loss(Loss::of(config.multi_label));

@@ -18,6 +18,7 @@ mod session;
 mod state;
 mod trainer;
 mod validation;
+mod whitening;
 
 pub use at_chance::AtChance;
 pub use head_fit::HeadFit;

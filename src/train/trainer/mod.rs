@@ -127,13 +127,13 @@ impl<'a> Trainer<'a> {
         let Dataset { train, val, test, .. } = data.dataset();
         let (images, val_images): (Arc<[Sample]>, Arc<[Sample]>) = (train.into(), val.into());
         let Runtime { device, threads, events, .. } = runtime;
+        let is_new = start.is_new();
+        let mut state = start.state(&config, &folder, &images, runtime)?;
         let training = TrainingData {
             class_sizes: ClassSizes::of(&images, config.classes.len()),
             trained_on: data.trained_on.clone(),
             pixel_copies: Some(PixelCopies::new(images.len())),
         };
-        let is_new = start.is_new();
-        let mut state = start.state(&config, &folder, &device.device)?;
         events.emit_notice(state.progress.set_threads(threads));
         // Chance is judged by classes that exclude each other.
         state.progress.watch.settled |= config.multi_label;

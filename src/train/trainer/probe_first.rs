@@ -35,7 +35,7 @@ impl Trainer<'_> {
         };
         let model = with_head(model, &probe.fitted.head)?;
         let start = Start::Pretrained(weights::to_timm(&model));
-        self.state.learner = start.learner(&self.config, 0, &self.runtime.device.device)?;
+        self.state.learner = start.learner(&self.config, 0, self.phase.batches.samples(), self.runtime)?;
         let remarks = probing.remarks(&probe);
         let is_whole = probing.training.samples.len() == self.phase.batches.len();
         self.record_probe(probe, model)?;

@@ -39,7 +39,8 @@ impl Trainer<'_> {
         let stated_learning_rate = self.config.recipe.learning_rate;
         self.phase.recipe = restarts::recipe_after(attempts, &self.config.recipe);
         self.emit(Event::StartOver { learning_rate: self.recipe().learning_rate, stated_learning_rate });
-        self.state.learner = start.learner(&self.config, attempts, &self.runtime.device.device)?;
+        self.state.learner =
+            start.learner(&self.config, attempts, self.phase.batches.samples(), self.runtime)?;
         self.change_phase()?;
         let progress = &mut self.state.progress;
         progress.given_up.push(attempt);

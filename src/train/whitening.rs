@@ -1,0 +1,173 @@
+//! Whitening of the first convolution of a residual tokenizer (Jordan 2024, section 3.2, after Page 2018, 'How to Train Your
+//! ResNet'): its kernels start as the directions in which patches of the training images vary most, scaled to variance 1, and
+//! as the negatives of these. What the other layers see is thus hardly correlated from the first step. Unlike in these
+//! publications, the kernels are trained further.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use vitrine_datasets::{Loader, LoaderConfig, Sample};
+use vitrine_models::VisionTransformer;
+use vitrine_models::weights::{self, NamedTensor};
+
+use super::loaders::in_order;
+use crate::eigenvectors::leading;
+use crate::run_folder::RunConfig;
+
+/// The name of the kernels in model files.
+const KERNELS: &str = "patch_embed.stem.weight";
+/// The side of a kernel.
+const SIDE: usize = 3;
+/// The most images whose patches are measured.
+const IMAGES: usize = 256;
+/// The number of patches of a row of an image, about.
+const PATCHES: usize = 32;
+/// What is added to the variance of each direction, so that directions that hardly vary are not amplified to noise.
+const REGULARIZATION: f64 = 5e-4;
+
+/// The model with whitened kernels, for a part of these training images. A model of no residual tokenizer, or images of which none
+/// can be read, leave it as it is.
+///
+/// # Errors
+/// When the threads that decode images cannot be started.
+pub(super) fn whitened(
+    model: VisionTransformer,
+    images: &[Sample],
+    config: &RunConfig,
+    threads: usize,
+) -> Result<VisionTransformer> {
+    let mut tensors = weights::to_timm(&model);
+    let Some(kernels) = tensors.iter_mut().find(|tensor| tensor.name == KERNELS) else { return Ok(model) };
+    let every = images.len().div_ceil(IMAGES).max(1);
+    let part: Arc<[Sample]> = images.iter().step_by(every).cloned().collect();
+    let loading = in_order(config, &config.preprocessing, threads);
+    let loader = Loader::new(part, LoaderConfig { cache_bytes: 0, hash_pixels: false, ..loading })?;
+    let Some(covariance) = covariance(&loader)? else { return Ok(model) };
+    set(kernels, &covariance);
+    Ok(weights::from_timm(model, tensors)?)
+}
+
+/// Replaces kernels of `[out, in, 3, 3]` by as many leading eigenvectors of the matrix as there are or as half of them hold, and
+/// then by their negatives. The rest stays.
+fn set(kernels: &mut NamedTensor, covariance: &[f64]) {
+    let length: usize = kernels.shape[1..].iter().product();
+    let pairs = leading(covariance, length, kernels.shape[0] / 2);
+    let signs = [1.0, -1.0];
+    let directions = signs.into_iter().flat_map(|sign| pairs.iter().map(move |pair| (sign, pair)));
+    for (kernel, (sign, pair)) in kernels.values.chunks_exact_mut(length).zip(directions) {
+        let scale = sign / (pair.value.max(0.0) + REGULARIZATION).sqrt();
+        kernel.iter_mut().zip(&pair.vector).for_each(|(weight, entry)| *weight = (scale * entry) as f32);
+    }
+}
+
+/// The means of the products of two elements of a patch, `[patch, patch]`, where a patch is `[channels, 3, 3]`; `None` without
+/// any.
+///
+/// # Errors
+/// When a batch cannot be loaded.
+fn covariance(loader: &Loader) -> Result<Option<Vec<f64>>> {
+    let preprocessing = &loader.config().preprocessing;
+    let ([height, width], channels) = (preprocessing.image_size, preprocessing.channels);
+    let length = channels * SIDE * SIDE;
+    let mut sums = vec![0.0; length * length];
+    let mut patches = 0usize;
+    let steps = |side: usize| (0..=side.saturating_sub(SIDE)).step_by((side / PATCHES).max(1));
+    let mut patch = Vec::with_capacity(length);
+    for batch in loader.in_order() {
+        for image in batch?.images.chunks_exact(channels * height * width) {
+            for (top, left) in steps(height).flat_map(|top| steps(width).map(move |left| (top, left))) {
+                patch.clear();
+                let rows =
+                    (0..channels).flat_map(|channel| (0..SIDE).map(move |row| channel * height + top + row));
+                patch.extend(
+                    rows.flat_map(|row| &image[row * width + left..][..SIDE]).map(|&value| f64::from(value)),
+                );
+                add_products(&mut sums, &patch);
+                patches += 1;
+            }
+        }
+    }
+    sums.iter_mut().for_each(|sum| *sum /= patches as f64);
+    Ok((patches > 0).then_some(sums))
+}
+
+/// Adds the products of all pairs of elements.
+fn add_products(sums: &mut [f64], patch: &[f64]) {
+    for (sums, factor) in sums.chunks_exact_mut(patch.len()).zip(patch) {
+        sums.iter_mut().zip(patch).for_each(|(sum, value)| *sum += factor * value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::Device;
+    use vitrine_models::{ModelConfig, Tokenizer};
+
+    use super::*;
+    use crate::run_folder::testing;
+
+    #[test]
+    fn kernels_are_scaled_directions_then_their_negatives_and_the_rest_stays() {
+        // Independent elements with variances of 9 to 1.
+        let covariance: Vec<f64> =
+            (0..81).map(|place| if place % 10 == 0 { 9.0 - (place / 10) as f64 } else { 0.0 }).collect();
+        let kernels = |count: usize| {
+            let mut kernels = NamedTensor {
+                name: KERNELS.to_owned(),
+                shape: vec![count, 1, 3, 3],
+                values: vec![7.0; 9 * count],
+            };
+            set(&mut kernels, &covariance);
+            kernels.values
+        };
+        let expected = |rank: usize, place: usize| {
+            let scale = 1.0 / (9.0 - rank as f32 + REGULARIZATION as f32).sqrt();
+            if rank == place { scale } else { 0.0 }
+        };
+        let assert_pairs = |values: &[f32], pairs: usize| {
+            for (rank, place) in (0..pairs).flat_map(|rank| (0..9).map(move |place| (rank, place))) {
+                let [kernel, negative] = [rank, pairs + rank].map(|kernel| values[9 * kernel + place]);
+                assert!((kernel - expected(rank, place)).abs() < 1e-5, "{rank} {place}: {kernel}");
+                assert_eq!(kernel, -negative);
+            }
+        };
+        assert_pairs(&kernels(8), 4);
+        let more = kernels(24);
+        assert_pairs(&more, 9);
+        assert!(more[9 * 18..].iter().all(|&weight| weight == 7.0));
+    }
+
+    #[test]
+    fn what_the_next_layer_sees_has_variance_one_and_is_not_correlated() {
+        let mut config = testing::config(&["a", "b"]);
+        config.model = ModelConfig { tokenizer: Tokenizer::Residual { width: 8 }, ..config.model };
+        let images = testing::drawn([12, 1, 1]).train;
+        let fresh = config.model.init(&Device::default()).unwrap();
+        let model = whitened(fresh.clone(), &images, &config, 1).unwrap();
+        let kernels = |model: &VisionTransformer| {
+            weights::to_timm(model).into_iter().find(|tensor| tensor.name == KERNELS).unwrap().values
+        };
+        let loading = in_order(&config, &config.preprocessing, 1);
+        let covariance = covariance(&Loader::new(images.into(), loading).unwrap()).unwrap().unwrap();
+        let length = 27;
+        let along = |a: &[f32], b: &[f32]| -> f64 {
+            let products = covariance.chunks_exact(length).zip(a).map(|(row, &factor)| {
+                f64::from(factor)
+                    * row.iter().zip(b).map(|(entry, &other)| entry * f64::from(other)).sum::<f64>()
+            });
+            products.sum()
+        };
+        let values = kernels(&model);
+        let kernel = |index: usize| &values[length * index..][..length];
+        // Two directions, then their negatives.
+        for (a, b, expected) in [(0, 0, 1.0), (1, 1, 1.0), (0, 1, 0.0), (0, 2, -1.0)] {
+            let found = along(kernel(a), kernel(b));
+            assert!((found - expected).abs() < 0.05, "{a} {b}: {found}");
+        }
+        assert_ne!(values, kernels(&fresh));
+        let plain = testing::config(&["a", "b"]).model.init(&Device::default()).unwrap();
+        let same = whitened(plain.clone(), &[], &config, 1).unwrap();
+        assert_eq!(weights::to_timm(&same), weights::to_timm(&plain));
+    }
+}
