@@ -152,7 +152,7 @@ fn for_time(side: usize, evidence: &Evidence<'_>) -> ModelConfig {
         .unwrap_or(smallest)
 }
 
-/// The default architecture for an image size, without regard to the time: residual convolutions down to a grid of about 8 by 8 tokens, then
+/// The default architecture for an image size, without regard to the time: residual convolutions down to a grid of tokens, then
 /// attention.
 fn hybrid(side: usize, channels: usize) -> ModelConfig {
     resized(if side <= 40 { HYBRIDS[0] } else { "hybrid_nano_patch8_64" }, side, channels)

@@ -218,7 +218,7 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
     if model.embed_dim > 128 {
         recipe.learning_rate = match evidence.pretrained {
             Some(_) => recipe.learning_rate.min(FINE_TUNING_RATE * 384.0 / model.embed_dim as f64),
-            // Of a residual tokenizer, even 384 channels learn best at the rate of 128.
+            // The wide models of `benches/peers/README.md` were trained at the whole rate.
             None if is_residual => recipe.learning_rate,
             None => recipe.learning_rate / 2.0,
         };

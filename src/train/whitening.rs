@@ -71,7 +71,7 @@ fn covariance(loader: &Loader) -> Result<Option<Vec<f64>>> {
     let length = channels * SIDE * SIDE;
     let mut sums = vec![0.0; length * length];
     let mut patches = 0usize;
-    let steps = |side: usize| (0..=side.saturating_sub(SIDE)).step_by((side / PATCHES).max(1));
+    let steps = |side: usize| (0..(side + 1).saturating_sub(SIDE)).step_by((side / PATCHES).max(1));
     let mut patch = Vec::with_capacity(length);
     for batch in loader.in_order() {
         for image in batch?.images.chunks_exact(channels * height * width) {
@@ -166,6 +166,12 @@ mod tests {
             assert!((found - expected).abs() < 0.05, "{a} {b}: {found}");
         }
         assert_ne!(values, kernels(&fresh));
+        // An image smaller than a kernel has no patch.
+        let mut tiny = config.preprocessing.clone();
+        tiny.image_size = [2, 2];
+        let loading = LoaderConfig { preprocessing: tiny, ..in_order(&config, &config.preprocessing, 1) };
+        let images = testing::drawn([12, 1, 1]).train;
+        assert_eq!(super::covariance(&Loader::new(images.clone().into(), loading).unwrap()).unwrap(), None);
         let plain = testing::config(&["a", "b"]).model.init(&Device::default()).unwrap();
         let same = whitened(plain.clone(), &[], &config, 1).unwrap();
         assert_eq!(weights::to_timm(&same), weights::to_timm(&plain));
