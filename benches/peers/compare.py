@@ -32,7 +32,7 @@ SCRIPTS = {"torch": ["torch_peer.py"], "torch.compile": ["torch_peer.py", "--com
 Case = namedtuple("Case", "title unit peer runs value")
 CLASSIFY, EPOCH = "classify", "epoch"
 PICO, PICO_BATCH, IMAGES_A_CLASS, EPOCHS = "vit_pico_patch4_32", 64, 400, 3
-VIT, SWIN, TINY = "vit_192_6_3", "swin_32", "vit_tiny_patch16_224"
+HYBRID, VIT, SWIN, TINY = "hybrid_micro_patch8_32", "vit_192_6_3", "swin_32", "vit_tiny_patch16_224"
 
 
 def all_cases(threads):
@@ -42,6 +42,7 @@ def all_cases(threads):
 
     tiny = [(TINY, 16, threads)]
     return {
+        "train-hybrid": train(HYBRID, 64, "torch"),
         "train-vit": train(VIT, 64, "torch"),
         "train-vit-compile": train(VIT, 64, "torch.compile"),
         "train-swin": train(SWIN, 64, "torch"),

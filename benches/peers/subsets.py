@@ -1,8 +1,8 @@
 """Makes the data sets that judge.py compares vitrine and its peers on, deterministically by seed.
 
 From a folder with cifar10.tar.gz and emoji.tar.gz (archives of train/CLASS/* and test/CLASS/*) and mnist/ (the IDX
-files): CIFAR-10 whole, with few images per class and imbalanced; MNIST whole and with 100 images per class; emoji; and
-drawn shapes with the imperfections of photographs (drawing.py). A data set that exists already is left unchanged.
+files): CIFAR-10 whole, with few images per class and imbalanced; MNIST whole and with 100 images per class; emoji, and
+in scenes of 300 pixels; and drawn shapes with the imperfections of photographs (drawing.py). A data set that exists already is left unchanged.
 
 Run:  python subsets.py OUTPUT --sources FOLDER
 """
@@ -85,12 +85,22 @@ def imbalanced(splits, args):
     return subset(splits, {label: round(RAREST * ratio**rank) for rank, label in enumerate(labels)}, args)
 
 
-def shapes(args):
+def shapes(args, side):
     def split(name, count):
-        return {label: [(f"{i:04}.jpg", drawing.photograph(label, f"{args.seed}/{name}/{label}/{i}"))
+        return {label: [(f"{i:04}.jpg", drawing.photograph(label, f"{args.seed}/{name}/{label}/{i}", side))
                         for i in range(count)] for label in drawing.SHAPES}
 
     return {"train": split("train", args.shapes_train), "test": split("test", args.shapes_test)}
+
+
+def emoji_photos(splits, args):
+    """Every emoji of the test split and up to --photos-train a class of the training split, each in a scene of its own."""
+    def split(name, largest):
+        return {label: [(f"{Path(file).stem}.jpg", drawing.scene(content, f"{args.seed}/{name}/{label}/{file}"))
+                        for file, content in some(files, min(largest, len(files)), args.seed, name, label)]
+                for label, files in splits[name].items()}
+
+    return {"train": split("train", args.photos_train), "test": split("test", sys.maxsize)}
 
 
 def write(splits, folder):
@@ -127,7 +137,9 @@ def makers(sources, args):
         "emoji": folders(lambda: archive(sources / EMOJI)),
         "mnist-100": folders(lambda: balanced(once(mnist, "mnist"), 100, args)),
         "mnist": lambda folder: copy_idx(sources / "mnist", folder),
-        "shapes-128": folders(lambda: shapes(args)),
+        "shapes-128": folders(lambda: shapes(args, 128)),
+        "shapes-256": folders(lambda: shapes(args, 256)),
+        "emoji-photos": folders(lambda: emoji_photos(once(archive, EMOJI), args)),
         "cifar10": folders(lambda: once(archive, CIFAR10)),
     }
 
@@ -141,10 +153,11 @@ def arguments():
                         help=", ".join(makers(Path(), None)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--test-per-class", type=int, default=200, metavar="N", help="of the subsets (200)")
+    parser.add_argument("--photos-train", type=int, default=200, metavar="N", help="at most, per class (200)")
     parser.add_argument("--shapes-train", type=int, default=200, metavar="N", help="per class (200)")
     parser.add_argument("--shapes-test", type=int, default=100, metavar="N", help="per class (100)")
     args = parser.parse_args()
-    if not args.sources and args.only != ["shapes-128"]:
+    if not args.sources and not (args.only and set(args.only) <= {"shapes-128", "shapes-256"}):
         parser.error("say with --sources where the archives are")
     return args
 

@@ -1,4 +1,4 @@
-"""Measures a timm model on the CPU as `vitrine bench` measures vitrine, and prints the same JSON object.
+"""Measures a timm model, or the default one as written in PyTorch (ablation_model.py), on the CPU as `vitrine bench` measures vitrine, and prints the same JSON object.
 
 Everything is f32 and computed with torch's fast kernels: scaled_dot_product_attention where timm uses it, AdamW with
 fused=True (a quarter of the time of the default, which loops over parameters, and of foreach=True).
@@ -10,10 +10,18 @@ from timm.models.vision_transformer import VisionTransformer
 from timm.optim import param_groups_weight_decay
 from torch.nn.functional import cross_entropy
 
+import ablation_model
 from common import parser, report, times
+
+# The channels of the stages.
+HYBRIDS = {"hybrid_micro_patch8_32": [48, 96, 192], "hybrid_small_patch8_32": [64, 128, 256]}
 
 
 def build(name):
+    if name in HYBRIDS:
+        variant = {"stem": "random", "widths": HYBRIDS[name], "stem_width": HYBRIDS[name][0] // 2}
+        model = ablation_model.Model({**ablation_model.DEFAULTS, **variant}, 10, torch.empty(0, 3, 32, 32))
+        return model.to(memory_format=torch.channels_last)
     if name == "vit_192_6_3":
         return VisionTransformer(img_size=32, patch_size=4, embed_dim=192, depth=6, num_heads=3, num_classes=10)
     if name == "swin_32":  # without timm's default of stochastic depth, which vitrine's model does not have
@@ -23,16 +31,20 @@ def build(name):
 
 
 def images(model, batch):
-    return torch.randn(batch, 3, *model.patch_embed.img_size)
+    is_hybrid = isinstance(model, ablation_model.Model)
+    made = torch.randn(batch, 3, *((32, 32) if is_hybrid else model.patch_embed.img_size))
+    return made.contiguous(memory_format=torch.channels_last) if is_hybrid else made
 
 
 def train(model, run, args):
     """The times of training steps: forward, loss, backward, clipping, AdamW."""
     model.train()
-    groups = param_groups_weight_decay(model, 0.05, model.no_weight_decay())
+    exempt = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    groups = param_groups_weight_decay(model, 0.05, exempt)
     optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
     x = images(model, args.batch_size)
-    targets = torch.full((args.batch_size, model.num_classes), 1 / model.num_classes)
+    classes = run(x[:1]).shape[1]
+    targets = torch.full((args.batch_size, classes), 1 / classes)
 
     def step():
         optimizer.zero_grad()
