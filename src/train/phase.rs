@@ -94,6 +94,10 @@ fn preprocessing(config: &RunConfig, kind: PhaseKind) -> Preprocessing {
     preprocessing
 }
 
+/// How many times the side of the model's input large images keep when they are scaled down once for all epochs. A random crop
+/// of a fourteenth of the area is then still scaled down, not up.
+const GAP: usize = 4;
+
 /// The settings of the training loader for a recipe in one of its phases.
 fn loader_config(ingredients: Ingredients<'_>, recipe: &Recipe, kind: PhaseKind) -> LoaderConfig {
     let Ingredients { config, class_sizes, threads } = ingredients;
@@ -104,6 +108,7 @@ fn loader_config(ingredients: Ingredients<'_>, recipe: &Recipe, kind: PhaseKind)
     LoaderConfig {
         seed: stream(config.seed, Stream::Augmentation, 0),
         augmentation: Some(augmentation),
+        reduce_to: config.preprocessing.image_size.into_iter().max().map(|side| (GAP * side) as u32),
         label_smoothing: recipe.label_smoothing,
         balanced_sampling: recipe.balanced_sampling,
         class_weights: recipe.class_weights.then(|| class_sizes.balanced_weights()),

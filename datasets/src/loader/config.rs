@@ -32,8 +32,12 @@ pub struct LoaderConfig {
     pub classes: usize,
     /// Limits of size and memory for decoding an image.
     pub limits: DecodeLimits,
-    /// Bytes of decoded images to keep in memory for later epochs.
+    /// Bytes of decoded images to keep in memory for later epochs. Without augmentation, they are kept in the size of the
+    /// model's input.
     pub cache_bytes: u64,
+    /// Large images are scaled down before augmentation, so far that their shorter side keeps this many pixels, which takes far
+    /// less memory and time; `None` augments them in their own size. Has no effect without augmentation.
+    pub reduce_to: Option<u32>,
     /// Whether to fill [`Batch::pixel_keys`](crate::Batch::pixel_keys).
     pub hash_pixels: bool,
 }
@@ -55,6 +59,7 @@ impl LoaderConfig {
             classes,
             limits: DecodeLimits::default(),
             cache_bytes: 0,
+            reduce_to: None,
             hash_pixels: false,
         }
     }

@@ -55,7 +55,17 @@ impl Loader {
     /// # Errors
     ///
     /// As [`Self::new`].
+    ///
+    /// # Panics
+    ///
+    /// If what is kept of an image would be another: with other `reduce_to`, with augmentation in place of none or none in its
+    /// place, or without augmentation with other preprocessing.
     pub fn reconfigured(&self, config: LoaderConfig) -> Result<Self, DatasetError> {
+        let kept = |config: &LoaderConfig| match &config.augmentation {
+            Some(_) => (config.reduce_to, None),
+            None => (None, Some(config.preprocessing.clone())),
+        };
+        assert!(kept(&config) == kept(self.config()), "the cache holds other images");
         Self::with_cache(Arc::clone(&self.0.samples), config, Arc::clone(&self.0.cache))
     }
 

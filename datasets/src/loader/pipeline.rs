@@ -6,10 +6,10 @@ use std::sync::mpsc::SyncSender;
 
 use rayon::prelude::*;
 
-use super::cache::Cache;
+use super::cache::{Cache, Found};
 use super::config::LoaderConfig;
 use super::sampler::{Purpose, balanced_order, epoch_order, repeated, stream};
-use crate::{BadFile, DatasetError, Labels, Sample};
+use crate::{BadFile, DatasetError, Image, Labels, Sample};
 
 /// A batch of samples: the input of a model and the targets.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,9 +183,14 @@ impl Pipeline {
         slot: &mut [f32],
     ) -> Result<Option<u64>, DatasetError> {
         let preprocessing = &self.config.preprocessing;
-        let image = self.cache.decode(index, &self.samples[index].source, &self.config.limits)?;
-        let pixel_key = self.config.hash_pixels.then(|| image.key());
-        match (&self.config.augmentation, appearance) {
+        let LoaderConfig { augmentation, reduce_to, hash_pixels, limits, .. } = &self.config;
+        let smaller = |image: &Image| match augmentation {
+            Some(_) => reduce_to.and_then(|side| image.reduced(side)),
+            None => Some(preprocessing.resized(image)),
+        };
+        let source = &self.samples[index].source;
+        let Found { image, key } = self.cache.find(index, source, limits, *hash_pixels, smaller)?;
+        match (augmentation, appearance) {
             (Some(augmentation), Some(Appearance { epoch, repeat, stream: number })) => {
                 let seed = self.config.seed;
                 let purpose = if repeat == 0 { Purpose::Sample } else { Purpose::Repeat(repeat as u32) };
@@ -200,9 +205,10 @@ impl Pipeline {
                 let [height, width] = preprocessing.image_size;
                 augmentation.erase(slot, [preprocessing.channels, height, width], &mut rng);
             }
-            _ => preprocessing.normalize(&preprocessing.resized(&image), slot),
+            (Some(_), None) => preprocessing.normalize(&preprocessing.resized(&image), slot),
+            (None, _) => preprocessing.normalize(&image, slot),
         }
-        Ok(pixel_key)
+        Ok(key)
     }
 
     /// Smoothed targets, `[labels, classes]`: one-hot, or with several labels an image multi-hot, whose values are moved

@@ -274,6 +274,49 @@ fn only_the_first_batches_of_an_epoch_are_mixed() {
     assert!(!whole.iter().all(pure), "all batches are mixed in a whole epoch");
 }
 
+#[test]
+fn large_images_are_kept_small_and_give_the_same_batches_from_the_cache() {
+    let samples: Arc<[Sample]> = (0..6u8)
+        .map(|shade| {
+            let pixel = |x: u32, y: u32| image::Rgb([(x * 5 + y) as u8, (y * 3) as u8, shade * 40]);
+            let mut bytes = std::io::Cursor::new(Vec::new());
+            image::RgbImage::from_fn(70, 50, pixel).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+            let source =
+                ImageSource::Encoded { name: format!("{shade}.png"), bytes: bytes.into_inner().into() };
+            Sample { labels: usize::from(shade % 3).into(), source }
+        })
+        .collect();
+    let loader = |cache_bytes, reduce_to, is_training: bool| {
+        let augmentation = config(1).augmentation.filter(|_| is_training);
+        let settings = LoaderConfig { cache_bytes, reduce_to, augmentation, hash_pixels: true, ..config(2) };
+        Loader::new(Arc::clone(&samples), settings).unwrap()
+    };
+    let reduced = epoch(&loader(0, Some(16), true), 0, 0);
+    // Six images of 23 by 16 pixels; as they are in the files, not one would fit.
+    let cached = loader(6 * 23 * 16 * 3, Some(16), true);
+    for _ in 0..2 {
+        assert_eq!(epoch(&cached, 0, 0), reduced);
+    }
+    let whole = epoch(&loader(0, None, true), 0, 0);
+    assert_ne!(whole, reduced);
+    let keys = |batches: &[Batch]| -> Vec<u64> {
+        batches.iter().flat_map(|batch| batch.pixel_keys.clone()).collect()
+    };
+    assert_eq!(keys(&whole), keys(&reduced), "the hashes of the pixels in the file");
+
+    let in_order = |loader: &Loader| -> Vec<Batch> { loader.in_order().map(Result::unwrap).collect() };
+    let exact = in_order(&loader(0, None, false));
+    assert_eq!(in_order(&loader(0, Some(16), false)), exact, "evaluation sees every pixel");
+    // Six images in the size of the model's input.
+    let cached = loader(6 * 8 * 8 * 3, None, false);
+    for _ in 0..2 {
+        assert_eq!(in_order(&cached), exact);
+    }
+    let without_keys =
+        cached.reconfigured(LoaderConfig { hash_pixels: false, ..cached.config().clone() }).unwrap();
+    assert!(in_order(&without_keys).iter().all(|batch| batch.pixel_keys.is_empty()));
+}
+
 /// A PNG file of 9 by 7 pixels that depend on `shade`, with or without a text chunk.
 fn png(shade: u8, has_text: bool) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
