@@ -31,7 +31,7 @@ use crate::usage::usage;
 /// and give FILE.npy in place of the folder.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  vitrine similar runs/photos-hybrid_patch8_64-1 cat.jpg --in photos/ --html similar.html\n  \
+    after_help = "Examples:\n  vitrine similar runs/photos-hybrid_nano_patch8_64-1 cat.jpg --in photos/ --html similar.html\n  \
     vitrine similar model.safetensors new/ --in photos.npy --top 3 --format jsonl"
 )]
 pub(super) struct Similar {

@@ -64,8 +64,9 @@ fn by_default(
         },
         None => size_for(evidence),
     };
-    let config = for_time(side, evidence);
-    let name = format!("hybrid_patch{}_{side}", config.patch_size);
+    let (preset, config) = for_time(side, evidence);
+    let family = preset.split("_patch").next().unwrap_or(preset);
+    let name = format!("{family}_patch{}_{side}", config.patch_size);
     reasons.push(format!("image size {side}: {why}"));
     reasons.push(format!(
         "model {name}: convolutions that make {} tokens of {} channels, then attention: they learn most from few images and in \
@@ -111,7 +112,7 @@ fn size_for(evidence: &Evidence<'_>) -> (usize, String) {
         let side = fitting.into_iter().find(|&side| side <= 64).unwrap_or(smallest);
         return (side, format!("{about}, and training from scratch works best on small ones"));
     };
-    let epochs = |side: usize| budget.epochs(&hybrid(side, evidence.channels()), evidence.train);
+    let epochs = |side: usize| budget.epochs(&hybrid(side, evidence.channels()).1, evidence.train);
     let wanted = wanted_epochs(evidence.train);
     let side = fitting.into_iter().find(|&side| epochs(side) >= wanted).unwrap_or(smallest);
     let why = format!(
@@ -139,8 +140,8 @@ const EPOCHS_OF_LARGER: f64 = 9.0;
 /// The number of training images from which larger architectures are chosen.
 const IMAGES_OF_LARGER: usize = 20_000;
 
-/// The default architecture for an image size: the largest that the time limit allows, if there is one.
-fn for_time(side: usize, evidence: &Evidence<'_>) -> ModelConfig {
+/// The default architecture for an image size, and its preset: the largest that the time limit allows, if there is one.
+fn for_time(side: usize, evidence: &Evidence<'_>) -> (&'static str, ModelConfig) {
     let smallest = hybrid(side, evidence.channels());
     let Some(budget) = evidence.budget.filter(|_| evidence.train >= IMAGES_OF_LARGER && side <= 40) else {
         return smallest;
@@ -148,22 +149,22 @@ fn for_time(side: usize, evidence: &Evidence<'_>) -> ModelConfig {
     let larger = HYBRIDS[1..].iter().rev().map(|name| resized(name, side, evidence.channels()));
     larger
         .into_iter()
-        .find(|config| budget.epochs(config, evidence.train) >= EPOCHS_OF_LARGER)
+        .find(|(_, config)| budget.epochs(config, evidence.train) >= EPOCHS_OF_LARGER)
         .unwrap_or(smallest)
 }
 
-/// The default architecture for an image size, without regard to the time: residual convolutions down to a grid of tokens, then
-/// attention.
-fn hybrid(side: usize, channels: usize) -> ModelConfig {
+/// The default architecture for an image size, without regard to the time, and its preset: residual convolutions down to a grid
+/// of tokens, then attention.
+fn hybrid(side: usize, channels: usize) -> (&'static str, ModelConfig) {
     resized(if side <= 40 { HYBRIDS[0] } else { "hybrid_nano_patch8_64" }, side, channels)
 }
 
-/// A preset for another image size.
-fn resized(name: &str, side: usize, channels: usize) -> ModelConfig {
+/// A preset for another image size, and its name.
+fn resized(name: &'static str, side: usize, channels: usize) -> (&'static str, ModelConfig) {
     let base = preset::find(name).expect("a preset of this program");
     // For sides that no patch size divides, an earlier check or the validation of the model reports the error.
     let patch_size = patch_for(side).unwrap_or(base.patch_size);
-    ModelConfig { image_size: ImageSize::square(side), patch_size, channels, ..base }
+    (name, ModelConfig { image_size: ImageSize::square(side), patch_size, channels, ..base })
 }
 
 /// The architecture to measure the speed of training with: the requested one, or else the default one for images of 32
@@ -174,7 +175,7 @@ fn resized(name: &str, side: usize, channels: usize) -> ModelConfig {
 pub(super) fn to_measure(overrides: &Overrides, evidence: &Evidence<'_>) -> Result<ModelConfig> {
     let mut config = match &overrides.model {
         Some(wanted) => requested(wanted, overrides, evidence)?.1,
-        None => hybrid(overrides.image_size.unwrap_or(32), evidence.channels()),
+        None => hybrid(overrides.image_size.unwrap_or(32), evidence.channels()).1,
     };
     config.num_classes = evidence.info.classes.len();
     Ok(config)

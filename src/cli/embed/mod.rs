@@ -29,7 +29,7 @@ use crate::usage::usage;
 /// per image. An image that cannot be read gives a message on standard error and status 1 at the end, and has no row.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  vitrine embed runs/photos-hybrid_patch8_64-1 photos/ --output photos.npy --html map.html\n  \
+    after_help = "Examples:\n  vitrine embed runs/photos-hybrid_nano_patch8_64-1 photos/ --output photos.npy --html map.html\n  \
     find . -name '*.jpg' | vitrine embed model.safetensors - --format csv --normalize"
 )]
 pub(super) struct Embed {
