@@ -2,7 +2,8 @@
 
 From a folder with cifar10.tar.gz and emoji.tar.gz (archives of train/CLASS/* and test/CLASS/*) and mnist/ (the IDX
 files): CIFAR-10 whole, with few images per class and imbalanced; MNIST whole and with 100 images per class; emoji, and
-in scenes of 300 pixels; and drawn shapes with the imperfections of photographs (drawing.py). A data set that exists already is left unchanged.
+in scenes of 300 pixels; and drawn shapes with the imperfections of photographs (drawing.py). A data set that exists
+already is left unchanged.
 
 Run:  python subsets.py OUTPUT --sources FOLDER
 """
