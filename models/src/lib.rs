@@ -32,6 +32,7 @@ pub mod embed;
 pub mod graph;
 pub mod head;
 pub mod linear;
+pub mod linear_probe;
 pub mod memory;
 pub mod mlp;
 pub mod norm;

@@ -2,11 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::linear_head::LinearHead;
-use super::logistic::{LogisticRegression, Solution};
-use super::nearest_mean::nearest_mean;
-use super::preconditioner::covariance;
-use super::samples::Samples;
+use vitrine_models::linear_probe::{
+    LinearHead, LogisticRegression, Samples, Solution, covariance, nearest_mean,
+};
+
 use crate::evaluate::Predictions;
 
 /// The number of folds.

@@ -1,8 +1,8 @@
-//! A linear classifier that is fitted to the features of a fixed backbone: logistic regression, or the nearest class mean
-//! for classes of very few images.
+//! The linear classifier of a fixed backbone's features: which one, by cross-validation, and its fit.
 //!
 //! ```
-//! use vitrine::probe::{Judgment, Method, Samples, fit};
+//! use vitrine::probe::{Judgment, Method, fit};
+//! use vitrine_models::linear_probe::Samples;
 //!
 //! // Two features of 20 images: the sign of the first is the class, and the second is noise.
 //! let features: Vec<f32> = (0..20).flat_map(|i| [if i % 2 == 0 { 1.0 } else { -1.0 }, (i % 7) as f32]).collect();
@@ -20,36 +20,15 @@
 //! ```
 
 mod cross_validation;
-mod lbfgs;
-mod linear_head;
-mod logistic;
-mod nearest_mean;
-mod preconditioner;
-mod samples;
+#[cfg(test)]
+mod tests;
 
 pub use cross_validation::{FOLDS, Judgment, Method};
-pub use linear_head::LinearHead;
-pub use samples::Samples;
 
 use cross_validation::{candidates, choose};
-use logistic::{LogisticRegression, Solution};
-use nearest_mean::nearest_mean;
-use preconditioner::covariance;
+use vitrine_models::linear_probe::{Convergence, LinearHead, Samples, logistic_regression, nearest_mean};
 
 use crate::evaluate::Predictions;
-
-/// The largest component of the gradient of the mean loss at the end of a fit. Directions in which the features hardly vary are
-/// held by the penalty alone, so that this must be small for coefficients that are exact to four decimals.
-const TOLERANCE: f64 = 1e-8;
-
-/// How a fit ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Convergence {
-    /// Number of steps.
-    pub steps: usize,
-    /// Whether the gradient is as small as it should be.
-    pub converged: bool,
-}
 
 /// A fitted classifier.
 #[derive(Clone, Debug)]
@@ -84,25 +63,4 @@ pub fn fit(samples: &Samples<'_>, class_weights: &[f64], judge: &dyn Fn(&Predict
         Method::NearestMean(_) => None,
     };
     Fitted { head, method, strengths: methods.iter().filter_map(strength).collect(), held_out, convergence }
-}
-
-/// The multinomial logistic regression of the samples, with scikit-learn's objective: `strength` is its `C`.
-///
-/// `class_weights` has the factor of each class's losses.
-pub fn logistic_regression(
-    samples: &Samples<'_>,
-    class_weights: &[f64],
-    strength: f64,
-) -> (LinearHead, Convergence) {
-    let rows: Vec<usize> = (0..samples.len()).collect();
-    let regression = LogisticRegression {
-        samples,
-        covariance: &covariance(samples),
-        rows: &rows,
-        class_weights,
-        strength,
-    };
-    let solution = regression.fit(None, TOLERANCE);
-    let Solution { steps, converged, .. } = solution;
-    (regression.head(&solution), Convergence { steps, converged })
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use burn::tensor::Tensor;
 use vitrine_datasets::{ClassSizes, ContentKey, Sample, Split, epoch_order};
 use vitrine_models::VisionTransformer;
+use vitrine_models::linear_probe::{LinearHead, Samples};
 use vitrine_models::weights::{self, is_head};
 
 use super::best_epoch::{self, score_of, standard_error};
@@ -20,7 +21,7 @@ use crate::events::{EpochRow, Event, EventSink};
 use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
 use crate::predict::{Output, Predictor};
-use crate::probe::{self, Fitted, Judgment, LinearHead, Method, Samples};
+use crate::probe::{self, Fitted, Judgment, Method};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
 use crate::seed::{Stream, stream};

@@ -1,7 +1,7 @@
 //! Logistic regression against scikit-learn's: coefficients and probabilities on the same features with the same `C`.
 
-use vitrine::probe::{Samples, logistic_regression};
 use vitrine_datasets::{ClassSizes, ImageSource, Sample};
+use vitrine_models::linear_probe::{Samples, logistic_regression};
 
 use super::reference::{arrays, assert_close};
 

@@ -38,37 +38,41 @@ impl<'a> Samples<'a> {
     }
 
     /// Number of images.
-    pub(super) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "there always is one")]
+    pub fn len(&self) -> usize {
         self.labels.len()
     }
 
     /// Number of features of an image.
-    pub(super) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.mean.len()
     }
 
     /// Number of classes.
-    pub(super) fn classes(&self) -> usize {
+    pub fn classes(&self) -> usize {
         self.classes
     }
 
     /// The class of each image.
-    pub(super) fn labels(&self) -> &[usize] {
+    pub fn labels(&self) -> &[usize] {
         self.labels
     }
 
-    /// The features of an image.
-    pub(super) fn row(&self, image: usize) -> &[f32] {
+    /// The features of an image, `[width]`.
+    ///
+    /// # Panics
+    /// If there is no such image.
+    pub fn row(&self, image: usize) -> &[f32] {
         &self.features[image * self.width()..][..self.width()]
     }
 
-    /// The mean of each feature.
-    pub(super) fn mean(&self) -> &[f64] {
+    /// The mean of each feature, `[width]`.
+    pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// The variance of each feature.
-    pub(super) fn variances(&self) -> &[f64] {
+    /// The variance of each feature, `[width]`.
+    pub fn variances(&self) -> &[f64] {
         &self.variances
     }
 }

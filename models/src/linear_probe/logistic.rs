@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use super::lbfgs::{Minimum, minimize};
 use super::linear_head::LinearHead;
-use super::preconditioner::Preconditioner;
+use super::preconditioner::{Preconditioner, covariance};
 use super::samples::Samples;
 
 /// Images at a time, and classes of a panel.
@@ -26,37 +26,67 @@ type Block = [[f64; LANES]; LANES];
 const MIN_CHUNK: usize = 128;
 /// The largest number of such sums, each as large as the parameters.
 const MAX_CHUNKS: usize = 16;
+/// The largest component of the gradient of the mean loss at the end of a fit. Directions in which the features hardly vary are
+/// held by the penalty alone, so that this must be small for coefficients that are exact to four decimals.
+const TOLERANCE: f64 = 1e-8;
+
+/// How a fit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convergence {
+    /// Number of steps.
+    pub steps: usize,
+    /// Whether the gradient is as small as it should be.
+    pub converged: bool,
+}
 
 /// A logistic regression on some of the samples.
 #[derive(Clone, Copy)]
-pub(super) struct LogisticRegression<'a> {
+pub struct LogisticRegression<'a> {
     /// The samples.
-    pub(super) samples: &'a Samples<'a>,
-    /// The covariance of their features.
-    pub(super) covariance: &'a [f64],
-    /// The samples that count.
-    pub(super) rows: &'a [usize],
-    /// The factor of each class's losses.
-    pub(super) class_weights: &'a [f64],
+    pub samples: &'a Samples<'a>,
+    /// The [`covariance`] of their features, `[width, width]`.
+    pub covariance: &'a [f64],
+    /// The samples that it is fitted to.
+    pub rows: &'a [usize],
+    /// The factor of each class's losses, `[classes]`.
+    pub class_weights: &'a [f64],
     /// The inverse of the penalty, `C`.
-    pub(super) strength: f64,
+    pub strength: f64,
 }
 
 /// A fitted regression.
 #[derive(Clone, Debug)]
-pub(super) struct Solution {
+pub struct Solution {
     /// For every four classes a matrix `[width + 1, 4]`.
     parameters: Vec<f64>,
-    /// Number of steps that the fit took.
-    pub(super) steps: usize,
-    /// Whether the fit has converged.
-    pub(super) converged: bool,
+    /// How the fit ended.
+    convergence: Convergence,
+}
+
+/// The multinomial logistic regression of all samples, with scikit-learn's objective: `strength` is its `C`.
+///
+/// `class_weights` has the factor of each class's losses, `[classes]`.
+pub fn logistic_regression(
+    samples: &Samples<'_>,
+    class_weights: &[f64],
+    strength: f64,
+) -> (LinearHead, Convergence) {
+    let rows: Vec<usize> = (0..samples.len()).collect();
+    let regression = LogisticRegression {
+        samples,
+        covariance: &covariance(samples),
+        rows: &rows,
+        class_weights,
+        strength,
+    };
+    let solution = regression.fit(None, TOLERANCE);
+    (regression.head(&solution), solution.convergence)
 }
 
 impl LogisticRegression<'_> {
     /// Fits the regression until no component of the gradient of the mean loss is larger than `tolerance` (scikit-learn's
     /// `tol`). It begins with an earlier solution, for another strength, if there is one.
-    pub(super) fn fit(&self, start: Option<&Solution>, tolerance: f64) -> Solution {
+    pub fn fit(&self, start: Option<&Solution>, tolerance: f64) -> Solution {
         let of_panel = LANES * (self.samples.width() + 1);
         let fresh = || vec![0.0; self.samples.classes().div_ceil(LANES) * of_panel];
         let start = start.map_or_else(fresh, |start| start.parameters.clone());
@@ -69,7 +99,7 @@ impl LogisticRegression<'_> {
         let precondition = |gradient: &mut [f64]| inverse.apply::<LANES>(gradient);
         let Minimum { point, steps, converged } =
             minimize(&function, start, &precondition, tolerance * scale);
-        Solution { parameters: point, steps, converged }
+        Solution { parameters: point, convergence: Convergence { steps, converged } }
     }
 
     /// The factor of `0.5 * ||W||^2`. For two classes scikit-learn fits a single vector, the difference of the two rows; these
@@ -160,7 +190,7 @@ impl LogisticRegression<'_> {
     }
 
     /// The regression's classifier.
-    pub(super) fn head(&self, solution: &Solution) -> LinearHead {
+    pub fn head(&self, solution: &Solution) -> LinearHead {
         let width = self.samples.width();
         let of_panel = LANES * (width + 1);
         let value = |class: usize, feature: usize| {

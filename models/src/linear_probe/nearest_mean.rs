@@ -6,7 +6,10 @@ use super::samples::{Samples, mean_of};
 
 /// The classifier of `rows` by the nearest class mean. The mean of a class has a logit that exceeds that of another class
 /// by `margin`, averaged over all pairs of classes.
-pub(super) fn nearest_mean(samples: &Samples<'_>, rows: &[usize], margin: f64) -> LinearHead {
+///
+/// # Panics
+/// If a row is not below the number of images.
+pub fn nearest_mean(samples: &Samples<'_>, rows: &[usize], margin: f64) -> LinearHead {
     let width = samples.width();
     let means: Vec<Vec<f64>> = (0..samples.classes())
         .map(|class| {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::samples::Samples;
 
 /// The covariance of the features, `[width, width]`; only the lower triangle is filled.
-pub(super) fn covariance(samples: &Samples<'_>) -> Vec<f64> {
+pub fn covariance(samples: &Samples<'_>) -> Vec<f64> {
     let (width, images) = (samples.width(), samples.len());
     let centered: Vec<Vec<f64>> = (0..width)
         .map(|place| {
