@@ -39,11 +39,12 @@ mod tests {
             return;
         }
         let test = "allocator::tests::the_index_is_that_of_the_purge_delay";
-        let status = Command::new(std::env::current_exe().unwrap())
+        let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
             .env(VARIABLE, VALUE.to_string())
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 }

@@ -391,7 +391,7 @@ const PRINTERS: [&str; 12] = [
 
 /// The first name in the code of a file, tests and comments apart, that writes to the terminal.
 fn printer(text: &str) -> Option<&'static str> {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let is_word = |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || last == '_');
     PRINTERS.into_iter().find(|name| code.match_indices(name).any(|(place, _)| is_word(&code[..place])))
@@ -418,6 +418,7 @@ fn printers_are_found_in_code_but_not_in_comments_and_tests() {
         printer("/// println!(\"a\")\nfn f() { layout!() }\n#[cfg(test)]\nmod tests { dbg!(1) }"),
         None
     );
+    assert_eq!(printer("#[cfg(test)]\nmod tests;\nfn f() { println!(\"a\") }"), Some("println!"));
 }
 
 /// Folders whose files are crates of their own, as are those named `main.rs` in a folder there.

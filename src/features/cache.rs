@@ -28,8 +28,8 @@ pub struct FeatureCache<'a> {
 
 impl<'a> FeatureCache<'a> {
     /// Opens the folder of a backbone, which need not exist, and reads the features of the images `keys`, of `width` values
-    /// each. A file that is damaged is removed, and a warning says so: its features are computed again. `about` is the
-    /// backbone in words, which is noted in a new folder.
+    /// each. A file that is damaged is removed, and one that cannot be read is left alone; a warning says so, and its features are
+    /// computed again. `about` is the backbone in words, which is noted in a new folder.
     pub fn open(
         folder: &Path,
         width: usize,
@@ -52,10 +52,17 @@ impl<'a> FeatureCache<'a> {
             Vec::new()
         });
         for file in files {
-            match segment::read(&file, width, &|key| wanted.contains(key)) {
-                Ok(rows) => cache.add_known(rows),
+            let found =
+                segment::read(&file).map(|bytes| segment::decode(&bytes, width, &|key| wanted.contains(key)));
+            match found {
+                Ok(Ok(rows)) => cache.add_known(rows),
+                Ok(Err(error)) => events.emit(Event::warning(discarded(&file, &error))),
                 Err(_) if !file.exists() => {}
-                Err(error) => events.emit(Event::warning(discarded(&file, &error))),
+                Err(error) => {
+                    let file = file.display();
+                    events
+                        .emit(Event::warning(format!("{file}: {error:#}; its features are computed again")));
+                }
             }
         }
         cache

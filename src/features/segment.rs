@@ -57,18 +57,16 @@ pub(super) fn encode(width: usize, rows: &[Row]) -> Vec<u8> {
     bytes
 }
 
-/// Reads a file whose rows have `width` features, and returns the rows whose keys are `wanted`.
+/// Reads the bytes of a file, as many as [`decode`] accepts and one more at most.
 ///
 /// # Errors
-/// If the file cannot be read, is no such file, is cut short, was changed, or has other features. The message does not
-/// name the file.
-pub(super) fn read(path: &Path, width: usize, wanted: &dyn Fn(&Key) -> bool) -> Result<Vec<Row>> {
+/// If the file cannot be read. The message does not name it.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     let file = File::open(path).context("it cannot be opened")?;
-    let length = file.metadata().context("it cannot be opened")?.len();
-    ensure!(length <= MAX_BYTES, "it is too large for a file of features");
+    let length = file.metadata().context("it cannot be opened")?.len().min(MAX_BYTES + 1);
     let mut bytes = Vec::with_capacity(length as usize);
-    file.take(MAX_BYTES).read_to_end(&mut bytes).context("it cannot be read")?;
-    decode(&bytes, width, wanted)
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).context("it cannot be read")?;
+    Ok(bytes)
 }
 
 /// The number of rows that the header of a file states.
@@ -82,7 +80,12 @@ pub(super) fn count(path: &Path) -> Result<u64> {
     Ok(u64::from_le_bytes(header[HEADER - 8..].try_into()?))
 }
 
-fn decode(bytes: &[u8], width: usize, wanted: &dyn Fn(&Key) -> bool) -> Result<Vec<Row>> {
+/// The rows of a file with these bytes whose keys are `wanted`. A row has `width` features.
+///
+/// # Errors
+/// If it is no such file, is cut short, was changed, or has other features. The message does not name the file.
+pub(super) fn decode(bytes: &[u8], width: usize, wanted: &dyn Fn(&Key) -> bool) -> Result<Vec<Row>> {
+    ensure!(bytes.len() as u64 <= MAX_BYTES, "it is too large for a file of features");
     ensure!(bytes.starts_with(MAGIC) && bytes.len() >= HEADER + CHECKSUM, "it is no file of features");
     let (content, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
     ensure!(Sha256::digest(content).as_slice() == checksum, "it is cut short or was changed");

@@ -122,9 +122,10 @@ impl Learner {
         true
     }
 
-    /// The model to evaluate and save: the running average if there is one.
+    /// The model to evaluate and save: the running average if there is one. Later updates do not change it, as they would a
+    /// clone, which shares the statistics of batch norms.
     pub fn evaluated(&self) -> VisionTransformer {
-        self.average.clone().unwrap_or_else(|| self.model.valid())
+        self.average.as_ref().unwrap_or(&self.model).valid()
     }
 }
 
@@ -202,6 +203,27 @@ mod tests {
             let apart: f32 =
                 (logits(learner.evaluated()) - logits(learner.model.valid())).abs().max().into_scalar();
             assert_eq!(apart > 0.0, ema_decay > 0.0);
+        }
+    }
+
+    #[test]
+    fn later_updates_leave_an_evaluated_model_as_it_is() {
+        let device = Device::default().autodiff();
+        for ema_decay in [0.0, 0.9] {
+            let recipe = Recipe { ema_decay, ..Recipe::default() };
+            let config = preset::find("hybrid_pico_patch4_32").unwrap().with_num_classes(3);
+            let mut learner = Learner::new(config.init(&device).unwrap(), &recipe);
+            let mut update = |number: usize| {
+                let (images, targets) = batch();
+                learner.backward(&recipe, images, targets, 1);
+                learner.update(&recipe, 1e-3, number);
+                learner.evaluated()
+            };
+            let kept = update(1);
+            let before = vitrine_models::weights::to_timm(&kept);
+            let later = update(2);
+            assert_eq!(vitrine_models::weights::to_timm(&kept), before, "{ema_decay}");
+            assert_ne!(vitrine_models::weights::to_timm(&later), before, "{ema_decay}");
         }
     }
 }

@@ -67,7 +67,8 @@ pub fn of_run(
     trained: Trained,
     runtime: Runtime<'_>,
 ) -> Result<RunReport> {
-    let Trained { progress, mut bad_files, validated, test_images, maps, embedded } = trained;
+    let Trained { progress, mut bad_files, validated, test_images, affords_mirror_images, maps, embedded } =
+        trained;
     let (card, model) = model_file::load(&folder.model(), &runtime.device.device)?;
     let predictor = Predictor::new(model, card.preprocessing.clone(), runtime.device)
         .with_limits(config.limits())
@@ -75,7 +76,7 @@ pub fn of_run(
     let maps = Maps { model: folder.model(), most: maps };
     let mut run = ReportedRun { config, dataset, progress, runtime, predictor, maps, embedded };
     let validation = run.measure_split(Split::Val, validated, None)?;
-    let validation = run.choose_views(folder, card, validation)?;
+    let validation = run.choose_views((folder, card), validation, affords_mirror_images)?;
     let measured: BTreeMap<Split, MeasuredSplit> =
         [validation, run.measure_split(Split::Test, None, test_images)?].into_iter().flatten().collect();
     folder.write_results(&measured.iter().map(|(split, of)| (*split, &of.metrics)).collect())?;
@@ -136,18 +137,24 @@ impl ReportedRun<'_> {
     }
 
     /// Lets the validation images decide whether the model is asked about mirror images too, if the recipe wants that and
-    /// the model was trained with mirror images, and notes it in the model file. Returns the validation with the chosen
-    /// views.
+    /// the model was trained with mirror images, and notes it in the model file. Without the time for it, there is one view.
+    /// Returns the validation with the chosen views.
     fn choose_views(
         &mut self,
-        folder: &RunFolder,
-        card: ModelCard,
+        (folder, card): (&RunFolder, ModelCard),
         validation: Option<(Split, MeasuredSplit)>,
+        is_affordable: bool,
     ) -> Result<Option<(Split, MeasuredSplit)>> {
         let has_mirrored =
             card.recipe.as_ref().is_some_and(|recipe| recipe.augmentation.horizontal_flip > 0.0);
         let Some((split, one)) = validation else { return Ok(None) };
         if !self.config.recipe.mirror_views || !has_mirrored {
+            return Ok(Some((split, one)));
+        }
+        if !is_affordable {
+            let message = "images are classified as they are: the time did not allow to measure what their mirror images add \
+                           (--tta adds these)";
+            self.runtime.events.emit(Event::Views { mirrored: false, message: message.to_owned() });
             return Ok(Some((split, one)));
         }
         self.predictor.set_views(Views::Mirrored);

@@ -84,6 +84,7 @@ impl<'a> HeadFit<'a> {
             // A map would pass images through the backbone once more.
             embedded: 0,
             test_images: None,
+            affords_mirror_images: true,
             progress: self.progress,
             bad_files: self.bad_files,
             validated: self.validated,

@@ -42,6 +42,27 @@ pub(super) fn affordable_images(images: usize, seconds: Option<f64>, per_second:
     }
 }
 
+/// Whether a run of `seconds` seconds that measures `per_second` images per second has the time to ask about mirror images too,
+/// with the validation images once more as they are and mirrored, to decide about it, and then the mirrored test images. It has
+/// if there is no time limit or the speed is unknown.
+pub(super) fn affords_mirror_images(
+    [validated, tested]: [usize; 2],
+    seconds: Option<f64>,
+    per_second: Option<f64>,
+) -> bool {
+    match (seconds, per_second) {
+        (Some(seconds), Some(per_second)) => {
+            mirrored_images([validated, tested]) as f64 / per_second <= MAX_SHARE * seconds
+        }
+        _ => true,
+    }
+}
+
+/// The forward passes that mirror images add.
+pub(super) fn mirrored_images([validated, tested]: [usize; 2]) -> usize {
+    2 * validated + tested
+}
+
 /// The number of maps in the report of a run of `seconds` seconds that measures `per_second` images per second. If there is
 /// no time limit or the speed is unknown, as many as a report shows.
 pub(super) fn affordable_maps(seconds: Option<f64>, per_second: Option<f64>) -> usize {
@@ -117,6 +138,14 @@ mod tests {
         assert_eq!(affordable_images(10_000, None, Some(1.0)), 10_000, "no time limit");
         assert_eq!(affordable_images(10_000, Some(1.0), None), 10_000, "the speed is unknown");
         assert_eq!(affordable_images(7, Some(0.01), Some(1.0)), 7);
+    }
+
+    #[test]
+    fn mirror_images_take_no_more_of_a_run_than_another_measurement() {
+        let at = |seconds| affords_mirror_images([1000, 1000], Some(seconds), Some(1000.0));
+        assert_eq!([1.0, 17.9, 18.1, 60.0].map(at), [false, false, true, true]);
+        assert!(affords_mirror_images([1000, 1000], None, Some(1.0)), "no time limit");
+        assert!(affords_mirror_images([1000, 1000], Some(1.0), None), "the speed is unknown");
     }
 
     #[test]

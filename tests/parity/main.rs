@@ -18,7 +18,9 @@ mod variants;
 
 use burn::module::{ModuleMapper, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
-use reference::{Arrays, arrays, assert_close, fixture, tensor, tested_device, values};
+use reference::{
+    Arrays, arrays, assert_close, assert_gradient_close, fixture, tensor, tested_device, values,
+};
 use vitrine::import::{self, Imported, Options};
 use vitrine_models::weights::{NamedTensor, to_timm};
 
@@ -81,7 +83,7 @@ fn assert_parity(case: &str, imported: Imported) {
     for expected in layout.to_timm(theirs.collect()) {
         let grad = &ours[&expected.name];
         assert_eq!(grad.shape, expected.shape);
-        assert_close(&expected.name, &grad.values, &expected.values, tolerance);
+        assert_gradient_close(&expected.name, &grad.values, &expected.values, tolerance);
     }
 }
 

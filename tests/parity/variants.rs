@@ -6,7 +6,9 @@ use vitrine_models::ModelConfig;
 use vitrine_models::weights::{NamedTensor, from_timm, to_timm};
 
 use super::Gradient;
-use super::reference::{Arrays, arrays, assert_close, fixture, tensor, tested_device, values};
+use super::reference::{
+    Arrays, arrays, assert_close, assert_gradient_close, fixture, tensor, tested_device, values,
+};
 
 /// The names of the fixtures, each a file of one model.
 fn cases() -> Vec<String> {
@@ -42,7 +44,7 @@ fn logits_and_gradients_of_variants() {
         let ours: Arrays = to_timm(&model).into_iter().map(|grad| (grad.name.clone(), grad)).collect();
         for expected in named("grad.") {
             let what = format!("{case}: gradient of {}", expected.name);
-            assert_close(&what, &ours[&expected.name].values, &expected.values, tolerance);
+            assert_gradient_close(&what, &ours[&expected.name].values, &expected.values, tolerance);
         }
     }
 }

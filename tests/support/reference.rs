@@ -65,6 +65,19 @@ pub fn assert_close(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     }
 }
 
+/// Asserts that every value of a gradient is within `tolerance` of the reference, relative to the largest value of the
+/// reference. What rounding makes of gradients below a thousandth counts as absolute.
+pub fn assert_gradient_close(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    let largest = theirs.iter().fold(1e-3, |largest: f32, value| largest.max(value.abs()));
+    for (index, (a, b)) in ours.iter().zip(theirs).enumerate() {
+        assert!(
+            (a - b).abs() <= tolerance * largest,
+            "{what}[{index}]: {a} instead of {b}, of {largest} at most"
+        );
+    }
+}
+
 /// A parameter with the values of an array.
 pub fn param<const D: usize>(array: &NamedTensor, device: &Device) -> Param<Tensor<D>> {
     Param::from_tensor(tensor(array, device))

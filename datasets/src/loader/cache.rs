@@ -74,7 +74,10 @@ impl Cache {
                     && self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() =>
             {
                 let image = Arc::new(image.into_image());
-                let _ = slot.set(Kept { image: Arc::clone(&image), key, is_smaller });
+                if slot.set(Kept { image: Arc::clone(&image), key, is_smaller }).is_err() {
+                    // Another thread has decoded the same image meanwhile.
+                    self.free.fetch_add(bytes, Ordering::Relaxed);
+                }
                 CacheImage::Shared(image)
             }
             _ => CacheImage::Owned(image),

@@ -4,33 +4,41 @@
 use super::linear_head::LinearHead;
 use super::samples::{Samples, mean_of};
 
+/// How many times lower than all other biases that of a class without images is.
+const UNSEEN: f64 = 100.0;
+
 /// The classifier of `rows` by the nearest class mean. The mean of a class has a logit that exceeds that of another class
-/// by `margin`, averaged over all pairs of classes.
+/// by `margin`, averaged over all pairs of classes. A class without images is never the answer.
 ///
 /// # Panics
 /// If a row is not below the number of images.
 pub fn nearest_mean(samples: &Samples<'_>, rows: &[usize], margin: f64) -> LinearHead {
     let width = samples.width();
-    let means: Vec<Vec<f64>> = (0..samples.classes())
-        .map(|class| {
-            let of_class = rows.iter().filter(|&&row| samples.labels()[row] == class);
-            let mean = mean_of(of_class.map(|&row| samples.row(row)), width);
-            mean.iter().zip(samples.mean()).map(|(value, mean)| value - mean).collect()
-        })
-        .collect();
-    let distance = half_square_distance(&means);
+    let mean_of_class = |class: usize| -> Option<Vec<f64>> {
+        let mut of_class = rows.iter().filter(|&&row| samples.labels()[row] == class).peekable();
+        of_class.peek()?;
+        let mean = mean_of(of_class.map(|&row| samples.row(row)), width);
+        Some(mean.iter().zip(samples.mean()).map(|(value, mean)| value - mean).collect())
+    };
+    let means: Vec<Option<Vec<f64>>> = (0..samples.classes()).map(mean_of_class).collect();
+    let distance = half_square_distance(&means.iter().flatten().collect::<Vec<_>>());
     let factor = if distance > 0.0 { margin / distance } else { 1.0 };
-    let bias: Vec<f64> = means.iter().map(|mean| -0.5 * factor * square(mean)).collect();
-    let weight: Vec<f64> = means.iter().flatten().map(|value| factor * value).collect();
+    let biases = means.iter().map(|mean| mean.as_ref().map(|mean| -0.5 * factor * square(mean)));
+    let lowest = biases.clone().flatten().fold(0.0, f64::min);
+    // A class without images has no mean, and is never the nearest one.
+    let bias: Vec<f64> = biases.map(|bias| bias.unwrap_or(UNSEEN * (lowest - margin))).collect();
+    let none = vec![0.0; width];
+    let weight: Vec<f64> =
+        means.iter().flat_map(|mean| mean.as_ref().unwrap_or(&none)).map(|value| factor * value).collect();
     LinearHead::of_centered(&weight, &bias, samples.mean())
 }
 
 /// Half the squared distance of two different class means, averaged over all pairs.
-fn half_square_distance(means: &[Vec<f64>]) -> f64 {
-    let classes = means.len() as f64;
-    let center: Vec<f64> = (0..means[0].len())
-        .map(|place| means.iter().map(|mean| mean[place]).sum::<f64>() / classes)
-        .collect();
+fn half_square_distance(means: &[&Vec<f64>]) -> f64 {
+    let classes = means.len().max(1) as f64;
+    let width = means.first().map_or(0, |mean| mean.len());
+    let center: Vec<f64> =
+        (0..width).map(|place| means.iter().map(|mean| mean[place]).sum::<f64>() / classes).collect();
     let spread: f64 = means.iter().map(|mean| square(mean)).sum::<f64>() / classes - square(&center);
     spread * classes / (classes - 1.0).max(1.0)
 }
@@ -61,5 +69,18 @@ mod tests {
             margins.extend((0..3).filter(|&other| other != class).map(|other| logits[class] - logits[other]));
         }
         assert!((margins.iter().sum::<f32>() / 6.0 - 4.0).abs() < 1e-5, "{margins:?}");
+    }
+
+    #[test]
+    fn a_class_without_images_is_never_the_nearest_and_changes_no_other_logit() {
+        let features = [-1.0, 1.0, 1.0, 1.0, 4.0, 1.0, 0.0, 9.0];
+        let labels = [0, 0, 1, 3];
+        let head = nearest_mean(&Samples::new(&features, &labels, 4), &[0, 1, 2, 3], 4.0);
+        let without = nearest_mean(&Samples::new(&features, &[0, 0, 1, 2], 3), &[0, 1, 2, 3], 4.0);
+        for x in [[0.0, 1.0], [0.0, 0.0], [4.0, 1.0], [1.25, 3.0], [-5.0, -5.0], [20.0, 20.0]] {
+            let (logits, expected) = (head.logits(&x), without.logits(&x));
+            assert_eq!([logits[0], logits[1], logits[3]], expected[..]);
+            assert!(expected.iter().all(|other| *other > logits[2] + 4.0), "{x:?}: {logits:?}");
+        }
     }
 }

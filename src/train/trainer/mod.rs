@@ -13,7 +13,10 @@ use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
 use super::at_chance::AtChance;
 use super::initial_state::Start;
-use super::measuring::{affordable_embedded, affordable_images, affordable_maps, reserved_seconds};
+use super::measuring::{
+    affordable_embedded, affordable_images, affordable_maps, affords_mirror_images, mirrored_images,
+    reserved_seconds,
+};
 use super::phase::{Ingredients, Phase};
 use super::pixel_copies::PixelCopies;
 use super::probing::Probing;
@@ -95,6 +98,8 @@ pub struct Trained {
     pub validated: Option<Predicted>,
     /// Number of test images that the time limit allows to measure; `None` if all.
     pub test_images: Option<usize>,
+    /// Whether the time limit allows to ask about mirror images, too.
+    pub affords_mirror_images: bool,
     /// Number of maps of mistakes in the report, at most, that the time limit allows.
     pub maps: usize,
     /// Number of images in the report's map of embeddings, at most, that the time limit allows; 0 for no map.
@@ -176,6 +181,7 @@ impl<'a> Trainer<'a> {
         let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
         let test = affordable_images(self.test_images, limit, speed);
         Trained {
+            affords_mirror_images: self.affords_mirror_images(),
             maps: affordable_maps(limit, speed),
             embedded: affordable_embedded(limit, speed),
             test_images: (test < self.test_images).then_some(test),
@@ -289,13 +295,9 @@ impl<'a> Trainer<'a> {
     /// The length of training: the time limit, if there is one, is reduced by the time for measuring at the end.
     fn length(&self) -> Length {
         let speed = self.session.measured_per_second();
-        let affordable_images = |images: usize| affordable_images(images, self.time_limit(), speed);
-        let [validated, tested] = [self.validation.loader.len(), self.test_images].map(affordable_images);
-        let measured = match self.may_mirror() {
-            false => validated + tested,
-            // Validation with both views decides about them.
-            true => 3 * validated + 2 * tested,
-        };
+        let images @ [validated, tested] = self.measured_images();
+        let mirrored = if self.may_mirror() { mirrored_images(images) } else { 0 };
+        let measured = validated + tested + mirrored;
         let training = |seconds: f64| (seconds - reserved_seconds(measured, seconds, speed)).max(0.0);
         Length {
             steps: self.recipe().epochs.map(|epochs| self.steps().of_epochs(epochs)),
@@ -303,9 +305,22 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// The number of validation images and of test images that the time limit allows to measure.
+    fn measured_images(&self) -> [usize; 2] {
+        let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
+        [self.validation.loader.len(), self.test_images].map(|images| affordable_images(images, limit, speed))
+    }
+
     /// Whether the finished model may be asked about mirror images too.
     fn may_mirror(&self) -> bool {
-        self.recipe().mirror_views && self.state.progress.flips.as_ref().is_none_or(|verdict| verdict.flips)
+        let flips = self.state.progress.flips.as_ref().is_none_or(|verdict| verdict.flips);
+        self.recipe().mirror_views && flips && self.affords_mirror_images()
+    }
+
+    /// Whether the time limit allows to ask about mirror images.
+    fn affords_mirror_images(&self) -> bool {
+        let (limit, speed) = (self.time_limit(), self.session.measured_per_second());
+        affords_mirror_images(self.measured_images(), limit, speed)
     }
 
     fn emit(&self, event: Event) {

@@ -215,7 +215,11 @@ fn ordinary_rows_and_rows_of_zeros_are_computed_on_amx() {
     };
     for amx in both_kinds() {
         let (found, plain) = (on_amx(amx, size, (&a, &b)), run(size, (&a, &b), plain));
-        for (row, column) in (0..rows).step_by(PANEL).zip((0..columns).step_by(PANEL).cycle()) {
+        let blocks = (0..rows)
+            .step_by(PANEL)
+            .flat_map(|row| (0..columns).step_by(PANEL).map(move |column| (row, column)));
+        assert_eq!(blocks.clone().count(), 12);
+        for (row, column) in blocks {
             let mut block =
                 (row..row + PANEL).flat_map(|row| (column..column + PANEL).map(move |c| row * columns + c));
             assert!(
