@@ -218,6 +218,24 @@ mod tests {
         });
     }
 
+    /// A race, as a task would have it that is given the memory of another.
+    #[test]
+    #[ignore = "`.ci/sanitize` runs it to see that ThreadSanitizer reports it"]
+    fn tasks_that_write_to_the_same_place() {
+        struct Place(std::cell::UnsafeCell<usize>);
+        // SAFETY: there is none. The test is run under ThreadSanitizer alone.
+        unsafe impl Sync for Place {}
+        let (pool, begun, place) = (Pool::start(1), AtomicUsize::new(0), Place(0.into()));
+        let place = &place;
+        pool.run(2, 2, &|_| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            let both = || begun.load(Ordering::Relaxed) == 2;
+            assert!(wait(both, Some(LONG)), "the tasks must run at the same time");
+            // SAFETY: as above.
+            unsafe { *place.0.get() += 1 };
+        });
+    }
+
     #[test]
     fn helpers_work_with_their_caller_even_after_they_slept() {
         let pool = Pool::start(2);
