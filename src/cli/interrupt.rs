@@ -17,7 +17,7 @@ pub(super) fn listen() -> Result<()> {
         if interrupt::request() {
             std::process::exit(INTERRUPTED);
         }
-        note!("\nstopping after this step; press Ctrl-C again to stop at once");
+        note!("stopping after this step; press Ctrl-C again to stop at once");
     })
     .context("cannot listen for Ctrl-C")
 }

@@ -20,6 +20,7 @@ mod interrupt;
 mod manual;
 mod model;
 mod output;
+mod output_file;
 mod presets;
 #[cfg(feature = "serve")]
 mod serve;

@@ -14,7 +14,7 @@ use crate::text::printable_lines;
 
 /// Standard output could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("standard output cannot be written: {0}")]
+#[error("standard output cannot be written")]
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {

@@ -10,6 +10,7 @@ use vitrine_datasets::{DecodeLimits, Image, ImageSource};
 use super::Status;
 use super::inputs::InputArgs;
 use super::model::{ForwardArgs, ModelArgs};
+use super::output_file;
 use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{self, note};
@@ -127,10 +128,8 @@ impl Similar {
         if !self.place.is_dir() && !StoredEmbeddings::is_name(&self.place) {
             usage!("--in {shown}: give a folder, or a .npy or .safetensors file that `vitrine embed` wrote");
         }
-        if let Some(html) = &self.html
-            && html.is_dir()
-        {
-            usage!("--html {}: this is a folder; give a file", html.display());
+        if let Some(html) = &self.html {
+            output_file::check(("--html", html), &["html", "htm"], &self.model.model, &self.inputs)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::page::{self, Card, Panel};
 use super::{Explanation, Map, overlay};
@@ -19,6 +19,8 @@ const LONGEST_STEM: usize = 40;
 /// A new folder that explanations are written to.
 pub struct OutputFolder {
     path: PathBuf,
+    /// Whether the folder was there before.
+    is_old: bool,
     /// The beginnings of file names that are in use, in lower case, because some file systems do not tell cases apart.
     stems: HashSet<String>,
     cards: Vec<Card>,
@@ -34,12 +36,13 @@ impl OutputFolder {
         if path.exists() && !path.is_dir() {
             usage!("--output {shown}: there is a file; give a folder");
         }
+        let is_old = path.is_dir();
         fs::create_dir_all(path).with_context(|| format!("--output {shown}: cannot be created"))?;
         let mut files = fs::read_dir(path).with_context(|| format!("--output {shown}: cannot be read"))?;
         if files.next().is_some() {
             usage!("--output {shown}: the folder is not empty; choose another one");
         }
-        Ok(Self { path: path.to_owned(), stems: HashSet::new(), cards: Vec::new() })
+        Ok(Self { path: path.to_owned(), is_old, stems: HashSet::new(), cards: Vec::new() })
     }
 
     /// Writes the files of one image, whose names begin with that of the image file, and returns this beginning. It is
@@ -82,8 +85,15 @@ impl OutputFolder {
     /// Writes the page, and returns its path. `facts` describe the model, as name and value; `classes` are its classes.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If there is no explanation, for which no folder is left behind, or the page cannot be written.
     pub fn finish(self, facts: &[(&str, String)], classes: &[String]) -> Result<PathBuf> {
+        if self.cards.is_empty() {
+            if !self.is_old {
+                // It stays if somebody else has written into it meanwhile.
+                let _ = fs::remove_dir(&self.path);
+            }
+            bail!("no image could be explained, so nothing is written");
+        }
         let path = self.path.join(PAGE);
         write_atomically(&path, page::render(&self.cards, facts, classes).as_bytes())?;
         Ok(path)
@@ -124,6 +134,18 @@ fn counted(map: &Map) -> Vec<(usize, usize)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn without_an_explanation_nothing_is_left_behind() {
+        let place = tempfile::tempdir().unwrap();
+        let (new, old) = (place.path().join("new"), place.path().join("old"));
+        fs::create_dir(&old).unwrap();
+        for (path, stays) in [(&new, false), (&old, true)] {
+            let error = OutputFolder::create(path).unwrap().finish(&[], &[]).unwrap_err().to_string();
+            assert!(error.contains("nothing is written"), "{error}");
+            assert_eq!(path.exists(), stays);
+        }
+    }
 
     #[test]
     fn file_names_are_unambiguous_and_safe() {

@@ -40,6 +40,8 @@ const KEY: &str = "vitrine";
 pub const EXPORTED_KEY: &str = "vitrine_export";
 /// The name of the model file in a run folder.
 pub const FILE_NAME: &str = "model.safetensors";
+/// The name of the file that describes several runs, in the folder of their folders.
+pub const SERIES_FILE_NAME: &str = "series.toml";
 
 /// The card of a model file, which describes the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -197,6 +199,13 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
     }
     let file = path.join(FILE_NAME);
     if !file.is_file() {
+        if path.join(SERIES_FILE_NAME).is_file() {
+            bail!(
+                "{}: this is a folder of several runs; name one of them (`vitrine train --resume {}` shows their results)",
+                path.display(),
+                path.display()
+            );
+        }
         bail!(
             "{}: the folder holds no {FILE_NAME}; is it a run folder whose first epoch is done?",
             path.display()

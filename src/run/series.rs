@@ -11,6 +11,7 @@ use vitrine_datasets::{Dataset, Fold};
 use super::{Kind, Member, PlannedRun, Repetition, Resumed, Run, Summary};
 use crate::events::Event;
 use crate::files::{read_text, write_atomically};
+use crate::model_file::SERIES_FILE_NAME;
 use crate::pretrained::Pretrained;
 use crate::recipe::AskedLength;
 use crate::run_folder::{RunConfig, RunFolder, first_free, outside, states::is_saved};
@@ -18,8 +19,6 @@ use crate::runtime::Runtime;
 use crate::train::interrupt;
 use crate::usage::usage;
 
-/// The file that describes a series, in its folder.
-const SERIES: &str = "series.toml";
 /// The file with the results of a series.
 const SUMMARY: &str = "summary.json";
 
@@ -69,11 +68,14 @@ impl Series {
         let series = Self { folder, plan };
         let begin = || -> Result<Run> {
             // `series.toml` is written before the first run begins, so that a series killed right after can be resumed.
-            write_atomically(&series.folder.join(SERIES), toml::to_string(&series.plan)?.as_bytes())?;
+            write_atomically(
+                &series.folder.join(SERIES_FILE_NAME),
+                toml::to_string(&series.plan)?.as_bytes(),
+            )?;
             Run::begin(first, Some(&series.folder.join(series.folder_name(0))), runtime)
         };
         let run = begin().inspect_err(|_| {
-            let _ = fs::remove_file(series.folder.join(SERIES));
+            let _ = fs::remove_file(series.folder.join(SERIES_FILE_NAME));
             // Fails if the folder holds anything else, which is then kept.
             let _ = fs::remove_dir(&series.folder);
         })?;
@@ -85,7 +87,7 @@ impl Series {
     /// # Errors
     /// If `series.toml` cannot be read or is invalid.
     pub fn open(folder: &Path) -> Result<Option<Self>> {
-        let file = folder.join(SERIES);
+        let file = folder.join(SERIES_FILE_NAME);
         if !file.is_file() {
             return Ok(None);
         }
@@ -221,7 +223,7 @@ fn create_folder(
     };
     outside(&config.data, path)?;
     let shown = path.display();
-    if path.join(SERIES).is_file() {
+    if path.join(SERIES_FILE_NAME).is_file() {
         bail!(
             "--output {shown}: holds a series of runs already; continue it with `vitrine train --resume {shown}`"
         );
@@ -276,7 +278,7 @@ mod tests {
     fn a_series_is_read_back_and_a_run_is_none() {
         let place = tempfile::tempdir().unwrap();
         assert!(Series::open(place.path()).unwrap().is_none());
-        let file = place.path().join(SERIES);
+        let file = place.path().join(SERIES_FILE_NAME);
         fs::write(&file, toml::to_string(&plan(Kind::Folds, 4)).unwrap()).unwrap();
         let series = Series::open(place.path()).unwrap().unwrap();
         assert_eq!((series.plan.kind, series.plan.runs), (Kind::Folds, 4));
@@ -286,7 +288,7 @@ mod tests {
         invalid.config.recipe.batch_size = 0;
         fs::write(&file, toml::to_string(&invalid).unwrap()).unwrap();
         let message = format!("{:#}", Series::open(place.path()).unwrap_err());
-        assert!(message.contains(SERIES) && message.contains("batch_size"), "{message}");
+        assert!(message.contains(SERIES_FILE_NAME) && message.contains("batch_size"), "{message}");
     }
 
     #[test]
@@ -302,7 +304,7 @@ mod tests {
         fs::write(path.join("notes.txt"), "").unwrap();
         let refused = || create_folder(Some(&path), &plan(Kind::Seeds, 2), "data").unwrap_err().to_string();
         assert!(refused().contains("not empty"));
-        fs::write(path.join(SERIES), "").unwrap();
+        fs::write(path.join(SERIES_FILE_NAME), "").unwrap();
         assert!(refused().contains("vitrine train --resume"));
     }
 }

@@ -31,13 +31,16 @@ impl BadFiles {
     ) -> Result<()> {
         let Some(first) = bad.first() else { return Ok(()) };
         if bad.len() > allowed(total, limit) {
+            let stated = match limit > 0.0 {
+                true => format!("more than the limit of {:.1}% plus the few always tolerated", 100.0 * limit),
+                false => "--bad-file-limit 0 tolerates none".to_owned(),
+            };
             bail!(
-                "{} of {total} {} images cannot be read, the first one being {}\nmore than the limit of {:.1}% plus the few always tolerated: repair or remove them \
+                "{} of {total} {} images cannot be read, the first one being {}\n{stated}: repair or remove them \
                  (`vitrine inspect` lists all), or raise --bad-file-limit",
                 bad.len(),
                 adjective(split),
-                described(first),
-                100.0 * limit
+                described(first)
             );
         }
         let reported = &mut self.reported[split as usize];

@@ -122,3 +122,40 @@ fn an_unreadable_image_does_not_stop_the_others() {
         )
         .stderr(contains("broken.png"));
 }
+
+#[test]
+fn no_file_of_the_user_is_replaced_by_a_page_or_by_embeddings() {
+    let images = Images::trained();
+    for (copy, of) in [("own.png", "data/red/0.png"), ("other.safetensors", "run/model.safetensors")] {
+        std::fs::copy(images.path(of), images.path(copy)).unwrap();
+    }
+    vitrine(&images).args(["embed", "run", "data", "--output", "rows.npy"]).assert().success();
+    let before = |name: &str| std::fs::read(images.path(name)).unwrap();
+    for (arguments, file, message) in [
+        ("similar run own.png --in data --html own.png", "own.png", "one of the inputs"),
+        (
+            "similar run data/red/0.png --in data --html run/model.safetensors",
+            "run/model.safetensors",
+            "the model itself",
+        ),
+        (
+            "similar run data/red/0.png --in rows.npy --html rows.npy",
+            "rows.npy",
+            "only files whose names end in .html",
+        ),
+        ("similar run data/red/0.png --in data --html nowhere/a.html", "rows.npy", "no such folder"),
+        ("embed run own.png --output own.png --format csv", "own.png", "one of the inputs"),
+        ("embed run data --html own.png", "own.png", "only files whose names end in .html"),
+        (
+            "embed run data --output data/red/1.png --format csv",
+            "data/red/1.png",
+            "only files whose names end in .npy",
+        ),
+        ("embed run data --output other.safetensors", "other.safetensors", "this is a model"),
+    ] {
+        let content = before(file);
+        vitrine(&images).args(arguments.split(' ')).assert().failure().stderr(contains(message));
+        assert_eq!(before(file), content, "{arguments}");
+    }
+    vitrine(&images).args(["embed", "run", "data", "--output", "rows.npy"]).assert().success();
+}

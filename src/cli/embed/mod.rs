@@ -2,16 +2,16 @@
 
 mod results;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use self::results::{Lines, Results};
 use super::Status;
-use super::import::same_file;
 use super::inputs::InputArgs;
 use super::model::{ForwardArgs, ModelArgs};
+use super::output_file;
 use crate::cli::aliases;
 use crate::cli::output::{note, outln};
 use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize};
@@ -20,6 +20,9 @@ use crate::model_file;
 use crate::named_model::NamedModel;
 use crate::predict::{Classifier, Output};
 use crate::usage::usage;
+
+/// The ends of names of files that --output replaces.
+const EXTENSIONS: [&str; 6] = ["npy", "safetensors", "jsonl", "csv", "json", "txt"];
 
 /// Write the embeddings of images: what a model makes of an image before its head, pooled to one vector.
 ///
@@ -96,9 +99,11 @@ impl Embed {
     /// # Errors
     /// If the format is unknown or not for standard output, or a file cannot be written where it shall be.
     fn checked_format(&self) -> Result<Option<Format>> {
-        for (option, path) in [("--output", &self.output), ("--html", &self.html)] {
+        for (option, path, extensions) in
+            [("--output", &self.output, &EXTENSIONS[..]), ("--html", &self.html, &["html", "htm"])]
+        {
             if let Some(path) = path {
-                self.check_file(option, path)?;
+                output_file::check((option, path), extensions, &self.model.model, &self.inputs)?;
             }
         }
         if self.output.is_some() && self.output == self.html {
@@ -124,22 +129,6 @@ impl Embed {
             );
         };
         Ok(Some(format))
-    }
-
-    /// Checks that a file can be written before the images are embedded, and is not the model.
-    fn check_file(&self, option: &str, path: &Path) -> Result<()> {
-        let shown = path.display();
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if path.is_dir() {
-            usage!("{option} {shown}: this is a folder; give a file");
-        }
-        if folder.is_some_and(|folder| !folder.is_dir()) {
-            usage!("{option} {shown}: there is no such folder");
-        }
-        if model_file::locate(&self.model.model).is_ok_and(|model| same_file(path, &model)) {
-            bail!("{option} {shown}: this is the model itself");
-        }
-        Ok(())
     }
 
     /// An empty collection of results: lines to print or to write, and rows for an array or a map.

@@ -11,6 +11,7 @@ use clap::Args;
 use vitrine_datasets::{ImageSource, shown};
 
 use self::batches::Batches;
+use super::import::same_file;
 use crate::predict::Asked;
 use crate::usage::usage;
 
@@ -44,6 +45,11 @@ impl InputArgs {
             usage!("- is standard input: give it only once");
         }
         Ok(())
+    }
+
+    /// Whether one of the arguments is this file.
+    pub(super) fn name(&self, file: &Path) -> bool {
+        self.paths.iter().any(|path| same_file(path, file))
     }
 
     /// Batches of the images that the arguments stand for, which a thread of its own lists.

@@ -37,7 +37,11 @@ impl Family {
         let family = Self::nearest(config);
         let unknown = family.missing_everywhere(config);
         if !unknown.is_empty() {
-            bail!("no other library has this architecture, because of its {}", unknown.join(", "));
+            bail!(
+                "--layout {}: no other library has this architecture, because of its {}; --layout onnx writes most models for ONNX Runtime",
+                Layout::from(library).name(),
+                unknown.join(", ")
+            );
         }
         let missing = family.missing(config, library);
         if !missing.is_empty() {
