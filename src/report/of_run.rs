@@ -155,6 +155,8 @@ impl ReportedRun<'_> {
             let message = "images are classified as they are: the time did not allow to measure what their mirror images add \
                            (--tta adds these)";
             self.runtime.events.emit(Event::Views { mirrored: false, message: message.to_owned() });
+            // An earlier report of this run may have had the time.
+            self.note_views(folder, card, false)?;
             return Ok(Some((split, one)));
         }
         self.predictor.set_views(Views::Mirrored);
@@ -164,10 +166,16 @@ impl ReportedRun<'_> {
         self.predictor.set_views(gain.views());
         let mirror_views = gain.views() == Views::Mirrored;
         self.runtime.events.emit(Event::Views { mirrored: mirror_views, message: gain.to_string() });
+        self.note_views(folder, card, mirror_views)?;
+        Ok(Some((split, if mirror_views { both } else { one })))
+    }
+
+    /// Writes into the model file whether the model is asked about mirror images too, if it says otherwise.
+    fn note_views(&self, folder: &RunFolder, card: ModelCard, mirror_views: bool) -> Result<()> {
         if card.mirror_views != mirror_views {
             folder.write_model(&ModelCard { mirror_views, ..card }, self.predictor.model())?;
         }
-        Ok(Some((split, if mirror_views { both } else { one })))
+        Ok(())
     }
 
     /// The predictions of the model for some samples, in batches as large as the recipe's if the memory allows.
