@@ -84,6 +84,11 @@ pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
 /// The limit on text files in bytes. Configurations, recipes, and lists of names are much smaller.
 const MAX_TEXT: u64 = 16 << 20;
 
+/// Whether two paths lead to the same existing file.
+pub fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
 /// Reads a regular text file. Devices and pipes, which may never end, are refused.
 ///
 /// # Errors

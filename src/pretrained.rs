@@ -39,7 +39,10 @@ pub fn open(source: &str, offline: bool, events: &dyn EventSink) -> Result<Pretr
         let (path, name) = hub::locate(source, offline, events)?;
         read(&path, hub::published::in_full(source), name)
     };
-    opened().with_context(|| format!("--pretrained {source}"))
+    opened().map_err(|error| {
+        let is_named = error.to_string().starts_with(source);
+        error.context(if is_named { "--pretrained".to_owned() } else { format!("--pretrained {source}") })
+    })
 }
 
 /// Reads the weights at `path`. A folder may be a run folder of this program or a folder of another library.

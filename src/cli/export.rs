@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 
 use super::Status;
 use super::console::Log;
-use super::import::same_file;
 use super::model::ModelArgs;
 use crate::cli::aliases;
 use crate::cli::output::{note, outln};
+use crate::cli::output_file;
 use crate::export::{self, Exported, Library};
+use crate::files::same_file;
 use crate::named_model::NamedModel;
 use crate::usage::usage;
 use crate::weights_file::Precision;
@@ -66,9 +67,12 @@ impl Export {
         if self.layout == Target::Onnx {
             export::onnx::check(&self.output)?; // before a model is downloaded
         }
+        if matches!(self.layout, Target::Onnx | Target::Torchvision) {
+            output_file::check_place("--output", &self.output)?;
+        }
         let NamedModel { card, model, files, .. } = self.model.load_anywhere(&Log::text())?;
         if files.iter().any(|file| same_file(&self.output, file)) {
-            bail!("--output {}: this is the model itself", self.output.display());
+            usage!("--output {}: this is the model itself", self.output.display());
         }
         let to = |library| {
             card.require_classifier(self.model.model.display())?;

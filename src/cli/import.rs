@@ -1,8 +1,8 @@
 //! `vitrine import`: makes a model file from another library's weights.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use burn::tensor::Device;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -14,8 +14,10 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::console::Log;
 use crate::cli::output::{note, outln};
+use crate::cli::output_file;
 use crate::cli::within::within;
 use crate::device;
+use crate::files::same_file;
 use crate::hub;
 use crate::import::{self, Imported, Options, verify};
 use crate::model_file;
@@ -99,9 +101,7 @@ impl Import {
     }
 
     pub(super) fn run(&self) -> Result<Status> {
-        if self.output.is_dir() {
-            bail!("--output {}: this is a folder; name the model file to write", self.output.display());
-        }
+        output_file::check_place("--output", &self.output)?;
         if self.offline && !hub::is_repository(&self.weights) {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
@@ -151,10 +151,10 @@ impl Import {
     /// Refuses an output that is one of the imported files, and the comparison of logits of weights without a classifier.
     fn check_imported(&self, imported: &Imported) -> Result<()> {
         if let Some(file) = imported.account.files.iter().find(|file| same_file(&self.output, file)) {
-            bail!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
+            usage!("--output {}: this is the weights file {} itself", self.output.display(), file.display());
         }
         if let Some(path) = self.verify.as_ref().filter(|_| !imported.has_head) {
-            bail!("--verify {}: these weights have no classifier, whose logits it compares", path.display());
+            usage!("--verify {}: these weights have no classifier, whose logits it compares", path.display());
         }
         Ok(())
     }
@@ -196,9 +196,4 @@ fn share(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|share| *share <= 1.0)
         .ok_or_else(|| "it must be a number that is above 0 and at most 1".to_owned())
-}
-
-/// Whether two paths lead to the same existing file.
-pub(super) fn same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -138,13 +138,27 @@ pub fn main() -> ExitCode {
     match parsed {
         Ok(cli) => exit_status(run(cli.command)),
         Err(usage) if usage.use_stderr() => {
-            // If the message cannot be printed, the exit status still reports the error.
-            let _ = usage.print();
+            print_usage_error(&usage);
             ExitCode::from(WRONG_USAGE)
         }
         Err(help) => {
             exit_status(help.print().map(|()| Status::Done).map_err(|error| OutputError::from(error).into()))
         }
+    }
+}
+
+/// Prints an error of the command line: as JSON if the command line asks for it, although it could not be read.
+fn print_usage_error(usage: &clap::Error) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let asks_for_json = arguments.iter().any(|argument| argument == "--log-format=json")
+        || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
+    if asks_for_json {
+        output::write_json_messages();
+        let text = usage.render().to_string();
+        output::error(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    } else {
+        // If the message cannot be printed, the exit status still reports the error.
+        let _ = usage.print();
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use super::import::same_file;
 use super::inputs::InputArgs;
+use crate::files::same_file;
 use crate::model_file::{self, ModelCard};
 use crate::usage::usage;
 use crate::weights_file;
@@ -21,6 +21,35 @@ pub(super) fn check(
     model: &Path,
     inputs: &InputArgs,
 ) -> Result<()> {
+    check_place(option, path)?;
+    let shown = path.display();
+    if !path.is_file() {
+        return Ok(());
+    }
+    if model_file::locate(model).is_ok_and(|model| same_file(path, &model)) {
+        usage!("{option} {shown}: this is the model itself");
+    }
+    if inputs.name(path) {
+        usage!("{option} {shown}: this is one of the inputs; choose another name");
+    }
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    if !extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)) {
+        usage!(
+            "{option} {shown}: this file exists, and only files whose names end in .{} are replaced; delete it, or choose another name",
+            extensions.join(", .")
+        );
+    }
+    if weights_file::open(path).is_ok_and(|file| ModelCard::is_in(&file.metadata)) {
+        usage!("{option} {shown}: this is a model; choose another name");
+    }
+    Ok(())
+}
+
+/// Checks that the path, which the option names, is no folder, and is in one that exists.
+///
+/// # Errors
+/// As the description says. The message begins with the option and the path.
+pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
     let shown = path.display();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if path.is_dir() {
@@ -28,25 +57,6 @@ pub(super) fn check(
     }
     if folder.is_some_and(|folder| !folder.is_dir()) {
         usage!("{option} {shown}: there is no such folder");
-    }
-    if !path.is_file() {
-        return Ok(());
-    }
-    if model_file::locate(model).is_ok_and(|model| same_file(path, &model)) {
-        bail!("{option} {shown}: this is the model itself");
-    }
-    if inputs.name(path) {
-        bail!("{option} {shown}: this is one of the inputs; choose another name");
-    }
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    if !extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)) {
-        bail!(
-            "{option} {shown}: this file exists, and only files whose names end in .{} are replaced; delete it, or choose another name",
-            extensions.join(", .")
-        );
-    }
-    if weights_file::open(path).is_ok_and(|file| ModelCard::is_in(&file.metadata)) {
-        bail!("{option} {shown}: this is a model; choose another name");
     }
     Ok(())
 }

@@ -128,6 +128,12 @@ fn file_text(name: &str) -> Result<String> {
     if let Some(preset) = preset::all().into_iter().find(|preset| preset.name == name) {
         return architecture_file(&preset);
     }
+    if BACKBONES.iter().any(|backbone| backbone.name == name) {
+        usage!(
+            "--show {name}: these are published weights, which come with their architecture: `vitrine train DATA --pretrained \
+             {name}` starts from them"
+        );
+    }
     let recipes = NamedRecipe::all().map(|named| named.name);
     let names: Vec<&str> = recipes.chain(preset::all().into_iter().map(|preset| preset.name)).collect();
     usage!(

@@ -144,7 +144,7 @@ impl Similar {
         if own != description.model_sha256 {
             let short = |hash: &str| hash.chars().take(12).collect::<String>();
             let (place, model) = (self.place.display(), self.model.model.display());
-            bail!(
+            usage!(
                 "--in {place}: these embeddings are of another model: {} (SHA-256 {}...), and {model} has {}...; embeddings of \
                  two models cannot be compared. Write them anew with `vitrine embed {model} FOLDER --output {place}`",
                 description.model,

@@ -11,6 +11,7 @@ use vitrine_datasets::{
 use crate::model_file::ModelCard;
 use crate::model_file::TrainedOn;
 use crate::text::first_few;
+use crate::usage::usage;
 
 /// A part of a data set, as `--split` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +178,7 @@ impl<'a> Request<'a> {
         if let Part::Split(split) = source
             && !has(split)
         {
-            bail!("--split {}: `{data}` has no such split", part.unwrap_or(source));
+            usage!("--split {}: `{data}` has no such split", part.unwrap_or(source));
         }
         let is_unsplit = !has(Split::Val) && !has(Split::Test);
         Ok(Self { data, part, source, is_unsplit, card, known: card.trained_on.as_ref() })
@@ -196,12 +197,12 @@ impl<'a> Request<'a> {
             Some(part) if part == train && seen > 0 => (Take::Seen, train),
             Some(part) if part == train && (self.known.is_none() || !self.is_unsplit) => (Take::Every, train),
             Some(part) if part == train => {
-                bail!(
+                usage!(
                     "--split train: the model was trained on none of the images of `{}`; --split all measures all of them",
                     self.data
                 )
             }
-            Some(_) if self.source == train && seen == 0 => bail!(
+            Some(_) if self.source == train && seen == 0 => usage!(
                 "--split val: `{}` has no such split, and as far as is known, the model was trained on none of its images; \
                  --split all measures all of them",
                 self.data

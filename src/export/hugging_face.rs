@@ -1,6 +1,6 @@
 //! Export to Hugging Face: a folder with weights, `config.json`, and `preprocessor_config.json`.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
 use vitrine_models::ModelConfig;
@@ -9,12 +9,13 @@ use vitrine_models::weights::{NamedTensor, hugging_face};
 use super::folder::ExportFolder;
 use super::{Exported, Family, Job, window_side};
 use crate::model_file::ModelCard;
+use crate::usage::usage;
 
 /// Writes a folder that `from_pretrained` opens.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, .. } = *job;
     if job.output_is_file() {
-        bail!("--output {}: --layout hugging-face needs a folder", output.display());
+        usage!("--output {}: --layout hugging-face needs a folder", output.display());
     }
     let processor = hugging_face_preprocessor(card)?;
     let (family, class, kind) = match family {
@@ -28,7 +29,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
         }
         Family::Swin => (hugging_face::Family::Swin, "SwinForImageClassification", "swin"),
         Family::SwinV2 => (hugging_face::Family::SwinV2, "Swinv2ForImageClassification", "swinv2"),
-        Family::Cait => bail!("--layout hugging-face: it has no CaiT"),
+        Family::Cait => usage!("--layout hugging-face: it has no CaiT"),
     };
     let folder = ExportFolder::create(output)?;
     let tensors = hugging_face::from_timm_names(tensors, family);
@@ -112,14 +113,14 @@ fn hugging_face_preprocessor(card: &ModelCard) -> Result<Value> {
     let (size, crops) = match preprocessing.resize {
         ResizeRule::Squash => (both_sides(1.0), false),
         ResizeRule::SquashCrop { crop } => (both_sides(crop), true),
-        ResizeRule::ShorterSide { .. } if height != width => bail!(
+        ResizeRule::ShorterSide { .. } if height != width => usage!(
             "--layout hugging-face: its processors cannot scale and crop images to {height}x{width} as this model's preprocessing does; \
              --layout timm can"
         ),
         ResizeRule::ShorterSide { crop } => {
             (json!({ "shortest_edge": before_crop(height.min(width), crop) }), true)
         }
-        ResizeRule::Letterbox => bail!(
+        ResizeRule::Letterbox => usage!(
             "--layout hugging-face: its processors cannot pad images with the mean color as this model's preprocessing does \
              (`resize` is letterbox); --layout timm can"
         ),

@@ -1,6 +1,6 @@
 //! Export to timm: a file of weights, or a folder as timm's hub has them.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 use vitrine_datasets::{CropRounding, Interpolation, ResizeRule};
 use vitrine_models::weights::NamedTensor;
@@ -9,6 +9,7 @@ use vitrine_models::{ModelConfig, Pool, Position};
 use super::folder::ExportFolder;
 use super::{Exported, Family, Job, card, is_epsilon, window_side};
 use crate::model_file::ModelCard;
+use crate::usage::usage;
 use crate::weights_file;
 
 /// Writes a file of weights, or a folder that `timm.create_model("local-dir:...")` opens.
@@ -46,7 +47,7 @@ fn write_folder(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
     let Job { card, family, output, .. } = *job;
     let (epsilon, default) = (card.model.norm_epsilon, default_epsilon(family));
     if !is_epsilon(&card.model, default) {
-        bail!(
+        usage!(
             "--layout timm: `norm_epsilon` is {epsilon:e}, but timm's is {default:e}, and its config.json cannot state another: name \
              a .safetensors file with --output, and the line of Python that opens it will state it"
         );

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use vitrine_models::ModelConfig;
 use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
 
 use super::{Exported, Family, Job, card, window_side};
+use crate::usage::usage;
 use crate::weights_file;
 
 /// Writes a file of weights, with the tables of relative positions that torchvision's Swin expects in it.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, precision, .. } = *job;
     if !job.output_is_file() {
-        bail!("--output {}: --layout torchvision needs a .safetensors file", output.display());
+        usage!("--output {}: --layout torchvision needs a .safetensors file", output.display());
     }
     let config = &card.model;
     let tensors = with_biases(tensors);

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use vitrine_models::weights::Reading;
 
 use super::Options;
 use super::config::ModelMetadata;
 use crate::files::read_text;
 use crate::model_file::class_names::{check_unique, numbered};
+use crate::usage::usage;
 
 /// The names of ImageNet-1k's classes, as torchvision spells them, in the order that all models trained on it have.
 const IMAGENET_CLASSES: &str = include_str!("imagenet_classes.txt");
@@ -26,7 +27,9 @@ pub(super) fn class_names(
 ) -> Result<Vec<String>> {
     let count = reading.config.num_classes;
     if !reading.has_head {
-        ensure!(options.classes.is_none(), "--classes: these weights have no classifier to name classes of");
+        if options.classes.is_some() {
+            usage!("--classes: these weights have no classifier to name classes of");
+        }
         return Ok(Vec::new());
     }
     if let Some(path) = &options.classes {

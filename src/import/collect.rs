@@ -102,7 +102,7 @@ fn add_options(options: &Options, metadata: &mut ModelMetadata) -> Result<()> {
     if let Some(heads) = &options.heads {
         let heads = PerStage(heads.clone());
         if let Some(stated) = facts.num_heads.replace(heads.clone()).filter(|stated| *stated != heads) {
-            bail!("--heads {heads}: the configuration states {stated}");
+            usage!("--heads {heads}: the configuration states {stated}");
         }
     }
     for (option, values, stated) in
@@ -110,7 +110,7 @@ fn add_options(options: &Options, metadata: &mut ModelMetadata) -> Result<()> {
     {
         let Some(values) = values else { continue };
         if let Some(stated) = stated.replace(values.clone()).filter(|stated| !are_close(stated, values)) {
-            bail!("{option} {values:?}: the configuration states {stated:?}");
+            usage!("{option} {values:?}: the configuration states {stated:?}");
         }
     }
     Ok(())
@@ -145,7 +145,7 @@ pub(super) fn add_crop(
         ResizeRule::SquashCrop { crop } | ResizeRule::ShorterSide { crop } => crop,
     };
     if let Some(stated) = metadata.resize.map(share).filter(|stated| (stated - crop).abs() > 1e-4) {
-        bail!("--crop {crop}: the configuration states {stated}");
+        usage!("--crop {crop}: the configuration states {stated}");
     }
     pipeline.resize = match pipeline.resize {
         ResizeRule::ShorterSide { .. } => ResizeRule::ShorterSide { crop },

@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use vitrine_models::weights::{self, Layout};
 
+use crate::usage::usage;
 use crate::weights_file::StoredTensor;
 
 /// The layout that the names of the tensors have, or the one that the user states if the names do not tell.
@@ -20,7 +21,7 @@ pub(super) fn recognize(tensors: &[StoredTensor], stated: Option<Layout>) -> Res
     let recognized = Layout::recognize(names().collect::<Vec<_>>());
     match (stated, recognized) {
         (Some(stated), Some(recognized)) if stated != recognized => {
-            bail!("--layout {}: the names of the tensors are those of {}", stated.name(), recognized.name())
+            usage!("--layout {}: the names of the tensors are those of {}", stated.name(), recognized.name())
         }
         (Some(layout), _) | (None, Some(layout)) => Ok(layout),
         (None, None) => {

@@ -8,6 +8,7 @@ use vitrine_datasets::ImageSource;
 
 use crate::Classifier;
 use crate::files::read_text;
+use crate::usage::usage;
 
 /// An image and its expected logits.
 #[derive(Debug, Deserialize)]
@@ -56,7 +57,7 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
         ExpectedFile::Many(many) => many,
     };
     if expected.is_empty() {
-        bail!("--verify {}: there are no images in it", path.display());
+        usage!("--verify {}: there are no images in it", path.display());
     }
     for one in &mut expected {
         let image = one.image.display();
@@ -68,7 +69,7 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
             );
         }
         if one.logits.iter().any(|logit| !logit.is_finite()) {
-            bail!("--verify {}: the logits of {image} are not finite", path.display());
+            usage!("--verify {}: the logits of {image} are not finite", path.display());
         }
         one.image = path.parent().unwrap_or(Path::new("")).join(&one.image);
     }

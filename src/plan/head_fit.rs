@@ -36,7 +36,8 @@ pub(super) fn choose(
          --recipe fine-tune trains it by steps on augmented images instead"
             .to_owned(),
     );
-    let mut recipe = Recipe { batch_size: BATCH_SIZE, ..Recipe::default() };
+    let mut recipe =
+        Recipe { batch_size: BATCH_SIZE, time_seconds: overrides.length.seconds, ..Recipe::default() };
     overrides.options.apply(&mut recipe);
     Some(recipe.fitting_head())
 }
@@ -73,7 +74,6 @@ pub(super) fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
     let stated = [
         ("--recipe", overrides.recipe.is_some()),
         ("--epochs", overrides.length.epochs.is_some()),
-        ("--time", overrides.length.seconds.is_some()),
         ("--learning-rate", options.learning_rate.is_some()),
         ("--weight-decay", options.weight_decay.is_some()),
         ("--optimizer", options.optimizer.is_some()),

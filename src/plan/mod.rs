@@ -131,7 +131,7 @@ impl Plan {
         let mut plan = Self::new(&alone, evidence)?;
         plan.reasons.push(
             "a probe alone: fine-tuning would need more memory than there is (--gradient-checkpointing, or a smaller --batch-size \
-             with --epochs or --time, need less)"
+             with --epochs, need less)"
                 .to_owned(),
         );
         Ok(plan)

@@ -31,6 +31,10 @@ pub(super) fn choose(
         }
     };
     overrides.length.apply(&mut recipe);
+    if recipe.fit_head && overrides.length.epochs.is_none() {
+        // A time limit takes the place of epochs elsewhere; here it limits the images.
+        recipe = recipe.fitting_head();
+    }
     if evidence.info.multi_label && recipe.metric == Metric::default() {
         recipe.metric = Metric::MeanAveragePrecision;
     }

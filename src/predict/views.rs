@@ -1,10 +1,11 @@
 //! Views: the versions of an image whose answers are averaged (test-time augmentation, Krizhevsky et al. 2012, section
 //! 4.1).
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use burn::tensor::Tensor;
 
 use crate::model_file::ModelCard;
+use crate::usage::usage;
 
 /// The versions of an image that are passed to the model, and over which its answers are averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl Views {
             {
                 Ok(None)
             }
-            (Self::Mirrored | Self::MirrorImage, Some(_)) => bail!(
+            (Self::Mirrored | Self::MirrorImage, Some(_)) => usage!(
                 "--tta also classifies the mirror image, and the model was trained without any (`horizontal_flip` is 0 in its \
                  recipe): mirrored digits, letters, or signs have another class or none; leave it out"
             ),

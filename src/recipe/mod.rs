@@ -215,11 +215,12 @@ impl Recipe {
         numbers.into_iter().try_for_each(|(key, value, allowed)| check(key, value, allowed))
     }
 
-    /// The recipe of a fitted head with what has an effect on it: the size of batches, class weights, the metric, and the
-    /// limit on unreadable files.
+    /// The recipe of a fitted head with what has an effect on it: the time, the size of batches, class weights, the metric, and
+    /// the limit on unreadable files.
     pub fn fitting_head(&self) -> Self {
         Self {
             epochs: Some(1),
+            time_seconds: self.time_seconds,
             batch_size: self.batch_size,
             label_smoothing: 0.0,
             class_weights: self.class_weights,

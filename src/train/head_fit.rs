@@ -6,8 +6,8 @@ use vitrine_models::VisionTransformer;
 use super::best_epoch;
 use super::card::card;
 use super::initial_state::{Start, with_parameters};
-use super::measuring::affordable_maps;
-use super::probing::{Probe, Probing, description, with_head};
+use super::measuring::{affordable_images, affordable_maps, affords_mirror_images, reserved_seconds};
+use super::probing::{Probe, Probing, description, measured_speed, with_head};
 use super::session::Session;
 use super::state::{self, Kept, Progress};
 use super::trainer::{Beginning, Outcome, Trained};
@@ -18,12 +18,17 @@ use crate::recipe::Recipe;
 use crate::run_folder::{BadFiles, RunConfig, RunData, RunFolder, states};
 use crate::runtime::Runtime;
 
+/// The share of the time before the last measurement that features take at most; the rest is for the fit.
+const FEATURES_SHARE: f64 = 0.9;
+
 /// A run whose head is fitted, in place of the epochs of a [`Trainer`](super::Trainer).
 pub struct HeadFit<'a> {
     config: RunConfig,
     folder: RunFolder,
     runtime: Runtime<'a>,
     probing: Probing,
+    /// Number of test images, which are measured after the fit.
+    test_images: usize,
     trained_on: TrainedOn,
     start: Start,
     progress: Progress,
@@ -56,6 +61,7 @@ impl<'a> HeadFit<'a> {
         progress.set_threads(runtime.threads);
         let fit = Self {
             probing: Probing::new(data),
+            test_images: data.dataset().test.len(),
             trained_on: data.trained_on.clone(),
             session: Session::new(begun, progress.seconds),
             config,
@@ -79,12 +85,15 @@ impl<'a> HeadFit<'a> {
 
     /// Ends the session and returns its results.
     pub fn finish(self) -> Trained {
+        let (limit, speed) = (self.config.recipe.time_seconds, self.session.measured_per_second());
+        let [validated, tested] = [self.probing.validation.samples.len(), self.test_images]
+            .map(|images| affordable_images(images, limit, speed));
         Trained {
-            maps: affordable_maps(None, None),
+            maps: affordable_maps(limit, speed),
             // A map would pass images through the backbone once more.
             embedded: 0,
-            test_images: None,
-            affords_mirror_images: true,
+            test_images: (tested < self.test_images).then_some(tested),
+            affords_mirror_images: affords_mirror_images([validated, tested], limit, speed),
             progress: self.progress,
             bad_files: self.bad_files,
             validated: self.validated,
@@ -101,6 +110,9 @@ impl<'a> HeadFit<'a> {
             return Ok(Outcome::Finished);
         }
         let model = self.backbone(reread)?;
+        if let Some(seconds) = self.config.recipe.time_seconds {
+            self.restrict(&model, seconds)?;
+        }
         let Some(probe) = self.probing.probe(&model, &self.config, &mut self.bad_files, self.runtime)? else {
             self.progress.seconds = self.session.run_seconds();
             state::save_progress(self.folder.path(), &self.progress, None)?;
@@ -111,6 +123,24 @@ impl<'a> HeadFit<'a> {
         }
         self.keep(with_head(model, &probe.fitted.head)?, probe)?;
         Ok(Outcome::Finished)
+    }
+
+    /// Restricts the images to those whose features a run of `seconds` seconds pays for, with the measurement that follows.
+    fn restrict(&mut self, model: &VisionTransformer, seconds: f64) -> Result<()> {
+        let speed = measured_speed(model, &self.config, self.runtime)?;
+        self.session.measured(speed);
+        let images = self.probing.validation.samples.len();
+        let [validated, tested] =
+            [images, self.test_images].map(|images| affordable_images(images, Some(seconds), Some(speed)));
+        if validated < images {
+            self.progress.validation_images = Some(validated);
+            self.runtime.events.emit(Event::PartialValidation { measured: validated, images });
+        }
+        let reserved = reserved_seconds(tested, seconds, Some(speed));
+        let left = (FEATURES_SHARE * (seconds - reserved) - self.session.run_seconds()).max(0.0);
+        let affordable = [(left * speed) as usize, validated];
+        self.probing = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
+        Ok(())
     }
 
     /// The model with the parameters that the run starts from.

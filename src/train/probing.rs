@@ -28,6 +28,8 @@ use crate::seed::{Stream, stream};
 
 /// Images of the batch by which the speed of the backbone is measured.
 const MEASURED_BATCH: usize = 8;
+/// The least number of images to which a head is fitted, however little time there is.
+const MIN_IMAGES: usize = 100;
 
 /// The images whose features a head is fitted to, and those on which it is measured.
 pub(super) struct Probing {
@@ -134,9 +136,37 @@ impl Probing {
         }
     }
 
+    /// The part of the images whose features `images` forward passes give, with `validation` validation images; all training
+    /// images if enough features are kept. A notice says so if it is a part.
+    ///
+    /// # Errors
+    /// When the backbone cannot be identified.
+    pub(super) fn affordable(
+        &self,
+        [images, validation]: [usize; 2],
+        model: &VisionTransformer,
+        config: &RunConfig,
+        runtime: Runtime<'_>,
+    ) -> Result<Self> {
+        let all = self.training.samples.len();
+        let whole = self.part([all, validation], config.seed);
+        if whole.missing(model, config, runtime)? <= images {
+            return Ok(whole);
+        }
+        let training = images.saturating_sub(validation).max(MIN_IMAGES).min(all);
+        let part = self.part([training, validation], config.seed);
+        let training = part.training.samples.len();
+        if training < all {
+            runtime.events.emit(Event::notice(format!(
+                "the head is fitted to {training} of {all} training images, as the time pays for no more"
+            )));
+        }
+        Ok(part)
+    }
+
     /// The same with a random part of each class for training, about `training` images in all, and with the `validation` images
     /// that [`part`](super::measuring::part) chooses.
-    pub(super) fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
+    fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
         let validated = chosen(self.validation.samples.len(), Some(validation), seed);
         Self {
             training: self.training.part(&self.training.part_of_each_class(training, seed)),
@@ -148,12 +178,7 @@ impl Probing {
     ///
     /// # Errors
     /// When the backbone cannot be identified.
-    pub(super) fn missing(
-        &self,
-        model: &VisionTransformer,
-        config: &RunConfig,
-        runtime: Runtime<'_>,
-    ) -> Result<usize> {
+    fn missing(&self, model: &VisionTransformer, config: &RunConfig, runtime: Runtime<'_>) -> Result<usize> {
         let keys = [&self.training.keys[..], &self.validation.keys].concat();
         let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device);
         let Some(store) = runtime.cache else { return Ok(keys.len()) };

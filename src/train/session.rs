@@ -8,6 +8,9 @@ const EPOCH_CHECKPOINT: Duration = Duration::from_secs(10);
 /// Age of the last checkpoint above which a new one is written within an epoch.
 const STEP_CHECKPOINT: Duration = Duration::from_secs(60);
 
+/// The time of a training step in that of a forward pass: about three, estimated with a margin.
+const PASSES_PER_STEP: f64 = 2.5;
+
 /// Times and speeds of one session.
 pub(super) struct Session {
     start: Instant,
@@ -22,6 +25,9 @@ pub(super) struct Session {
     measured_per_second: Option<f64>,
     epoch_start: Instant,
     epoch_images: u64,
+    /// The images of the epoch's first batch, and when they were done. It may be slow: memory is allocated, kernels are
+    /// compiled or chosen, and files are not in memory yet.
+    first_batch: Option<(u64, Instant)>,
 }
 
 impl Session {
@@ -37,6 +43,7 @@ impl Session {
             measured_per_second: None,
             epoch_start: now,
             epoch_images: 0,
+            first_batch: None,
         }
     }
 
@@ -47,12 +54,13 @@ impl Session {
 
     /// Restarts the clock of the epoch, when an epoch begins or a session resumes one.
     pub(super) fn begin_epoch(&mut self) {
-        (self.epoch_start, self.epoch_images) = (Instant::now(), 0);
+        (self.epoch_start, self.epoch_images, self.first_batch) = (Instant::now(), 0, None);
     }
 
     /// Adds `images` to the images trained on in this epoch.
     pub(super) fn trained_on(&mut self, images: usize) {
         self.epoch_images += images as u64;
+        self.first_batch.get_or_insert_with(|| (images as u64, Instant::now()));
     }
 
     /// Records the speed of a validation of `images` images that began at `start` and has just ended.
@@ -108,11 +116,19 @@ impl Session {
     }
 
     /// Images per second that measuring is expected to reach: the speed of the last validation, or an estimate from the
-    /// speed of training. `None` before the first batch.
+    /// speed of training after the first batch of the epoch. `None` before the second batch.
     pub(super) fn measured_per_second(&self) -> Option<f64> {
-        // The forward pass takes about a third of a training step.
-        let by_training = (self.epoch_images > 0).then(|| 2.5 * self.images_per_second());
-        self.measured_per_second.or(by_training)
+        let later = self.first_batch.and_then(|(images, done)| {
+            let later = self.epoch_images - images;
+            (later > 0).then(|| PASSES_PER_STEP * later as f64 / done.elapsed().as_secs_f64().max(1e-9))
+        });
+        self.measured_per_second.or(later)
+    }
+
+    /// The same, after a single batch by its speed. `None` before the first batch.
+    pub(super) fn measured_or_first_per_second(&self) -> Option<f64> {
+        let by_first = (self.epoch_images > 0).then(|| PASSES_PER_STEP * self.images_per_second());
+        self.measured_per_second().or(by_first)
     }
 }
 
@@ -166,9 +182,17 @@ mod tests {
     fn the_measuring_speed_comes_from_the_last_validation_or_else_from_training() {
         let mut session = begun(10, 0.0);
         assert_eq!(session.measured_per_second(), None, "there is no speed before the first batch");
-        // Training reaches about 100 images per second, so measuring is estimated at 250.
+        // A slow first batch says little: 2 images per second.
+        session.trained_on(20);
+        assert_eq!(session.measured_per_second(), None);
+        assert!((3.0..=5.0).contains(&session.measured_or_first_per_second().unwrap_or(0.0)));
+        // After it, training reaches about 100 images per second, so measuring is estimated at 250.
+        let (_, done) = session.first_batch.as_mut().expect("the first batch is done");
+        *done = done.checked_sub(Duration::from_secs(10)).expect("the machine started earlier");
         session.trained_on(1000);
-        assert!((150.0..=250.0).contains(&session.measured_per_second().unwrap_or(0.0)));
+        for speed in [session.measured_per_second(), session.measured_or_first_per_second()] {
+            assert!((150.0..=250.0).contains(&speed.unwrap_or(0.0)));
+        }
         session.validated(
             3000,
             Instant::now().checked_sub(Duration::from_secs(2)).expect("the machine started earlier"),

@@ -127,7 +127,7 @@ fn outputs_that_cannot_be_meant_are_refused_before_anything_is_computed() {
         ("embed run data --output data", 2, &["--output data", "a folder"]),
         ("embed run data --output a.npy --html a.npy", 2, &["--output and --html", "same file"]),
         ("embed run data --html data", 2, &["--html data", "a folder"]),
-        ("embed run data --output run/model.safetensors", 1, &["the model itself"]),
+        ("embed run data --output run/model.safetensors", 2, &["the model itself"]),
     ];
     for (arguments, status, words) in cases {
         let assert = vitrine(&images).args(arguments.split(' ')).assert().code(status);

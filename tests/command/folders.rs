@@ -50,7 +50,7 @@ fn images_that_are_not_square_are_cropped_only_on_request() {
     let export = |layout: &str, output: &str| {
         vitrine(&images).args(["export", "run", "--layout", layout, "--output", output]).assert()
     };
-    export("hugging-face", "there").code(1).stderr(contains("letterbox").and(contains("--layout timm")));
+    export("hugging-face", "there").code(2).stderr(contains("letterbox").and(contains("--layout timm")));
     assert!(!images.path("there").exists());
     export("timm", "timm").success();
     let timm = std::fs::read_to_string(images.path("timm/config.json")).unwrap();

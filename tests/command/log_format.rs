@@ -186,12 +186,14 @@ fn wrong_usage_that_the_parser_cannot_see_is_an_error_object() {
 }
 
 #[test]
-fn wrong_usage_that_the_parser_finds_is_text_because_no_format_was_read() {
+fn wrong_usage_that_the_parser_finds_is_an_event_too() {
     let images = Images::prepared();
     let output = json(&images, &["train", "data", "--epochs", "-1"]);
     assert_eq!(output.status.code(), Some(2));
-    let message = str::from_utf8(&output.stderr).unwrap();
-    assert!(message.starts_with("error: ") && message.contains("--epochs"), "{message}");
+    let events = events(&output);
+    let message = only(&events, "error")["message"].as_str().unwrap();
+    assert!(message.starts_with("invalid value '-1' for '--epochs"), "{message}");
+    assert_eq!(events.len(), 1);
     vitrine(&images)
         .args(["train", "data", "--log-format", "yaml"])
         .assert()

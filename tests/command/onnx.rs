@@ -32,7 +32,7 @@ fn what_has_no_effect_or_no_operator_is_refused() {
     let images = Images::trained();
     let export = |arguments: &[&str]| vitrine(&images).args(["export", "run"]).args(arguments).assert();
     export(&["--layout", "onnx", "--output", "model.safetensors"])
-        .code(1)
+        .code(2)
         .stderr(contains("needs a .onnx file"));
     export(&["--layout", "timm", "--output", "timm.safetensors", "--with-preprocessing"])
         .code(2)

@@ -80,7 +80,7 @@ fn embeddings_of_another_model_and_other_files_are_refused() {
     vitrine(&images)
         .args(["similar", "other", "data/red/0.png", "--in", "rows.npy"])
         .assert()
-        .code(1)
+        .code(2)
         .stderr(
             contains("of another model: run").and(contains("vitrine embed other FOLDER --output rows.npy")),
         );

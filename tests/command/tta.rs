@@ -62,7 +62,7 @@ fn logits_of_mirror_images_are_averaged_unless_the_model_was_trained_without_fli
         vitrine(&images)
             .args(command)
             .assert()
-            .code(1)
+            .code(2)
             .stderr(contains("--tta").and(contains("horizontal_flip")).and(contains("leave it out")));
     }
 }

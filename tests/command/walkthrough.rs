@@ -56,7 +56,7 @@ fn evaluate(images: &Images) {
     vitrine(images)
         .args(["evaluate", "run", "data", "--split", "test"])
         .assert()
-        .code(1)
+        .code(2)
         .stderr(contains("--split test"));
 }
 

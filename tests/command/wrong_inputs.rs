@@ -17,6 +17,7 @@ const FILES: &[Case] = &[
     (1, "train good --model tiny.toml --recipe bad_recipe.toml", &["warmup", "at least 0 and below 1"]),
     (1, "train good --model tiny.toml --recipe both.toml", &["both.toml", "auto_augment", "only one of"]),
     (1, "train good --model tiny.toml --output full", &["full", "not empty"]),
+    (1, "train good --pretrained nope", &["--pretrained: nope: there is no such file"]),
     (1, "train --resume good", &["good", "not a run folder"]),
     (1, "train --resume nowhere", &["nowhere"]),
     (1, "evaluate nowhere good", &["nowhere"]),
@@ -28,6 +29,15 @@ const FILES: &[Case] = &[
 
 /// Values of options that make no sense, and names that do not exist.
 const VALUES: &[Case] = &[
+    (2, "inspect dinov2-small", &["facebook/dinov2-small", "vitrine import"]),
+    (2, "inspect short", &["vitrine presets --show short"]),
+    (2, "presets --show dinov2-small", &["--pretrained dinov2-small"]),
+    (
+        2,
+        "import text.safetensors --output nowhere/m.safetensors",
+        &["--output nowhere/m.safetensors", "no such folder"],
+    ),
+    (2, "train good --epochs none --log-format json", &["{\"event\":\"error\"", "--epochs"]),
     (2, "inspect good --image-size 32", &["--image-size", "good"]),
     (2, "inspect vit_tiny_patch16_224 --image-size 33", &["--image-size", "patch_size"]),
     (2, "train good --model vit_huge", &["vit_huge", "vitrine presets"]),

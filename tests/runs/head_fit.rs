@@ -130,6 +130,16 @@ fn options_for_steps_train_by_steps_and_say_so() {
     train(&["--epochs", "2", "--no-cache", "--output", "none"])
         .code(2)
         .stderr(contains("--no-cache has no effect"));
+    for (run, options) in
+        [("in-time", &["--time", "1h"][..]), ("in-time-by-file", &["--time", "1h", "--recipe", "fit.toml"])]
+    {
+        images.write("fit.toml", "fit_head = true\nfreeze = \"backbone\"\n");
+        train(&[options, &["--output", run]].concat())
+            .success()
+            .stderr(contains("head: ").and(contains("epoch 1").not()));
+        let config = fs::read_to_string(images.path(&format!("{run}/config.toml"))).unwrap();
+        assert!(config.contains("time_seconds = 3600.0") && config.contains("epochs = 1"), "{config}");
+    }
     images.write("fit.toml", "freeze = \"backbone\"\nfit_head = true\nmetric = \"macro-f1\"\n");
     let file = ["train", "data", "--pretrained", "run", "--recipe", "fit.toml"];
     vitrine(&images).args(file).args(["--output", "by-file"]).assert().success().stderr(contains("head: "));
@@ -202,4 +212,18 @@ fn a_fit_is_resumed_repeated_and_never_lengthened() {
         .success()
         .stderr(contains("features: 0 images computed"));
     assert!(model("fitted") == model("again"));
+}
+
+#[test]
+fn a_fit_without_time_for_all_images_takes_a_part_of_each_class() {
+    let images = Images::trained();
+    images.fill("data/red", [200, 30, 30], 150);
+    images.fill("data/blue", [30, 30, 200], 50);
+    let told = fit(&images, "hurried", &["--time", "1ms"]);
+    let part = told.lines().find_map(|line| line.strip_prefix("the head is fitted to "));
+    let numbers: Vec<usize> = part.unwrap().split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(matches!(numbers[..], [100..=103, 140..=240]), "{told}");
+    // The features that the cache holds cost no time, so that few more are computed.
+    let told = fit(&images, "later", &["--time", "1h"]);
+    assert!(!told.contains("\nthe head is fitted to ") && !told.contains(" 0 from the cache"), "{told}");
 }

@@ -127,7 +127,7 @@ fn another_folder_is_measured_as_a_whole_and_split_all_measures_everything() {
         vitrine(&images)
             .args(["evaluate", "run", "other", "--split", split])
             .assert()
-            .code(1)
+            .code(2)
             .stderr(contains("other").and(contains(part)));
     }
     vitrine(&images)

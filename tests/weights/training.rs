@@ -112,7 +112,7 @@ fn weights_are_adapted_to_other_classes_and_sizes_and_can_be_frozen() {
     let probe = folder.path().join("probe");
     let before = vitrine::model_file::read(&run.join("model.safetensors")).unwrap().1;
     vitrine()
-        .args(["train", "--time", "2s", "--freeze", "backbone", "--pretrained"])
+        .args(["train", "--time", "2s", "--epochs", "9", "--freeze", "backbone", "--pretrained"])
         .arg(&run)
         .arg("--output")
         .arg(&probe)

@@ -11,7 +11,7 @@ use clap::Args;
 use vitrine_datasets::{ImageSource, shown};
 
 use self::batches::Batches;
-use super::import::same_file;
+use crate::files::same_file;
 use crate::predict::Asked;
 use crate::usage::usage;
 

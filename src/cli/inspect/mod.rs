@@ -21,8 +21,10 @@ use crate::cli::aliases;
 use crate::cli::output::{note, out, outln};
 use crate::cli::within::within;
 use crate::flags::size_hint;
+use crate::hub::published::BACKBONES;
 use crate::model_file;
 use crate::plan::read_model;
+use crate::recipe::NamedRecipe;
 use crate::run::default_val_fraction;
 use crate::text::printable_lines;
 use crate::usage::{did_you_mean, usage};
@@ -77,6 +79,18 @@ impl Inspect {
     /// Describes a data set.
     fn data(&self) -> Result<Status> {
         if !Path::new(&self.what).exists() && !vitrine_datasets::names().contains(&self.what.as_str()) {
+            if let Some(backbone) = BACKBONES.iter().find(|backbone| backbone.name == self.what) {
+                usage!(
+                    "{}: these are published weights ({}), which are not downloaded to inspect them: `vitrine import hf:{} --output \
+                     FILE` makes a model file of them",
+                    self.what,
+                    backbone.repository,
+                    backbone.repository
+                );
+            }
+            if NamedRecipe::find(&self.what).is_some() {
+                usage!("{}: this is a recipe: `vitrine presets --show {}` prints it", self.what, self.what);
+            }
             let presets = preset::all().into_iter().map(|entry| entry.name);
             bail!(
                 "{}: not a file, a folder, or a known name; names are {} and those that `vitrine presets` lists{}",

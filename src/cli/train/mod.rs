@@ -199,7 +199,7 @@ impl Train {
             pretrained: &|config| self.pretrained_of(config, runtime),
         };
         let Some(summary) = series.train(first, &sources, runtime)? else {
-            let message = format!("stopped and saved; go on with: vitrine train --resume {folder}");
+            let message = format!("stopped and saved; resume with: vitrine train --resume {folder}");
             runtime.events.emit(Event::notice(message));
             return Ok(Status::Partial);
         };
@@ -267,7 +267,14 @@ impl Train {
         let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
         data_args.file_size.max_file_size = config.max_file_size;
         data_args.label_separator = config.label_separator;
-        data_args.open(&config.data_now(), runtime.events)
+        let source = config.data_now();
+        if let Some(path) = config.data_path.as_deref().filter(|_| !Path::new(&source).exists()) {
+            usage!(
+                "the images of this run were in {}, where nothing is any more: put them back, or a link to them",
+                path.display()
+            );
+        }
+        data_args.open(&source, runtime.events)
     }
 
     /// Opens the pretrained weights that a run's configuration names.

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use vitrine_models::weights::{Layout, windows_fill_grids, windows_shrink};
 use vitrine_models::{
     AttentionOptions, BlockStyle, Mixer, MlpKind, ModelConfig, Normalizer, Pool, Position, PositionPlace,
@@ -12,6 +12,8 @@ use vitrine_models::{
 };
 
 use super::{Library, is_epsilon};
+
+use crate::usage::usage;
 
 /// The families of architectures that other libraries implement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl Family {
         let family = Self::nearest(config);
         let unknown = family.missing_everywhere(config);
         if !unknown.is_empty() {
-            bail!(
+            usage!(
                 "--layout {}: no other library has this architecture, because of its {}; --layout onnx writes most models for ONNX Runtime",
                 Layout::from(library).name(),
                 unknown.join(", ")
@@ -45,7 +47,7 @@ impl Family {
         }
         let missing = family.missing(config, library);
         if !missing.is_empty() {
-            bail!(
+            usage!(
                 "--layout {}: it has {}, but this model differs in {}",
                 Layout::from(library).name(),
                 offer(library),

@@ -16,6 +16,7 @@ use super::Exported;
 use crate::files::write_atomically;
 use crate::model_file::ModelCard;
 use crate::predict::Views;
+use crate::usage::usage;
 use crate::weights_file::{Precision, narrow};
 
 /// The version of the file format that came with the operator set.
@@ -75,7 +76,9 @@ pub fn write(
 /// If it has another extension than `.onnx`.
 pub fn check(output: &Path) -> Result<()> {
     let named = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
-    ensure!(named, "--output {}: --layout onnx needs a .onnx file", output.display());
+    if !named {
+        usage!("--output {}: --layout onnx needs a .onnx file", output.display());
+    }
     Ok(())
 }
 

@@ -1,12 +1,14 @@
 //! Preprocessing as operators, from bytes of any size to the input of the model.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use burn::tensor::{Device, Tensor};
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
 use vitrine_models::graph::{Attribute, Graph, Value};
 
 use super::proto::{self, ElementType};
 use super::{fixed, open, value_info};
+
+use crate::usage::usage;
 
 /// Adds the input of images as bytes, and what makes the model's input of it.
 ///
@@ -134,7 +136,7 @@ impl Scaling<'_> {
             Interpolation::Bilinear => "linear",
             Interpolation::Bicubic => "cubic",
             Interpolation::Lanczos => {
-                bail!(
+                usage!(
                     "--with-preprocessing: ONNX has no operator for the model's `lanczos` interpolation: leave it out"
                 )
             }

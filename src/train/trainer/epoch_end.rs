@@ -74,7 +74,8 @@ impl Trainer<'_> {
     /// Restricts validation to as many images as the time limit allows.
     pub(super) fn restrict_validation(&mut self) -> Result<()> {
         let images = self.validation.loader.len();
-        let measured = affordable_images(images, self.time_limit(), self.session.measured_per_second());
+        let measured =
+            affordable_images(images, self.time_limit(), self.session.measured_or_first_per_second());
         if measured < images {
             self.emit(Event::PartialValidation { measured, images: self.validation.len() });
             self.state.progress.validation_images = Some(measured);

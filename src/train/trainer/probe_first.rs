@@ -13,8 +13,6 @@ use crate::train::probing::{Probe, Probing, description, measured_speed, with_he
 
 /// The largest share of a run's time for the features of the probe.
 const MAX_SHARE: f64 = 0.4;
-/// The least number of images to which a head is fitted.
-const MIN_IMAGES: usize = 100;
 /// The time of a training step, in forward passes.
 const STEP_PASSES: f64 = 3.0;
 
@@ -25,7 +23,7 @@ impl Trainer<'_> {
         let Some(probing) = self.probing.take() else { return Ok(true) };
         let model = self.state.learner.evaluated();
         let probing = match self.time_limit() {
-            Some(seconds) => self.affordable(probing, &model, seconds)?,
+            Some(seconds) => self.affordable(&probing, &model, seconds)?,
             None => probing,
         };
         let probe = probing.probe(&model, &self.config, &mut self.bad_files, self.runtime)?;
@@ -52,25 +50,12 @@ impl Trainer<'_> {
     }
 
     /// The part of the images whose features the time limit of `seconds` seconds allows: all if enough of them are kept.
-    fn affordable(&mut self, probing: Probing, model: &VisionTransformer, seconds: f64) -> Result<Probing> {
+    fn affordable(&mut self, probing: &Probing, model: &VisionTransformer, seconds: f64) -> Result<Probing> {
         let speed = measured_speed(model, &self.config, self.runtime)?;
         self.session.measured(speed);
         self.restrict_validation()?;
-        let validation = self.validation.loader.len();
         let images = (MAX_SHARE * seconds * speed) as usize;
-        let all = probing.training.samples.len();
-        if probing.missing(model, &self.config, self.runtime)? <= images {
-            return Ok(probing.part([all, validation], self.config.seed));
-        }
-        let training = images.saturating_sub(validation).max(MIN_IMAGES).min(all);
-        let part = probing.part([training, validation], self.config.seed);
-        let training = part.training.samples.len();
-        if training < all {
-            self.emit(Event::notice(format!(
-                "the probe is fitted to {training} of {all} training images, as the time pays for no more"
-            )));
-        }
-        Ok(part)
+        probing.affordable([images, self.validation.loader.len()], model, &self.config, self.runtime)
     }
 
     /// Writes the result and the model of the probe.
