@@ -101,6 +101,12 @@ impl Block {
         self.finish(x, mixed, context)
     }
 
+    /// Rounds the weights of the mixer's projections and of the MLP to bytes.
+    pub(crate) fn quantize(&mut self) {
+        self.mixer.quantize();
+        self.mlp.quantize();
+    }
+
     /// The first `count` tokens of [`Self::forward`], which are no patches. Only these are computed, if nothing in the block
     /// needs the others.
     ///

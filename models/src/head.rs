@@ -84,7 +84,7 @@ impl Head {
     /// - x: `[batch, num_classes, dim]`
     /// - output: `[batch, num_classes]`
     pub fn forward_class_queries(&self, x: Tensor<3>) -> Tensor<2> {
-        let Linear { weight, bias } = &self.output;
+        let Linear { weight, bias, .. } = &self.output;
         let logits = (x * weight.val().transpose().unsqueeze()).sum_dim(2).squeeze_dim::<2>(2);
         match bias {
             Some(bias) => logits + bias.val().unsqueeze(),

@@ -1,9 +1,12 @@
 //! The linear layer, and the initializers that all layers share.
 
+use std::ops::Range;
+
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 
 use crate::graph::{Graph, Value};
+use vitrine_kernels::{Int8Weight, linear_int8, round_to_int8};
 
 /// `x · weight + bias` over the last dimension.
 #[derive(Module, Debug)]
@@ -12,16 +15,27 @@ pub struct Linear {
     pub weight: Param<Tensor<2>>,
     /// `[output]`.
     pub bias: Option<Param<Tensor<1>>>,
+    #[module(skip)]
+    int8: Option<Int8Weight>,
 }
 
 impl Linear {
     /// Weights from a normal distribution with a standard deviation of 0.02, truncated to [-2, 2] as in timm; a bias of
     /// zeros.
     pub fn new(input: usize, output: usize, bias: bool, device: &Device) -> Self {
-        Self {
-            weight: normal([input, output], 0.02, device),
-            bias: bias.then(|| constant([output], 0.0, device)),
-        }
+        Self::of(normal([input, output], 0.02, device), bias.then(|| constant([output], 0.0, device)))
+    }
+
+    /// A layer of these parameters.
+    pub fn of(weight: Param<Tensor<2>>, bias: Option<Param<Tensor<1>>>) -> Self {
+        Self { weight, bias, int8: None }
+    }
+
+    /// Rounds the weight to bytes, and multiplies bytes from now on where the device can.
+    pub(crate) fn quantize(&mut self) {
+        let weight = round_to_int8(self.weight.val(), 1);
+        self.int8 = Int8Weight::of_linear(weight.clone());
+        self.weight = Param::initialized(self.weight.id, weight);
     }
 
     /// # Shapes
@@ -43,12 +57,33 @@ impl Linear {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        vitrine_kernels::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        self.forward_with(x, self.bias.as_ref().map(Param::val))
+    }
+
+    /// [`Self::forward`] with another bias, `[output]`.
+    pub(crate) fn forward_with<const D: usize>(&self, x: Tensor<D>, bias: Option<Tensor<1>>) -> Tensor<D> {
+        let on_bytes = self.int8.as_ref().and_then(|int8| linear_int8(&x, int8, bias.clone(), false));
+        on_bytes.unwrap_or_else(|| vitrine_kernels::linear(x, self.weight.val(), bias))
+    }
+
+    /// [`Self::forward_with`] for some of the outputs.
+    pub(crate) fn forward_part<const D: usize>(
+        &self,
+        x: Tensor<D>,
+        bias: Option<Tensor<1>>,
+        outputs: Range<usize>,
+    ) -> Tensor<D> {
+        let int8 = self.int8.as_ref().and_then(|int8| int8.outputs(outputs.clone()));
+        let on_bytes = int8.and_then(|int8| linear_int8(&x, &int8, bias.clone(), false));
+        let weight = || self.weight.val().narrow(1, outputs.start, outputs.len());
+        on_bytes.unwrap_or_else(|| vitrine_kernels::linear(x, weight(), bias))
     }
 
     /// [`Self::forward`] followed by GELU, in one pass on the CPU.
     pub fn forward_gelu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        vitrine_kernels::linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        let bias = self.bias.as_ref().map(Param::val);
+        let on_bytes = self.int8.as_ref().and_then(|int8| linear_int8(&x, int8, bias.clone(), true));
+        on_bytes.unwrap_or_else(|| vitrine_kernels::linear_gelu(x, self.weight.val(), bias))
     }
 
     /// [`Self::forward`] as operators; `name` is the name of the layer.

@@ -82,6 +82,12 @@ impl Mlp {
         self.dropout.forward(output)
     }
 
+    /// Rounds the weights of both layers to bytes.
+    pub(crate) fn quantize(&mut self) {
+        self.fc1.quantize();
+        self.fc2.quantize();
+    }
+
     /// Whether each token is mapped by itself.
     pub(crate) fn is_tokenwise(&self) -> bool {
         self.depthwise.is_none()

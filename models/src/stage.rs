@@ -90,6 +90,14 @@ impl Stage {
         self.blocks[block].forward_first(tokens, count, &self.context(block, position))
     }
 
+    /// Rounds the weights of the merging and of the blocks to bytes.
+    pub(crate) fn quantize(&mut self) {
+        if let Some(merging) = &mut self.downsample {
+            merging.reduction.quantize();
+        }
+        self.blocks.iter_mut().for_each(Block::quantize);
+    }
+
     /// The number of blocks.
     pub fn depth(&self) -> usize {
         self.blocks.len()

@@ -38,6 +38,9 @@ pub(super) struct Bench {
     /// Train with gradient checkpointing, to see what it saves.
     #[arg(long)]
     gradient_checkpointing: bool,
+    /// Also ask the model with weights of eight bits (`vitrine quantize`), in turn with those of 32.
+    #[arg(long)]
+    int8: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -60,8 +63,21 @@ struct Figures {
     latency_ms_batch1: f64,
     /// The duration of every timed step in order, which shows whether other programs slowed some steps down.
     step_ms: StepTimes,
+    /// The same model with weights of eight bits, with `--int8`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    int8: Option<Int8Figures>,
     /// Peak resident memory in MiB; null if the system does not report it.
     peak_rss_mb: Option<f64>,
+}
+
+/// The results for weights of eight bits, each measured in turn with weights of 32 bits.
+#[derive(Serialize)]
+struct Int8Figures {
+    infer_images_per_second: f64,
+    latency_ms_batch1: f64,
+    /// The medians of how many times as fast each step was as the one before it, with weights of 32 bits.
+    infer_speedup: f64,
+    batch1_speedup: f64,
 }
 
 /// Duration of each timed step in milliseconds.
@@ -94,6 +110,7 @@ impl Bench {
         let model = config.init(&device)?;
         let infer = self.infer(&model, &config, batch_size, &device)?;
         let single = self.infer(&model, &config, 1, &device)?;
+        let int8 = self.int8.then(|| self.int8_figures(&model, &config, &device)).transpose()?;
         let figures = Figures {
             model: name,
             device: found.name,
@@ -103,6 +120,7 @@ impl Bench {
             infer_images_per_second: 1e3 * batch_size as f64 / median(&infer),
             latency_ms_batch1: median(&single),
             step_ms: StepTimes { train, infer, infer_batch1: single },
+            int8,
             peak_rss_mb: peak_rss_mb(),
         };
         self.print(&figures)
@@ -118,6 +136,16 @@ impl Bench {
         outln!("training   {:10.1} images/s  ({})", figures.train_images_per_second, range(train))?;
         outln!("inference  {:10.1} images/s  ({})", figures.infer_images_per_second, range(infer))?;
         outln!("one image  {:10.2} ms        ({})", figures.latency_ms_batch1, range(infer_batch1))?;
+        if let Some(int8) = &figures.int8 {
+            let Int8Figures { infer_images_per_second, latency_ms_batch1, infer_speedup, batch1_speedup } =
+                int8;
+            outln!(
+                "inference  {infer_images_per_second:10.1} images/s  with weights of 8 bits, {infer_speedup:.2} times as fast"
+            )?;
+            outln!(
+                "one image  {latency_ms_batch1:10.2} ms        with weights of 8 bits, {batch1_speedup:.2} times as fast"
+            )?;
+        }
         if let Some(memory) = figures.peak_rss_mb {
             outln!("memory     {memory:10.1} MB peak")?;
         }
@@ -140,6 +168,32 @@ impl Bench {
             device.sync().context("the device failed")
         };
         times(self.steps, &mut step)
+    }
+
+    fn int8_figures(
+        &self,
+        model: &VisionTransformer,
+        config: &ModelConfig,
+        device: &Device,
+    ) -> Result<Int8Figures> {
+        let rounded = model.clone().quantized();
+        let in_turn = |batch| -> Result<(f64, f64)> {
+            let images = images(config, batch, device);
+            let mut in_turn = [model, &rounded].into_iter().cycle();
+            let both = times(2 * self.steps, &mut || {
+                let model = in_turn.next().context("a cycle has no end")?;
+                let _ = model.forward(images.clone()).into_data();
+                Ok(())
+            })?;
+            let pairs = both.as_chunks::<2>().0;
+            let ratios: Vec<f64> = pairs.iter().map(|[exact, rounded]| exact / rounded).collect();
+            let rounded: Vec<f64> = pairs.iter().map(|[_, rounded]| *rounded).collect();
+            Ok((median(&rounded), median(&ratios)))
+        };
+        let (infer, infer_speedup) = in_turn(self.batch_size)?;
+        let (latency_ms_batch1, batch1_speedup) = in_turn(1)?;
+        let infer_images_per_second = 1e3 * self.batch_size as f64 / infer;
+        Ok(Int8Figures { infer_images_per_second, latency_ms_batch1, infer_speedup, batch1_speedup })
     }
 
     /// Durations of forward passes in milliseconds, including the transfer of the logits to the CPU.

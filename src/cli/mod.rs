@@ -22,6 +22,7 @@ mod model;
 mod output;
 mod output_file;
 mod presets;
+mod quantize;
 #[cfg(feature = "serve")]
 mod serve;
 mod similar;
@@ -65,6 +66,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Import(import::Import),
     Export(export::Export),
+    Quantize(quantize::Quantize),
     Presets(presets::Presets),
     Cache(cache::Cache),
     #[cfg(feature = "serve")]
@@ -178,6 +180,7 @@ fn run(command: Command) -> Result<Status> {
         Command::Inspect(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Export(command) => command.run(),
+        Command::Quantize(command) => command.run(),
         Command::Presets(command) => command.run(),
         Command::Cache(command) => command.run(),
         #[cfg(feature = "serve")]

@@ -27,11 +27,13 @@ use crate::recipe::Recipe;
 use crate::weights_file::{self, Precision, StoredTensor};
 
 /// The version of the card's format. A file with a higher one was written by a newer program.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// The format of cards of images of several labels each.
 const MULTI_LABEL_FORMAT: u32 = 2;
 /// The format of cards of models without a classifier.
 const BACKBONE_FORMAT: u32 = 3;
+/// The format of cards of models with weights of eight bits.
+const INT8_FORMAT: u32 = 4;
 /// The lowest version that a card can have. Cards that earlier programs understand have this one.
 const OLDEST_FORMAT: u32 = 1;
 /// The key of the card in the safetensors header.
@@ -59,6 +61,10 @@ pub struct ModelCard {
     /// card has format 2, so that earlier programs refuse it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
+    /// Whether the weights of most layers have eight bits: see [`VisionTransformer::quantized`]. Such a card has format 4, so that
+    /// earlier programs refuse it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub int8: bool,
     /// The preprocessing of images.
     pub preprocessing: Preprocessing,
     /// Whether the model is asked about each image and its mirror image, whose answers are averaged.
@@ -110,12 +116,23 @@ pub struct Validation {
 impl ModelCard {
     /// The same card for images of several labels each, if `multi_label` is set.
     pub fn with_multi_label(self, multi_label: bool) -> Self {
-        let format = match (multi_label, self.has_classifier()) {
-            (_, false) => BACKBONE_FORMAT,
-            (true, true) => MULTI_LABEL_FORMAT,
-            (false, true) => OLDEST_FORMAT,
+        Self { multi_label, ..self }.with_its_format()
+    }
+
+    /// The same card for a model with weights of eight bits.
+    pub fn with_int8(self) -> Self {
+        Self { int8: true, ..self }.with_its_format()
+    }
+
+    /// The card with the lowest format that says what it says.
+    fn with_its_format(self) -> Self {
+        let format = match (self.int8, self.has_classifier(), self.multi_label) {
+            (true, ..) => INT8_FORMAT,
+            (false, false, _) => BACKBONE_FORMAT,
+            (false, true, true) => MULTI_LABEL_FORMAT,
+            (false, true, false) => OLDEST_FORMAT,
         };
-        Self { format, multi_label, ..self }
+        Self { format, ..self }
     }
 
     /// Whether the model has a classifier. If it has none, its logits mean nothing.
@@ -157,11 +174,12 @@ impl ModelCard {
     /// A card in this program's format, without a history of training.
     pub fn new(model: ModelConfig, classes: Vec<String>, preprocessing: Preprocessing) -> Self {
         Self {
-            format: if classes.is_empty() { BACKBONE_FORMAT } else { OLDEST_FORMAT },
+            format: OLDEST_FORMAT,
             program: concat!("vitrine ", env!("CARGO_PKG_VERSION")).to_owned(),
             model,
             classes,
             multi_label: false,
+            int8: false,
             preprocessing,
             mirror_views: false,
             resampling: Resampling::default(),
@@ -171,6 +189,7 @@ impl ModelCard {
             recipe: None,
             validation: None,
         }
+        .with_its_format()
     }
 }
 
@@ -183,7 +202,8 @@ pub fn save(path: &Path, card: &ModelCard, model: &VisionTransformer, precision:
     let header = HashMap::from([(KEY.to_owned(), serde_json::to_string(card)?)]);
     let mut tensors = weights::to_timm(model);
     tensors.retain(|tensor| card.has_classifier() || !weights::is_head(&tensor.name));
-    weights_file::save(path, &tensors, &[], precision, header)
+    let store = if card.int8 { weights_file::save_with_bytes } else { weights_file::save };
+    store(path, &tensors, &[], precision, header)
 }
 
 /// The path of the model file: `path` itself, or for a run folder the best model in it.
@@ -286,6 +306,7 @@ pub fn load_as(
         LoadError::Unfit(error) => anyhow::Error::from(error).context(named()),
         LoadError::Unreadable(error) => error,
     })?;
+    let model = if card.int8 { model.quantized() } else { model };
     Ok((card, model))
 }
 

@@ -10,20 +10,23 @@ mod tensor;
 mod writer;
 mod zip_end;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use memmap2::Mmap;
-use safetensors::SafeTensors;
+use safetensors::{Dtype, SafeTensors};
 use vitrine_datasets::open_regular;
 
 pub use checksum::checksum;
 use tensor::Storage;
 pub use tensor::StoredTensor;
-pub use writer::{Precision, narrow, save};
+pub use writer::{Precision, narrow, save, save_with_bytes};
+
+/// What the name of the scales of a tensor of bytes, one for each of its rows, has at the end.
+const SCALE: &str = "_scale";
 
 /// An open file of weights.
 pub struct WeightsFile {
@@ -94,15 +97,29 @@ fn open_safetensors(
     let tensors = header.offset_keys().into_iter().filter_map(|name| {
         let info = header.info(&name)?;
         let (from, to) = info.data_offsets;
-        let storage = Storage::Safetensors {
-            file: Arc::clone(&file),
-            offset: (start + from) as u64,
-            bytes: to - from,
-            dtype: info.dtype,
+        let (offset, bytes) = ((start + from) as u64, to - from);
+        let scales = || {
+            let scales = header.info(&format!("{name}{SCALE}"))?;
+            let (from, to) = scales.data_offsets;
+            let is_for_rows = scales.dtype == Dtype::F32 && scales.shape.first() == info.shape.first();
+            let content = content.get(start + from..start + to)?.as_chunks().0;
+            let is_whole = is_for_rows && content.len() == info.shape[0];
+            is_whole.then(|| content.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+        };
+        let file = Arc::clone(&file);
+        let storage = match (info.dtype == Dtype::I8).then(scales).flatten() {
+            Some(scales) => Storage::Int8 { file, offset, bytes, scales },
+            None => Storage::Safetensors { file, offset, bytes, dtype: info.dtype },
         };
         Some(StoredTensor { shape: info.shape.clone(), name, path: path.to_owned(), storage })
     });
-    let tensors = tensors.collect();
+    let mut tensors: Vec<StoredTensor> = tensors.collect();
+    let scaled: HashSet<String> = tensors
+        .iter()
+        .filter(|tensor| matches!(tensor.storage, Storage::Int8 { .. }))
+        .map(|tensor| format!("{}{SCALE}", tensor.name))
+        .collect();
+    tensors.retain(|tensor| !scaled.contains(&tensor.name));
     Ok((tensors, header.metadata().clone().unwrap_or_default()))
 }
 

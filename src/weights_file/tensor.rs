@@ -28,6 +28,8 @@ pub struct StoredTensor {
 pub(super) enum Storage {
     /// A part of a safetensors file.
     Safetensors { file: Arc<File>, offset: u64, bytes: usize, dtype: Dtype },
+    /// A part of a safetensors file with bytes, which are multiples of the scale of their row.
+    Int8 { file: Arc<File>, offset: u64, bytes: usize, scales: Vec<f32> },
     /// A PyTorch file, which `tensor` opens when its values are read. It may be a temporary copy, which is removed
     /// together with the last tensor that is stored in it.
     Pickled { tensor: pytorch_reader::Tensor, _copy: Option<Arc<TempPath>> },
@@ -79,6 +81,17 @@ impl StoredTensor {
                 let mut content = vec![0; *bytes];
                 positioned::read(file, &mut content, *offset)?;
                 *values = widen(&content, *dtype).ok_or_else(|| not_a_float(dtype))?;
+            }
+            Storage::Int8 { file, offset, bytes, scales } => {
+                let mut content = vec![0u8; *bytes];
+                positioned::read(file, &mut content, *offset)?;
+                values.resize(*bytes, 0.0);
+                let row = bytes.checked_div(scales.len()).unwrap_or(0).max(1);
+                let rows = values.par_chunks_mut(row).zip(content.par_chunks(row)).zip(scales);
+                rows.for_each(|((values, bytes), scale)| {
+                    let each = values.iter_mut().zip(bytes);
+                    each.for_each(|(value, byte)| *value = f32::from(byte.cast_signed()) * scale);
+                });
             }
             Storage::Pickled { tensor, .. } => {
                 let dtype = match tensor.dtype() {

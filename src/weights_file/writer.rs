@@ -1,5 +1,6 @@
-//! Writing of safetensors files, in 32 or 16 bits.
+//! Writing of safetensors files, in 32, 16 or 8 bits.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -7,8 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use half::{bf16, f16};
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::Value;
+use vitrine_kernels::{int8_byte, int8_scale};
 use vitrine_models::weights::{IndexTable, NamedTensor};
 
+use super::SCALE;
 use crate::files::write_atomically;
 
 /// The number format in which weights are stored.
@@ -33,21 +36,99 @@ pub fn save(
     tensors: &[NamedTensor],
     tables: &[IndexTable],
     precision: Precision,
+    metadata: HashMap<String, String>,
+) -> Result<()> {
+    let stored = tensors.iter().map(|tensor| Stored::of(tensor, precision)).collect::<Result<Vec<_>>>()?;
+    write(path, &stored, tables, metadata)
+}
+
+/// [`save`], with bytes and a scale for each row in place of each weight whose values these give exactly.
+///
+/// # Errors
+/// As for [`save`].
+pub fn save_with_bytes(
+    path: &Path,
+    tensors: &[NamedTensor],
+    tables: &[IndexTable],
+    precision: Precision,
+    metadata: HashMap<String, String>,
+) -> Result<()> {
+    let mut stored = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        match Stored::as_bytes(tensor) {
+            Some(parts) => stored.extend(parts),
+            None => stored.push(Stored::of(tensor, precision)?),
+        }
+    }
+    write(path, &stored, tables, metadata)
+}
+
+/// A tensor as it is written.
+struct Stored<'a> {
+    name: Cow<'a, str>,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Stored<'a> {
+    /// The tensor in a precision.
+    fn of(tensor: &'a NamedTensor, precision: Precision) -> Result<Self> {
+        let narrowed = narrow(&tensor.name, &tensor.values, precision)?;
+        let (dtype, bytes) = match precision {
+            Precision::F32 => (Dtype::F32, Cow::Borrowed(bytemuck::cast_slice(&tensor.values))),
+            Precision::F16 => (Dtype::F16, Cow::Owned(narrowed)),
+            Precision::Bf16 => (Dtype::BF16, Cow::Owned(narrowed)),
+        };
+        Ok(Self { name: Cow::Borrowed(&tensor.name), dtype, shape: tensor.shape.clone(), bytes })
+    }
+
+    /// The bytes and the scales of a weight, if all of its values are multiples of a scale of their row.
+    fn as_bytes(tensor: &'a NamedTensor) -> Option<[Self; 2]> {
+        let [rows, rest @ ..] = &tensor.shape[..] else { return None };
+        let length = rest.iter().product::<usize>();
+        if !tensor.name.ends_with("weight") || rest.is_empty() || length == 0 {
+            return None;
+        }
+        let rounded = |values: &[f32]| {
+            let scale = int8_scale(values.iter().copied());
+            let bytes: Vec<u8> =
+                values.iter().map(|&value| int8_byte(value, scale).cast_unsigned()).collect();
+            let mut both = values.iter().zip(&bytes);
+            let is_exact = both.all(|(value, byte)| f32::from(byte.cast_signed()) * scale == *value);
+            is_exact.then_some((scale, bytes))
+        };
+        let parts: Vec<(f32, Vec<u8>)> =
+            tensor.values.chunks_exact(length).map(rounded).collect::<Option<_>>()?;
+        let scales: Vec<u8> = parts.iter().flat_map(|(scale, _)| scale.to_le_bytes()).collect();
+        let bytes = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
+        let name = &tensor.name;
+        Some([
+            Self {
+                name: Cow::Borrowed(name),
+                dtype: Dtype::I8,
+                shape: tensor.shape.clone(),
+                bytes: Cow::Owned(bytes),
+            },
+            Self {
+                name: Cow::Owned(format!("{name}{SCALE}")),
+                dtype: Dtype::F32,
+                shape: vec![*rows],
+                bytes: Cow::Owned(scales),
+            },
+        ])
+    }
+}
+
+fn write(
+    path: &Path,
+    stored: &[Stored<'_>],
+    tables: &[IndexTable],
     mut metadata: HashMap<String, String>,
 ) -> Result<()> {
     metadata.insert("format".to_owned(), "pt".to_owned());
-    let dtype = match precision {
-        Precision::F32 => Dtype::F32,
-        Precision::F16 => Dtype::F16,
-        Precision::Bf16 => Dtype::BF16,
-    };
-    let narrowed = tensors
-        .iter()
-        .map(|tensor| narrow(&tensor.name, &tensor.values, precision))
-        .collect::<Result<Vec<_>>>()?;
-    let floats = tensors.iter().zip(&narrowed).map(|(tensor, bytes)| {
-        let bytes = if bytes.is_empty() { bytemuck::cast_slice(&tensor.values) } else { bytes };
-        Ok((tensor.name.as_str(), TensorView::new(dtype, tensor.shape.clone(), bytes)?))
+    let floats = stored.iter().map(|tensor| {
+        Ok((&*tensor.name, TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes)?))
     });
     let integers = tables.iter().map(|table| {
         let bytes = bytemuck::cast_slice(&table.values);

@@ -78,9 +78,9 @@ struct Stage {
 
 impl Network {
     fn read(io: &Arrays, device: &Device) -> Self {
-        let linear = |path: &str| Linear {
-            weight: param(&io[&format!("before.{path}.weight")], device),
-            bias: io.get(&format!("before.{path}.bias")).map(|bias| param(bias, device)),
+        let linear = |path: &str| {
+            let bias = io.get(&format!("before.{path}.bias")).map(|bias| param(bias, device));
+            Linear::of(param(&io[&format!("before.{path}.weight")], device), bias)
         };
         let stage = Stage {
             qkv: linear("stages.0.qkv"),

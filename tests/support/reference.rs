@@ -92,5 +92,5 @@ pub fn linear(arrays: &Arrays, name: &str, device: &Device) -> Linear {
 pub fn linear_of(weight: &NamedTensor, bias: Option<&NamedTensor>, device: &Device) -> Linear {
     let shape = [weight.shape[0], weight.shape[1]];
     let weight = Tensor::<2>::from_data(TensorData::new(weight.values.clone(), shape), device);
-    Linear { weight: Param::from_tensor(weight.swap_dims(0, 1)), bias: bias.map(|bias| param(bias, device)) }
+    Linear::of(Param::from_tensor(weight.swap_dims(0, 1)), bias.map(|bias| param(bias, device)))
 }

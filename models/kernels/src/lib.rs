@@ -62,6 +62,7 @@ mod cpu;
 mod cross_entropy;
 mod gather_rows;
 mod gelu;
+mod int8;
 mod linear;
 mod neighbors;
 mod norm;
@@ -84,6 +85,7 @@ pub use convolution::{
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
+pub use int8::{Int8Weight, convolution_int8, int8_byte, int8_scale, linear_int8, round_to_int8};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed, reads_transposed_weights};
 pub use neighbors::{Border, Neighborhood};
 pub use norm::{

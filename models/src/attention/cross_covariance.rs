@@ -39,6 +39,12 @@ impl CrossCovarianceAttention {
         }
     }
 
+    /// Rounds the weights of both projections to bytes.
+    pub(crate) fn quantize(&mut self) {
+        self.qkv.quantize();
+        self.proj.quantize();
+    }
+
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {

@@ -263,6 +263,16 @@ impl TokenMixer {
         }
     }
 
+    /// Rounds the weights of the projections to bytes.
+    pub(crate) fn quantize(&mut self) {
+        match self {
+            Self::MultiHead(mixer) => mixer.quantize(),
+            Self::Window(mixer) => mixer.inner.quantize(),
+            Self::CrossCovariance(mixer) => mixer.quantize(),
+            Self::Graph(mixer) => mixer.inner.quantize(),
+        }
+    }
+
     /// The first `count` tokens of [`Self::forward`], which are no patches, without computing the others; `None` if the mixer
     /// must compute all.
     ///

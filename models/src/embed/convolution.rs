@@ -9,15 +9,30 @@ use crate::ModelConfig;
 use crate::attention::ChannelGating;
 use crate::graph::{Graph, Value};
 use crate::linear::normal;
+use vitrine_kernels::{Int8Weight, round_to_int8};
 
 /// A convolution of stride 1 without bias, with the channels last, that keeps the size of the map.
 #[derive(Module, Debug)]
 pub struct Convolution {
     /// `[out, in, kernel, kernel]`, as PyTorch stores it.
     pub weight: Param<Tensor<4>>,
+    #[module(skip)]
+    int8: Option<Int8Weight>,
 }
 
 impl Convolution {
+    /// A convolution of this weight, `[out, in, kernel, kernel]`.
+    pub fn of(weight: Param<Tensor<4>>) -> Self {
+        Self { weight, int8: None }
+    }
+
+    /// Rounds the weight to bytes, and multiplies bytes from now on where the device can.
+    pub(crate) fn quantize(&mut self) {
+        let weight = round_to_int8(self.weight.val(), 0);
+        self.int8 = Int8Weight::of_kernels(weight.clone());
+        self.weight = Param::initialized(self.weight.id, weight);
+    }
+
     /// # Shapes
     /// - map: `[batch, rows, columns, in]`
     /// - output: `[batch, rows, columns, out]`
@@ -30,14 +45,16 @@ impl Convolution {
     /// use vitrine_models::embed::Convolution;
     ///
     /// let device = Device::default();
-    /// let convolution = Convolution { weight: Param::from_tensor(Tensor::ones([5, 2, 3, 3], &device)) };
+    /// let convolution = Convolution::of(Param::from_tensor(Tensor::ones([5, 2, 3, 3], &device)));
     /// let y = convolution.forward(Tensor::ones([1, 4, 4, 2], &device));
     /// assert_eq!(y.dims(), [1, 4, 4, 5]);
     /// assert_eq!(y.max().into_scalar::<f32>(), 18.0); // two channels of nine pixels
     /// ```
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
         let [_, _, kernel_size, _] = self.weight.dims();
-        vitrine_kernels::convolution(map, self.weight.val(), vitrine_kernels::Convolution::same(kernel_size))
+        let shape = vitrine_kernels::Convolution::same(kernel_size);
+        let on_bytes = self.int8.as_ref().and_then(|int8| vitrine_kernels::convolution_int8(&map, int8));
+        on_bytes.unwrap_or_else(|| vitrine_kernels::convolution(map, self.weight.val(), shape))
     }
 
     /// [`Self::forward`] as operators; channels come before rows and columns, and `name` is the name of the layer.
@@ -77,10 +94,15 @@ impl ConvolutionEmbed {
             let shape =
                 [Self::width(config, layers, index + 1), Self::width(config, layers, index), kernel, kernel];
             let deviation = (2.0 / (shape[1] * kernel * kernel) as f64).sqrt();
-            Convolution { weight: normal(shape, deviation, device) }
+            Convolution::of(normal(shape, deviation, device))
         };
         let gate = |index: usize| tokenizer_gate(config, Self::width(config, layers, index + 1), device);
         Self { layers: (0..layers).map(layer).collect(), gates: (0..layers).filter_map(gate).collect() }
+    }
+
+    /// Rounds the kernels to bytes, apart from those that read the image.
+    pub(crate) fn quantize(&mut self) {
+        self.layers.iter_mut().skip(1).for_each(Convolution::quantize);
     }
 
     /// # Shapes

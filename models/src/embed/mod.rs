@@ -87,6 +87,15 @@ impl TokenEmbed {
         }
     }
 
+    /// Rounds the kernels of convolutions to bytes, apart from those that read the image.
+    pub(crate) fn quantize(&mut self) {
+        match &mut self.tokenizer {
+            ImageTokenizer::Patch(_) => {}
+            ImageTokenizer::Convolution(convolution) => convolution.quantize(),
+            ImageTokenizer::Residual(residual) => residual.quantize(),
+        }
+    }
+
     /// [`Self::forward`] as operators.
     pub(crate) fn trace(&self, graph: &mut Graph, images: &Value) -> Value {
         graph.within("patch_embed", |graph| {
@@ -124,10 +133,10 @@ impl PatchEmbed {
         let copies = if shifted { 5 } else { 1 };
         let inputs = copies * config.channels * config.patch_size * config.patch_size;
         let bound = 1.0 / (inputs as f64).sqrt();
-        let proj = Linear {
-            weight: uniform([inputs, config.embed_dim], bound, device),
-            bias: Some(uniform([config.embed_dim], bound, device)),
-        };
+        let proj = Linear::of(
+            uniform([inputs, config.embed_dim], bound, device),
+            Some(uniform([config.embed_dim], bound, device)),
+        );
         let shift_norm = shifted.then(|| LayerNorm::new(inputs, config.norm_epsilon, device));
         Self { shift_norm, proj, patch_size: config.patch_size }
     }

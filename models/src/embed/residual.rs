@@ -75,6 +75,14 @@ impl ResidualEmbed {
         }
     }
 
+    /// Rounds the kernels of the stages to bytes, not those of the stem, which read the image.
+    pub(crate) fn quantize(&mut self) {
+        for stage in &mut self.stages {
+            stage.conv1.quantize();
+            stage.conv2.quantize();
+        }
+    }
+
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
     /// - output: `[batch, height * width / 4^stages, dim]`
@@ -144,5 +152,5 @@ impl ResidualStage {
 
 fn convolution(input: usize, output: usize, device: &Device) -> Convolution {
     let bound = 1.0 / ((9 * input) as f64).sqrt();
-    Convolution { weight: uniform([output, input, 3, 3], bound, device) }
+    Convolution::of(uniform([output, input, 3, 3], bound, device))
 }

@@ -218,7 +218,7 @@ impl SequencePooling {
     }
 
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let Linear { weight, bias } = &self.sequence;
+        let Linear { weight, bias, .. } = &self.sequence;
         vitrine_kernels::sequence_pool(
             patches(tokens, self.prefix),
             weight.val(),

@@ -103,10 +103,8 @@ impl GruCell {
     /// Fresh parameters from PyTorch's distribution.
     pub fn new(dim: usize, device: &Device) -> Self {
         let bound = (dim as f64).powf(-0.5);
-        let layer = || Linear {
-            weight: uniform([dim, 3 * dim], bound, device),
-            bias: Some(uniform([3 * dim], bound, device)),
-        };
+        let layer =
+            || Linear::of(uniform([dim, 3 * dim], bound, device), Some(uniform([3 * dim], bound, device)));
         Self { input: layer(), state: layer() }
     }
 

@@ -143,6 +143,32 @@ impl VisionTransformer {
         })
     }
 
+    /// The model for inference with weights of eight bits: each weight of an attention's projections, of an MLP, of a patch merging, and of
+    /// a convolution that does not read the image is rounded to a multiple of its output channel's scale
+    /// ([`vitrine_kernels::round_to_int8`]). Where the device has products of bytes (the CPU with flex, if it has AVX512-VNNI), these layers use
+    /// them, with activations of eight bits; elsewhere they compute with the rounded weights in floating point, as they do for gradients.
+    ///
+    /// A second time, this changes nothing. Parameters that are replaced afterwards have no effect on the products of bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Tensor, Tolerance};
+    /// use vitrine_models::preset;
+    ///
+    /// let device = Device::default();
+    /// let model = preset::find("vit_pico_patch4_32").expect("listed").init(&device)?;
+    /// let images = Tensor::<4>::random([3, 3, 32, 32], Distribution::Default, &device);
+    /// let (exact, rounded) = (model.forward(images.clone()), model.quantized().forward(images));
+    /// exact.into_data().assert_approx_eq::<f32>(&rounded.into_data(), Tolerance::absolute(0.05));
+    /// # Ok::<(), vitrine_models::ConfigError>(())
+    /// ```
+    pub fn quantized(mut self) -> Self {
+        self.patch_embed.quantize();
+        self.stages.iter_mut().for_each(Stage::quantize);
+        self
+    }
+
     /// Computes the logits.
     ///
     /// # Shapes

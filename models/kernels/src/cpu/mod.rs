@@ -11,6 +11,8 @@ pub(crate) mod flex;
 pub(crate) mod gather_rows;
 pub(crate) mod gelu;
 mod gemm;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod int8;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod operation;

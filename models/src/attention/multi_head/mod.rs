@@ -114,6 +114,12 @@ impl MultiHeadAttention {
         self
     }
 
+    /// Rounds the weights of both projections to bytes.
+    pub(crate) fn quantize(&mut self) {
+        self.qkv.quantize();
+        self.proj.quantize();
+    }
+
     /// # Shapes
     /// - x, output: `[batch, tokens, dim]`
     ///
@@ -266,7 +272,7 @@ impl MultiHeadAttention {
     }
 
     fn project(&self, x: Tensor<3>) -> Tensor<3> {
-        vitrine_kernels::linear(x, self.qkv.weight.val(), self.qkv_bias())
+        self.qkv.forward_with(x, self.qkv_bias())
     }
 
     /// The bias of the joint projection: `[3 * dim]`.
@@ -284,9 +290,8 @@ impl MultiHeadAttention {
     /// The queries (`part` 0), keys (1) or values (2) of `x`, by this part of the joint projection.
     fn part(&self, x: Tensor<3>, part: usize) -> Tensor<4> {
         let [_, _, dim] = x.dims();
-        let weight = self.qkv.weight.val().narrow(1, part * dim, dim);
         let bias = self.qkv_bias().map(|bias| bias.narrow(0, part * dim, dim));
-        split(vitrine_kernels::linear(x, weight, bias), self.num_heads)
+        split(self.qkv.forward_part(x, bias, part * dim..(part + 1) * dim), self.num_heads)
     }
 
     /// The scores for the self-attention that reads queries and keys directly from the joint projection; `None` if the

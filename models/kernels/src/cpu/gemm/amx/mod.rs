@@ -56,6 +56,8 @@ use elsewhere as product;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod block;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(crate) mod bytes;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod detect;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 mod emulated;

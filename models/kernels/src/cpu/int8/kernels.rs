@@ -1,0 +1,248 @@
+//! The kernels: products of rows of unsigned bytes and panels of signed bytes.
+
+use super::panels::{BLOCK, DEPTH, Panels, SIDE};
+use super::rows::Range as ByteRange;
+use crate::cpu::gemm::amx::bytes::{self, Bytes};
+use crate::cpu::simd::{Vectors, vectors};
+use std::arch::x86_64::*;
+
+/// The proof that the CPU has the instructions that products of bytes use: AVX-512 with VNNI; and AMX, if it may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Int8 {
+    amx: Option<Bytes>,
+}
+
+impl Int8 {
+    /// The proof, if the CPU has the instructions.
+    pub(crate) fn find() -> Option<Self> {
+        let has_vnni = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni");
+        (has_vnni && vectors() == Vectors::Avx512).then(|| Self { amx: Bytes::find() })
+    }
+
+    /// The same without AMX.
+    #[cfg(test)]
+    pub(super) fn without_amx(self) -> Self {
+        Self { amx: None }
+    }
+}
+
+/// Rows of unsigned bytes. A row is made of segments, which begin `segment_stride` bytes apart.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) start: *const u8,
+    pub(super) rows: usize,
+    pub(super) row_stride: usize,
+    pub(super) segment_stride: usize,
+}
+
+/// What becomes of the sums.
+pub(super) struct Output<'a, Range, To> {
+    /// The range of the bytes of each row.
+    pub(super) range: Range,
+    /// The address of each row's outputs; `None` for a row that is not wanted.
+    pub(super) to: To,
+    /// Added to each row.
+    pub(super) bias: Option<&'a [f32]>,
+}
+
+/// The rows of a block on AMX, and of one on VNNI.
+const AMX_ROWS: usize = 2 * SIDE;
+const VNNI_ROWS: usize = 6;
+
+/// Multiplies all rows with all columns.
+///
+/// # Safety
+///
+/// - For each row, each segment of `left` must be valid for reads of whole blocks, for up to [`AMX_ROWS`] rows that are a multiple of
+///   that number.
+/// - Each address of `output` must be valid for writes of all columns, and no other task may access them.
+pub(super) unsafe fn multiply<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
+    int8: Int8,
+    left: Left,
+    panels: &Panels,
+    output: &Output<'_, R, T>,
+) {
+    if let Some(amx) = int8.amx.filter(|_| left.rows >= SIDE) {
+        // SAFETY: as the caller promises.
+        unsafe { on_amx(amx, left, panels, output) };
+        return;
+    }
+    for pair in (0..panels.pairs()).step_by(2) {
+        for first in (0..left.rows).step_by(VNNI_ROWS) {
+            let rows = VNNI_ROWS.min(left.rows - first);
+            let block = Block { left, first, panels, pair };
+            // SAFETY: `int8` proves that the CPU has the instructions; the rest is as the caller promises. A block of two pairs needs
+            // both.
+            unsafe {
+                match (pair + 1 < panels.pairs(), rows) {
+                    (true, 6) => block.on_vnni::<6, 4, _, _>(output),
+                    (true, 3..) => block.halves::<4, _, _>(rows, output),
+                    (true, _) => block.single::<4, _, _>(rows, output),
+                    (false, 6) => block.on_vnni::<6, 2, _, _>(output),
+                    (false, 3..) => block.halves::<2, _, _>(rows, output),
+                    (false, _) => block.single::<2, _, _>(rows, output),
+                }
+            }
+        }
+    }
+}
+
+/// Some rows, and the panels from a pair on.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    left: Left,
+    first: usize,
+    panels: &'a Panels,
+    pair: usize,
+}
+
+impl Block<'_> {
+    /// Three rows at once, and the others one by one.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn halves<const P: usize, R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
+        self,
+        rows: usize,
+        output: &Output<'_, R, T>,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.on_vnni::<3, P, _, _>(output);
+            Self { first: self.first + 3, ..self }.single::<P, _, _>(rows - 3, output);
+        }
+    }
+
+    /// Rows one by one.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn single<const P: usize, R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
+        self,
+        rows: usize,
+        output: &Output<'_, R, T>,
+    ) {
+        for row in 0..rows {
+            // SAFETY: as the caller promises.
+            unsafe { Self { first: self.first + row, ..self }.on_vnni::<1, P, _, _>(output) };
+        }
+    }
+
+    /// `ROWS` rows and `P` panels.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn on_vnni<
+        const ROWS: usize,
+        const P: usize,
+        R: Fn(usize) -> ByteRange,
+        T: Fn(usize) -> Option<*mut f32>,
+    >(
+        self,
+        output: &Output<'_, R, T>,
+    ) {
+        let Self { left, first, panels, pair } = self;
+        let mut sums = [[_mm512_setzero_si512(); P]; ROWS];
+        let right: [*const i8; P] = std::array::from_fn(|panel| panels.panel(2 * pair + panel));
+        for segment in 0..panels.segments {
+            let lines = panels.blocks * SIDE;
+            let rows: [*const u8; ROWS] = std::array::from_fn(|row| {
+                left.start.wrapping_add((first + row) * left.row_stride + segment * left.segment_stride)
+            });
+            for line in 0..lines {
+                // SAFETY: the panels have this line; the rows have whole blocks, as the caller promises.
+                unsafe {
+                    let right = right
+                        .map(|panel| _mm512_load_si512(panel.add((segment * lines + line) * DEPTH).cast()));
+                    for (sums, row) in sums.iter_mut().zip(&rows) {
+                        let four = _mm512_set1_epi32(row.add(4 * line).cast::<i32>().read_unaligned());
+                        for (sum, right) in sums.iter_mut().zip(right) {
+                            *sum = _mm512_dpbusd_epi32(*sum, four, right);
+                        }
+                    }
+                }
+            }
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            let Some(to) = (output.to)(first + row) else { continue };
+            let range = (output.range)(first + row);
+            for (panel, sum) in sums.iter().enumerate() {
+                // SAFETY: the row may be written, as the caller promises.
+                unsafe { write(*sum, range, panels, 2 * pair + panel, output.bias, to) };
+            }
+        }
+    }
+}
+
+/// All rows and columns on AMX, two tiles of each at a time.
+///
+/// # Safety
+///
+/// As for [`multiply`].
+unsafe fn on_amx<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
+    amx: Bytes,
+    left: Left,
+    panels: &Panels,
+    output: &Output<'_, R, T>,
+) {
+    let tiles = amx.configure();
+    let mut sums = bytes::Sums::new();
+    for pair in 0..panels.pairs() {
+        let right = panels.panel(2 * pair);
+        for first in (0..left.rows).step_by(AMX_ROWS) {
+            let product = bytes::Product {
+                left: left.start.wrapping_add(first * left.row_stride),
+                row_stride: left.row_stride,
+                segment_stride: left.segment_stride,
+                right,
+                panel_stride: panels.panel_bytes(),
+                segments: panels.segments,
+                blocks: panels.blocks,
+            };
+            debug_assert_eq!(BLOCK, bytes::BLOCK);
+            // SAFETY: the panels have these blocks; the rows have whole blocks, as the caller promises.
+            unsafe { tiles.multiply(&product, &mut sums) };
+            for row in 0..AMX_ROWS.min(left.rows - first) {
+                let Some(to) = (output.to)(first + row) else { continue };
+                let range = (output.range)(first + row);
+                for tile in 0..2 {
+                    // SAFETY: the CPU has AVX-512, as AMX's does; the row may be written, as the caller promises.
+                    unsafe {
+                        let sum = _mm512_load_si512(sums.row(row, tile).cast());
+                        write(sum, range, panels, 2 * pair + tile, output.bias, to);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes the outputs of a row in the columns of a panel.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512, and `to` must be valid for writes of all columns.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[inline]
+unsafe fn write(
+    sum: __m512i,
+    range: ByteRange,
+    panels: &Panels,
+    panel: usize,
+    bias: Option<&[f32]>,
+    to: *mut f32,
+) {
+    let column = panel * SIDE;
+    if column >= panels.columns {
+        return;
+    }
+    let left = panels.columns - column;
+    let lanes: __mmask16 = if left >= SIDE { u16::MAX } else { (1 << left) - 1 };
+    // SAFETY: sums and scales are padded to whole panels; masked columns are neither read nor written.
+    unsafe {
+        let of_column = _mm512_loadu_si512(panels.sums[column..][..SIDE].as_ptr().cast());
+        let scales = _mm512_loadu_ps(panels.scales[column..][..SIDE].as_ptr());
+        let sum = _mm512_sub_epi32(sum, _mm512_mullo_epi32(of_column, _mm512_set1_epi32(range.zero)));
+        let scales = _mm512_mul_ps(scales, _mm512_set1_ps(range.scale));
+        let bias = match bias {
+            Some(bias) => _mm512_maskz_loadu_ps(lanes, bias.as_ptr().wrapping_add(column)),
+            None => _mm512_setzero_ps(),
+        };
+        let value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, bias);
+        _mm512_mask_storeu_ps(to.wrapping_add(column), lanes, value);
+    }
+}

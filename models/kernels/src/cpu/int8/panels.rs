@@ -1,0 +1,94 @@
+//! A weight of bytes as the kernels read it.
+
+/// The columns of a panel, and the lines of a block.
+pub(super) const SIDE: usize = 16;
+/// The inner elements of a block: four in each line.
+pub(super) const DEPTH: usize = 64;
+/// The bytes of a block of a panel.
+pub(super) const BLOCK: usize = SIDE * DEPTH;
+
+/// 64 bytes, aligned as a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line<T>(pub(super) [T; 64]);
+
+/// Lines of zeros for `bytes` bytes.
+pub(super) fn lines<T: Copy + Default>(bytes: usize) -> Vec<Line<T>> {
+    vec![Line([T::default(); 64]); bytes.div_ceil(64)]
+}
+
+/// The bytes of lines.
+pub(super) fn bytes(lines: &mut [Line<u8>]) -> &mut [u8] {
+    // SAFETY: a line is 64 bytes without padding.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
+}
+
+/// The columns of a weight in panels of 16, an even number of them. A line of a panel holds four inner elements of each column; 16
+/// lines are a block, and in AMX's terms a tile.
+///
+/// The inner elements come in segments: one for a linear layer, one for each row of a convolution's kernel. A segment begins a block,
+/// and what its last block lacks is 0, as are the columns that the last panels lack.
+#[derive(Clone, Debug)]
+pub(crate) struct Panels {
+    lines: Vec<Line<i8>>,
+    /// The sum of each column's bytes.
+    pub(super) sums: Vec<i32>,
+    /// The scale of each column.
+    pub(super) scales: Vec<f32>,
+    pub(super) columns: usize,
+    pub(super) segments: usize,
+    /// The blocks of a segment.
+    pub(super) blocks: usize,
+}
+
+impl Panels {
+    /// The panels of a weight of `segments * length` inner elements, `bytes[inner * columns + column]`.
+    pub(crate) fn new(bytes: &[i8], [segments, length]: [usize; 2], scales: &[f32]) -> Self {
+        let columns = scales.len();
+        debug_assert_eq!(bytes.len(), segments * length * columns);
+        let padded = columns.next_multiple_of(2 * SIDE);
+        let blocks = length.div_ceil(DEPTH);
+        let mut panels = Self {
+            lines: lines(padded * segments * blocks * DEPTH),
+            sums: vec![0; padded],
+            scales: scales.iter().copied().chain(std::iter::repeat(0.0)).take(padded).collect(),
+            columns,
+            segments,
+            blocks,
+        };
+        for (inner, row) in bytes.chunks_exact(columns.max(1)).enumerate() {
+            let (segment, within) = (inner / length, inner % length);
+            let line = segment * blocks * SIDE + within / 4;
+            for (column, &byte) in row.iter().enumerate() {
+                let at = column / SIDE * panels.panel_lines() + line;
+                panels.lines[at].0[column % SIDE * 4 + within % 4] = byte;
+                panels.sums[column] += i32::from(byte);
+            }
+        }
+        panels
+    }
+
+    /// The lines of a panel.
+    fn panel_lines(&self) -> usize {
+        self.segments * self.blocks * SIDE
+    }
+
+    /// The number of pairs of panels.
+    pub(super) fn pairs(&self) -> usize {
+        self.sums.len() / (2 * SIDE)
+    }
+
+    /// The bytes of a panel.
+    pub(super) fn panel_bytes(&self) -> usize {
+        64 * self.panel_lines()
+    }
+
+    /// The address of a panel.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such panel.
+    pub(super) fn panel(&self, panel: usize) -> *const i8 {
+        self.lines[panel * self.panel_lines()..][..self.panel_lines()].as_ptr().cast()
+    }
+}

@@ -1,0 +1,76 @@
+//! Activations as bytes.
+
+use super::kernels::Int8;
+use std::arch::x86_64::*;
+
+/// How bytes stand for values: `scale * (byte - zero)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub(super) scale: f32,
+    pub(super) zero: i32,
+}
+
+impl Range {
+    /// The range of bytes from the least to the largest of `values` and 0. Its scale is 0 if all are 0, and NaN if a value is not
+    /// finite.
+    pub(super) fn of(int8: Int8, values: &[f32]) -> Self {
+        let Int8 { .. } = int8;
+        // SAFETY: `int8` proves that the CPU has AVX-512.
+        let [least, largest] = unsafe { extremes(values) };
+        let scale = (largest - least) / 255.0;
+        if !scale.is_finite() {
+            return Self { scale: f32::NAN, zero: 0 };
+        }
+        let zero = if scale > 0.0 { (-least / scale).round_ties_even() as i32 } else { 0 };
+        Self { scale, zero }
+    }
+
+    /// Writes the byte of each value; bytes beyond the values stay as they are.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer bytes than values.
+    pub(super) fn quantize(self, int8: Int8, values: &[f32], bytes: &mut [u8]) {
+        let Int8 { .. } = int8;
+        assert!(values.len() <= bytes.len());
+        let factor = if self.scale > 0.0 { 1.0 / self.scale } else { 0.0 };
+        // SAFETY: `int8` proves that the CPU has AVX-512; there is a byte for each value.
+        unsafe { quantize(values, factor, self.zero, bytes.as_mut_ptr()) };
+    }
+}
+
+/// The least and the largest of the values and 0. The least is NaN if a value is not finite.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn extremes(values: &[f32]) -> [f32; 2] {
+    let zero = _mm512_setzero_ps();
+    let (mut least, mut largest, mut special) = (zero, zero, zero);
+    for start in (0..values.len()).step_by(16) {
+        let lanes = first_lanes(values.len() - start);
+        // SAFETY: only lanes of values that exist are read.
+        let values = unsafe { _mm512_maskz_loadu_ps(lanes, values.as_ptr().add(start)) };
+        least = _mm512_min_ps(least, values);
+        largest = _mm512_max_ps(largest, values);
+        special = _mm512_fmadd_ps(values, zero, special);
+    }
+    [_mm512_reduce_min_ps(least) + _mm512_reduce_add_ps(special), _mm512_reduce_max_ps(largest)]
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn quantize(values: &[f32], factor: f32, zero: i32, bytes: *mut u8) {
+    let (factor, zero) = (_mm512_set1_ps(factor), _mm512_set1_epi32(zero));
+    for start in (0..values.len()).step_by(16) {
+        let lanes = first_lanes(values.len() - start);
+        // SAFETY: only lanes of values that exist are read and written.
+        unsafe {
+            let values = _mm512_maskz_loadu_ps(lanes, values.as_ptr().add(start));
+            let integers = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(values, factor)), zero);
+            let integers = _mm512_max_epi32(integers, _mm512_setzero_si512());
+            _mm_mask_storeu_epi8(bytes.add(start).cast(), lanes, _mm512_cvtusepi32_epi8(integers));
+        }
+    }
+}
+
+/// A mask of the first `count` lanes.
+fn first_lanes(count: usize) -> __mmask16 {
+    if count >= 16 { u16::MAX } else { (1 << count) - 1 }
+}
