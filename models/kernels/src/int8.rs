@@ -16,7 +16,7 @@ const LARGEST: f32 = 127.0;
 /// A weight that was [rounded](round_to_int8), as the products of bytes of this CPU read it.
 #[derive(Clone, Debug)]
 pub struct Int8Weight {
-    /// `[inner, outputs]`, row-major.
+    /// `[outputs, inner]`, row-major.
     bytes: Arc<Vec<i8>>,
     scales: Arc<Vec<f32>>,
     /// The rows of a convolution's kernel; 1 for a linear layer.
@@ -28,33 +28,24 @@ pub struct Int8Weight {
 impl Int8Weight {
     /// The weight `[inputs, outputs]` of a linear layer. `None` if this CPU has no products of bytes.
     pub fn of_linear(weight: Tensor<2>) -> Option<Self> {
-        let [_, outputs] = weight.dims();
-        let values = values(weight);
-        let columns = |column: usize| values[column..].iter().copied().step_by(outputs.max(1));
-        Self::new(outputs, 1, columns)
+        Self::new(weight.transpose(), 1)
     }
 
     /// The kernels `[outputs, inputs, size, size]` of a convolution. `None` if this CPU has no products of bytes.
     pub fn of_kernels(weight: Tensor<4>) -> Option<Self> {
         let [outputs, inputs, size, _] = weight.dims();
-        let taps = inputs * size * size;
-        let values = values(weight.permute([0, 2, 3, 1]).reshape([outputs, taps]));
-        Self::new(outputs, size, |output: usize| values[output * taps..][..taps].iter().copied())
+        Self::new(weight.permute([0, 2, 3, 1]).reshape([outputs, inputs * size * size]), size)
     }
 
-    /// A weight of these columns, one for each output, whose inner elements make up `segments` parts.
-    fn new<I: Iterator<Item = f32> + Clone>(
-        outputs: usize,
-        segments: usize,
-        column: impl Fn(usize) -> I,
-    ) -> Option<Self> {
-        let scales: Vec<f32> = (0..outputs).map(|output| int8_scale(column(output))).collect();
-        let inner = if outputs == 0 { 0 } else { column(0).count() };
-        let mut bytes = vec![0; inner * outputs];
-        for (output, &scale) in scales.iter().enumerate() {
-            for (inner, value) in column(output).enumerate() {
-                bytes[inner * outputs + output] = int8_byte(value, scale);
-            }
+    /// A weight `[outputs, inner]`, whose inner elements make up `segments` parts.
+    fn new(weight: Tensor<2>, segments: usize) -> Option<Self> {
+        let [_, inner] = weight.dims();
+        let values = values(weight);
+        let (mut bytes, mut scales) = (Vec::with_capacity(values.len()), Vec::new());
+        for values in values.chunks_exact(inner.max(1)) {
+            let scale = int8_scale(values.iter().copied());
+            scales.push(scale);
+            bytes.extend(values.iter().map(|&value| int8_byte(value, scale)));
         }
         Self::prepared(Arc::new(bytes), Arc::new(scales), segments)
     }
@@ -87,8 +78,8 @@ impl Int8Weight {
     ///
     /// If there are no such outputs.
     pub fn outputs(&self, range: Range<usize>) -> Option<Self> {
-        let rows = self.bytes.chunks_exact(self.scales.len().max(1));
-        let bytes = rows.flat_map(|row| row[range.clone()].iter().copied()).collect();
+        let inner = self.bytes.len() / self.scales.len().max(1);
+        let bytes = self.bytes[range.start * inner..range.end * inner].to_vec();
         Self::prepared(Arc::new(bytes), Arc::new(self.scales[range].to_vec()), self.segments)
     }
 }
@@ -128,7 +119,11 @@ pub fn int8_scale(values: impl Iterator<Item = f32>) -> f32 {
 
 /// The byte that stands for a value of a channel with this scale.
 pub fn int8_byte(value: f32, scale: f32) -> i8 {
-    if scale > 0.0 { (value / scale).round_ties_even().clamp(-LARGEST, LARGEST) as i8 } else { 0 }
+    // Adding 1.5 * 2^23 to a number rounds it to an integer, ties to even.
+    const ROUND: f32 = 12_582_912.0;
+    let rounded = (value / scale + ROUND) - ROUND;
+    // NaN, of a scale of 0, becomes 0.
+    rounded.clamp(-LARGEST, LARGEST) as i8
 }
 
 fn values<const D: usize>(weight: Tensor<D>) -> Vec<f32> {

@@ -50,14 +50,12 @@ pub(crate) fn convolve(
             row_stride: channels,
             segment_stride: pitch * channels,
         };
-        let output = Output {
-            range: |_| range,
-            to: |place: usize| {
-                let (row, column) = (place / pitch, place % pitch);
-                (column < columns).then(|| start.wrapping_add((row * columns + column) * width))
-            },
-            bias: None,
+        let to = |place: usize| {
+            let (row, column) = (place / pitch, place % pitch);
+            (column < columns).then(|| start.wrapping_add((row * columns + column) * width))
         };
+        let addresses: Vec<Option<*mut f32>> = (0..left.rows).map(to).collect();
+        let output = Output { range: |_| range, to: |place: usize| addresses[place], bias: None };
         // SAFETY: the last group of places reads at most `slack` bytes beyond the map; `y` has the columns of each place.
         unsafe { kernels::multiply(int8, left, panels, &output) };
     });

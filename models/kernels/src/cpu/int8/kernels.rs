@@ -157,12 +157,13 @@ impl Block<'_> {
                 }
             }
         }
-        for (row, sums) in sums.iter().enumerate() {
-            let Some(to) = (output.to)(first + row) else { continue };
-            let range = (output.range)(first + row);
-            for (panel, sum) in sums.iter().enumerate() {
-                // SAFETY: the row may be written, as the caller promises.
-                unsafe { write(*sum, range, panels, 2 * pair + panel, output.bias, to) };
+        for panel in 0..P {
+            let Some(columns) = Columns::of(panels, 2 * pair + panel, output.bias) else { break };
+            for (row, sums) in sums.iter().enumerate() {
+                if let Some(to) = (output.to)(first + row) {
+                    // SAFETY: the row may be written, as the caller promises.
+                    unsafe { columns.write(sums[panel], (output.range)(first + row), to) };
+                }
             }
         }
     }
@@ -196,53 +197,80 @@ unsafe fn on_amx<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
             debug_assert_eq!(BLOCK, bytes::BLOCK);
             // SAFETY: the panels have these blocks; the rows have whole blocks, as the caller promises.
             unsafe { tiles.multiply(&product, &mut sums) };
-            for row in 0..AMX_ROWS.min(left.rows - first) {
-                let Some(to) = (output.to)(first + row) else { continue };
-                let range = (output.range)(first + row);
-                for tile in 0..2 {
-                    // SAFETY: the CPU has AVX-512, as AMX's does; the row may be written, as the caller promises.
-                    unsafe {
-                        let sum = _mm512_load_si512(sums.row(row, tile).cast());
-                        write(sum, range, panels, 2 * pair + tile, output.bias, to);
-                    }
+            // SAFETY: the CPU has AVX-512, as AMX's does; the rows may be written, as the caller promises.
+            unsafe { write_block(&sums, [first, left.rows], (panels, pair), output) };
+        }
+    }
+}
+
+/// Writes the sums of a block on AMX, whose first row is `first` of `rows`.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512; the rest as for [`multiply`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn write_block<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
+    sums: &bytes::Sums,
+    [first, rows]: [usize; 2],
+    (panels, pair): (&Panels, usize),
+    output: &Output<'_, R, T>,
+) {
+    for tile in 0..2 {
+        let Some(columns) = Columns::of(panels, 2 * pair + tile, output.bias) else { break };
+        for row in 0..AMX_ROWS.min(rows - first) {
+            if let Some(to) = (output.to)(first + row) {
+                // SAFETY: the sums are aligned; the row may be written, as the caller promises.
+                unsafe {
+                    let sum = _mm512_load_si512(sums.row(row, tile).cast());
+                    columns.write(sum, (output.range)(first + row), to);
                 }
             }
         }
     }
 }
 
-/// Writes the outputs of a row in the columns of a panel.
-///
-/// # Safety
-///
-/// The CPU must have AVX-512, and `to` must be valid for writes of all columns.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-#[inline]
-unsafe fn write(
-    sum: __m512i,
-    range: ByteRange,
-    panels: &Panels,
-    panel: usize,
-    bias: Option<&[f32]>,
-    to: *mut f32,
-) {
-    let column = panel * SIDE;
-    if column >= panels.columns {
-        return;
+/// What the outputs of a panel's columns are computed with.
+struct Columns {
+    first: usize,
+    lanes: __mmask16,
+    scales: __m512,
+    /// The sum of each column's bytes, times its scale.
+    sums: __m512,
+    bias: __m512,
+}
+
+impl Columns {
+    /// Those of a panel; `None` if it has no columns.
+    #[target_feature(enable = "avx512f")]
+    fn of(panels: &Panels, panel: usize, bias: Option<&[f32]>) -> Option<Self> {
+        let first = panel * SIDE;
+        let count = panels.columns.checked_sub(first).filter(|&count| count > 0)?.min(SIDE);
+        let lanes = ((1u32 << count) - 1) as __mmask16;
+        let bias = bias.map(|bias| &bias[first..][..count]);
+        // SAFETY: sums and scales are padded to whole panels; columns that the bias lacks are masked.
+        unsafe {
+            let scales = _mm512_loadu_ps(panels.scales[first..][..SIDE].as_ptr());
+            let sums = _mm512_loadu_si512(panels.sums[first..][..SIDE].as_ptr().cast());
+            let sums = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scales);
+            let zero = _mm512_setzero_ps();
+            let bias = bias.map_or(zero, |bias| _mm512_maskz_loadu_ps(lanes, bias.as_ptr()));
+            Some(Self { first, lanes, scales, sums, bias })
+        }
     }
-    let left = panels.columns - column;
-    let lanes: __mmask16 = if left >= SIDE { u16::MAX } else { (1 << left) - 1 };
-    // SAFETY: sums and scales are padded to whole panels; masked columns are neither read nor written.
-    unsafe {
-        let of_column = _mm512_loadu_si512(panels.sums[column..][..SIDE].as_ptr().cast());
-        let scales = _mm512_loadu_ps(panels.scales[column..][..SIDE].as_ptr());
-        let sum = _mm512_sub_epi32(sum, _mm512_mullo_epi32(of_column, _mm512_set1_epi32(range.zero)));
-        let scales = _mm512_mul_ps(scales, _mm512_set1_ps(range.scale));
-        let bias = match bias {
-            Some(bias) => _mm512_maskz_loadu_ps(lanes, bias.as_ptr().wrapping_add(column)),
-            None => _mm512_setzero_ps(),
-        };
-        let value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, bias);
-        _mm512_mask_storeu_ps(to.wrapping_add(column), lanes, value);
+
+    /// Writes the outputs of a row.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be valid for writes of all columns of the weight.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn write(&self, sum: __m512i, range: ByteRange, to: *mut f32) {
+        let below_zero = _mm512_set1_ps(-range.scale * range.zero as f32);
+        let scales = _mm512_mul_ps(self.scales, _mm512_set1_ps(range.scale));
+        let rest = _mm512_fmadd_ps(self.sums, below_zero, self.bias);
+        let value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, rest);
+        // SAFETY: the row may be written, as the caller promises; columns that it lacks are masked.
+        unsafe { _mm512_mask_storeu_ps(to.wrapping_add(self.first), self.lanes, value) };
     }
 }

@@ -8,7 +8,7 @@
 //! sum scale (byte - zero) * scale' byte'  =  scale scale' (sum byte byte'  -  zero * sum byte')
 //! ```
 //!
-//! in which the last sum is known beforehand. All sums are exact.
+//! in which the last sum is known beforehand. Both sums are exact, before they become floating point numbers.
 
 mod convolution;
 mod kernels;

@@ -42,7 +42,7 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// The panels of a weight of `segments * length` inner elements, `bytes[inner * columns + column]`.
+    /// The panels of a weight of `segments * length` inner elements, those of a column next to each other.
     pub(crate) fn new(bytes: &[i8], [segments, length]: [usize; 2], scales: &[f32]) -> Self {
         let columns = scales.len();
         debug_assert_eq!(bytes.len(), segments * length * columns);
@@ -56,13 +56,14 @@ impl Panels {
             segments,
             blocks,
         };
-        for (inner, row) in bytes.chunks_exact(columns.max(1)).enumerate() {
-            let (segment, within) = (inner / length, inner % length);
-            let line = segment * blocks * SIDE + within / 4;
-            for (column, &byte) in row.iter().enumerate() {
-                let at = column / SIDE * panels.panel_lines() + line;
-                panels.lines[at].0[column % SIDE * 4 + within % 4] = byte;
-                panels.sums[column] += i32::from(byte);
+        let panel_lines = panels.panel_lines();
+        for (column, bytes) in bytes.chunks_exact((segments * length).max(1)).enumerate() {
+            panels.sums[column] = bytes.iter().map(|&byte| i32::from(byte)).sum();
+            for (segment, bytes) in bytes.chunks_exact(length).enumerate() {
+                let first = column / SIDE * panel_lines + segment * blocks * SIDE;
+                for (line, four) in panels.lines[first..].iter_mut().zip(bytes.chunks(4)) {
+                    line.0[column % SIDE * 4..][..four.len()].copy_from_slice(four);
+                }
             }
         }
         panels

@@ -43,15 +43,22 @@ impl Range {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn extremes(values: &[f32]) -> [f32; 2] {
     let zero = _mm512_setzero_ps();
-    let (mut least, mut largest, mut special) = (zero, zero, zero);
-    for start in (0..values.len()).step_by(16) {
-        let lanes = first_lanes(values.len() - start);
-        // SAFETY: only lanes of values that exist are read.
-        let values = unsafe { _mm512_maskz_loadu_ps(lanes, values.as_ptr().add(start)) };
-        least = _mm512_min_ps(least, values);
-        largest = _mm512_max_ps(largest, values);
-        special = _mm512_fmadd_ps(values, zero, special);
+    // Four of each, because the next step of one must wait for its last.
+    let (mut least, mut largest, mut special) = ([zero; 4], [zero; 4], [zero; 4]);
+    for start in (0..values.len()).step_by(64) {
+        for part in 0..4 {
+            let start = start + 16 * part;
+            let lanes = first_lanes(values.len().saturating_sub(start));
+            // SAFETY: only lanes of values that exist are read.
+            let values = unsafe { _mm512_maskz_loadu_ps(lanes, values.as_ptr().wrapping_add(start)) };
+            least[part] = _mm512_min_ps(least[part], values);
+            largest[part] = _mm512_max_ps(largest[part], values);
+            special[part] = _mm512_fmadd_ps(values, zero, special[part]);
+        }
     }
+    let least = _mm512_min_ps(_mm512_min_ps(least[0], least[1]), _mm512_min_ps(least[2], least[3]));
+    let largest = _mm512_max_ps(_mm512_max_ps(largest[0], largest[1]), _mm512_max_ps(largest[2], largest[3]));
+    let special = _mm512_add_ps(_mm512_add_ps(special[0], special[1]), _mm512_add_ps(special[2], special[3]));
     [_mm512_reduce_min_ps(least) + _mm512_reduce_add_ps(special), _mm512_reduce_max_ps(largest)]
 }
 

@@ -50,7 +50,7 @@ fn a_linear_layer_multiplies_bytes_exactly() {
             for column in 0..columns {
                 let terms = x.iter().enumerate();
                 let sum: i32 =
-                    terms.map(|(index, x)| (x - zero) * i32::from(bytes[index * columns + column])).sum();
+                    terms.map(|(index, x)| (x - zero) * i32::from(bytes[column * inner + index])).sum();
                 expected.push(sum as f32 * scale * scales[column] + bias[column]);
             }
         }
@@ -92,7 +92,7 @@ fn a_convolution_multiplies_bytes_exactly() {
                         .map(|tap| {
                             let (down, along) = (tap / (kernel * channels), tap / channels % kernel);
                             at(place / columns + down, place % columns + along, tap % channels)
-                                * i32::from(bytes[tap * out_channels + output])
+                                * i32::from(bytes[output * taps + tap])
                         })
                         .sum();
                     expected.push(sum as f32 * scale * scales[output]);
