@@ -73,7 +73,7 @@ impl Linear {
         bias: Option<Tensor<1>>,
         outputs: Range<usize>,
     ) -> Tensor<D> {
-        let int8 = self.int8.as_ref().and_then(|int8| int8.outputs(outputs.clone()));
+        let int8 = self.int8.as_ref().map(|int8| int8.outputs(outputs.clone()));
         let on_bytes = int8.and_then(|int8| linear_int8(&x, &int8, bias.clone(), false));
         let weight = || self.weight.val().narrow(1, outputs.start, outputs.len());
         on_bytes.unwrap_or_else(|| vitrine_kernels::linear(x, weight(), bias))

@@ -59,6 +59,7 @@ impl Quantize {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
         output_file::check_place("--output", &self.output)?;
+        self.check_options()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
         let runtime = Runtime { device: &device, threads, events: &log, cache: None };
@@ -83,6 +84,22 @@ impl Quantize {
             note!("what accuracy the bytes cost is not measured: --calibration DATA measures it");
         }
         Ok(cost)
+    }
+
+    /// Refuses options without effect.
+    fn check_options(&self) -> Result<()> {
+        let fetches = self.model.to_str().is_some_and(hub::is_repository);
+        if let Some(data) = &self.calibration {
+            return self.data_args.check(data, fetches);
+        }
+        let of_data = [
+            ("--label-separator", self.data_args.label_separator.is_some()),
+            ("--max-file-size", self.data_args.file_size.max_file_size.is_some()),
+        ];
+        if let Some((option, _)) = of_data.into_iter().find(|(_, is_given)| *is_given) {
+            usage!("{option} has no effect without --calibration: leave it out");
+        }
+        self.data_args.check(&self.model.display().to_string(), fetches)
     }
 
     /// Refuses what cannot be meant.
@@ -112,11 +129,7 @@ impl Quantize {
             batch_size: self.batch_size,
             limits: self.data_args.file_size.limits(),
         };
-        let open = || {
-            let fetches = self.model.to_str().is_some_and(hub::is_repository);
-            self.data_args.check(data, fetches)?;
-            self.data_args.open(data, runtime.events)
-        };
+        let open = || self.data_args.open(data, runtime.events);
         let [exact, rounded] = models.map(|asked| Evaluation::new(asked, data, open, &settings, runtime));
         let (exact, rounded) = (exact?, rounded?);
         outln!("{}", printable(&exact.selection.title))?;

@@ -44,6 +44,8 @@ pub fn identity(predictor: &Predictor) -> Result<String> {
         preprocessing: &'a Preprocessing,
         views: &'a str,
         device: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        int8: bool,
     }
     let model = predictor.model();
     let identity = Identity {
@@ -54,6 +56,7 @@ pub fn identity(predictor: &Predictor) -> Result<String> {
         preprocessing: predictor.preprocessing(),
         views: predictor.views().described(),
         device: &predictor.device().name,
+        int8: model.is_quantized(),
     };
     let digest = Sha256::digest(serde_json::to_vec(&identity)?);
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())

@@ -18,6 +18,7 @@ mod multi_label;
 mod onnx;
 mod options;
 mod published;
+mod quantize;
 mod refused;
 #[cfg(all(unix, feature = "serve"))]
 mod serve;

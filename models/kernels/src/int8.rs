@@ -8,68 +8,60 @@
 use crate::cpu::{flex, int8};
 use burn::tensor::{Tensor, TensorData};
 use std::ops::Range;
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use std::sync::Arc;
 
 /// The largest byte of a weight.
 const LARGEST: f32 = 127.0;
 
+/// The most products of bytes that a sum of 32 bits holds, whatever they are.
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+const MOST_TERMS: usize = i32::MAX as usize / (255 * 127);
+
 /// A weight that was [rounded](round_to_int8), as the products of bytes of this CPU read it.
 #[derive(Clone, Debug)]
 pub struct Int8Weight {
-    /// `[outputs, inner]`, row-major.
-    bytes: Arc<Vec<i8>>,
-    scales: Arc<Vec<f32>>,
-    /// The rows of a convolution's kernel; 1 for a linear layer.
-    segments: usize,
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    cpu: (int8::Int8, Arc<int8::Panels>),
+    cpu: int8::Int8,
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+    panels: Arc<int8::Panels>,
 }
 
 impl Int8Weight {
-    /// The weight `[inputs, outputs]` of a linear layer. `None` if this CPU has no products of bytes.
+    /// The weight `[inputs, outputs]` of a linear layer. `None` if it is not on flex or autodiff follows it, or the CPU has no
+    /// products of bytes.
     pub fn of_linear(weight: Tensor<2>) -> Option<Self> {
         Self::new(weight.transpose(), 1)
     }
 
-    /// The kernels `[outputs, inputs, size, size]` of a convolution. `None` if this CPU has no products of bytes.
+    /// The kernels `[outputs, inputs, size, size]` of a convolution. `None` as for [`Self::of_linear`].
     pub fn of_kernels(weight: Tensor<4>) -> Option<Self> {
         let [outputs, inputs, size, _] = weight.dims();
         Self::new(weight.permute([0, 2, 3, 1]).reshape([outputs, inputs * size * size]), size)
     }
 
     /// A weight `[outputs, inner]`, whose inner elements make up `segments` parts.
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
     fn new(weight: Tensor<2>, segments: usize) -> Option<Self> {
         let [_, inner] = weight.dims();
+        let cpu = int8::Int8::find()?;
+        if inner == 0 || inner > MOST_TERMS || !flex::takes_untracked(&weight) {
+            return None;
+        }
         let values = values(weight);
         let (mut bytes, mut scales) = (Vec::with_capacity(values.len()), Vec::new());
-        for values in values.chunks_exact(inner.max(1)) {
+        for values in values.chunks_exact(inner) {
             let scale = int8_scale(values.iter().copied());
             scales.push(scale);
             bytes.extend(values.iter().map(|&value| int8_byte(value, scale)));
         }
-        Self::prepared(Arc::new(bytes), Arc::new(scales), segments)
-    }
-
-    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    fn prepared(bytes: Arc<Vec<i8>>, scales: Arc<Vec<f32>>, segments: usize) -> Option<Self> {
-        let cpu = int8::Int8::find()?;
-        let length = (bytes.len() / scales.len().max(1)) / segments;
-        if length == 0 {
-            return None;
-        }
-        let panels = Arc::new(int8::Panels::new(&bytes, [segments, length], &scales));
-        Some(Self { bytes, scales, segments, cpu: (cpu, panels) })
+        let panels = int8::Panels::new(&bytes, [segments, inner / segments], &scales);
+        Some(Self { cpu, panels: Arc::new(panels) })
     }
 
     #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
-    fn prepared(_bytes: Arc<Vec<i8>>, _scales: Arc<Vec<f32>>, _segments: usize) -> Option<Self> {
+    fn new(_weight: Tensor<2>, _segments: usize) -> Option<Self> {
         None
-    }
-
-    /// The number of values that an output reads.
-    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    fn inner(&self) -> usize {
-        self.bytes.len() / self.scales.len().max(1)
     }
 
     /// The weight of some of the outputs.
@@ -77,10 +69,14 @@ impl Int8Weight {
     /// # Panics
     ///
     /// If there are no such outputs.
-    pub fn outputs(&self, range: Range<usize>) -> Option<Self> {
-        let inner = self.bytes.len() / self.scales.len().max(1);
-        let bytes = self.bytes[range.start * inner..range.end * inner].to_vec();
-        Self::prepared(Arc::new(bytes), Arc::new(self.scales[range].to_vec()), self.segments)
+    pub fn outputs(&self, range: Range<usize>) -> Self {
+        #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+        return Self { cpu: self.cpu, panels: Arc::new(self.panels.part(range)) };
+        #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+        {
+            let _ = range;
+            self.clone()
+        }
     }
 }
 
@@ -144,17 +140,17 @@ pub fn linear_int8<const D: usize>(
 ) -> Option<Tensor<D>> {
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
     if flex::takes_untracked(x) && flex::takes_option(&bias) {
-        let features = weight.inner();
+        let panels = &weight.panels;
+        let (features, outputs) = (panels.inner(), panels.columns);
         let mut shape = x.shape();
         assert_eq!(shape[D - 1], features, "linear_int8: in_features of the input and of the weight differ");
-        shape[D - 1] = weight.scales.len();
-        crate::counting::count(&[x.shape().num_elements(), weight.scales.len()]);
+        shape[D - 1] = outputs;
+        crate::counting::count(&[x.shape().num_elements(), outputs]);
+        let length = x.shape().num_elements();
         let x = flex::contiguous(flex::untracked(x.clone()));
-        let x = &x.storage::<f32>()[..shape.num_elements() / weight.scales.len().max(1) * features];
         let bias = bias.map(|bias| flex::contiguous(flex::untracked(bias)));
-        let bias = bias.as_ref().map(|bias| &bias.storage::<f32>()[..weight.scales.len()]);
-        let (int8, panels) = &weight.cpu;
-        let y = int8::multiply(*int8, x, features, panels, bias, is_gelu);
+        let bias = bias.as_ref().map(|bias| &bias.storage::<f32>()[..outputs]);
+        let y = int8::multiply(weight.cpu, &x.storage::<f32>()[..length], features, panels, bias, is_gelu);
         return Some(flex::wrap(flex::tensor(y, shape)));
     }
     let _ = (x, weight, bias, is_gelu);
@@ -171,18 +167,18 @@ pub fn convolution_int8(x: &Tensor<4>, weight: &Int8Weight) -> Option<Tensor<4>>
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
     if flex::takes_untracked(x) {
         let [images, rows, columns, channels] = x.dims();
-        let (kernel, outputs) = (weight.segments, weight.scales.len());
+        let panels = &weight.panels;
+        let (kernel, outputs) = (panels.segments, panels.columns);
         assert_eq!(
             kernel * kernel * channels,
-            weight.inner(),
+            panels.inner(),
             "convolution_int8: the weight does not fit the map"
         );
         crate::counting::count(&[images * rows * columns * outputs, kernel * kernel * channels]);
         let x = flex::contiguous(flex::untracked(x.clone()));
         let shape = [images, rows, columns, channels];
         let x = &x.storage::<f32>()[..shape.iter().product()];
-        let (int8, panels) = &weight.cpu;
-        let y = int8::convolve(*int8, x, shape, kernel, panels);
+        let y = int8::convolve(weight.cpu, x, shape, kernel, panels);
         return Some(flex::wrap(flex::tensor(y, [images, rows, columns, outputs])));
     }
     let _ = (x, weight);
@@ -232,7 +228,7 @@ mod tests {
             let expected = if is_gelu { crate::gelu_composed(expected) } else { expected };
             found.into_data().assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-4));
         }
-        let part = linear_int8(&x, &bytes.outputs(5..20).unwrap(), None, false).unwrap();
+        let part = linear_int8(&x, &bytes.outputs(5..20), None, false).unwrap();
         let expected = crate::linear_composed(fake_quantized(x), weight.narrow(1, 5, 15), None);
         part.into_data().assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-4));
     }

@@ -41,6 +41,8 @@ pub struct VisionTransformer {
     /// The head of the distillation token.
     distillation_head: Option<Head>,
     #[module(skip)]
+    is_quantized: bool,
+    #[module(skip)]
     config: ModelConfig,
 }
 
@@ -93,6 +95,7 @@ impl VisionTransformer {
             pooling: Pooling::new(config, device),
             head: Head::new(config, device),
             distillation_head: config.distillation_token.then(|| Head::new(config, device)),
+            is_quantized: false,
             config: config.clone(),
         }
     }
@@ -166,7 +169,13 @@ impl VisionTransformer {
     pub fn quantized(mut self) -> Self {
         self.patch_embed.quantize();
         self.stages.iter_mut().for_each(Stage::quantize);
+        self.is_quantized = true;
         self
+    }
+
+    /// Whether the model is [quantized](Self::quantized).
+    pub fn is_quantized(&self) -> bool {
+        self.is_quantized
     }
 
     /// Computes the logits.

@@ -1,5 +1,7 @@
 //! A weight of bytes as the kernels read it.
 
+use std::ops::Range;
+
 /// The columns of a panel, and the lines of a block.
 pub(super) const SIDE: usize = 16;
 /// The inner elements of a block: four in each line.
@@ -35,10 +37,12 @@ pub(crate) struct Panels {
     pub(super) sums: Vec<i32>,
     /// The scale of each column.
     pub(super) scales: Vec<f32>,
-    pub(super) columns: usize,
-    pub(super) segments: usize,
+    pub(crate) columns: usize,
+    pub(crate) segments: usize,
     /// The blocks of a segment.
     pub(super) blocks: usize,
+    /// The inner elements.
+    inner: usize,
 }
 
 impl Panels {
@@ -55,6 +59,7 @@ impl Panels {
             columns,
             segments,
             blocks,
+            inner: segments * length,
         };
         let panel_lines = panels.panel_lines();
         for (column, bytes) in bytes.chunks_exact((segments * length).max(1)).enumerate() {
@@ -67,6 +72,41 @@ impl Panels {
             }
         }
         panels
+    }
+
+    /// The columns of a range.
+    ///
+    /// # Panics
+    ///
+    /// If there are no such columns.
+    pub(crate) fn part(&self, columns: Range<usize>) -> Self {
+        assert!(columns.end <= self.columns);
+        let panel_lines = self.panel_lines();
+        let padded = columns.len().next_multiple_of(2 * SIDE);
+        let padding = padded - columns.len();
+        let mut part = Self {
+            lines: lines(64 * padded / SIDE * panel_lines),
+            sums: [&self.sums[columns.clone()], &vec![0; padding][..]].concat(),
+            scales: [&self.scales[columns.clone()], &vec![0.0; padding][..]].concat(),
+            columns: columns.len(),
+            segments: self.segments,
+            blocks: self.blocks,
+            inner: self.inner,
+        };
+        for (to, from) in columns.enumerate() {
+            let place = |column: usize| (column / SIDE * panel_lines, column % SIDE * 4);
+            let ((to_first, to), (from_first, from)) = (place(to), place(from));
+            let to_lines = part.lines[to_first..].iter_mut();
+            for (line, source) in to_lines.zip(&self.lines[from_first..][..panel_lines]) {
+                line.0[to..][..4].copy_from_slice(&source.0[from..][..4]);
+            }
+        }
+        part
+    }
+
+    /// The number of values that an output reads.
+    pub(crate) fn inner(&self) -> usize {
+        self.inner
     }
 
     /// The lines of a panel.

@@ -52,6 +52,8 @@ mod shape;
 mod elsewhere;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 use elsewhere as product;
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+pub(crate) use elsewhere::bytes;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod block;
