@@ -8,7 +8,6 @@ use vitrine_datasets::ImageSource;
 
 use crate::Classifier;
 use crate::files::read_text;
-use crate::usage::usage;
 
 /// An image and its expected logits.
 #[derive(Debug, Deserialize)]
@@ -57,7 +56,7 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
         ExpectedFile::Many(many) => many,
     };
     if expected.is_empty() {
-        usage!("--verify {}: there are no images in it", path.display());
+        bail!("--verify {}: there are no images in it", path.display());
     }
     for one in &mut expected {
         let image = one.image.display();
@@ -69,7 +68,7 @@ pub fn read(path: &Path, classes: usize) -> Result<Vec<Expected>> {
             );
         }
         if one.logits.iter().any(|logit| !logit.is_finite()) {
-            usage!("--verify {}: the logits of {image} are not finite", path.display());
+            bail!("--verify {}: the logits of {image} are not finite", path.display());
         }
         one.image = path.parent().unwrap_or(Path::new("")).join(&one.image);
     }

@@ -4,7 +4,8 @@
 //! begin a pixel apart, and overlap, it holds the inputs of each place: a row of the kernel is a segment. Where the kernel passes the
 //! end of a row of pixels, it reads the padding, and outputs at places within the padding are not written.
 
-use super::kernels::{self, Int8, Left, Output};
+use super::detect::Int8;
+use super::kernels::{self, Left, Output};
 use super::panels::{self, DEPTH, Panels};
 use super::rows::Range;
 use crate::cpu::threads::{Buffer, Chunks, parallel};

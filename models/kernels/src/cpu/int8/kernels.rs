@@ -1,30 +1,10 @@
 //! The kernels: products of rows of unsigned bytes and panels of signed bytes.
 
+use super::detect::Int8;
 use super::panels::{BLOCK, DEPTH, Panels, SIDE};
 use super::rows::Range as ByteRange;
 use crate::cpu::gemm::amx::bytes::{self, Bytes};
-use crate::cpu::simd::{Vectors, vectors};
 use std::arch::x86_64::*;
-
-/// The proof that the CPU has the instructions that products of bytes use: AVX-512 with VNNI; and AMX, if it may be used.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Int8 {
-    amx: Option<Bytes>,
-}
-
-impl Int8 {
-    /// The proof, if the CPU has the instructions.
-    pub(crate) fn find() -> Option<Self> {
-        let has_vnni = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni");
-        (has_vnni && vectors() == Vectors::Avx512).then(|| Self { amx: Bytes::find() })
-    }
-
-    /// The same without AMX.
-    #[cfg(test)]
-    pub(super) fn without_amx(self) -> Self {
-        Self { amx: None }
-    }
-}
 
 /// Rows of unsigned bytes. A row is made of segments, which begin `segment_stride` bytes apart.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! The linear layer on bytes.
 
-use super::kernels::{self, Int8, Left, Output};
+use super::detect::Int8;
+use super::kernels::{self, Left, Output};
 use super::panels::{self, DEPTH, Panels};
 use super::rows::Range;
 use crate::cpu::gelu;

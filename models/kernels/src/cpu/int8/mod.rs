@@ -11,13 +11,14 @@
 //! in which the last sum is known beforehand. Both sums are exact, before they become floating point numbers.
 
 mod convolution;
+mod detect;
 mod kernels;
 mod linear;
 mod panels;
 mod rows;
 
 pub(crate) use convolution::convolve;
-pub(crate) use kernels::Int8;
+pub(crate) use detect::Int8;
 pub(crate) use linear::multiply;
 pub(crate) use panels::Panels;
 

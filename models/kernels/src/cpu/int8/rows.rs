@@ -1,6 +1,6 @@
 //! Activations as bytes.
 
-use super::kernels::Int8;
+use super::detect::Int8;
 use std::arch::x86_64::*;
 
 /// How bytes stand for values: `scale * (byte - zero)`.
