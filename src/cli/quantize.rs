@@ -16,6 +16,7 @@ use crate::cli::output::{note, outln};
 use crate::cli::output_file;
 use crate::cli::within::within;
 use crate::evaluate::{Evaluation, EvaluationSettings, percent};
+use crate::events::Quiet;
 use crate::files::same_file;
 use crate::flags::described;
 use crate::hub;
@@ -24,9 +25,9 @@ use crate::named_model::{self, NamedModel};
 use crate::runtime::Runtime;
 use crate::text::printable;
 use crate::usage::usage;
-use crate::weights_file::Precision;
+use crate::weights_file::{self, Precision};
 
-/// Write a model with weights of eight bits: a quarter of the size, and faster on CPUs that multiply bytes (AVX512-VNNI, AMX).
+/// Write a model with weights of eight bits: up to a quarter of the size, and faster on CPUs that multiply bytes (AVX512-VNNI, AMX).
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine quantize runs/photos-hybrid_nano_patch8_64-1 --output photos8.safetensors --calibration photos/\n  \
@@ -107,6 +108,13 @@ impl Quantize {
         if files.iter().any(|file| same_file(&self.output, file)) {
             usage!("--output {}: this is the model itself", self.output.display());
         }
+        let is_model = || weights_file::open(&self.output).is_ok_and(|file| ModelCard::is_in(&file.metadata));
+        if self.output.exists() && !is_model() {
+            usage!(
+                "--output {}: this file exists, and is no model; choose another name",
+                self.output.display()
+            );
+        }
         if card.int8 {
             usage!("{}: its weights have eight bits already", self.model.display());
         }
@@ -130,8 +138,11 @@ impl Quantize {
             limits: self.data_args.file_size.limits(),
         };
         let open = || self.data_args.open(data, runtime.events);
-        let [exact, rounded] = models.map(|asked| Evaluation::new(asked, data, open, &settings, runtime));
-        let (exact, rounded) = (exact?, rounded?);
+        let [exact, rounded] = models;
+        let exact = Evaluation::new(exact, data, open, &settings, runtime)?;
+        // What there is to say about the data has been said.
+        let silent = Runtime { events: &Quiet, ..runtime };
+        let rounded = Evaluation::new(rounded, data, open, &settings, silent)?;
         outln!("{}", printable(&exact.selection.title))?;
         outln!(
             "top-1 {} with weights of 8 bits, {} with those of 32; loss {:.4} and {:.4}",
@@ -140,6 +151,13 @@ impl Quantize {
             rounded.metrics.loss,
             exact.metrics.loss
         )?;
+        if let [Some(of_bytes), Some(whole)] = [&rounded, &exact].map(|of| of.metrics.multi_label.as_ref()) {
+            outln!(
+                "mean average precision {:.4} and {:.4}",
+                of_bytes.mean_average_precision,
+                whole.mean_average_precision
+            )?;
+        }
         for bad in &exact.bad {
             note!("error: {}", described(bad));
         }

@@ -23,7 +23,6 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
         model.qkv_bias = true;
     }
     let card = ModelCard {
-        format: job.card.format,
         program: job.card.program.clone(),
         ..ModelCard::new(model, job.card.classes.clone(), job.card.preprocessing.clone())
             .with_multi_label(job.card.multi_label)

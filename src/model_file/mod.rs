@@ -55,10 +55,10 @@ pub struct ModelCard {
     /// The architecture.
     pub model: ModelConfig,
     /// Class names, in the order of the logits; none for a model without a classifier, a backbone. Such a card has format
-    /// 3, so that earlier programs refuse it. Its architecture has one class, whose head is not stored.
+    /// 3 or more, so that earlier programs refuse it. Its architecture has one class, whose head is not stored.
     pub classes: Vec<String>,
     /// Whether an image has any number of classes: every logit is then judged by itself, by the logistic function. Such a
-    /// card has format 2, so that earlier programs refuse it.
+    /// card has format 2 or more, so that earlier programs refuse it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
     /// Whether the weights of most layers have eight bits: see [`VisionTransformer::quantized`]. Such a card has format 4, so that

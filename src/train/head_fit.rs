@@ -132,8 +132,9 @@ impl<'a> HeadFit<'a> {
         let images = self.probing.validation.samples.len();
         let [validated, tested] =
             [images, self.test_images].map(|images| affordable_images(images, Some(seconds), Some(speed)));
+        // A session before this one may have measured another speed.
+        self.progress.validation_images = (validated < images).then_some(validated);
         if validated < images {
-            self.progress.validation_images = Some(validated);
             self.runtime.events.emit(Event::PartialValidation { measured: validated, images });
         }
         let reserved = reserved_seconds(tested, seconds, Some(speed));

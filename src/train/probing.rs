@@ -1,6 +1,6 @@
 //! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -136,8 +136,8 @@ impl Probing {
         }
     }
 
-    /// The part of the images whose features `images` forward passes give, with `validation` validation images; all training
-    /// images if enough features are kept. A notice says so if it is a part.
+    /// The largest part of the images whose features `images` forward passes give, next to those that are kept, with `validation`
+    /// validation images. A notice says so if it has not all training images.
     ///
     /// # Errors
     /// When the backbone cannot be identified.
@@ -149,12 +149,21 @@ impl Probing {
         runtime: Runtime<'_>,
     ) -> Result<Self> {
         let all = self.training.samples.len();
-        let whole = self.part([all, validation], config.seed);
-        if whole.missing(model, config, runtime)? <= images {
-            return Ok(whole);
+        let kept = self.kept(model, config, runtime)?;
+        let missing = |training: usize| {
+            let validated = chosen(self.validation.samples.len(), Some(validation), config.seed);
+            let trained = self.training.part_of_each_class(training, config.seed);
+            let keys = trained.iter().map(|&index| &self.training.keys[index]);
+            let keys = keys.chain(validated.iter().map(|&index| &self.validation.keys[index]));
+            keys.filter(|key| !kept.contains(key)).count()
+        };
+        // Smaller parts are parts of larger ones, so that they miss no more.
+        let (mut enough, mut too_many) = (MIN_IMAGES.min(all), all + 1);
+        while enough + 1 < too_many {
+            let middle = enough.midpoint(too_many);
+            if missing(middle) <= images { enough = middle } else { too_many = middle }
         }
-        let training = images.saturating_sub(validation).max(MIN_IMAGES).min(all);
-        let part = self.part([training, validation], config.seed);
+        let part = self.part([enough, validation], config.seed);
         let training = part.training.samples.len();
         if training < all {
             runtime.events.emit(Event::notice(format!(
@@ -174,18 +183,23 @@ impl Probing {
         }
     }
 
-    /// Number of images whose features are not kept.
+    /// The keys of the images whose features are kept.
     ///
     /// # Errors
     /// When the backbone cannot be identified.
-    fn missing(&self, model: &VisionTransformer, config: &RunConfig, runtime: Runtime<'_>) -> Result<usize> {
+    fn kept(
+        &self,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        runtime: Runtime<'_>,
+    ) -> Result<HashSet<ContentKey>> {
+        let Some(store) = runtime.cache else { return Ok(HashSet::new()) };
         let keys = [&self.training.keys[..], &self.validation.keys].concat();
         let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device);
-        let Some(store) = runtime.cache else { return Ok(keys.len()) };
         let folder = store.of_backbone(&identity(&predictor)?);
         let width = model.config().embedding_dim();
         let cache = FeatureCache::open(&folder, width, &keys, &about(config), runtime.events);
-        Ok(keys.iter().filter(|key| cache.get(**key).is_none()).count())
+        Ok(keys.into_iter().filter(|key| cache.get(*key).is_some()).collect())
     }
 
     /// Remarks about images with equal pixels.

@@ -99,11 +99,12 @@ fn open_safetensors(
         let (from, to) = info.data_offsets;
         let (offset, bytes) = ((start + from) as u64, to - from);
         let scales = || {
+            let rows = *info.shape.first()?;
             let scales = header.info(&format!("{name}{SCALE}"))?;
             let (from, to) = scales.data_offsets;
-            let is_for_rows = scales.dtype == Dtype::F32 && scales.shape.first() == info.shape.first();
             let content = content.get(start + from..start + to)?.as_chunks().0;
-            let is_whole = is_for_rows && content.len() == info.shape[0];
+            let is_for_rows = scales.dtype == Dtype::F32 && scales.shape.first() == Some(&rows);
+            let is_whole = is_for_rows && content.len() == rows;
             is_whole.then(|| content.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
         };
         let file = Arc::clone(&file);
@@ -159,6 +160,57 @@ mod tests {
         assert_eq!((tensors[0].name.as_str(), tensors[0].shape.as_slice()), ("a", &[2, 2][..]));
         assert_eq!(tensors[0].values, [0.5, -1.0, 2.0, 3.0]);
         assert_eq!(tensors[1].values, [0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn bytes_with_scales_are_read_as_they_were_and_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        let tensor = |name: &str, shape: &[usize], values: &[f32]| NamedTensor {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            values: values.to_vec(),
+        };
+        let stored = [
+            // The second row is one of zeros, and the scale of the third is a half.
+            tensor("a.weight", &[3, 2, 1], &[127.0, -3.0, 0.0, 0.0, -63.5, 0.5]),
+            tensor("b.weight", &[2, 2], &[127.0, -3.0, 127.0, 0.3]),
+            tensor("c.bias", &[2], &[127.0, -3.0]),
+        ];
+        save_with_bytes(&path, &stored, &[], Precision::F32, HashMap::new()).unwrap();
+        let file = open(&path).unwrap();
+        let read: Vec<NamedTensor> = file.tensors.iter().map(|tensor| tensor.read().unwrap()).collect();
+        let is_bytes = |tensor: &StoredTensor| matches!(tensor.storage, Storage::Int8 { .. });
+        for (tensor, stored) in read
+            .iter()
+            .map(|tensor| (tensor, stored.iter().find(|stored| stored.name == tensor.name).unwrap()))
+        {
+            assert_eq!((&tensor.shape, &tensor.values), (&stored.shape, &stored.values), "{}", tensor.name);
+        }
+        let of_bytes: Vec<&str> =
+            file.tensors.iter().filter(|tensor| is_bytes(tensor)).map(|tensor| &*tensor.name).collect();
+        assert_eq!((of_bytes, read.len()), (vec!["a.weight"], 3), "b is no multiple of bytes");
+        for scales in [
+            r#""dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"I8","shape":[],"data_offsets":[4,5]"#,
+            r#""dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"I8","shape":[2,1],"data_offsets":[4,6]"#,
+            r#""dtype":"F16","shape":[2],"data_offsets":[0,4]},"a":{"dtype":"I8","shape":[2,1],"data_offsets":[4,6]"#,
+            r#""dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"a":{"dtype":"I8","shape":[0,1],"data_offsets":[4,4]"#,
+        ] {
+            let header = format!(r#"{{"a_scale":{{{scales}}}}}"#);
+            let end = if header.contains("[4,4]") {
+                4
+            } else if header.contains("[4,5]") {
+                5
+            } else {
+                6
+            };
+            let content =
+                [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 6][..end]].concat();
+            std::fs::write(&path, content).unwrap();
+            let file = open(&path).unwrap();
+            let bytes = file.tensors.iter().find(|tensor| tensor.name == "a").unwrap();
+            assert!(bytes.read().unwrap_err().root_cause().to_string().contains("I8"), "{header}");
+        }
     }
 
     #[test]

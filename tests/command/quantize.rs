@@ -67,7 +67,9 @@ fn what_has_no_effect_or_cannot_be_meant_is_refused() {
         .assert()
         .success()
         .stderr(contains("--calibration DATA measures it"));
-    let cases: [(&str, i32, &str); 6] = [
+    images.write("labels.csv", "path,label\ndata/red/0.png,red\n");
+    let cases: [(&str, i32, &str); 7] = [
+        ("quantize run --output labels.csv --calibration labels.csv", 2, "is no model"),
         ("quantize small.safetensors --output again.safetensors", 2, "eight bits already"),
         ("quantize run --output run/model.safetensors", 2, "the model itself"),
         ("quantize run --output nowhere/small.safetensors", 2, "no such folder"),

@@ -105,20 +105,26 @@ pub fn round_to_int8<const D: usize>(weight: Tensor<D>, channel: usize) -> Tenso
     Tensor::from_data(TensorData::new(values, shape), &device).swap_dims(0, channel)
 }
 
+/// Multiples of smaller scales may not be exact. They are far below everything that a weight could change.
+const SMALLEST_SCALE: f32 = 1e-35;
+
 /// The scale of the values of a channel: their largest magnitude over 127, rounded up to 16 significant bits, so that its multiples
-/// by a byte are exact in float32. 0 if all values are 0.
+/// by a byte are exact in float32. 0 if all values are 0 or smaller than any number that matters.
 pub fn int8_scale(values: impl Iterator<Item = f32>) -> f32 {
     const DROPPED: u32 = (1 << 8) - 1;
     let largest = values.fold(0f32, |largest, value| largest.max(value.abs()));
-    f32::from_bits(((largest / LARGEST).to_bits() + DROPPED) & !DROPPED)
+    let scale = f32::from_bits(((largest / LARGEST).to_bits() + DROPPED) & !DROPPED);
+    if scale < SMALLEST_SCALE { 0.0 } else { scale }
 }
 
 /// The byte that stands for a value of a channel with this scale.
 pub fn int8_byte(value: f32, scale: f32) -> i8 {
     // Adding 1.5 * 2^23 to a number rounds it to an integer, ties to even.
     const ROUND: f32 = 12_582_912.0;
+    if scale == 0.0 {
+        return 0;
+    }
     let rounded = (value / scale + ROUND) - ROUND;
-    // NaN, of a scale of 0, becomes 0.
     rounded.clamp(-LARGEST, LARGEST) as i8
 }
 
@@ -139,11 +145,15 @@ pub fn linear_int8<const D: usize>(
     is_gelu: bool,
 ) -> Option<Tensor<D>> {
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    if flex::takes_untracked(x) && flex::takes_option(&bias) {
+    if flex::takes_untracked(x) && bias.as_ref().is_none_or(flex::takes_untracked) {
         let panels = &weight.panels;
         let (features, outputs) = (panels.inner(), panels.columns);
         let mut shape = x.shape();
         assert_eq!(shape[D - 1], features, "linear_int8: in_features of the input and of the weight differ");
+        assert!(
+            bias.as_ref().is_none_or(|bias| bias.dims() == [outputs]),
+            "linear_int8: out_features of the weight and of the bias differ"
+        );
         shape[D - 1] = outputs;
         crate::counting::count(&[x.shape().num_elements(), outputs]);
         let length = x.shape().num_elements();

@@ -250,3 +250,22 @@ fn sampled_attention_draws_only_in_training() {
     let gap = (model.valid().forward(images.clone()) - hard.forward(images)).abs().max().into_scalar::<f32>();
     assert!(gap < 1e-6, "{gap}");
 }
+
+#[test]
+fn weights_of_eight_bits_answer_nearly_as_those_of_32_in_every_variant() {
+    let device = Device::default();
+    for config in testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws()) {
+        let model = config.init(&device).unwrap().map(&mut Vary { seed: 5 });
+        let images = images(&config, 3, &device);
+        let logits = |model: &VisionTransformer| model.forward(images.clone());
+        let (exact, rounded) = (logits(&model), model.clone().quantized());
+        assert!(rounded.is_quantized() && !model.is_quantized());
+        let spread = exact.clone().abs().max().into_scalar::<f32>();
+        let error = (exact - logits(&rounded)).abs().max().into_scalar::<f32>() / spread;
+        // Where a token attends to a single other one, rounding may choose another.
+        let bound = if config.attention.normalizer == crate::Normalizer::Hard { 0.3 } else { 0.06 };
+        assert!(error > 0.0 && error < bound, "{error}: {config:?}");
+        let again = rounded.clone().quantized();
+        assert_eq!(logits(&again).into_data(), logits(&rounded).into_data(), "{config:?}");
+    }
+}

@@ -1,6 +1,6 @@
 //! A convolution on bytes, without gathering its inputs.
 //!
-//! The bytes of an image lie in rows of `columns + padding` pixels, with padding above and below. Seen as a matrix whose rows
+//! The bytes of an image lie in rows of pixels with padding on both sides, and with padding above and below. Seen as a matrix whose rows
 //! begin a pixel apart, and overlap, it holds the inputs of each place: a row of the kernel is a segment. Where the kernel passes the
 //! end of a row of pixels, it reads the padding, and outputs at places within the padding are not written.
 

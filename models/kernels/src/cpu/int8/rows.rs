@@ -3,6 +3,9 @@
 use super::detect::Int8;
 use std::arch::x86_64::*;
 
+/// Smaller scales count as 0.
+const SMALLEST_SCALE: f32 = 1e-35;
+
 /// How bytes stand for values: `scale * (byte - zero)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
@@ -11,8 +14,8 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The range of bytes from the least to the largest of `values` and 0. Its scale is 0 if all are 0, and NaN if a value is not
-    /// finite.
+    /// The range of bytes from the least to the largest of `values` and 0. Its scale is 0 if all are 0, and NaN if a value, or the
+    /// difference of two, is not finite.
     pub(super) fn of(int8: Int8, values: &[f32]) -> Self {
         let Int8 { .. } = int8;
         // SAFETY: `int8` proves that the CPU has AVX-512.
@@ -21,6 +24,8 @@ impl Range {
         if !scale.is_finite() {
             return Self { scale: f32::NAN, zero: 0 };
         }
+        // The inverse of a smaller scale may be infinite.
+        let scale = if scale < SMALLEST_SCALE { 0.0 } else { scale };
         let zero = if scale > 0.0 { (-least / scale).round_ties_even() as i32 } else { 0 };
         Self { scale, zero }
     }

@@ -50,6 +50,8 @@ pub(crate) fn multiply(
 }
 
 /// [`bytes`](super::bytes), for systems without AMX.
+#[cfg(target_arch = "x86_64")]
+#[allow(dead_code)] // nothing here is read
 pub(crate) mod bytes {
     use super::Amx;
 

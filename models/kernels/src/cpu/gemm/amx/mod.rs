@@ -52,7 +52,7 @@ mod shape;
 mod elsewhere;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 use elsewhere as product;
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
 pub(crate) use elsewhere::bytes;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
