@@ -38,6 +38,11 @@ impl Linear {
         self.weight = Param::initialized(self.weight.id, weight);
     }
 
+    /// Whether the layer multiplies bytes where no gradient is wanted.
+    pub(crate) fn is_on_bytes(&self) -> bool {
+        self.int8.is_some()
+    }
+
     /// # Shapes
     /// - x: `[..., input]`
     /// - output: `[..., output]`

@@ -1,9 +1,11 @@
 //! Softmax attention (Vaswani et al., arXiv:1706.03762, section 3.2.1), from one packed tensor or from separate
 //! queries, keys and values.
 
+mod bfloat16;
 mod dot_product;
 mod neighborhood;
 
+pub use bfloat16::self_attention_bfloat16;
 pub use dot_product::{DotProduct, l2_normalize, rotate};
 pub use neighborhood::{neighborhood_attention, neighborhood_attention_composed};
 
@@ -46,12 +48,7 @@ pub fn self_attention(
     bias: Option<Tensor<4>>,
 ) -> Tensor<3> {
     let [batch, tokens, packed] = qkv.dims();
-    assert!(
-        num_heads > 0 && packed % (3 * num_heads) == 0,
-        "self attention: {packed} features are not q, k and v of {num_heads} heads"
-    );
-    scores.check([num_heads, tokens, packed / (3 * num_heads)]);
-    check_bias(&bias, [batch, num_heads, tokens, tokens]);
+    check(&qkv, num_heads, &scores, bias.as_ref());
     let scores = DotProduct { rotation: scores.rotation.map(Tensor::detach), ..scores };
     crate::counting::count(&[2, batch, tokens, tokens, packed / 3]);
     #[cfg(feature = "flex")]
@@ -71,6 +68,21 @@ pub fn self_attention(
         return operation::apply(operation, inputs);
     }
     self_attention_composed(qkv, num_heads, scores, bias)
+}
+
+/// Checks the shapes of self-attention.
+///
+/// # Panics
+///
+/// If they do not fit.
+fn check(qkv: &Tensor<3>, num_heads: usize, scores: &DotProduct, bias: Option<&Tensor<4>>) {
+    let [batch, tokens, packed] = qkv.dims();
+    assert!(
+        num_heads > 0 && packed % (3 * num_heads) == 0,
+        "self attention: {packed} features are not q, k and v of {num_heads} heads"
+    );
+    scores.check([num_heads, tokens, packed / (3 * num_heads)]);
+    check_bias(bias, [batch, num_heads, tokens, tokens]);
 }
 
 /// The definition of [`self_attention`], in burn's own operations.
@@ -134,7 +146,7 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, scale: f64, bias: Opt
         k.dims(),
         v.dims()
     );
-    check_bias(&bias, [batch, heads, queries, keys]);
+    check_bias(bias.as_ref(), [batch, heads, queries, keys]);
     crate::counting::count(&[2, batch, heads, queries, keys, head_dim]);
     #[cfg(feature = "flex")]
     if flex::takes(&q) && flex::takes(&k) && flex::takes(&v) && flex::takes_option(&bias) {
@@ -187,7 +199,7 @@ pub fn bias_of_batch(bias: Tensor<4>, batch: usize) -> Tensor<4> {
     }
 }
 
-fn check_bias(bias: &Option<Tensor<4>>, [batch, heads, queries, keys]: [usize; 4]) {
+fn check_bias(bias: Option<&Tensor<4>>, [batch, heads, queries, keys]: [usize; 4]) {
     if let Some(bias) = bias {
         let [bias_batch, bias_heads, bias_queries, bias_keys] = bias.dims();
         let fits = bias_batch > 0 && batch % bias_batch == 0 && (bias_heads == 1 || bias_heads == heads);

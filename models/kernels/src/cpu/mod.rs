@@ -5,6 +5,8 @@
 //! [`threads`] and [`simd`] (vectors).
 
 pub(crate) mod attention;
+#[cfg(target_arch = "x86_64")]
+mod coarse;
 pub(crate) mod convolution;
 pub(crate) mod cross_entropy;
 pub(crate) mod flex;

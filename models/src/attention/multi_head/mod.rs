@@ -149,7 +149,7 @@ impl MultiHeadAttention {
             (None, Some(scores)) => {
                 let [_, tokens, _] = x.dims();
                 let bias = add(self.score.bias(tokens, &x.device()), self.bias(context, &x.device()));
-                vitrine_kernels::self_attention(self.project(x), self.num_heads, scores, bias)
+                self.attend(self.project(x), scores, bias)
             }
             (None, None) => {
                 let bias = self.bias(context, &x.device());
@@ -300,6 +300,16 @@ impl MultiHeadAttention {
         let packed = self.qk_norm.is_none() && context.position.is_none() && self.is_fusible(&x.device());
         let scores = if packed { self.score.dot_product()? } else { return None };
         Some(DotProduct { rotation: context.rotary.as_ref().map(Rotary::rotation), ..scores })
+    }
+
+    /// Self-attention of the joint projection; its factors are rounded, too, if the projection's were.
+    fn attend(&self, qkv: Tensor<3>, scores: DotProduct, bias: Option<Tensor<4>>) -> Tensor<3> {
+        let rounds = self.qkv.is_on_bytes();
+        let rounded = rounds
+            .then(|| vitrine_kernels::self_attention_bfloat16(&qkv, self.num_heads, &scores, bias.as_ref()));
+        rounded
+            .flatten()
+            .unwrap_or_else(|| vitrine_kernels::self_attention(qkv, self.num_heads, scores, bias))
     }
 
     /// The bias of all pairs of tokens: that of the layer, or the mask of its neighborhood, and that of the context.

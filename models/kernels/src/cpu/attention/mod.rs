@@ -5,6 +5,8 @@
 //! linear layers read them, so that no permuted copy is ever made. Self-attention also rotates, normalizes or scales
 //! queries and keys as it reads them ([`prepare`]). The arithmetic is in [`problem`].
 
+#[cfg(target_arch = "x86_64")]
+mod bfloat16;
 mod heads;
 mod neighborhood;
 mod packed;
@@ -13,6 +15,8 @@ mod problem;
 mod separate;
 mod softmax;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use super::gemm::amx::direct::Bfloat16;
 pub(crate) use neighborhood::NeighborhoodAttention;
 pub(crate) use packed::{PackedInputs, SelfAttention};
 pub(crate) use separate::{Attention, SeparateInputs};

@@ -1,10 +1,14 @@
 //! Self-attention from one tensor that holds the queries, keys and values of each token.
 
+#[cfg(target_arch = "x86_64")]
+use super::bfloat16;
 use super::heads::{Heads, HeadsMut};
 use super::prepare::Preparation;
 use super::problem::{BackwardInputs, Problem};
 use super::{SavedAttention, forward};
 use crate::cpu::flex::{self, contiguous, sizes};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::gemm::amx::direct::Bfloat16;
 use crate::cpu::operation::{Inputs, Operation};
 use crate::cpu::threads::Buffer;
 use burn::backend::{TensorMetadata, flex::FlexTensor};
@@ -75,6 +79,24 @@ impl SelfAttention {
         let (output, probabilities) = forward(&problem, packed_heads(&inputs.qkv, &problem), saving);
         let dim = problem.heads * problem.head_dim;
         (flex::tensor(output, [problem.batch, problem.queries, dim]), probabilities)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl SelfAttention {
+    /// The output for factors that are rounded to bfloat16; `None` if the sizes are not worth it.
+    pub(crate) fn on_bfloat16(
+        &self,
+        bfloat16: Bfloat16,
+        inputs: PackedInputs<FlexTensor>,
+    ) -> Option<FlexTensor> {
+        let inputs = PackedInputs::map(inputs, contiguous);
+        let problem = self.problem(&inputs);
+        if !bfloat16::suits(&problem) {
+            return None;
+        }
+        let output = bfloat16::forward(bfloat16, &problem, packed_heads(&inputs.qkv, &problem));
+        Some(flex::tensor(output, [problem.batch, problem.queries, problem.heads * problem.head_dim]))
     }
 }
 

@@ -20,7 +20,7 @@ use super::softmax::{softmax, softmax_backward};
 use crate::cpu::flex::{self, sizes};
 use crate::cpu::gemm::{Epilogue, Matrix, MatrixMut, product};
 use crate::cpu::simd::{LANES, add};
-use crate::cpu::threads::{Buffer, Shared, parallel, parallel_with};
+use crate::cpu::threads::{Buffer, Chunks, Shared, parallel, parallel_with};
 use burn::backend::flex::FlexTensor;
 use std::ops::Range;
 
@@ -107,23 +107,27 @@ impl Problem<'_> {
         (pair * self.queries + rows.start) * self.width()..(pair * self.queries + rows.end) * self.width()
     }
 
+    /// The ranges of queries that a task computes: with few pairs of sample and head there are several, so that every thread has work.
+    pub(super) fn query_blocks(&self) -> Chunks {
+        const BLOCK: usize = 64;
+        let is_enough = self.batch * self.heads >= 4 * rayon::current_num_threads();
+        Chunks::of(self.queries, if is_enough { self.queries.max(1) } else { BLOCK })
+    }
+
     /// Writes the output of all heads and, if they are to be kept, the probabilities.
     pub(super) fn forward(&self, [q, k, v]: [Heads<'_>; 3], output: HeadsMut<'_>, kept: Option<Shared<'_>>) {
-        let pairs = self.batch * self.heads;
-        // With few pairs the queries are cut into blocks, so that every thread has work.
-        let blocks = if pairs >= 4 * rayon::current_num_threads() { 1 } else { self.queries.div_ceil(64) };
-        let block = self.queries.div_ceil(blocks.max(1));
+        let blocks = self.query_blocks();
+        let block = self.queries.div_ceil(blocks.count().max(1));
         parallel_with(
-            pairs * blocks,
+            self.batch * self.heads * blocks.count(),
             || (vec![0.0; if kept.is_some() { 0 } else { block * self.width() }], self.scratch(block)),
             |(own_scores, scratch), task| {
-                let pair = self.pair(task / blocks);
-                let rows = (task % blocks * block).min(self.queries)
-                    ..((task % blocks + 1) * block).min(self.queries);
+                let (index, rows) = (task / blocks.count(), blocks.range(task % blocks.count()));
+                let pair = self.pair(index);
                 let scores = match &kept {
                     // SAFETY: each task has its own pair or its own queries of a pair, so that their scores are
                     // disjoint.
-                    Some(kept) => unsafe { kept.slice(self.scores(task / blocks, rows.clone())) },
+                    Some(kept) => unsafe { kept.slice(self.scores(index, rows.clone())) },
                     None => &mut own_scores[..rows.len() * self.width()],
                 };
                 let [q, k] = self.prepared([q, k], pair, rows.clone(), scratch);
@@ -141,13 +145,16 @@ impl Problem<'_> {
     fn probabilities(&self, scores: &mut [f32], [q, k]: [Matrix<'_>; 2], pair: Pair, rows: Range<usize>) {
         let target = MatrixMut::with_gaps(scores, rows.len(), self.keys, self.width());
         product(target, Epilogue::Overwrite, self.scale(pair.head), q, k.transposed());
-        let bias = self.bias.map(|bias| {
-            let [bias_batch, bias_heads, _, _] = sizes(bias);
-            let head = if bias_heads == 1 { 0 } else { pair.head };
-            let first = ((pair.sample % bias_batch) * bias_heads + head) * self.queries;
-            &bias.storage::<f32>()[(first + rows.start) * self.keys..(first + rows.end) * self.keys]
-        });
-        softmax(scores, self.keys, bias);
+        softmax(scores, self.keys, self.bias_rows(pair, rows));
+    }
+
+    /// The bias of the queries in `rows`, `[rows, keys]`, if there is one.
+    pub(super) fn bias_rows(&self, pair: Pair, rows: Range<usize>) -> Option<&[f32]> {
+        let bias = self.bias?;
+        let [bias_batch, bias_heads, _, _] = sizes(bias);
+        let head = if bias_heads == 1 { 0 } else { pair.head };
+        let first = ((pair.sample % bias_batch) * bias_heads + head) * self.queries;
+        Some(&bias.storage::<f32>()[(first + rows.start) * self.keys..(first + rows.end) * self.keys])
     }
 
     /// Writes the gradients of q, k and v that have a target. Returns the gradient of the bias, if it is wanted, and of

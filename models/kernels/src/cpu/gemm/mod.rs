@@ -10,6 +10,8 @@ mod small;
 mod testing;
 mod view;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::{first_lanes, transposed};
 pub(crate) use library::gemm;
 pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 

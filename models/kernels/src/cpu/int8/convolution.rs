@@ -6,8 +6,8 @@
 
 use super::detect::Int8;
 use super::kernels::{self, Left, Output};
-use super::panels::{self, DEPTH, Panels};
-use super::rows::Range;
+use super::panels::{DEPTH, Panels};
+use super::rows::{Range, with_bytes};
 use crate::cpu::threads::{Buffer, Chunks, parallel};
 
 /// The multiple of rows that a kernel reads.
@@ -34,31 +34,31 @@ pub(crate) fn convolve(
         let map = (band.len() + 2 * padding) * pitch * channels;
         // Kernels read whole blocks of whole groups of places.
         let slack = GROUP * channels + kernel * channels + DEPTH;
-        let mut lines = panels::lines::<u8>(map + slack);
-        let memory = panels::bytes(&mut lines);
-        memory[..map].fill(range.zero as u8);
-        for row in band.start.saturating_sub(padding)..(band.end + padding).min(rows) {
-            let at = ((row + padding - band.start) * pitch + padding) * channels;
-            range.quantize(int8, &x[row * line..][..line], &mut memory[at..][..line]);
-        }
         let places = (number * rows + band.start) * columns..(number * rows + band.end) * columns;
         // SAFETY: the bands of all images are disjoint, and with them their outputs.
         let y = unsafe { outputs.slice(places.start * width..places.end * width) };
         let start = y.as_mut_ptr();
-        let left = Left {
-            start: memory.as_ptr(),
-            rows: band.len() * pitch,
-            row_stride: channels,
-            segment_stride: pitch * channels,
-        };
         let to = |place: usize| {
             let (row, column) = (place / pitch, place % pitch);
             (column < columns).then(|| start.wrapping_add((row * columns + column) * width))
         };
-        let addresses: Vec<Option<*mut f32>> = (0..left.rows).map(to).collect();
+        let addresses: Vec<Option<*mut f32>> = (0..band.len() * pitch).map(to).collect();
         let output = Output { range: |_| range, to: |place: usize| addresses[place], bias: None };
-        // SAFETY: the last group of places reads at most `slack` bytes beyond the map; `y` has the columns of each place.
-        unsafe { kernels::multiply(int8, left, panels, &output) };
+        with_bytes(map + slack, |memory| {
+            memory[..map].fill(range.zero as u8);
+            for row in band.start.saturating_sub(padding)..(band.end + padding).min(rows) {
+                let at = ((row + padding - band.start) * pitch + padding) * channels;
+                range.quantize(int8, &x[row * line..][..line], &mut memory[at..][..line]);
+            }
+            let left = Left {
+                start: memory.as_ptr(),
+                rows: addresses.len(),
+                row_stride: channels,
+                segment_stride: pitch * channels,
+            };
+            // SAFETY: the last group of places reads at most `slack` bytes beyond the map; `y` has the columns of each place.
+            unsafe { kernels::multiply(int8, left, panels, &output) };
+        });
     });
     // SAFETY: the bands cover all images, and each task wrote all channels of all places of its band.
     unsafe { data.written() }

@@ -1,6 +1,6 @@
 //! Whether the CPU multiplies bytes.
 
-use crate::cpu::gemm::amx::bytes::Bytes;
+use crate::cpu::gemm::amx::direct::Bytes;
 use crate::cpu::simd::{Vectors, vectors};
 
 /// The proof that the CPU has the instructions that products of bytes use: AVX-512 with VNNI; and AMX, if it may be used.

@@ -3,7 +3,7 @@
 use super::detect::Int8;
 use super::panels::{BLOCK, DEPTH, Panels, SIDE};
 use super::rows::Range as ByteRange;
-use crate::cpu::gemm::amx::bytes::{self, Bytes};
+use crate::cpu::gemm::amx::direct::{self, Bytes};
 use std::arch::x86_64::*;
 
 /// Rows of unsigned bytes. A row is made of segments, which begin `segment_stride` bytes apart.
@@ -161,27 +161,31 @@ unsafe fn on_amx<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
     output: &Output<'_, R, T>,
 ) {
     let tiles = amx.configure();
-    let mut sums = bytes::Sums::new();
+    let mut sums = Sums([0; AMX_ROWS * AMX_ROWS]);
     for pair in 0..panels.pairs() {
         let right = panels.panel(2 * pair);
         for first in (0..left.rows).step_by(AMX_ROWS) {
-            let product = bytes::Product {
+            let product = direct::Product {
                 left: left.start.wrapping_add(first * left.row_stride),
                 row_stride: left.row_stride,
                 segment_stride: left.segment_stride,
-                right,
+                right: right.cast(),
                 panel_stride: panels.panel_bytes(),
                 segments: panels.segments,
                 blocks: panels.blocks,
             };
-            debug_assert_eq!(BLOCK, bytes::BLOCK);
-            // SAFETY: the panels have these blocks; the rows have whole blocks, as the caller promises.
-            unsafe { tiles.multiply(&product, &mut sums) };
+            debug_assert_eq!(BLOCK, direct::BLOCK);
+            // SAFETY: the panels have these blocks; the rows have whole blocks, as the caller promises; the sums are 32 rows of 32.
+            unsafe { tiles.multiply(&product, sums.0.as_mut_ptr(), AMX_ROWS) };
             // SAFETY: the CPU has AVX-512, as AMX's does; the rows may be written, as the caller promises.
             unsafe { write_block(&sums, [first, left.rows], (panels, pair), output) };
         }
     }
 }
+
+/// The sums of a block on AMX, row by row.
+#[repr(C, align(64))]
+struct Sums([i32; AMX_ROWS * AMX_ROWS]);
 
 /// Writes the sums of a block on AMX, whose first row is `first` of `rows`.
 ///
@@ -190,7 +194,7 @@ unsafe fn on_amx<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
 /// The CPU must have AVX-512; the rest as for [`multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn write_block<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32>>(
-    sums: &bytes::Sums,
+    sums: &Sums,
     [first, rows]: [usize; 2],
     (panels, pair): (&Panels, usize),
     output: &Output<'_, R, T>,
@@ -201,7 +205,8 @@ unsafe fn write_block<R: Fn(usize) -> ByteRange, T: Fn(usize) -> Option<*mut f32
             if let Some(to) = (output.to)(first + row) {
                 // SAFETY: the sums are aligned; the row may be written, as the caller promises.
                 unsafe {
-                    let sum = _mm512_load_si512(sums.row(row, tile).cast());
+                    let sum =
+                        _mm512_load_si512(sums.0[row * AMX_ROWS + tile * SIDE..][..SIDE].as_ptr().cast());
                     columns.write(sum, (output.range)(first + row), to);
                 }
             }

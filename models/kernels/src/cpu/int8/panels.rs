@@ -12,17 +12,11 @@ pub(super) const BLOCK: usize = SIDE * DEPTH;
 /// 64 bytes, aligned as a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line<T>(pub(super) [T; 64]);
+struct Line([i8; 64]);
 
 /// Lines of zeros for `bytes` bytes.
-pub(super) fn lines<T: Copy + Default>(bytes: usize) -> Vec<Line<T>> {
-    vec![Line([T::default(); 64]); bytes.div_ceil(64)]
-}
-
-/// The bytes of lines.
-pub(super) fn bytes(lines: &mut [Line<u8>]) -> &mut [u8] {
-    // SAFETY: a line is 64 bytes without padding.
-    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
+fn lines(bytes: usize) -> Vec<Line> {
+    vec![Line([0; 64]); bytes.div_ceil(64)]
 }
 
 /// The columns of a weight in panels of 16, an even number of them. A line of a panel holds four inner elements of each column; 16
@@ -32,7 +26,7 @@ pub(super) fn bytes(lines: &mut [Line<u8>]) -> &mut [u8] {
 /// and what its last block lacks is 0, as are the columns that the last panels lack.
 #[derive(Clone, Debug)]
 pub(crate) struct Panels {
-    lines: Vec<Line<i8>>,
+    lines: Vec<Line>,
     /// The sum of each column's bytes.
     pub(super) sums: Vec<i32>,
     /// The scale of each column.

@@ -1,6 +1,7 @@
 //! Activations as bytes.
 
 use super::detect::Int8;
+use crate::cpu::threads::with_aligned_scratch;
 use std::arch::x86_64::*;
 
 /// Smaller scales count as 0.
@@ -42,6 +43,14 @@ impl Range {
         // SAFETY: `int8` proves that the CPU has AVX-512; there is a byte for each value.
         unsafe { quantize(values, factor, self.zero, bytes.as_mut_ptr()) };
     }
+}
+
+/// Runs `task` with memory for bytes, which hold any values and begin a cache line.
+pub(super) fn with_bytes<R>(length: usize, task: impl FnOnce(&mut [u8]) -> R) -> R {
+    with_aligned_scratch(length.div_ceil(size_of::<f32>()), |memory| {
+        // SAFETY: any bits are bytes.
+        task(unsafe { memory.align_to_mut::<u8>().1 })
+    })
 }
 
 /// The least and the largest of the values and 0. The least is NaN if a value is not finite.

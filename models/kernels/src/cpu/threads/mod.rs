@@ -43,6 +43,16 @@ pub(crate) fn with_scratch<R>(length: usize, task: impl FnOnce(&mut [f32]) -> R)
     result
 }
 
+/// [`with_scratch`] whose memory begins a cache line.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn with_aligned_scratch<R>(length: usize, task: impl FnOnce(&mut [f32]) -> R) -> R {
+    const LINE: usize = 64;
+    with_scratch(length + LINE / size_of::<f32>(), |memory| {
+        let before = memory.as_ptr().align_offset(LINE);
+        task(&mut memory[before..][..length])
+    })
+}
+
 /// Runs `task` on disjoint ranges that together cover `length` elements.
 pub(crate) fn parallel_elements(length: usize, task: impl Fn(Range<usize>) + Sync) {
     const GROUP: usize = 64;

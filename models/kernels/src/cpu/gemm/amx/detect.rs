@@ -59,6 +59,14 @@ impl Amx {
         Self::packs().map(|avx512| Self { avx512, emulated: true })
     }
 
+    /// Whether plain code stands in for AMX's instructions, as in some tests.
+    pub(super) fn is_emulated(self) -> bool {
+        #[cfg(test)]
+        return self.emulated;
+        #[cfg(not(test))]
+        false
+    }
+
     /// The proof of AVX-512, if the CPU has all instructions that packing uses.
     fn packs() -> Option<Avx512> {
         let more = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi");

@@ -49,54 +49,49 @@ pub(crate) fn multiply(
     match amx {}
 }
 
-/// [`bytes`](super::bytes), for systems without AMX.
+/// [`direct`](super::direct), for systems without AMX.
 #[cfg(target_arch = "x86_64")]
 #[allow(dead_code)] // nothing here is read
-pub(crate) mod bytes {
+pub(crate) mod direct {
     use super::Amx;
 
     pub(crate) const BLOCK: usize = 1024;
-
-    #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Bytes(Amx);
-
-    impl Bytes {
-        pub(crate) fn find() -> Option<Self> {
-            Amx::find().map(Self)
-        }
-
-        pub(crate) fn configure(self) -> Tiles {
-            Tiles(self.0)
-        }
-    }
-
-    pub(crate) struct Tiles(Amx);
-
-    impl Tiles {
-        pub(crate) unsafe fn multiply(&self, _: &Product, _: &mut Sums) {
-            match self.0 {}
-        }
-    }
-
-    pub(crate) struct Sums;
-
-    impl Sums {
-        pub(crate) fn new() -> Self {
-            Self
-        }
-
-        pub(crate) fn row(&self, _: usize, _: usize) -> *const i32 {
-            std::ptr::null()
-        }
-    }
 
     pub(crate) struct Product {
         pub(crate) left: *const u8,
         pub(crate) row_stride: usize,
         pub(crate) segment_stride: usize,
-        pub(crate) right: *const i8,
+        pub(crate) right: *const u8,
         pub(crate) panel_stride: usize,
         pub(crate) segments: usize,
         pub(crate) blocks: usize,
     }
+
+    macro_rules! products {
+        ($proof:ident, $tiles:ident, $sum:ty) => {
+            #[derive(Clone, Copy, Debug)]
+            pub(crate) struct $proof(Amx);
+
+            impl $proof {
+                pub(crate) fn find() -> Option<Self> {
+                    Amx::find().map(Self)
+                }
+
+                pub(crate) fn configure(self) -> $tiles {
+                    $tiles(self.0)
+                }
+            }
+
+            pub(crate) struct $tiles(Amx);
+
+            impl $tiles {
+                pub(crate) unsafe fn multiply(&self, _: &Product, _: *mut $sum, _: usize) {
+                    match self.0 {}
+                }
+            }
+        };
+    }
+
+    products!(Bytes, ByteTiles, i32);
+    products!(Bfloat16, Bfloat16Tiles, f32);
 }

@@ -53,14 +53,14 @@ mod elsewhere;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 use elsewhere as product;
 #[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
-pub(crate) use elsewhere::bytes;
+pub(crate) use elsewhere::direct;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod block;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub(crate) mod bytes;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod detect;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(crate) mod direct;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 mod emulated;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
