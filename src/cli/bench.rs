@@ -13,7 +13,7 @@ use super::console::Log;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
-use crate::cli::output::outln;
+use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::events::EventSink;
 use crate::learner::Learner;
@@ -176,6 +176,9 @@ impl Bench {
         config: &ModelConfig,
         device: &Device,
     ) -> Result<Int8Figures> {
+        if !vitrine_kernels::multiplies_bytes(device) {
+            note!("no products of bytes on this device: weights of 8 bits are multiplied in floating point");
+        }
         let rounded = model.clone().quantized();
         let in_turn = |batch| -> Result<(f64, f64)> {
             let images = images(config, batch, device);

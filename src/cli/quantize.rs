@@ -1,9 +1,9 @@
-//! `vitrine quantize`: a model file with weights of eight bits.
+//! `vitrine quantize`: a model file with weights of eight or 16 bits.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::DecimalBytes;
 use vitrine_models::{ModelConfig, VisionTransformer};
 
@@ -16,7 +16,7 @@ use crate::cli::output::{note, outln};
 use crate::cli::output_file;
 use crate::cli::within::within;
 use crate::evaluate::{Evaluation, EvaluationSettings, percent};
-use crate::events::Quiet;
+use crate::events::{EventSink, Quiet};
 use crate::files::same_file;
 use crate::flags::described;
 use crate::hub;
@@ -27,7 +27,7 @@ use crate::text::printable;
 use crate::usage::usage;
 use crate::weights_file::{self, Precision};
 
-/// Write a model with weights of eight bits: up to a quarter of the size, and faster on CPUs that multiply bytes (AVX512-VNNI, AMX).
+/// Write a model file with smaller weights: of eight bits, which are faster, too, on CPUs that multiply bytes (AVX512-VNNI, AMX), or of 16.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine quantize runs/photos-hybrid_nano_patch8_64-1 --output photos8.safetensors --calibration photos/\n  \
@@ -41,8 +41,11 @@ pub(super) struct Quantize {
     /// Model file to write.
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// Data set, as `vitrine train` takes it, on which both models are measured, to say what accuracy the bytes cost: on the images that
-    /// `vitrine evaluate` measures. The model file does not depend on it, because each image has its own range of activations.
+    /// How the weights are stored.
+    #[arg(long, value_enum, default_value_t = Dtype::Int8)]
+    dtype: Dtype,
+    /// Data set, as `vitrine train` takes it, on which both models are measured, to say what accuracy the smaller weights cost: on the
+    /// images that `vitrine evaluate` measures. The model file does not depend on it, because each image has its own range of activations.
     #[arg(long, value_name = "DATA")]
     calibration: Option<String>,
     /// Images per forward pass of the measurement.
@@ -56,6 +59,35 @@ pub(super) struct Quantize {
     threads: ThreadArgs,
 }
 
+/// The number format of the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dtype {
+    /// 8 bits and a scale for each output channel; the products are of 8 bits, too, where the CPU has them.
+    Int8,
+    /// 16 bits, 11 of them significant; weights above 65,504 are refused. Products are of 32 bits.
+    F16,
+    /// 16 bits, 8 of them significant, with the range of f32. Products are of 32 bits.
+    Bf16,
+}
+
+impl Dtype {
+    fn bits(self) -> usize {
+        match self {
+            Self::Int8 => 8,
+            Self::F16 | Self::Bf16 => 16,
+        }
+    }
+
+    /// Writes the model in this format.
+    fn save(self, path: &Path, card: ModelCard, model: VisionTransformer) -> Result<()> {
+        match self {
+            Self::Int8 => model_file::save(path, &card.with_int8(), &model.quantized(), Precision::F32),
+            Self::F16 => model_file::save(path, &card, &model, Precision::F16),
+            Self::Bf16 => model_file::save(path, &card, &model, Precision::Bf16),
+        }
+    }
+}
+
 impl Quantize {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
@@ -64,16 +96,32 @@ impl Quantize {
         let log = Log::text();
         let device = self.device.select(&log)?;
         let runtime = Runtime { device: &device, threads, events: &log, cache: None };
-        let (offline, change) = (self.data_args.offline, ModelConfig::clone);
-        let NamedModel { card, model, files, .. } =
-            named_model::load(&self.model, offline, &device.device, change, &log)?;
-        self.check(&card, &files)?;
-        let (of_bytes, rounded) = (card.clone().with_int8(), model.clone().quantized());
-        let cost = match &self.calibration {
-            Some(data) => self.cost(data, [(card, model), (of_bytes.clone(), rounded.clone())], runtime)?,
-            None => Status::Done,
+        let load = |path: &Path, events: &dyn EventSink| {
+            let offline = self.data_args.offline;
+            named_model::load(path, offline, &device.device, ModelConfig::clone, events)
         };
-        model_file::save(&self.output, &of_bytes, &rounded, Precision::F32)?;
+        let NamedModel { card, model, files, .. } = load(&self.model, &log)?;
+        self.check(&card, &files)?;
+        if self.dtype == Dtype::Int8 && !vitrine_kernels::multiplies_bytes(&device.device) {
+            note!("this device has no products of bytes: here, the model is smaller, but not faster");
+        }
+        let exact = self.measure((card.clone(), model.clone()), runtime)?;
+        self.dtype.save(&self.output, card, model)?;
+        let status = match exact {
+            Some(exact) => {
+                let written = load(&self.output, &Quiet)?;
+                // What there is to say about the data has been said.
+                let smaller =
+                    self.measure((written.card, written.model), Runtime { events: &Quiet, ..runtime })?;
+                self.compare(&smaller.expect("measured as the other"), &exact)?
+            }
+            None => {
+                note!(
+                    "what accuracy the smaller weights cost is not measured: --calibration DATA measures it"
+                );
+                Status::Done
+            }
+        };
         let size = |path: &Path| path.metadata().map_or(0, |about| about.len());
         outln!(
             "model: {} ({}, from {})",
@@ -81,10 +129,7 @@ impl Quantize {
             DecimalBytes(size(&self.output)),
             DecimalBytes(files.iter().map(|file| size(file)).sum())
         )?;
-        if self.calibration.is_none() {
-            note!("what accuracy the bytes cost is not measured: --calibration DATA measures it");
-        }
-        Ok(cost)
+        Ok(status)
     }
 
     /// Refuses options without effect.
@@ -124,13 +169,13 @@ impl Quantize {
         Ok(())
     }
 
-    /// Measures both models, and prints what the bytes cost.
-    fn cost(
+    /// The evaluation of a model on the data that was asked for, if any.
+    fn measure(
         &self,
-        data: &str,
-        models: [(ModelCard, VisionTransformer); 2],
+        model: (ModelCard, VisionTransformer),
         runtime: Runtime<'_>,
-    ) -> Result<Status> {
+    ) -> Result<Option<Evaluation>> {
+        let Some(data) = &self.calibration else { return Ok(None) };
         let settings = EvaluationSettings {
             part: None,
             views: None,
@@ -138,24 +183,25 @@ impl Quantize {
             limits: self.data_args.file_size.limits(),
         };
         let open = || self.data_args.open(data, runtime.events);
-        let [exact, rounded] = models;
-        let exact = Evaluation::new(exact, data, open, &settings, runtime)?;
-        // What there is to say about the data has been said.
-        let silent = Runtime { events: &Quiet, ..runtime };
-        let rounded = Evaluation::new(rounded, data, open, &settings, silent)?;
+        Evaluation::new(model, data, open, &settings, runtime).map(Some)
+    }
+
+    /// Prints what the smaller weights cost.
+    fn compare(&self, smaller: &Evaluation, exact: &Evaluation) -> Result<Status> {
         outln!("{}", printable(&exact.selection.title))?;
         outln!(
-            "top-1 {} with weights of 8 bits, {} with those of 32; loss {:.4} and {:.4}",
-            percent(rounded.metrics.top1),
+            "top-1 {} with weights of {} bits, {} with those of 32; loss {:.4} and {:.4}",
+            percent(smaller.metrics.top1),
+            self.dtype.bits(),
             percent(exact.metrics.top1),
-            rounded.metrics.loss,
+            smaller.metrics.loss,
             exact.metrics.loss
         )?;
-        if let [Some(of_bytes), Some(whole)] = [&rounded, &exact].map(|of| of.metrics.multi_label.as_ref()) {
+        if let [Some(smaller), Some(exact)] = [smaller, exact].map(|of| of.metrics.multi_label.as_ref()) {
             outln!(
                 "mean average precision {:.4} and {:.4}",
-                of_bytes.mean_average_precision,
-                whole.mean_average_precision
+                smaller.mean_average_precision,
+                exact.mean_average_precision
             )?;
         }
         for bad in &exact.bad {

@@ -1,4 +1,4 @@
-//! Models with weights of eight bits: `vitrine quantize`.
+//! Models with smaller weights: `vitrine quantize`.
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
@@ -60,6 +60,28 @@ fn a_model_of_bytes_is_smaller_and_answers_as_the_model_does() {
 }
 
 #[test]
+fn weights_of_sixteen_bits_are_half_the_size_and_widened_when_read() {
+    let images = Images::trained();
+    for (dtype, stored) in [("f16", "F16"), ("bf16", "BF16")] {
+        let file = format!("{dtype}.safetensors");
+        vitrine(&images)
+            .args(["quantize", "run", "--dtype", dtype, "--output", &file, "--calibration", "data"])
+            .assert()
+            .success()
+            .stdout(contains("100.0% with weights of 16 bits, 100.0% with those of 32"));
+        let header = header(&std::fs::read(images.path(&file)).unwrap());
+        for name in ["blocks.0.attn.qkv.weight", "head.weight"] {
+            assert_eq!(header[name]["dtype"], stored, "{name}");
+        }
+        vitrine(&images)
+            .args(["classify", &file, "data/red/0.png"])
+            .assert()
+            .success()
+            .stdout(contains("red"));
+    }
+}
+
+#[test]
 fn what_has_no_effect_or_cannot_be_meant_is_refused() {
     let images = Images::trained();
     vitrine(&images)
@@ -68,9 +90,10 @@ fn what_has_no_effect_or_cannot_be_meant_is_refused() {
         .success()
         .stderr(contains("--calibration DATA measures it"));
     images.write("labels.csv", "path,label\ndata/red/0.png,red\n");
-    let cases: [(&str, i32, &str); 7] = [
+    let cases: [(&str, i32, &str); 8] = [
         ("quantize run --output labels.csv --calibration labels.csv", 2, "is no model"),
         ("quantize small.safetensors --output again.safetensors", 2, "eight bits already"),
+        ("quantize small.safetensors --dtype f16 --output again.safetensors", 2, "eight bits already"),
         ("quantize run --output run/model.safetensors", 2, "the model itself"),
         ("quantize run --output nowhere/small.safetensors", 2, "no such folder"),
         ("quantize run --output a.safetensors --batch-size 8", 2, "--calibration"),

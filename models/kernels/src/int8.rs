@@ -6,7 +6,7 @@
 
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use crate::cpu::{flex, int8};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use std::ops::Range;
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use std::sync::Arc;
@@ -17,6 +17,25 @@ const LARGEST: f32 = 127.0;
 /// The most products of bytes that a sum of 32 bits holds, whatever they are.
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 const MOST_TERMS: usize = i32::MAX as usize / (255 * 127);
+
+/// Whether layers with weights of bytes multiply bytes on a device: flex, on a CPU with AVX512-VNNI.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+///
+/// assert!(!vitrine_kernels::multiplies_bytes(&Device::default().autodiff()));
+/// ```
+pub fn multiplies_bytes(device: &Device) -> bool {
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+    return flex::is_flex(device) && !device.is_autodiff() && int8::Int8::find().is_some();
+    #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+    {
+        let _ = device;
+        false
+    }
+}
 
 /// A weight that was [rounded](round_to_int8), as the products of bytes of this CPU read it.
 #[derive(Clone, Debug)]
@@ -199,7 +218,7 @@ pub fn convolution_int8(x: &Tensor<4>, weight: &Int8Weight) -> Option<Tensor<4>>
 mod tests {
     use super::*;
     use crate::testing::numbers;
-    use burn::tensor::{Device, Tolerance};
+    use burn::tensor::Tolerance;
 
     fn tensor<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
         let values = numbers(shape.iter().product(), seed);

@@ -86,7 +86,9 @@ pub use convolution::{
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
-pub use int8::{Int8Weight, convolution_int8, int8_byte, int8_scale, linear_int8, round_to_int8};
+pub use int8::{
+    Int8Weight, convolution_int8, int8_byte, int8_scale, linear_int8, multiplies_bytes, round_to_int8,
+};
 pub use linear::{linear, linear_composed, linear_gelu, linear_gelu_composed, reads_transposed_weights};
 pub use neighbors::{Border, Neighborhood};
 pub use norm::{

@@ -22,7 +22,7 @@ pub(super) enum Format {
     Text,
     /// One JSON object per line.
     Jsonl,
-    /// path,rank,label,index,probability
+    /// path,rank,label,index,probability; a line of the path alone for an image without a label
     Csv,
 }
 
@@ -99,6 +99,9 @@ impl<'a> Printer<'a> {
                         p.index,
                         p.probability,
                     ))?;
+                }
+                if predictions.is_empty() {
+                    writer.write_record([&*printable(path), "", "", "", ""])?;
                 }
                 out.write_all(&writer.into_inner().map_err(|error| anyhow!("{error}"))?)?;
             }
@@ -209,6 +212,8 @@ mod tests {
         assert_eq!(text(Some(0.1), &[2.0, 1.0, 3.0]), "a\\u0007.png: c 95.3%, a 88.1%\n", "--top 2");
         let json = printed_by(&card, Format::Jsonl, None, &[-2.0, -1.0, -3.0]);
         assert!(json.ends_with("\"predictions\":[]}\n"), "{json}");
+        let csv = printed_by(&card, Format::Csv, None, &[-2.0, -1.0, -3.0]);
+        assert_eq!(csv.lines().nth(1), Some("a\\u0007.png,,,,"), "{csv}");
     }
 
     #[test]
