@@ -56,11 +56,15 @@ impl ModelArgs {
         named_model::load(&self.model, self.offline, &Device::default(), ModelConfig::clone, events)
     }
 
-    /// [`Self::load`] of a model with a classifier.
-    pub(super) fn classifier(&self, device: &FoundDevice, events: &dyn EventSink) -> Result<Classifier> {
-        let NamedModel { card, model, .. } = self.load(device, events)?;
+    /// [`Self::load`] of a model with a classifier, and the files that it was read from.
+    pub(super) fn classifier(
+        &self,
+        device: &FoundDevice,
+        events: &dyn EventSink,
+    ) -> Result<(Classifier, Vec<PathBuf>)> {
+        let NamedModel { card, model, files, .. } = self.load(device, events)?;
         card.require_classifier(self.model.display())?;
-        Ok(Classifier::new(card, model, device))
+        Ok((Classifier::new(card, model, device), files))
     }
 
     /// The explainer of a model with a classifier: its parameters are on the device with autodiff, and it has no dropout.

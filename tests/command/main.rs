@@ -22,6 +22,7 @@ mod quantize;
 mod refused;
 #[cfg(all(unix, feature = "serve"))]
 mod serve;
+mod shards;
 mod similar;
 #[cfg(unix)]
 mod streams;

@@ -1,20 +1,27 @@
 //! `vitrine classify`: the most probable classes of images.
 
+mod destination;
 mod print;
+
+use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 
+use self::destination::{Destination, DestinationArgs, Job};
 use self::print::{Format, PrintOptions, Printer};
 use super::Status;
-use super::inputs::{Input, InputArgs};
+use super::inputs::{Input, InputArgs, Shard};
 use super::model::{ForwardArgs, ModelArgs};
 use super::views::ViewArgs;
 use crate::bounds;
 use crate::cli::aliases;
+use crate::cli::output::note;
 use crate::cli::within::within;
 use crate::events::{Event, EventSink};
 use crate::flags::explained;
+use crate::model_file;
 use crate::predict::{Asked, Output, Views};
 use crate::usage::usage;
 
@@ -23,10 +30,14 @@ use crate::usage::usage;
 /// Results come in the order of the input, as soon as they are available; a partial batch is run when no more input
 /// arrives. An image that cannot be read gives a message on standard error and status 1 at the end; it never stops the
 /// others.
+///
+/// Many images are classified by several machines or processes, each with a --shard of them and the same folder as --output. A part is
+/// written whole or not at all, and left alone if it is there, so that a job that failed is simply run again.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  vitrine classify model.safetensors cat.jpg photos/ '*.png'\n  \
     find . -name '*.jpg' | vitrine classify model.safetensors - --format jsonl\n  \
-    find . -name '*.jpg' -print0 | vitrine classify model.safetensors -0 -")]
+    find . -name '*.jpg' -print0 | vitrine classify model.safetensors -0 -\n  \
+    vitrine classify model.safetensors photos/ --format jsonl --shard 3/16 --output results/")]
 pub(super) struct Classify {
     #[command(flatten)]
     model: ModelArgs,
@@ -47,6 +58,8 @@ pub(super) struct Classify {
     #[arg(long)]
     logits: bool,
     #[command(flatten)]
+    destination: DestinationArgs,
+    #[command(flatten)]
     views: ViewArgs,
     #[command(flatten)]
     forward: ForwardArgs,
@@ -55,23 +68,52 @@ pub(super) struct Classify {
 impl Classify {
     pub(super) fn run(&self) -> Result<Status> {
         self.check()?;
+        let shard = self.destination.shard()?;
         let (log, device) = self.forward.begin()?;
-        let classifier = self.model.classifier(&device, &log)?;
+        let (classifier, files) = self.model.classifier(&device, &log)?;
         let views = self.views.stated().unwrap_or_else(|| Views::of(classifier.card()));
         if let Some(message) = views.check(classifier.card())? {
             log.emit(Event::notice(message));
         }
+        if let Some(shard) = shard {
+            self.destination.join(&self.job(&files, shard, views)?)?;
+        }
+        let path = self.destination.path(shard, self.format);
+        if let Some(part) = path.as_ref().filter(|part| shard.is_some() && part.exists()) {
+            note!("{}: this part is finished", part.display());
+            return Ok(Status::Done);
+        }
         let classifier = classifier.with_limits(self.forward.limits()).with_views(views)?;
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
         let mut printer = Printer::new(self.format, options, classifier.card());
-        let mut status = Status::Done;
-        let batches = self.inputs.batches(self.forward.batch_size)?;
+        let mut destination = Destination::open(path.as_deref())?;
+        let mut counts = Counts::default();
+        let batches = self.inputs.batches_of(shard, self.forward.batch_size)?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
-            status = worse(status, print(batch, &mut printer)?);
-            printer.flush()
+            counts.add(print(batch, &mut printer)?);
+            destination.write(&printer.take())
         })?;
-        printer.flush()?;
-        Ok(status)
+        destination.write(&printer.take())?;
+        destination.finish()?;
+        if let Some(path) = path {
+            note!("results: {} ({counts})", path.display());
+        }
+        Ok(if counts.bad == 0 { Status::Done } else { Status::Partial })
+    }
+
+    /// What all parts of the same job have in common.
+    fn job(&self, files: &[PathBuf], shard: Shard, views: Views) -> Result<Job> {
+        let top = self.top.map(|top| format!("--top {top}"));
+        let threshold = self.threshold.map(|threshold| format!("--threshold {threshold}"));
+        let logits = self.logits.then(|| "--logits".to_owned());
+        let mirrored = (views == Views::Mirrored).then(|| "--tta".to_owned());
+        let format = Some(format!("--format {}", self.format.extension()));
+        Ok(Job {
+            model: model_file::checksum(files)?,
+            shards: shard.count,
+            inputs: self.inputs.stated().to_vec(),
+            options: [format, top, threshold, logits, mirrored].into_iter().flatten().collect(),
+        })
     }
 
     /// Refuses options that have no effect.
@@ -80,25 +122,44 @@ impl Classify {
             usage!("--logits only works with --format jsonl");
         }
         self.model.check()?;
-        self.inputs.check()
+        self.inputs.check()?;
+        self.destination.check(self.format, &self.model.model, &self.inputs)
+    }
+}
+
+/// The number of images, and of those that could not be read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    images: usize,
+    bad: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.images += other.images;
+        self.bad += other.bad;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { images, bad } = self;
+        write!(f, "{images} image{}", if *images == 1 { "" } else { "s" })?;
+        if *bad > 0 { write!(f, ", {bad} of them with an error") } else { Ok(()) }
     }
 }
 
 /// Prints the results of a batch, in order.
-fn print(batch: Vec<Asked<Input, Vec<f32>>>, printer: &mut Printer) -> Result<Status> {
-    let mut status = Status::Done;
+fn print(batch: Vec<Asked<Input, Vec<f32>>>, printer: &mut Printer) -> Result<Counts> {
+    let mut counts = Counts { images: batch.len(), bad: 0 };
     for Asked { tag: path, value } in batch {
         match value {
             Ok(logits) => printer.result(&path, &logits)?,
             Err(error) => {
                 printer.failure(&path, &explained(&error))?;
-                status = Status::Partial;
+                counts.bad += 1;
             }
         }
     }
-    Ok(status)
-}
-
-fn worse(a: Status, b: Status) -> Status {
-    if a == Status::Partial { a } else { b }
+    Ok(counts)
 }

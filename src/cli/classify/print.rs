@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::cli::output::{self, note};
+use crate::cli::output::note;
 use crate::evaluate::MULTI_LABEL_THRESHOLD;
 use crate::model_file::ModelCard;
 use crate::predict::{Prediction, rank};
@@ -24,6 +24,17 @@ pub(super) enum Format {
     Jsonl,
     /// path,rank,label,index,probability; a line of the path alone for an image without a label
     Csv,
+}
+
+impl Format {
+    /// The extension of files in this format.
+    pub(super) fn extension(self) -> &'static str {
+        match self {
+            Self::Text => "txt",
+            Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
+        }
+    }
 }
 
 /// The parts of a result that are printed.
@@ -122,12 +133,9 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// Writes the collected results.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
-    pub(super) fn flush(&mut self) -> Result<()> {
-        Ok(output::write(&std::mem::take(&mut self.out))?)
+    /// The results that were formatted since the last call.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
     }
 
     /// The most probable classes. If the first is less probable than the threshold, its label is `unknown`. With several

@@ -2,6 +2,7 @@
 
 mod batches;
 mod folder;
+mod shard;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use clap::Args;
 use vitrine_datasets::{ImageSource, shown};
 
 use self::batches::Batches;
+pub(super) use self::shard::{Shard, ShardArg};
 use crate::files::same_file;
 use crate::predict::Asked;
 use crate::usage::usage;
@@ -52,9 +54,23 @@ impl InputArgs {
         self.paths.iter().any(|path| same_file(path, file))
     }
 
+    /// The paths and patterns, as they were given.
+    pub(super) fn stated(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
     /// Batches of the images that the arguments stand for, which a thread of its own lists.
     pub(super) fn batches(
         &self,
+        size: usize,
+    ) -> Result<impl Iterator<Item = Vec<Asked<Input, ImageSource>>> + Send + use<>> {
+        self.batches_of(None, size)
+    }
+
+    /// [`Self::batches`] of one shard of the images, or of all.
+    pub(super) fn batches_of(
+        &self,
+        shard: Option<Shard>,
         size: usize,
     ) -> Result<impl Iterator<Item = Vec<Asked<Input, ImageSource>>> + Send + use<>> {
         let (paths, separator) = (self.paths.clone(), if self.null { 0 } else { b'\n' });
@@ -62,7 +78,14 @@ impl InputArgs {
             Ok(path) => Asked { tag: shown(&path), value: Ok(ImageSource::File(path)) },
             Err(Unreadable { path, message }) => Asked { tag: path, value: Err(anyhow!(message)) },
         };
-        let batches = Batches::of(size, move || inputs(paths, separator))?;
+        let is_taken = move |input: &Result<PathBuf, Unreadable>| {
+            let path = match input {
+                Ok(path) => path,
+                Err(unreadable) => Path::new(&unreadable.path),
+            };
+            shard.is_none_or(|shard| shard.takes(path))
+        };
+        let batches = Batches::of(size, move || inputs(paths, separator).filter(is_taken))?;
         Ok(batches.map(move |batch| batch.into_iter().map(asked).collect()))
     }
 }
