@@ -60,7 +60,17 @@ impl AtomicFile {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// Renames a complete file, which replaces the one at `to`.
+///
+/// # Errors
+/// If it cannot be renamed.
+pub fn replace(file: &Path, to: &Path) -> Result<()> {
+    let rename = || std::fs::rename(file, to).and_then(|()| sync_folder(folder_of(to)));
+    rename().with_context(|| cannot_be_written(to))
+}
+
+/// The folder that a file is in.
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

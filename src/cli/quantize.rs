@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::DecimalBytes;
 use vitrine_models::{ModelConfig, VisionTransformer};
@@ -17,7 +17,7 @@ use crate::cli::output_file;
 use crate::cli::within::within;
 use crate::evaluate::{Evaluation, EvaluationSettings, percent};
 use crate::events::{EventSink, Quiet};
-use crate::files::same_file;
+use crate::files::{self, same_file};
 use crate::flags::described;
 use crate::hub;
 use crate::model_file::{self, ModelCard};
@@ -45,7 +45,8 @@ pub(super) struct Quantize {
     #[arg(long, value_enum, default_value_t = Dtype::Int8)]
     dtype: Dtype,
     /// Data set, as `vitrine train` takes it, on which both models are measured, to say what accuracy the smaller weights cost: on the
-    /// images that `vitrine evaluate` measures. The model file does not depend on it, because each image has its own range of activations.
+    /// images that `vitrine evaluate` measures. The model file does not depend on it: activations of eight bits have a range for each token
+    /// or image.
     #[arg(long, value_name = "DATA")]
     calibration: Option<String>,
     /// Images per forward pass of the measurement.
@@ -106,10 +107,14 @@ impl Quantize {
             note!("this device has no products of bytes: here, the model is smaller, but not faster");
         }
         let exact = self.measure((card.clone(), model.clone()), runtime)?;
-        self.dtype.save(&self.output, card, model)?;
+        // The file gets its name when it was measured.
+        let folder = tempfile::tempdir_in(files::folder_of(&self.output))
+            .with_context(|| format!("--output {}: cannot be written", self.output.display()))?;
+        let file = folder.path().join("model.safetensors");
+        self.dtype.save(&file, card, model)?;
         let status = match exact {
             Some(exact) => {
-                let written = load(&self.output, &Quiet)?;
+                let written = load(&file, &Quiet)?;
                 // What there is to say about the data has been said.
                 let smaller =
                     self.measure((written.card, written.model), Runtime { events: &Quiet, ..runtime })?;
@@ -122,6 +127,7 @@ impl Quantize {
                 Status::Done
             }
         };
+        files::replace(&file, &self.output)?;
         let size = |path: &Path| path.metadata().map_or(0, |about| about.len());
         outln!(
             "model: {} ({}, from {})",
@@ -190,7 +196,7 @@ impl Quantize {
     fn compare(&self, smaller: &Evaluation, exact: &Evaluation) -> Result<Status> {
         outln!("{}", printable(&exact.selection.title))?;
         outln!(
-            "top-1 {} with weights of {} bits, {} with those of 32; loss {:.4} and {:.4}",
+            "top-1 {} with weights of {} bits, {} without; loss {:.4} and {:.4}",
             percent(smaller.metrics.top1),
             self.dtype.bits(),
             percent(exact.metrics.top1),

@@ -84,7 +84,7 @@ impl Embeddings {
                 let mut products = vec![0.0f32; place + 1];
                 for row in deviations.chunks_exact(dim) {
                     let factor = row[place];
-                    products.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * value);
+                    vitrine_kernels::add_scaled(&mut products, factor, row);
                 }
                 sums.iter_mut().zip(&products).for_each(|(sum, product)| *sum += f64::from(*product));
             });

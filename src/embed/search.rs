@@ -4,7 +4,7 @@
 //! for block of ROWS rows, in parallel:        the block stays in the level-2 cache
 //!     for group of GROUP queries:
 //!         for row of the block:
-//!             dot products of the row with the group, in LANES partial sums each
+//!             dot products of the row with the group
 //!             the best `top` of each query keep the row if it beats their worst
 //! merge the best of all blocks
 //! ```
@@ -20,8 +20,6 @@ use super::embeddings::{Embeddings, length};
 const ROWS: usize = 256;
 /// The queries whose products with a row are computed together.
 const GROUP: usize = 4;
-/// The partial sums of a dot product.
-const LANES: usize = 8;
 
 /// A row that is similar to a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,7 +138,7 @@ fn search(
         // The last group is filled up with the last query, whose surplus products are not used.
         let group: [&[f32]; GROUP] = std::array::from_fn(|place| unit.row((start + place).min(last)));
         for (place, row) in rows.chunks_exact(dim).enumerate() {
-            let products = products(row, group);
+            let products = vitrine_kernels::dot_products(row, group);
             let queries = best[start..].iter_mut().zip(products).enumerate();
             for (query, (best, product)) in queries {
                 let similarity = (f64::from(product) * scales[place]).clamp(-1.0, 1.0) as f32;
@@ -153,25 +151,6 @@ fn search(
 
 fn inverse(length: f64) -> f64 {
     if length > 0.0 { 1.0 / length } else { 0.0 }
-}
-
-/// The dot products of a row with each query of a group.
-fn products(row: &[f32], group: [&[f32]; GROUP]) -> [f32; GROUP] {
-    let mut sums = [[0.0f32; LANES]; GROUP];
-    let (whole, rest) = row.as_chunks::<LANES>();
-    let queries = group.map(|query| query.as_chunks::<LANES>());
-    for (place, row) in whole.iter().enumerate() {
-        for (sums, (query, _)) in sums.iter_mut().zip(&queries) {
-            let query = &query[place];
-            for lane in 0..LANES {
-                sums[lane] += row[lane] * query[lane];
-            }
-        }
-    }
-    std::array::from_fn(|query| {
-        let of_rest = rest.iter().zip(queries[query].1).map(|(a, b)| a * b);
-        sums[query].iter().sum::<f32>() + of_rest.sum::<f32>()
-    })
 }
 
 #[cfg(test)]

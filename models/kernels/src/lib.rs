@@ -71,6 +71,7 @@ mod product;
 mod residual;
 mod row_map;
 mod sequence_pool;
+mod slices;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -102,3 +103,4 @@ pub use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
 pub use row_map::RowMap;
 pub use sequence_pool::{sequence_pool, sequence_pool_composed};
+pub use slices::{add_scaled, dot_products};

@@ -254,7 +254,13 @@ fn sampled_attention_draws_only_in_training() {
 #[test]
 fn weights_of_eight_bits_answer_nearly_as_those_of_32_in_every_variant() {
     let device = Device::default();
-    for config in testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws()) {
+    let variants = || testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws());
+    // Attention of many tokens is rounded, too.
+    let large = |config: ModelConfig| {
+        let ImageSize { height, width } = config.image_size;
+        ModelConfig { image_size: ImageSize { height: 4 * height, width: 4 * width }, ..config }
+    };
+    for config in variants().chain(variants().map(large)) {
         let model = config.init(&device).unwrap().map(&mut Vary { seed: 5 });
         let images = images(&config, 3, &device);
         let logits = |model: &VisionTransformer| model.forward(images.clone());

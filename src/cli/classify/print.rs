@@ -22,7 +22,7 @@ pub(super) enum Format {
     Text,
     /// One JSON object per line.
     Jsonl,
-    /// path,rank,label,index,probability; a line of the path alone for an image without a label
+    /// path,rank,label,index,probability; of an image without a label, the path alone (`path,,,,`)
     Csv,
 }
 

@@ -6,8 +6,7 @@ use crate::cpu::{attention as fused, flex};
 use burn::tensor::Tensor;
 
 /// [`self_attention`](crate::self_attention) whose factors are rounded to bfloat16, eight significant bits: the queries and keys after
-/// their preparation, the weights of the values, and the values. Sums are float32. A product costs a sixth of what it costs in
-/// float32.
+/// their preparation, the weights of the values, and the values. Sums are float32.
 ///
 /// `None` if the CPU has no products of bfloat16 numbers on AMX, the tensors are not on flex, not float32, or followed by autodiff, or
 /// there are too few tokens for such products to pay.

@@ -6,8 +6,8 @@
 //!   for 32 queries
 //!     q = scale / ln 2 * rotated, normalized; rounded
 //!     s = q k^T + bias / ln 2
-//!     p = 2^(s - largest of the row), rounded
-//!     y = p v / sum of p
+//!     p = 2^(s - largest of the row)
+//!     y = rounded p times v / sum of p
 //! ```
 
 use super::heads::{Heads, HeadsMut};
@@ -21,29 +21,29 @@ use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
 use std::mem::transmute;
 
-/// The rows of a product, and the multiple of its columns.
-const SIDE: usize = 2 * LANES;
+/// The rows of a product, and the multiple of its inner elements and columns.
+const BLOCK: usize = 2 * LANES;
 /// The numbers of a line of a tile.
 const LINE: usize = 2 * LANES;
 /// The numbers of a tile.
 const TILE: usize = LANES * LINE;
 
-/// Whether attention of these sizes is worth rounding.
-pub(super) fn suits(problem: &Problem<'_>) -> bool {
-    problem.queries >= LANES && problem.keys >= LANES && problem.head_dim > 0
+/// Whether self-attention of so many tokens is worth rounding.
+pub(super) fn suits(tokens: usize, head_dim: usize) -> bool {
+    tokens >= LANES && head_dim > 0
 }
 
 /// The output, `[batch, queries, heads, head_dim]`.
 pub(super) fn forward(bfloat16: Bfloat16, problem: &Problem<'_>, [q, k, v]: [Heads<'_>; 3]) -> Vec<f32> {
     let mut output = Buffer::new(problem.length(problem.queries, 1));
     let target = HeadsMut { data: output.shared(), offset: 0, strides: problem.strides(problem.queries, 1) };
-    let blocks = problem.query_blocks();
+    let blocks = problem.query_blocks().in_groups(BLOCK);
     let widths = Widths::of(problem);
     parallel_with(
         problem.batch * problem.heads * blocks.count(),
-        || problem.scratch(problem.queries),
-        |scratch, task| {
-            let (pair, rows) = (problem.pair(task / blocks.count()), blocks.range(task % blocks.count()));
+        || problem.scratch(blocks.longest()),
+        |scratch, index| {
+            let (pair, rows) = (problem.pair(index / blocks.count()), blocks.range(index % blocks.count()));
             let [q, k] = problem.prepared([q, k], pair, rows.clone(), scratch);
             let v = v.rows(pair, 0..problem.keys, problem.head_dim);
             // SAFETY: each task has its own pair or its own queries of a pair, so that their outputs are disjoint.
@@ -77,13 +77,13 @@ struct Widths {
 
 impl Widths {
     fn of(problem: &Problem<'_>) -> Self {
-        Self { keys: problem.keys.next_multiple_of(SIDE), head: problem.head_dim.next_multiple_of(SIDE) }
+        Self { keys: problem.keys.next_multiple_of(BLOCK), head: problem.head_dim.next_multiple_of(BLOCK) }
     }
 
     /// The elements of all [`Parts`].
     fn memory(self) -> usize {
-        let rounded = 2 * self.keys * self.head + SIDE * (self.keys + self.head);
-        rounded / 2 + SIDE * self.keys + SIDE * SIDE
+        let rounded = 2 * self.keys * self.head + BLOCK * (self.keys + self.head);
+        rounded / 2 + BLOCK * self.keys + BLOCK * BLOCK
     }
 }
 
@@ -93,26 +93,26 @@ struct Parts<'a> {
     keys: &'a mut [u16],
     /// Panels of 16 columns of the values.
     values: &'a mut [u16],
-    /// `[SIDE, head]`
+    /// `[BLOCK, head]`
     queries: &'a mut [u16],
-    /// `[SIDE, keys]`
+    /// `[BLOCK, keys]`
     probabilities: &'a mut [u16],
-    /// `[SIDE, keys]`
+    /// `[BLOCK, keys]`
     scores: &'a mut [f32],
-    /// `[SIDE, SIDE]`
+    /// `[BLOCK, BLOCK]`
     sums: &'a mut [f32],
 }
 
 impl<'a> Parts<'a> {
     fn of(memory: &'a mut [f32], Widths { keys, head }: Widths) -> Self {
-        let (scores, memory) = memory.split_at_mut(SIDE * keys);
-        let (sums, memory) = memory.split_at_mut(SIDE * SIDE);
+        let (scores, memory) = memory.split_at_mut(BLOCK * keys);
+        let (sums, memory) = memory.split_at_mut(BLOCK * BLOCK);
         // SAFETY: any bits are a number of 16 bits, of which there are two in a float32.
         let halves = unsafe { memory.align_to_mut::<u16>().1 };
         let (panels, halves) = halves.split_at_mut(keys * head);
         let (values, halves) = halves.split_at_mut(keys * head);
-        let (queries, halves) = halves.split_at_mut(SIDE * head);
-        Self { keys: panels, values, queries, probabilities: &mut halves[..SIDE * keys], scores, sums }
+        let (queries, halves) = halves.split_at_mut(BLOCK * head);
+        Self { keys: panels, values, queries, probabilities: &mut halves[..BLOCK * keys], scores, sums }
     }
 }
 
@@ -137,11 +137,11 @@ impl Task {
         let Widths { keys, head } = self.widths;
         pack_keys(k, parts.keys, head);
         pack_values(v, parts.values, keys);
-        for first in (0..q.rows).step_by(SIDE) {
-            let rows = first..(first + SIDE).min(q.rows);
+        for first in (0..q.rows).step_by(BLOCK) {
+            let rows = first..(first + BLOCK).min(q.rows);
             round_rows(q.block(rows.clone(), 0..q.columns), scale * LOG2_E, parts.queries, head);
             self.multiply(parts.queries, parts.keys, parts.scores);
-            let mut rates = [0.0; SIDE];
+            let mut rates = [0.0; BLOCK];
             for (row, rate) in rows.clone().zip(&mut rates) {
                 let scores = &mut parts.scores[(row - first) * keys..][..keys];
                 let bias = bias.map(|bias| &bias[row * self.keys..][..self.keys]);
@@ -153,26 +153,30 @@ impl Task {
                         &mut parts.probabilities[(row - first) * keys..][..keys],
                     );
             }
-            for column in (0..y.columns).step_by(SIDE) {
-                self.multiply(parts.probabilities, &parts.values[column * keys..][..SIDE * keys], parts.sums);
-                let columns = column..(column + SIDE).min(y.columns);
+            for column in (0..y.columns).step_by(BLOCK) {
+                self.multiply(
+                    parts.probabilities,
+                    &parts.values[column * keys..][..BLOCK * keys],
+                    parts.sums,
+                );
+                let columns = column..(column + BLOCK).min(y.columns);
                 write_rows(parts.sums, &rates, &mut y.block(rows.clone(), columns));
             }
         }
     }
 
-    /// The product of 32 rows and of panels, `[SIDE, columns of the panels]`.
+    /// The product of 32 rows and of panels, `[BLOCK, columns of the panels]`.
     ///
     /// # Panics
     ///
     /// If the sizes do not fit.
     fn multiply(&self, rows: &[u16], panels: &[u16], sums: &mut [f32]) {
-        let width = rows.len() / SIDE;
+        let width = rows.len() / BLOCK;
         let columns = panels.len() / width;
-        assert!(rows.len() == SIDE * width && width.is_multiple_of(LINE));
-        assert!(panels.len() == columns * width && columns.is_multiple_of(SIDE));
-        assert!(sums.len() == SIDE * columns);
-        for column in (0..columns).step_by(SIDE) {
+        assert!(rows.len() == BLOCK * width && width.is_multiple_of(LINE));
+        assert!(panels.len() == columns * width && columns.is_multiple_of(BLOCK));
+        assert!(sums.len() == BLOCK * columns);
+        for column in (0..columns).step_by(BLOCK) {
             let product = Product {
                 left: rows.as_ptr().cast(),
                 row_stride: 2 * width,
@@ -285,10 +289,10 @@ fn weigh(scores: &mut [f32], keys: usize, bias: Option<&[f32]>, to: &mut [u16]) 
     _mm512_reduce_add_ps(_mm512_add_ps(total[0], total[1]))
 }
 
-/// Writes the rows of sums, `[SIDE, SIDE]`, each times its rate.
+/// Writes the rows of sums, `[BLOCK, BLOCK]`, each times its rate.
 #[target_feature(enable = "avx512f")]
-fn write_rows(sums: &[f32], rates: &[f32; SIDE], to: &mut MatrixMut<'_>) {
-    for (row, (sums, rate)) in sums.as_chunks::<SIDE>().0.iter().zip(rates).enumerate().take(to.rows) {
+fn write_rows(sums: &[f32], rates: &[f32; BLOCK], to: &mut MatrixMut<'_>) {
+    for (row, (sums, rate)) in sums.as_chunks::<BLOCK>().0.iter().zip(rates).enumerate().take(to.rows) {
         for half in 0..2 {
             let lanes = first_lanes(to.columns.saturating_sub(half * LANES));
             let sums = _mm512_mul_ps(load(sums, half * LANES), _mm512_set1_ps(*rate));

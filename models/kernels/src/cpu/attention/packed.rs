@@ -90,11 +90,12 @@ impl SelfAttention {
         bfloat16: Bfloat16,
         inputs: PackedInputs<FlexTensor>,
     ) -> Option<FlexTensor> {
-        let inputs = PackedInputs::map(inputs, contiguous);
-        let problem = self.problem(&inputs);
-        if !bfloat16::suits(&problem) {
+        let [_, tokens, packed] = sizes(&inputs.qkv);
+        if !bfloat16::suits(tokens, packed / 3 / self.num_heads) {
             return None;
         }
+        let inputs = PackedInputs::map(inputs, contiguous);
+        let problem = self.problem(&inputs);
         let output = bfloat16::forward(bfloat16, &problem, packed_heads(&inputs.qkv, &problem));
         Some(flex::tensor(output, [problem.batch, problem.queries, problem.heads * problem.head_dim]))
     }

@@ -117,7 +117,7 @@ impl Problem<'_> {
     /// Writes the output of all heads and, if they are to be kept, the probabilities.
     pub(super) fn forward(&self, [q, k, v]: [Heads<'_>; 3], output: HeadsMut<'_>, kept: Option<Shared<'_>>) {
         let blocks = self.query_blocks();
-        let block = self.queries.div_ceil(blocks.count().max(1));
+        let block = blocks.longest();
         parallel_with(
             self.batch * self.heads * blocks.count(),
             || (vec![0.0; if kept.is_some() { 0 } else { block * self.width() }], self.scratch(block)),

@@ -1,6 +1,7 @@
 //! Activations as bytes.
 
 use super::detect::Int8;
+use crate::cpu::gemm::first_lanes;
 use crate::cpu::threads::with_aligned_scratch;
 use std::arch::x86_64::*;
 
@@ -89,9 +90,4 @@ unsafe fn quantize(values: &[f32], factor: f32, zero: i32, bytes: *mut u8) {
             _mm_mask_storeu_epi8(bytes.add(start).cast(), lanes, _mm512_cvtusepi32_epi8(integers));
         }
     }
-}
-
-/// A mask of the first `count` lanes.
-fn first_lanes(count: usize) -> __mmask16 {
-    if count >= 16 { u16::MAX } else { (1 << count) - 1 }
 }

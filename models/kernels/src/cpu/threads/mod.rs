@@ -121,6 +121,11 @@ impl Chunks {
         start(index)..start(index + 1)
     }
 
+    /// The length of the longest range.
+    pub(crate) fn longest(self) -> usize {
+        (0..self.count).map(|index| self.range(index).len()).max().unwrap_or(0)
+    }
+
     /// All ranges, shifted by `offset` rows.
     pub(crate) fn ranges_after(self, offset: usize) -> impl Iterator<Item = Range<usize>> {
         (0..self.count).map(move |index| {

@@ -77,6 +77,11 @@ pub(crate) mod direct {
                     Amx::find().map(Self)
                 }
 
+                #[cfg(test)]
+                pub(crate) fn emulated() -> Option<Self> {
+                    None
+                }
+
                 pub(crate) fn configure(self) -> $tiles {
                     $tiles(self.0)
                 }
