@@ -5,6 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use anyhow::{Result, bail};
 use burn::tensor::{Device, Tensor};
 
+use crate::text::count;
 use crate::usage::{UsageError, did_you_mean};
 
 #[cfg(not(any(
@@ -106,7 +107,7 @@ impl FoundDevice {
         if let Some(Some(identity)) = catch_panic(|| self.device.identity()) {
             return identity.name;
         }
-        format!("CPU, {} threads", crate::threads::by_default())
+        format!("CPU, {}", count(crate::threads::by_default(), "thread"))
     }
 
     /// Whether the device computes a small sum correctly. A device that its driver lists need not be able to compute.

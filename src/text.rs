@@ -53,6 +53,16 @@ pub(crate) fn first_few<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> St
     }
 }
 
+/// A number with what it counts: `1 image`, `2 images`. The plural is that of the last word.
+pub fn count(number: usize, of: &str) -> String {
+    let plural = match of {
+        _ if number == 1 => return format!("1 {of}"),
+        _ if of.ends_with("class") => "es",
+        _ => "s",
+    };
+    format!("{number} {of}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ use crate::cli::output::{note, outln};
 use crate::cli::output_file;
 use crate::export::{self, Exported, Library};
 use crate::files::same_file;
+use crate::model_file::EXPORTED_KEY;
 use crate::named_model::NamedModel;
 use crate::usage::usage;
 use crate::weights_file::Precision;
@@ -67,8 +68,13 @@ impl Export {
         if self.layout == Target::Onnx {
             export::onnx::check(&self.output)?; // before a model is downloaded
         }
-        if matches!(self.layout, Target::Onnx | Target::Torchvision) {
-            output_file::check_place("--output", &self.output)?;
+        match self.layout {
+            Target::Onnx => output_file::check_place("--output", &self.output)?,
+            Target::Torchvision => output_file::check_weights("--output", &self.output, EXPORTED_KEY)?,
+            Target::Timm if self.output.is_file() => {
+                output_file::check_weights("--output", &self.output, EXPORTED_KEY)?;
+            }
+            Target::Timm | Target::HuggingFace => {}
         }
         let NamedModel { card, model, files, .. } = self.model.load_anywhere(&Log::text())?;
         if files.iter().any(|file| same_file(&self.output, file)) {

@@ -21,6 +21,7 @@ use crate::files::same_file;
 use crate::hub;
 use crate::import::{self, Imported, Options, verify};
 use crate::model_file;
+use crate::text::count;
 use crate::usage::usage;
 use crate::weights_file::Precision;
 
@@ -101,7 +102,7 @@ impl Import {
     }
 
     pub(super) fn run(&self) -> Result<Status> {
-        output_file::check_place("--output", &self.output)?;
+        output_file::check_weights("--output", &self.output, model_file::KEY)?;
         if self.offline && !hub::is_repository(&self.weights) {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
@@ -113,7 +114,7 @@ impl Import {
         self.check_imported(&imported)?;
         let card = imported.card.clone();
         match card.has_classifier() {
-            true => note!("{}, {} classes", import::summary(&card.model), card.classes.len()),
+            true => note!("{}, {}", import::summary(&card.model), count(card.classes.len(), "class")),
             false => note!(
                 "{}, no classifier: train one with `vitrine train DATA --pretrained {}`",
                 import::summary(&card.model),

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::inputs::InputArgs;
-use crate::files::same_file;
+use crate::files::{folder_of, same_file};
 use crate::model_file::{self, ModelCard};
+use crate::run_folder;
 use crate::usage::usage;
 use crate::weights_file;
 
@@ -21,7 +22,7 @@ pub(super) fn check(
     model: &Path,
     inputs: &InputArgs,
 ) -> Result<()> {
-    check_place(option, path)?;
+    check_folder(option, path)?;
     let shown = path.display();
     if !path.is_file() {
         return Ok(());
@@ -32,6 +33,7 @@ pub(super) fn check(
     if inputs.name(path) {
         usage!("{option} {shown}: this is one of the inputs; choose another name");
     }
+    check_place(option, path)?;
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     if !extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)) {
         usage!(
@@ -45,18 +47,45 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks that the path, which the option names, is no folder, and is in one that exists.
+/// Checks that the path, which the option names, is no folder, is in one that exists, and is no file of a run.
 ///
 /// # Errors
 /// As the description says. The message begins with the option and the path.
 pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
+    check_folder(option, path)?;
+    if path.exists() && run_folder::is_run(folder_of(path)) {
+        usage!(
+            "{option} {}: this file belongs to a run, and is not replaced; choose another name",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the path is no folder, and is in one that exists.
+pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
     let shown = path.display();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if path.is_dir() {
         usage!("{option} {shown}: this is a folder; give a file");
     }
-    if folder.is_some_and(|folder| !folder.is_dir()) {
+    if !folder_of(path).is_dir() {
         usage!("{option} {shown}: there is no such folder");
+    }
+    Ok(())
+}
+
+/// [`check_place`] of a file of weights: a file that is there is only replaced if its metadata has `key`.
+///
+/// # Errors
+/// As there, or if it would replace another file.
+pub(super) fn check_weights(option: &str, path: &Path, key: &str) -> Result<()> {
+    check_place(option, path)?;
+    let has_key = || weights_file::open(path).is_ok_and(|file| file.metadata.contains_key(key));
+    if path.exists() && !has_key() {
+        usage!(
+            "{option} {}: this file exists, and was not written by such a command; delete it, or choose another name",
+            path.display()
+        );
     }
     Ok(())
 }

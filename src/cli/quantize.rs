@@ -25,7 +25,7 @@ use crate::named_model::{self, NamedModel};
 use crate::runtime::Runtime;
 use crate::text::printable;
 use crate::usage::usage;
-use crate::weights_file::{self, Precision};
+use crate::weights_file::Precision;
 
 /// Write a model file with smaller weights: of eight bits, which are faster, too, on CPUs that multiply bytes (AVX512-VNNI, AMX), or of 16.
 #[derive(Args)]
@@ -92,7 +92,7 @@ impl Dtype {
 impl Quantize {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
-        output_file::check_place("--output", &self.output)?;
+        output_file::check_weights("--output", &self.output, model_file::KEY)?;
         self.check_options()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
@@ -158,13 +158,6 @@ impl Quantize {
     fn check(&self, card: &ModelCard, files: &[PathBuf]) -> Result<()> {
         if files.iter().any(|file| same_file(&self.output, file)) {
             usage!("--output {}: this is the model itself", self.output.display());
-        }
-        let is_model = || weights_file::open(&self.output).is_ok_and(|file| ModelCard::is_in(&file.metadata));
-        if self.output.exists() && !is_model() {
-            usage!(
-                "--output {}: this file exists, and is no model; choose another name",
-                self.output.display()
-            );
         }
         if card.int8 {
             usage!("{}: its weights have eight bits already", self.model.display());

@@ -86,7 +86,7 @@ impl StoredEmbeddings {
     pub fn save_npy(&self, path: &Path) -> Result<()> {
         let Self { description, embeddings } = self;
         // A crash between the two files leaves an array without paths, and never one with those of another.
-        let beside = beside(path);
+        let beside = paths_beside(path);
         if let Err(error) = fs::remove_file(&beside)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -159,7 +159,7 @@ impl StoredEmbeddings {
     }
 
     fn load_npy(path: &Path) -> Result<Self> {
-        let beside = beside(path);
+        let beside = paths_beside(path);
         let described =
             || format!("{}, which has the paths of the rows of {}", beside.display(), path.display());
         if !beside.exists() {
@@ -186,8 +186,8 @@ impl StoredEmbeddings {
     }
 }
 
-/// The file next to a NumPy file.
-fn beside(npy: &Path) -> PathBuf {
+/// The file with the paths, next to a NumPy file.
+pub fn paths_beside(npy: &Path) -> PathBuf {
     npy.with_extension(BESIDE_NPY)
 }
 
@@ -230,11 +230,11 @@ mod tests {
         longer.embeddings.push("c.png".to_owned(), &[1.0; 3]);
         let other = folder.path().join("b.npy");
         longer.save_npy(&other).unwrap();
-        fs::copy(beside(&other), beside(&npy)).unwrap();
+        fs::copy(paths_beside(&other), paths_beside(&npy)).unwrap();
         assert!(refused(&npy).contains("3 paths"), "{}", refused(&npy));
-        fs::write(beside(&npy), "{}").unwrap();
+        fs::write(paths_beside(&npy), "{}").unwrap();
         assert!(refused(&npy).contains("a.paths.json"), "{}", refused(&npy));
-        fs::remove_file(beside(&npy)).unwrap();
+        fs::remove_file(paths_beside(&npy)).unwrap();
         assert!(refused(&npy).contains("there is no such file"), "{}", refused(&npy));
         let safetensors = folder.path().join("c.safetensors");
         fs::write(&safetensors, "no array").unwrap();

@@ -10,7 +10,7 @@ use vitrine_datasets::{
 
 use crate::model_file::ModelCard;
 use crate::model_file::TrainedOn;
-use crate::text::first_few;
+use crate::text::{count, first_few};
 use crate::usage::usage;
 
 /// A part of a data set, as `--split` names it.
@@ -225,7 +225,7 @@ impl<'a> Request<'a> {
             _ if take == Take::Seen => {
                 format!("{count} of {total} images of {data}, those that the model was trained on")
             }
-            split => format!("{split} split of {data}, {count} images"),
+            split => format!("{split} split of {data}, {}", crate::text::count(count, "image")),
         };
         match self.known {
             None => format!("{images}; the model file does not say what it was trained on"),
@@ -275,9 +275,11 @@ impl<'a> Request<'a> {
             (is_same && then != now).then(|| {
                 let name = if self.is_unsplit { String::new() } else { format!(" {split} split of the") };
                 let (then, now) = (then.images, now.images);
-                format!(
-                    "warning: the{name} data set is not the one that the model was trained with: {then} images then, {now} now"
-                )
+                let what = match then == now {
+                    true => format!("as many images, {now}, but not the same ones"),
+                    false => format!("{} then, {now} now", count(then, "image")),
+                };
+                format!("warning: the{name} data set is not the one that the model was trained with: {what}")
             })
         };
         images.fingerprints().iter().filter_map(differs).collect()

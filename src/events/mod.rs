@@ -14,7 +14,7 @@ use serde::Serialize;
 use vitrine_datasets::{BadFile, Split};
 
 use crate::flags::described;
-use crate::text::printable;
+use crate::text::{count, printable};
 
 pub use epoch::{EpochEnd, EpochRow, clock};
 
@@ -321,7 +321,8 @@ impl fmt::Display for Event {
             Self::Data { name, classes, training, validation, test } => {
                 write!(
                     f,
-                    "data: {name}, {classes} classes, {training} training and {validation} validation images"
+                    "data: {name}, {}, {training} training and {validation} validation images",
+                    count(*classes, "class")
                 )?;
                 if *test > 0 { write!(f, ", {test} test images") } else { Ok(()) }
             }
@@ -331,7 +332,7 @@ impl fmt::Display for Event {
                 let described = described(first);
                 write!(f, "warning: {}", unreadable_images(*split, *unreadable, *images, &described))
             }
-            Self::EpochStart { epoch, images, .. } => write!(f, "epoch {epoch}: {images} images"),
+            Self::EpochStart { epoch, images, .. } => write!(f, "epoch {epoch}: {}", count(*images, "image")),
             Self::Step { epoch, loss, done, .. } => {
                 write!(f, "epoch {epoch}: loss {loss:.3}, {:.0}% of the run", 100.0 * done)
             }
@@ -346,11 +347,13 @@ impl fmt::Display for Event {
             Self::PartialValidation { measured, images } => {
                 write!(f, "validation: {measured} of {images} images, as the time pays for no more")
             }
-            Self::FeaturesStart { images } => write!(f, "computing the features of {images} images"),
+            Self::FeaturesStart { images } => {
+                write!(f, "computing the features of {}", count(*images, "image"))
+            }
             Self::FeaturesProgress { images } => write!(f, "features of {images} more images"),
             Self::FeaturesEnd => f.write_str("no more features are to be computed"),
             Self::Features { computed, cached } => {
-                write!(f, "features: {computed} images computed, {cached} from the cache")
+                write!(f, "features: {} computed, {cached} from the cache", count(*computed, "image"))
             }
             Self::HeadFitted { train_loss, train_top1, val_loss, val_top1, message } => write!(
                 f,

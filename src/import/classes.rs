@@ -9,6 +9,7 @@ use super::Options;
 use super::config::ModelMetadata;
 use crate::files::read_text;
 use crate::model_file::class_names::{check_unique, numbered};
+use crate::text;
 use crate::usage::usage;
 
 /// The names of ImageNet-1k's classes, as torchvision spells them, in the order that all models trained on it have.
@@ -67,12 +68,11 @@ fn read_names(path: &Path, count: usize) -> Result<Vec<String>> {
     let text = read_text(path)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_owned()).collect();
-    if names.len() != count || names.iter().any(String::is_empty) {
-        bail!(
-            "{} names are needed, one per line, but there are {}",
-            count,
-            names.iter().filter(|name| !name.is_empty()).count()
-        );
+    if let Some(empty) = names.iter().position(String::is_empty) {
+        bail!("line {} is empty: one name per line is needed, {count} in all", empty + 1);
+    }
+    if names.len() != count {
+        bail!("{} needed, one per line, but there are {}", text::count(count, "name"), names.len());
     }
     check_unique(&names)?;
     Ok(names)

@@ -37,7 +37,7 @@ const INT8_FORMAT: u32 = 4;
 /// The lowest version that a card can have. Cards that earlier programs understand have this one.
 const OLDEST_FORMAT: u32 = 1;
 /// The key of the card in the safetensors header.
-const KEY: &str = "vitrine";
+pub const KEY: &str = "vitrine";
 /// The key of the card in the header of a file that was exported for another library.
 pub const EXPORTED_KEY: &str = "vitrine_export";
 /// The name of the model file in a run folder.

@@ -9,6 +9,7 @@ use vitrine_models::{ModelConfig, Tokenizer};
 
 use super::{Evidence, Overrides, head_fit};
 use crate::recipe::{Freeze, Metric, NamedRecipe, Optimizer, ProgressiveLearning, Recipe};
+use crate::text::count;
 use crate::usage::{did_you_mean, usage};
 
 /// The requested recipe, or else the default one for the data set, with the values that the user states. Adds the
@@ -173,7 +174,11 @@ fn by_default(
         _ => "short",
     };
     if overrides.length.epochs.is_none() && overrides.length.seconds.is_none() {
-        reasons.push(format!("{epochs} epochs: {} training images", evidence.train));
+        reasons.push(format!(
+            "{}: {}",
+            count(epochs.round() as usize, "epoch"),
+            count(evidence.train, "training image")
+        ));
     }
     reasons.push(format!("recipe {name} for {} epochs", super::rounded(epochs)));
     NamedRecipe::find(name).expect("a recipe of this program")

@@ -20,6 +20,7 @@ use crate::predict::{Predictor, Views};
 use crate::recipe::Metric;
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
+use crate::text::count;
 use crate::train::{Progress, Trained, part};
 
 /// The result of a finished run.
@@ -268,13 +269,17 @@ impl ReportedRun<'_> {
         let Self { config, dataset, progress, runtime, predictor, .. } = self;
         let (device, parameters) = (runtime.device, predictor.model().num_params());
         let fact = |name: &str, value: String| (name.to_owned(), value);
+        let hardware = match device.is_gpu {
+            true => device.hardware(),
+            false => format!("CPU, {}", count(runtime.threads, "thread")),
+        };
         let (train, val, test) = (dataset.train.len(), dataset.val.len(), dataset.test.len());
         let mut facts = vec![
-            fact("Data", format!("{}, {} classes", dataset.info.name, config.classes.len())),
+            fact("Data", format!("{}, {}", dataset.info.name, count(config.classes.len(), "class"))),
             fact("Images", format!("{train} training, {val} validation, and {test} test images")),
             fact("Model", format!("{}, {} parameters", config.model_name, parameters)),
             fact("Input", format!("{} pixels, {} channels", config.model.image_size, config.model.channels)),
-            fact("Device", format!("{} ({})", device.name, device.hardware())),
+            fact("Device", format!("{} ({hardware})", device.name)),
             fact("Time", progress.history.last().map_or_else(String::new, |row| clock(row.seconds))),
             fact("Seed", config.seed.to_string()),
             fact("Program", config.program.clone()),
@@ -306,6 +311,6 @@ fn counted(result: &MeasuredSplit, all: usize) -> String {
     if result.samples.len() < all {
         format!("{images} of {all} images, as the time paid for no more: `vitrine evaluate` measures all")
     } else {
-        format!("{images} images")
+        count(images, "image")
     }
 }

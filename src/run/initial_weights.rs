@@ -6,6 +6,7 @@ use vitrine_models::weights::NamedTensor;
 use crate::events::{Event, EventSink, Quiet};
 use crate::pretrained::{self, Pretrained};
 use crate::run_folder::RunConfig;
+use crate::text::count;
 use crate::train::Start;
 use crate::weights_file;
 
@@ -46,7 +47,7 @@ pub(super) fn adapted_start(
         events.emit(Event::notice(change));
     }
     if adaptation.new_head {
-        events.emit(Event::notice(format!("a new head for {} classes", config.classes.len())));
+        events.emit(Event::notice(format!("a new head for {}", count(config.classes.len(), "class"))));
     }
     Ok(Start::Pretrained(adaptation.tensors))
 }

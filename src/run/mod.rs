@@ -110,6 +110,13 @@ impl Run {
         Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files, begun })))
     }
 
+    /// The run with another limit on unreadable images, until it is interrupted again.
+    pub fn with_bad_file_limit(mut self, limit: Option<f64>) -> Self {
+        let recipe = &mut self.config.recipe;
+        recipe.bad_file_limit = limit.unwrap_or(recipe.bad_file_limit);
+        self
+    }
+
     /// The configuration of the run.
     pub fn config(&self) -> &RunConfig {
         &self.config

@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::events::clock;
 use crate::recipe::AskedLength;
 use crate::run_folder::{RunConfig, RunFolder, check_fixed};
+use crate::text::count;
 use crate::train::{Progress, progress};
 use crate::usage::usage;
 
@@ -50,9 +51,9 @@ pub(super) fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
 /// Refuses a length that the run has already passed.
 fn check_length(asked: AskedLength, progress: &Progress, before: AskedLength) -> Result<()> {
     let done = if progress.batch > 0 {
-        format!("{} epochs and part of another are done", progress.epoch)
+        format!("{} and part of another are done", count(progress.epoch, "epoch"))
     } else {
-        format!("{} epochs are done", progress.epoch)
+        format!("{} {} done", count(progress.epoch, "epoch"), if progress.epoch == 1 { "is" } else { "are" })
     };
     if progress.finished && asked == before {
         return Ok(());

@@ -32,12 +32,16 @@ impl BadFiles {
         let Some(first) = bad.first() else { return Ok(()) };
         if bad.len() > allowed(total, limit) {
             let stated = match limit > 0.0 {
-                true => format!("more than the limit of {:.1}% plus the few always tolerated", 100.0 * limit),
+                true => format!(
+                    "{} are tolerated ({}% of a split, or up to 5 where that is less than a tenth)",
+                    allowed(total, limit),
+                    100.0 * limit
+                ),
                 false => "--bad-file-limit 0 tolerates none".to_owned(),
             };
             bail!(
                 "{} of {total} {} images cannot be read, the first one being {}\n{stated}: repair or remove them \
-                 (`vitrine inspect` lists all), or raise --bad-file-limit",
+                 (`vitrine inspect` lists all), or raise --bad-file-limit (also with --resume)",
                 bad.len(),
                 adjective(split),
                 described(first)

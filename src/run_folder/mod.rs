@@ -53,6 +53,11 @@ pub struct RunFolder {
     _lock: Arc<RunLock>,
 }
 
+/// Whether a folder is that of a run.
+pub fn is_run(folder: &Path) -> bool {
+    [CONFIG, IMAGES].iter().all(|name| folder.join(name).is_file())
+}
+
 impl RunFolder {
     /// Creates the folder of a new run, `output` or the first free `runs/DATA-MODEL-N`, and writes `config.toml` into
     /// it.
@@ -147,6 +152,9 @@ impl RunFolder {
     /// # Errors
     /// If `path` is not a run folder with a saved state, another program trains in it, or its configuration is invalid.
     pub fn open(path: &Path) -> Result<(Self, RunConfig)> {
+        if path.is_file() {
+            bail!("--resume {}: this is a file; give the folder of the run", path.display());
+        }
         if !path.is_dir() {
             bail!("--resume {}: there is no such run folder", path.display());
         }

@@ -108,6 +108,13 @@ pub fn unreadable(run: &Path, folder: &Path) -> String {
 pub fn locate(run: &Path) -> Result<PathBuf> {
     let root = run.join(FOLDER);
     let Ok(name) = fs::read_to_string(root.join(CURRENT)) else {
+        if run.join(FILE_NAME).is_file() {
+            bail!(
+                "--resume {run}: what resuming needs is gone ({FOLDER}/{CURRENT} does not exist): start a new run with --pretrained {run} to \
+                 keep what its best model has learned",
+                run = run.display()
+            );
+        }
         bail!(
             "--resume {run}: nothing was saved there yet ({FOLDER}/{CURRENT} does not exist): start the run again with --output {run}",
             run = run.display()

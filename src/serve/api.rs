@@ -330,6 +330,10 @@ pub(super) async fn explain(
         None => model.methods.first().copied(),
         Some(name) => Method::from_str(&name, false).ok().filter(|method| model.methods.contains(method)),
     };
+    if model.methods.is_empty() {
+        let message = format!("the model {} has no classifier, so there is no answer to explain", model.name);
+        return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+    }
     let Some(method) = method else {
         let known: Vec<&str> = model.methods.iter().map(|method| method.name()).collect();
         let message = format!("the model {} has these methods alone: {}", model.name, known.join(", "));

@@ -91,7 +91,7 @@ fn an_unreadable_image_is_named_and_has_no_row() {
         .assert()
         .code(1)
         .stdout(contains("23 images"))
-        .stderr(contains("data/red/5.png").and(contains("1 of 24 images could not be read and have no row")));
+        .stderr(contains("data/red/5.png").and(contains("1 of 24 images could not be read and has no row")));
     assert!(npy(&images, "rows.npy").0.contains("(23, 16)"));
     let page = std::fs::read_to_string(images.path("map.html")).unwrap();
     assert_eq!(page.matches("class=\"point ").count(), 23);

@@ -20,6 +20,7 @@ mod options;
 mod published;
 mod quantize;
 mod refused;
+mod replaced;
 #[cfg(all(unix, feature = "serve"))]
 mod serve;
 mod shards;

@@ -149,7 +149,7 @@ fn no_file_of_the_user_is_replaced_by_a_page_or_by_embeddings() {
         (
             "embed run data --output data/red/1.png --format csv",
             "data/red/1.png",
-            "only files whose names end in .npy",
+            "only files whose names end in .csv",
         ),
         ("embed run data --output other.safetensors", "other.safetensors", "this is a model"),
     ] {

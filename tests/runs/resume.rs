@@ -283,3 +283,23 @@ fn a_run_folder_that_another_program_is_training_in_is_refused() {
     drop(lock);
     resume(&images, "run", &["--epochs", "2"]).success();
 }
+
+#[test]
+fn a_run_that_stopped_at_unreadable_images_goes_on_with_another_limit() {
+    let images = Images::prepared();
+    for (class, color) in [("red", [200, 30, 30]), ("blue", [30, 30, 200])] {
+        images.fill(&format!("split/train/{class}"), color, 12);
+        images.fill(&format!("split/val/{class}"), color.map(|value: u8| value + 10), 4);
+    }
+    let broken = images.path("split/val/red/3.png");
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    let arguments = "train split --model tiny.toml --epochs 2 --batch-size 8 --threads 1 --output run";
+    vitrine(&images)
+        .args(arguments.split(' '))
+        .assert()
+        .failure()
+        .stderr(contains("1 of 8 validation images cannot be read").and(contains("also with --resume")));
+    resume(&images, "run", &[]).failure().stderr(contains("1 of 8 validation images"));
+    resume(&images, "run", &["--bad-file-limit", "0.2"]).success().stdout(contains("report.html"));
+}

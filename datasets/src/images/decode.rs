@@ -90,7 +90,11 @@ fn decoder<'a>(
     })?;
     if decoder.total_bytes() > limits.max_bytes {
         let (width, height) = decoder.dimensions();
-        return Err(format!("{width}x{height} pixels are more than the limit of {} bytes", limits.max_bytes));
+        return Err(format!(
+            "{width}x{height} pixels take {} MB, more than the limit of {} MB",
+            decoder.total_bytes() / 1_000_000,
+            limits.max_bytes / 1_000_000
+        ));
     }
     Ok(decoder)
 }

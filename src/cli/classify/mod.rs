@@ -23,6 +23,7 @@ use crate::events::{Event, EventSink};
 use crate::flags::explained;
 use crate::model_file;
 use crate::predict::{Asked, Output, Views};
+use crate::text::count;
 use crate::usage::usage;
 
 /// Classify images.
@@ -144,7 +145,7 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { images, bad } = self;
-        write!(f, "{images} image{}", if *images == 1 { "" } else { "s" })?;
+        f.write_str(&count(*images, "image"))?;
         if *bad > 0 { write!(f, ", {bad} of them with an error") } else { Ok(()) }
     }
 }

@@ -2,7 +2,7 @@
 
 mod results;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -14,15 +14,13 @@ use super::model::{ForwardArgs, ModelArgs};
 use super::output_file;
 use crate::cli::aliases;
 use crate::cli::output::{note, outln};
-use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize};
+use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside};
 use crate::files::write_atomically;
 use crate::model_file;
 use crate::named_model::NamedModel;
 use crate::predict::{Classifier, Output};
+use crate::text;
 use crate::usage::usage;
-
-/// The ends of names of files that --output replaces.
-const EXTENSIONS: [&str; 6] = ["npy", "safetensors", "jsonl", "csv", "json", "txt"];
 
 /// Write the embeddings of images: what a model makes of an image before its head, pooled to one vector.
 ///
@@ -69,6 +67,18 @@ pub(super) enum Format {
     Csv,
 }
 
+impl Format {
+    /// The extension of files in this format.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Npy => "npy",
+            Self::Safetensors => "safetensors",
+            Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
+        }
+    }
+}
+
 impl Embed {
     pub(super) fn run(&self) -> Result<Status> {
         self.model.check()?;
@@ -99,15 +109,14 @@ impl Embed {
     /// # Errors
     /// If the format is unknown or not for standard output, or a file cannot be written where it shall be.
     fn checked_format(&self) -> Result<Option<Format>> {
-        for (option, path, extensions) in
-            [("--output", &self.output, &EXTENSIONS[..]), ("--html", &self.html, &["html", "htm"])]
-        {
-            if let Some(path) = path {
-                output_file::check((option, path), extensions, &self.model.model, &self.inputs)?;
-            }
+        if let Some(html) = &self.html {
+            output_file::check(("--html", html), &["html", "htm"], &self.model.model, &self.inputs)?;
         }
         if self.output.is_some() && self.output == self.html {
             usage!("--output and --html name the same file");
+        }
+        if let Some(output) = &self.output {
+            output_file::check_folder("--output", output)?;
         }
         let Some(output) = &self.output else {
             return match self.format {
@@ -122,12 +131,34 @@ impl Embed {
         };
         let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let named = Format::from_str(extension, true).ok();
+        if let (Some(stated), Some(named)) = (self.format, named)
+            && stated != named
+        {
+            usage!(
+                "--output {}: its name says {}, and --format says {}; leave out --format, or choose another name",
+                output.display(),
+                named.extension(),
+                stated.extension()
+            );
+        }
         let Some(format) = self.format.or(named) else {
             usage!(
                 "--output {}: its name does not tell the format (.npy, .safetensors, .jsonl, or .csv); say it with --format",
                 output.display()
             );
         };
+        let check = |path: &Path, extension: &str| {
+            output_file::check(("--output", path), &[extension], &self.model.model, &self.inputs)
+        };
+        check(output, format.extension())?;
+        let paths = paths_beside(output);
+        if format == Format::Npy && paths.exists() && !output.exists() {
+            usage!(
+                "--output {}: the paths would replace {}, which is not beside such a file; choose another name",
+                output.display(),
+                paths.display()
+            );
+        }
         Ok(Some(format))
     }
 
@@ -166,10 +197,14 @@ impl Embed {
             write_atomically(html, self.map(&embeddings).as_bytes())?;
         }
         if unreadable > 0 {
-            note!("{unreadable} of {} images could not be read and have no row", unreadable + count);
+            note!(
+                "{unreadable} of {} images could not be read and {} no row",
+                unreadable + count,
+                if unreadable == 1 { "has" } else { "have" }
+            );
         }
         if let Some(output) = &self.output {
-            outln!("embeddings: {} ({count} images, {dim} values each)", output.display())?;
+            outln!("embeddings: {} ({}, {dim} values each)", output.display(), text::count(count, "image"))?;
         }
         if let Some(html) = &self.html {
             note!("map: {}", html.display());

@@ -91,6 +91,9 @@ fn next_path(reader: &mut impl BufRead, separator: u8) -> Option<Result<PathBuf,
         if separator == b'\n' && bytes.last() == Some(&b'\r') {
             bytes.pop();
         }
+        if bytes.contains(&0) {
+            return Some(Err("zero bytes separate the paths of this list: give -0".to_owned()));
+        }
         if !bytes.is_empty() {
             return Some(path(bytes));
         }

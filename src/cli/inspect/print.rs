@@ -5,7 +5,7 @@ use vitrine_datasets::{Inspection, Split};
 use vitrine_models::{Complexity, ModelConfig};
 
 use crate::cli::output::{out, outln};
-use crate::text::printable;
+use crate::text::{self, printable};
 
 /// The largest number of groups of equal images that are listed.
 const NAMED_GROUPS: usize = 20;
@@ -37,7 +37,7 @@ fn count(number: u64) -> String {
 /// Prints a data set: sizes, colors, the number of images of each class in each split, and problems.
 pub(super) fn data(inspection: &Inspection) -> Result<()> {
     let info = &inspection.info;
-    outln!("{} ({}), {} classes", info.name, info.source, info.classes.len())?;
+    outln!("{} ({}), {}", info.name, info.source, text::count(info.classes.len(), "class"))?;
     if let Some(sizes) = &inspection.sizes {
         let (w, h) = (sizes.width, sizes.height);
         outln!(

@@ -27,6 +27,7 @@ use crate::run::series::{Series, Sources};
 use crate::run::{Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
 use crate::run_folder::RunConfig;
 use crate::runtime::Runtime;
+use crate::text::count;
 use crate::train::Progress;
 use crate::usage::usage;
 
@@ -108,8 +109,9 @@ pub(super) struct Train {
 const WITH_CONFIG: [&str; 9] =
     ["config", "output", "device", "threads", "data_dir", "log_format", "cache", "no_cache", "cache_limit"];
 /// The options that go with `--resume`; all others conflict with it.
-const WITH_RESUME: [&str; 11] = [
+const WITH_RESUME: [&str; 12] = [
     "resume",
+    "bad_file_limit",
     "epochs",
     "time",
     "device",
@@ -194,6 +196,9 @@ impl Train {
         if first.is_none() && self.length != LengthArgs::default() {
             usage!("--resume {folder}: a series of runs keeps its length: leave --epochs and --time out");
         }
+        if first.is_none() && self.resume.is_some() && self.options.bad_file_limit.is_some() {
+            usage!("--resume {folder}: a series of runs keeps its limit: leave --bad-file-limit out");
+        }
         let sources = Sources {
             dataset: &|config| self.dataset_of(config, config.pretrained.is_some(), runtime),
             pretrained: &|config| self.pretrained_of(config, runtime),
@@ -257,7 +262,13 @@ impl Train {
 
     /// Opens an interrupted run, for `--resume`.
     fn resumed(&self, run: &Path, runtime: Runtime<'_>) -> Result<Resumed> {
-        Run::resume(run, self.length.length(), runtime, |config| self.dataset_of(config, false, runtime))
+        let open = |config: &RunConfig| self.dataset_of(config, false, runtime);
+        Ok(match Run::resume(run, self.length.length(), runtime, open)? {
+            Resumed::Ready(run) => {
+                Resumed::Ready(Box::new(run.with_bad_file_limit(self.options.bad_file_limit)))
+            }
+            finished => finished,
+        })
     }
 
     /// Opens the data set of a run that was begun before. `fetches` states whether the command also opens pretrained
@@ -316,9 +327,9 @@ fn already_finished(run: &Path, progress: &Progress) -> String {
         );
     }
     format!(
-        "{} is finished: {} epochs in {}; to train longer, use --epochs above {} or a total --time above {}",
+        "{} is finished: {} in {}; to train longer, use --epochs above {} or a total --time above {}",
         run.display(),
-        progress.epoch,
+        count(progress.epoch, "epoch"),
         clock(progress.seconds),
         progress.length.epochs.unwrap_or(progress.epoch),
         clock(progress.seconds)

@@ -42,7 +42,8 @@ pub(super) struct RecipeArgs {
     /// Stop after this many epochs without a better validation result.
     #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     pub(super) patience: Option<usize>,
-    /// Fail if more than this share of a split's images is unreadable; a few are always tolerated, unless this is 0.
+    /// Fail if more than this share of a split's images is unreadable; up to five are tolerated where they are at most a tenth, unless
+    /// this is 0.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     pub(super) bad_file_limit: Option<f64>,
     /// Compute each block again in the backward pass instead of storing its activations: less memory, about a third

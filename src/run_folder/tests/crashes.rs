@@ -155,5 +155,5 @@ fn a_pointer_to_no_state_is_named_with_a_way_out() {
     fs::remove_file(&current).unwrap();
     assert!(!states::is_saved(run.path()));
     let message = states::open(run.path()).unwrap_err().to_string();
-    assert!(message.contains("nothing was saved there yet"), "{message}");
+    assert!(message.contains("is gone") && message.contains("--pretrained"), "{message}");
 }
