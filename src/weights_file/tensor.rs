@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use safetensors::Dtype;
 use tempfile::TempPath;
+use vitrine_kernels::{all_finite, resize_with_zeros, scale_bytes};
 use vitrine_models::weights::{LazyTensor, NamedTensor};
 
 use super::positioned;
@@ -59,9 +61,7 @@ impl StoredTensor {
     fn read_into(&self, values: &mut Vec<f32>) -> Result<()> {
         let place = || format!("{}: {}", self.path.display(), self.name);
         self.widen_into(values).with_context(place)?;
-        // Without a way out of the loop, whole vectors are checked.
-        let is_finite = |some: &[f32]| some.iter().fold(true, |finite, value| finite & value.is_finite());
-        if !values.par_chunks(1 << 16).all(is_finite)
+        if !values.par_chunks(1 << 16).all(all_finite)
             && let Some(index) = values.iter().position(|value| !value.is_finite())
         {
             return Err(anyhow!("value {index} is {}: weights must be finite numbers", values[index]))
@@ -73,9 +73,26 @@ impl StoredTensor {
     fn widen_into(&self, values: &mut Vec<f32>) -> Result<()> {
         match &self.storage {
             Storage::Safetensors { file, offset, bytes, dtype: Dtype::F32 } => {
-                values.resize(bytes / size_of::<f32>(), 0.0);
+                resize_with_zeros(values, bytes / size_of::<f32>());
                 positioned::read(file, bytemuck::cast_slice_mut(values), *offset)?;
-                values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
+                if cfg!(target_endian = "big") {
+                    values
+                        .iter_mut()
+                        .for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
+                }
+            }
+            Storage::Safetensors { file, offset, bytes, dtype: dtype @ (Dtype::F16 | Dtype::BF16) } => {
+                let mut bits = vec![0u16; bytes / size_of::<u16>()];
+                positioned::read(file, bytemuck::cast_slice_mut(&mut bits), *offset)?;
+                if cfg!(target_endian = "big") {
+                    bits.iter_mut().for_each(|bits| *bits = u16::from_le(*bits));
+                }
+                resize_with_zeros(values, bits.len());
+                let parts = values.par_chunks_mut(1 << 16).zip(bits.par_chunks(1 << 16));
+                parts.for_each(|(values, bits)| match dtype {
+                    Dtype::F16 => bits.reinterpret_cast::<f16>().convert_to_f32_slice(values),
+                    _ => bits.reinterpret_cast::<bf16>().convert_to_f32_slice(values),
+                });
             }
             Storage::Safetensors { file, offset, bytes, dtype } => {
                 let mut content = vec![0; *bytes];
@@ -85,13 +102,10 @@ impl StoredTensor {
             Storage::Int8 { file, offset, bytes, scales } => {
                 let mut content = vec![0u8; *bytes];
                 positioned::read(file, &mut content, *offset)?;
-                values.resize(*bytes, 0.0);
+                resize_with_zeros(values, *bytes);
                 let row = bytes.checked_div(scales.len()).unwrap_or(0).max(1);
                 let rows = values.par_chunks_mut(row).zip(content.par_chunks(row)).zip(scales);
-                rows.for_each(|((values, bytes), scale)| {
-                    let each = values.iter_mut().zip(bytes);
-                    each.for_each(|(value, byte)| *value = f32::from(byte.cast_signed()) * scale);
-                });
+                rows.for_each(|((values, bytes), scale)| scale_bytes(values, *scale, bytes));
             }
             Storage::Pickled { tensor, .. } => {
                 let dtype = match tensor.dtype() {

@@ -103,4 +103,4 @@ pub use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
 pub use row_map::RowMap;
 pub use sequence_pool::{sequence_pool, sequence_pool_composed};
-pub use slices::{add_scaled, dot_products};
+pub use slices::{add_scaled, all_finite, dot_products, resize_with_zeros, scale_bytes};

@@ -47,3 +47,45 @@ pub fn dot_products(row: &[f32], others: [&[f32]; 4]) -> [f32; 4] {
 pub fn add_scaled(sums: &mut [f32], factor: f32, values: &[f32]) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
 }
+
+/// Whether all values are finite.
+///
+/// # Examples
+///
+/// ```
+/// assert!(vitrine_kernels::all_finite(&[0.0, f32::MAX]));
+/// assert!(!vitrine_kernels::all_finite(&[0.0, f32::NAN]) && !vitrine_kernels::all_finite(&[f32::INFINITY]));
+/// ```
+#[inline(never)]
+pub fn all_finite(values: &[f32]) -> bool {
+    // Without a way out of the loop, whole vectors are checked.
+    values.iter().fold(true, |finite, value| finite & value.is_finite())
+}
+
+/// Sets the length of a vector; new values are 0.
+///
+/// # Examples
+///
+/// ```
+/// let mut values = vec![1.0];
+/// vitrine_kernels::resize_with_zeros(&mut values, 3);
+/// assert_eq!(values, [1.0, 0.0, 0.0]);
+/// ```
+#[inline(never)]
+pub fn resize_with_zeros(values: &mut Vec<f32>, length: usize) {
+    values.resize(length, 0.0);
+}
+
+/// `values = scale * bytes`, for signed bytes, as far as both go.
+///
+/// # Examples
+///
+/// ```
+/// let mut values = [0.0; 2];
+/// vitrine_kernels::scale_bytes(&mut values, 0.5, &[4, 0xff]);
+/// assert_eq!(values, [2.0, -0.5]);
+/// ```
+#[inline(never)]
+pub fn scale_bytes(values: &mut [f32], scale: f32, bytes: &[u8]) {
+    values.iter_mut().zip(bytes).for_each(|(value, byte)| *value = f32::from(byte.cast_signed()) * scale);
+}
