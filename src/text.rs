@@ -42,11 +42,11 @@ fn is_interpreted(character: char) -> bool {
 /// The number of names of a list that a message shows.
 const SHOWN: usize = 3;
 
-/// The first three names, and the number of others: `a, b, c and 4 more`.
+/// The first three names, [printable], and the number of others: `a, b, c and 4 more`.
 pub(crate) fn first_few<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let mut names = names.into_iter();
-    let shown: Vec<S> = names.by_ref().take(SHOWN).collect();
-    let shown: Vec<&str> = shown.iter().map(S::as_ref).collect();
+    let shown: Vec<String> =
+        names.by_ref().take(SHOWN).map(|name| printable(name.as_ref()).into_owned()).collect();
     match names.count() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

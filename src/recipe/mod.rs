@@ -99,8 +99,8 @@ pub struct Recipe {
     pub metric: Metric,
     /// Number of epochs without a better validation result after which the run stops. 0 never stops a run early.
     pub patience: usize,
-    /// Share of unreadable images in a split above which the run fails. A few unreadable images are always tolerated,
-    /// except with 0.
+    /// Share of unreadable images in a split above which the run fails. Up to five are tolerated where they are at most a
+    /// tenth of the split, except with 0.
     pub bad_file_limit: f64,
     /// A first phase of the run with smaller images and lighter augmentation. Without this table, there is no such
     /// phase.

@@ -151,7 +151,7 @@ fn values<const D: usize>(weight: Tensor<D>) -> Vec<f32> {
     weight.into_data().convert::<f32>().try_into_vec::<f32>().expect("converted to f32")
 }
 
-/// [`linear`](crate::linear) with a weight of bytes, followed by GELU, to 4e-5, if `is_gelu`. `None` if `x` is not on flex, is not float32, or
+/// [`linear`](crate::linear) with a weight of bytes, followed by GELU, to 6e-5, if `is_gelu`. `None` if `x` is not on flex, is not float32, or
 /// is followed by autodiff.
 ///
 /// # Panics

@@ -26,6 +26,7 @@ use crate::model_file;
 use crate::plan::read_model;
 use crate::recipe::NamedRecipe;
 use crate::run::default_val_fraction;
+use crate::run_folder;
 use crate::text::printable_lines;
 use crate::usage::{did_you_mean, usage};
 
@@ -72,7 +73,10 @@ impl Inspect {
             );
         }
         let is_model = path.extension().is_some_and(|extension| extension == "safetensors")
-            || path.join(model_file::FILE_NAME).is_file();
+            || [model_file::FILE_NAME, model_file::SERIES_FILE_NAME]
+                .iter()
+                .any(|name| path.join(name).is_file())
+            || run_folder::is_run(path);
         if is_model { self.model(path) } else { self.data() }
     }
 
@@ -139,8 +143,13 @@ impl Inspect {
 
     /// Refuses options that only have an effect for data sets.
     fn refuse_data_options(&self) -> Result<()> {
-        if self.val_fraction.is_some() {
-            usage!("--val-fraction has no effect for {}, which is not a data set", self.what);
+        let of_data = [
+            ("--val-fraction", self.val_fraction.is_some()),
+            ("--label-separator", self.data_args.label_separator.is_some()),
+            ("--max-file-size", self.data_args.file_size.max_file_size.is_some()),
+        ];
+        if let Some((option, _)) = of_data.into_iter().find(|(_, is_given)| *is_given) {
+            usage!("{option} has no effect for {}, which is not a data set", self.what);
         }
         self.data_args.check(&self.what, false)
     }

@@ -89,11 +89,14 @@ fn class_table(inspection: &Inspection) -> Result<()> {
 
 /// Prints the files that cannot be read or are left out.
 fn faults(inspection: &Inspection) -> Result<()> {
+    if !inspection.corrupt.is_empty() || !inspection.left_out.unreadable.is_empty() {
+        outln!()?;
+    }
     for fault in &inspection.corrupt {
-        outln!("\nunreadable ({}): {}: {}", fault.split, printable(&fault.image), printable(&fault.reason))?;
+        outln!("unreadable ({}): {}: {}", fault.split, printable(&fault.image), printable(&fault.reason))?;
     }
     for fault in &inspection.left_out.unreadable {
-        outln!("\nunreadable: {}: {}", fault.name, fault.message)?;
+        outln!("unreadable: {}: {}", printable(&fault.name), printable(&fault.message))?;
     }
     for (format, group) in &inspection.left_out.unsupported {
         outln!("\nnot supported: {} {format} ({})", group.count, group.names())?;

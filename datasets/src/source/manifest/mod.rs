@@ -169,7 +169,14 @@ fn read_table(manifest: &Path, delimiter: u8) -> Result<Vec<Row>, DatasetError> 
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
-        row_error(manifest, line, error.to_string())
+        let problem = match error.kind() {
+            csv::ErrorKind::Utf8 { .. } => "is not UTF-8: save the file as UTF-8".to_owned(),
+            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                format!("has {len} cells, but the first line has {expected_len} columns")
+            }
+            _ => error.to_string(),
+        };
+        row_error(manifest, line, problem)
     };
     let headers = reader.headers().map_err(broken)?.clone();
     let column = |name: &str| column(&headers, name).map_err(|problem| row_error(manifest, 1, problem));

@@ -27,7 +27,7 @@ pub(super) fn exp2(x: __m512) -> __m512 {
     _mm512_castsi512_ps(_mm512_maskz_add_epi32(is_normal, _mm512_castps_si512(sum), exponent))
 }
 
-/// GELU of all values, in place, to 4e-5 and, where it is large, a relative error of 1e-6.
+/// GELU of all values, in place, to 6e-5 and, where it is large, a relative error of 1e-6.
 #[target_feature(enable = "avx512f")]
 pub(super) fn gelu(values: &mut [f32]) {
     for values in values.chunks_mut(LANES) {
@@ -77,7 +77,7 @@ mod tests {
         let mut expected = x.clone();
         crate::cpu::gelu::in_place(&mut expected);
         for ((x, found), expected) in x.iter().zip(found).zip(expected) {
-            assert!((found - expected).abs() < 4e-5 + 1e-6 * expected.abs(), "{x}: {found}, not {expected}");
+            assert!((found - expected).abs() < 6e-5 + 1e-6 * expected.abs(), "{x}: {found}, not {expected}");
         }
     }
 
