@@ -24,7 +24,6 @@ fn files_of_runs_and_files_of_others_are_not_replaced() {
         ("classify small.safetensors data --format csv --output run/metrics.csv", "belongs to a run"),
         ("export run --layout timm --output rows.safetensors", "was not written by such a command"),
         ("quantize run --output rows.safetensors", "was not written by such a command"),
-        ("import small.safetensors --output rows.safetensors", "was not written by such a command"),
         ("embed run data --format csv --output notes.txt", "only files whose names end in .csv"),
         ("embed run data --format jsonl --output settings.json", "only files whose names end in .jsonl"),
         ("embed run data --format csv --output rows.npy", "its name says npy"),
