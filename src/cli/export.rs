@@ -68,17 +68,15 @@ impl Export {
         if self.layout == Target::Onnx {
             export::onnx::check(&self.output)?; // before a model is downloaded
         }
-        match self.layout {
-            Target::Onnx => output_file::check_place("--output", &self.output)?,
-            Target::Torchvision => output_file::check_weights("--output", &self.output, EXPORTED_KEY)?,
-            Target::Timm if self.output.is_file() => {
-                output_file::check_weights("--output", &self.output, EXPORTED_KEY)?;
-            }
-            Target::Timm | Target::HuggingFace => {}
+        if matches!(self.layout, Target::Onnx | Target::Torchvision) {
+            output_file::check_place("--output", &self.output)?;
         }
         let NamedModel { card, model, files, .. } = self.model.load_anywhere(&Log::text())?;
         if files.iter().any(|file| same_file(&self.output, file)) {
             usage!("--output {}: this is the model itself", self.output.display());
+        }
+        if self.layout != Target::Onnx && self.output.is_file() {
+            output_file::check_weights("--output", &self.output, EXPORTED_KEY)?;
         }
         let to = |library| {
             card.require_classifier(self.model.model.display())?;
