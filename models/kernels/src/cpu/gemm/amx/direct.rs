@@ -4,7 +4,7 @@ use super::detect::{Amx, Configured};
 use super::shape::SIDE;
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The bytes of a tile.
 pub(crate) const BLOCK: usize = 64 * SIDE;
@@ -132,16 +132,23 @@ impl Bytes {
 }
 
 impl Bfloat16 {
-    /// AMX, if it may be used and the CPU has the instructions on bfloat16 numbers, AVX-512's included.
-    /// The answer is found once and kept.
+    /// AMX, if it may be used and the CPU has the instructions on bfloat16 numbers, AVX-512's included. The answer about the CPU is
+    /// kept.
     pub(crate) fn find() -> Option<Self> {
-        static FOUND: LazyLock<Option<Bfloat16>> = LazyLock::new(|| {
-            const BFLOAT16: u32 = 1 << 22;
-            let multiplies = |amx: &Amx| __cpuid_count(7, 0).edx & BFLOAT16 != 0 || amx.is_emulated();
+        const BFLOAT16: u32 = 1 << 22;
+        const UNKNOWN: u8 = 0;
+        const MISSING: u8 = 1;
+        const PRESENT: u8 = 2;
+        static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
+        let amx = Amx::find()?;
+        let mut found = FOUND.load(Ordering::Relaxed);
+        if found == UNKNOWN {
+            let multiplies = __cpuid_count(7, 0).edx & BFLOAT16 != 0 || amx.is_emulated();
             let rounds = is_x86_feature_detected!("avx512bf16");
-            Amx::find().filter(|amx| rounds && multiplies(amx)).map(Bfloat16)
-        });
-        *FOUND
+            found = if multiplies && rounds { PRESENT } else { MISSING };
+            FOUND.store(found, Ordering::Relaxed);
+        }
+        (found == PRESENT).then_some(Self(amx))
     }
 
     /// Plain code in place of AMX, if the CPU has AVX-512's instructions on bfloat16 numbers.
