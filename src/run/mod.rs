@@ -17,6 +17,7 @@ use vitrine_datasets::{Dataset, Split};
 
 pub use new::{NewRun, PlannedRun, default_val_fraction};
 pub use repeat::{Earlier, Repetition};
+pub use resume::Changes;
 pub use summary::{Kind, Member, Scores, Summary};
 
 use initial_weights::reread_start;
@@ -84,27 +85,30 @@ impl Run {
         Ok(Self { config, folder, data, start, bad_files, begun })
     }
 
-    /// Opens an existing run, to continue it. `asked` is a new length for the whole run; the default leaves the length
-    /// as it is. `open` opens the data set of the configuration.
+    /// Opens an existing run, to continue it. `open` opens the data set of the configuration.
     ///
     /// # Errors
-    /// If there is no such run, another program trains it, its images are gone, or it is already longer than `asked`.
+    /// If there is no such run, another program trains it, its images are gone, or it is already longer than asked
+    /// for.
     pub fn resume(
         run: &Path,
-        asked: AskedLength,
+        changes: Changes<'_>,
         Runtime { device, events, .. }: Runtime<'_>,
         open: impl FnOnce(&RunConfig) -> Result<Dataset>,
     ) -> Result<Resumed> {
         let begun = Instant::now();
-        let (folder, config) = match resume(run, asked)? {
+        let (folder, config) = match resume(run, changes)? {
             Resumption::Unfinished(folder, config) => (folder, *config),
             Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
         };
         let data = RunData::reopen(open(&config)?, &config, folder.path(), Purpose::Resume)?;
         let images = data.dataset().train.len();
         events.emit_warning(memory::check(&config.model, work(&config.recipe, images), device)?);
-        if asked != AskedLength::default() {
+        if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;
+        }
+        if changes.data.is_some() {
+            folder.write_data(&config)?;
         }
         let bad_files = BadFiles::default();
         Ok(Resumed::Ready(Box::new(Self { config, folder, data, start: Start::Resumed, bad_files, begun })))

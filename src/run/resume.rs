@@ -12,6 +12,15 @@ use crate::text::count;
 use crate::train::{Progress, progress};
 use crate::usage::usage;
 
+/// What the user changes of a run to be continued; the default is nothing.
+#[derive(Clone, Copy, Default)]
+pub struct Changes<'a> {
+    /// The length of the whole run.
+    pub length: AskedLength,
+    /// The place where the images are now, a name or a path.
+    pub data: Option<&'a str>,
+}
+
 /// An existing run that was opened to be resumed.
 pub(super) enum Resumption {
     /// The run has ended and its report exists, so there is nothing left to do.
@@ -20,13 +29,12 @@ pub(super) enum Resumption {
     Unfinished(RunFolder, Box<RunConfig>),
 }
 
-/// Opens the run folder `run`. `asked` is a new length for the whole run; the default leaves the length as it is. The
-/// new length is in the returned configuration, but not yet in `config.toml`.
+/// Opens the run folder `run`. The changes are in the returned configuration, but not yet in `config.toml`.
 ///
 /// # Errors
 /// If there is no such run, another program trains it, one of its fixed files was edited, or it is already longer than
-/// `asked`.
-pub(super) fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
+/// asked for.
+pub(super) fn resume(run: &Path, Changes { length: asked, data }: Changes<'_>) -> Result<Resumption> {
     let (folder, mut config) = RunFolder::open(run)?;
     let progress = progress(run)?;
     check_fixed(folder.path(), &progress.fixed)?;
@@ -40,6 +48,9 @@ pub(super) fn resume(run: &Path, asked: AskedLength) -> Result<Resumption> {
     if asked != AskedLength::default() {
         check_length(asked, &progress, AskedLength::from(&config.recipe))?;
         (config.recipe.epochs, config.recipe.time_seconds) = (asked.epochs, asked.seconds);
+    }
+    if let Some(data) = data {
+        config.move_data(data);
     }
     let is_whole = progress.finished && progress.length == AskedLength::from(&config.recipe);
     if is_whole && folder.report().is_file() {

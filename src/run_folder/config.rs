@@ -8,6 +8,7 @@ use vitrine_datasets::{DecodeLimits, Fold, Preprocessing};
 use vitrine_models::ModelConfig;
 
 use super::hold_out::HoldOut;
+use super::location::data_path;
 use super::origin::Origin;
 use crate::files::read_text;
 use crate::model_file;
@@ -107,6 +108,12 @@ impl RunConfig {
     /// original path relative to the current folder, if something exists there.
     pub fn data_now(&self) -> String {
         current_location(&self.data, self.data_path.as_deref())
+    }
+
+    /// States a new place of the data set, a name or a path.
+    pub fn move_data(&mut self, data: &str) {
+        self.data = data.to_owned();
+        self.data_path = data_path(data);
     }
 
     /// The name or path under which the pretrained weights are found now; see [`data_now`](Self::data_now).

@@ -72,21 +72,10 @@ impl RunData {
             Some(fold) => hold_out_fold(&mut images, data, (fold, seed), earlier)?,
             None => images.hold_out(fraction, seed).map(|()| Vec::new())?,
         };
-        if images.of_split(Split::Val).next().is_none() {
-            bail!(
-                "{data}: has one different image per class, so none can be kept for validation: add images or a val split"
-            );
-        }
+        check_validation(&images, data)?;
         let trained_on = TrainedOn::new(splits, &images.keys(Split::Train), earlier);
         let left_out = images.leave_out(&trained_on.keys);
-        if images.of_split(Split::Val).next().is_none() {
-            let way_out = match images.info.validation {
-                ValidationOrigin::SplitOff { .. } => "use the --seed and --val-fraction of the earlier run",
-                ValidationOrigin::Fold { .. } => "start from weights that were not trained on these images",
-                ValidationOrigin::Given | ValidationOrigin::Absent => "put other images there",
-            };
-            bail!("{data}: every image of the validation split is also trained on: {way_out}");
-        }
+        check_unseen(&images, data)?;
         let copies = duplicates::remarks(&images, &left_out, limits);
         let uncovered = if lacking.is_empty() {
             classes_without_validation(&images)
@@ -210,8 +199,37 @@ fn hold_out_fold(
     Ok(images.hold_out_fold(fold, seed)?)
 }
 
+/// Checks that images are kept for validation, once they are held out.
+///
+/// # Errors
+/// If there are none.
+pub(super) fn check_validation(images: &Inventory, data: &str) -> Result<()> {
+    if images.of_split(Split::Val).next().is_none() {
+        bail!(
+            "{data}: has one different image per class, so none can be kept for validation: add images or a val split"
+        );
+    }
+    Ok(())
+}
+
+/// Checks that validation images remain, once those that are also trained on are left out.
+///
+/// # Errors
+/// If there are none.
+pub(super) fn check_unseen(images: &Inventory, data: &str) -> Result<()> {
+    if images.of_split(Split::Val).next().is_none() {
+        let way_out = match images.info.validation {
+            ValidationOrigin::SplitOff { .. } => "use the --seed and --val-fraction of the earlier run",
+            ValidationOrigin::Fold { .. } => "start from weights that were not trained on these images",
+            ValidationOrigin::Given | ValidationOrigin::Absent => "put other images there",
+        };
+        bail!("{data}: every image of the validation split is also trained on: {way_out}");
+    }
+    Ok(())
+}
+
 /// The warning about training classes without a validation image.
-fn classes_without_validation(images: &Inventory) -> Option<String> {
+pub(super) fn classes_without_validation(images: &Inventory) -> Option<String> {
     let has = |split| -> HashSet<usize> {
         images.of_split(split).flat_map(|image| image.sample.labels.iter().copied()).collect()
     };

@@ -11,6 +11,7 @@ mod leftovers;
 mod location;
 mod lock;
 mod origin;
+mod review;
 pub mod states;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -33,6 +34,7 @@ pub use hold_out::HoldOut;
 pub use images::{Purpose, RunData};
 pub use location::{data_path, first_free, outside};
 pub use origin::Origin;
+pub use review::Review;
 
 use checksums::fixed_files;
 use file_names::{METRICS, REPORT, RESULTS};
@@ -229,6 +231,22 @@ impl RunFolder {
         }
         if before != [stated.get("epochs").cloned(), stated.get("time_seconds").cloned()] {
             config.insert("lengthened".to_owned(), true.into());
+        }
+        write_atomically(&path, toml::to_string(&config)?.as_bytes())
+    }
+
+    /// Replaces the place of the data set in `config.toml`, and nothing else, as [`write_length`](Self::write_length)
+    /// does with the length.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn write_data(&self, RunConfig { data, data_path, .. }: &RunConfig) -> Result<()> {
+        let path = self.path.join(CONFIG);
+        let mut config: toml::Table = toml::from_str(&read_text(&path)?)?;
+        config.insert("data".to_owned(), data.clone().into());
+        match data_path {
+            Some(place) => _ = config.insert("data_path".to_owned(), toml::Value::try_from(place)?),
+            None => _ = config.remove("data_path"),
         }
         write_atomically(&path, toml::to_string(&config)?.as_bytes())
     }

@@ -11,6 +11,7 @@ mod embed;
 mod explain;
 mod folders;
 mod image_files;
+mod inspect;
 mod limits;
 mod log_format;
 mod model_files;

@@ -200,10 +200,12 @@ fn a_test_split_alone_is_measured_and_inspected_but_not_trained_on() {
     for (data, count) in [("published", 11), ("list.csv", 2)] {
         let (result, _) = evaluate(&images, &[data]);
         assert_eq!((&result["samples"], &result["split"]), (&count.into(), &"test".into()), "{data}");
-        let inspected = vitrine(&images).args(["inspect", data, "--json"]).assert().success();
+        let inspected = vitrine(&images).args(["inspect", data, "--json"]).assert().code(1);
         let inspected: Value = serde_json::from_slice(&inspected.get_output().stdout).unwrap();
         assert_eq!(inspected["splits"][2]["samples"], count, "{data}");
         assert_eq!(inspected["mean"].as_array().unwrap().len(), 3, "{data}");
+        let problem = inspected["problems"][0].as_str().unwrap();
+        assert!(problem.contains("no training images"), "{data}: {problem}");
         vitrine(&images)
             .args(["train", data, "--output", "none"])
             .assert()

@@ -15,31 +15,29 @@ impl Dataset {
     /// If there are no training images, fewer than two classes (with several labels an image none at all), or a class that has images but none for training, or
     /// images in only one of several splits.
     pub fn check_for_training(&self, data: &str) -> Result<(), DatasetError> {
-        let layout = |problem: String| Err(DatasetError::layout(Path::new(data), problem));
+        self.training_problems(data).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Every reason why no classifier can be trained on the data set, of which [`Self::check_for_training`] returns the
+    /// first. Of a data set without training images, that is the only one.
+    pub fn training_problems(&self, data: &str) -> Vec<DatasetError> {
+        let layout = |problem: String| DatasetError::layout(Path::new(data), problem);
         if self.train.is_empty() {
-            return layout("has no training images: a data set needs a train split to train on".to_owned());
+            return vec![layout(
+                "has no training images: a data set needs a train split to train on".to_owned(),
+            )];
         }
         let classes = self.presence();
         let given: Vec<Split> =
             Split::ALL.into_iter().filter(|&split| !self.split(split).is_empty()).collect();
-        for (class, is_in) in &classes {
-            let (present, missing): (Vec<Split>, Vec<Split>) =
-                given.iter().partition(|&&split| is_in[split as usize]);
-            if missing.contains(&Split::Train) || (present.len() == 1 && !missing.is_empty()) {
-                return Err(DatasetError::OneSidedClass {
-                    path: data.into(),
-                    class: (*class).to_owned(),
-                    present: present[0],
-                    missing: missing[0],
-                });
-            }
+        let mut problems: Vec<DatasetError> =
+            classes.iter().filter_map(|&(class, is_in)| one_sided(data, (class, is_in), &given)).collect();
+        if let [(class, _)] = &classes[..]
+            && !self.info.multi_label
+        {
+            problems.push(layout(format!("has only one class, '{class}': a classifier needs two or more")));
         }
-        match &classes[..] {
-            [(class, _)] if !self.info.multi_label => {
-                layout(format!("has only one class, '{class}': a classifier needs two or more"))
-            }
-            _ => Ok(()),
-        }
+        problems
     }
 
     /// The names of the classes that have images, each with the splits in which it has some.
@@ -52,5 +50,75 @@ impl Dataset {
         }
         let classes = self.info.classes.iter().map(String::as_str).zip(presence);
         classes.filter(|(_, is_in)| is_in.contains(&true)).collect()
+    }
+}
+
+/// The error about a class that is not in the training split, or in only one of several splits. `given` are the splits
+/// that have images.
+fn one_sided(data: &str, (class, is_in): (&str, Presence), given: &[Split]) -> Option<DatasetError> {
+    let (present, missing): (Vec<Split>, Vec<Split>) =
+        given.iter().partition(|&&split| is_in[split as usize]);
+    let is_one_sided = missing.contains(&Split::Train) || (present.len() == 1 && !missing.is_empty());
+    is_one_sided.then(|| DatasetError::OneSidedClass {
+        path: data.into(),
+        class: class.to_owned(),
+        present: present[0],
+        missing: missing[0],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DatasetInfo, ImageSource, LeftOut, Sample, SourceKind, ValidationOrigin};
+
+    /// A data set of drawn images with these labels in its splits.
+    fn labeled([train, val, test]: [&[usize]; 3]) -> Dataset {
+        let samples = |labels: &[usize]| -> Vec<Sample> {
+            let source = ImageSource::Drawn { class: 0, seed: 0 };
+            labels.iter().map(|&label| Sample { labels: label.into(), source: source.clone() }).collect()
+        };
+        Dataset {
+            info: DatasetInfo {
+                name: "drawn".to_owned(),
+                classes: ["cat", "dog", "fox"].map(str::to_owned).to_vec(),
+                multi_label: false,
+                source: SourceKind::Shapes,
+                validation: ValidationOrigin::Absent,
+                flip_safe: true,
+            },
+            train: samples(train),
+            val: samples(val),
+            test: samples(test),
+            left_out: LeftOut::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_problem_is_named_and_the_first_is_that_of_the_check() {
+        let cases: [([&[usize]; 3], &[&str]); 6] = [
+            ([&[0, 1, 2], &[0, 1, 2], &[]], &[]),
+            ([&[0, 1], &[], &[]], &[]),
+            ([&[], &[], &[0, 1]], &["no training images"]),
+            ([&[0, 0], &[], &[]], &["only one class, 'cat'"]),
+            (
+                [&[0, 1], &[0, 2], &[]],
+                &["'dog' is in train but not in val", "'fox' is in val but not in train"],
+            ),
+            // A class that is in two of three splits can be trained on and measured.
+            ([&[0, 1, 2], &[0, 1], &[0, 2]], &[]),
+        ];
+        for (splits, expected) in cases {
+            let dataset = labeled(splits);
+            let problems: Vec<String> =
+                dataset.training_problems("pets").iter().map(ToString::to_string).collect();
+            assert_eq!(problems.len(), expected.len(), "{splits:?}: {problems:?}");
+            for (problem, part) in problems.iter().zip(expected) {
+                assert!(problem.starts_with("pets: ") && problem.contains(part), "{splits:?}: {problem}");
+            }
+            let first = dataset.check_for_training("pets").err().map(|error| error.to_string());
+            assert_eq!(first.as_ref(), problems.first(), "{splits:?}");
+        }
     }
 }

@@ -9,8 +9,9 @@ use anyhow::{Result, bail};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
-use vitrine_datasets::Inventory;
+use vitrine_datasets::Inspection;
 use vitrine_models::{Complexity, ImageSize, ModelConfig, preset};
 
 use super::console::Log;
@@ -26,7 +27,7 @@ use crate::model_file;
 use crate::plan::read_model;
 use crate::recipe::NamedRecipe;
 use crate::run::default_val_fraction;
-use crate::run_folder;
+use crate::run_folder::{self, Review};
 use crate::text::printable_lines;
 use crate::usage::{did_you_mean, usage};
 
@@ -80,46 +81,65 @@ impl Inspect {
         if is_model { self.model(path) } else { self.data() }
     }
 
-    /// Describes a data set.
+    /// Describes a data set, and says why `train` refuses it or what `train` warns about.
     fn data(&self) -> Result<Status> {
-        if !Path::new(&self.what).exists() && !vitrine_datasets::names().contains(&self.what.as_str()) {
-            if let Some(backbone) = BACKBONES.iter().find(|backbone| backbone.name == self.what) {
-                usage!(
-                    "{}: these are published weights ({}), which are not downloaded to inspect them: `vitrine import hf:{} --output \
-                     FILE` makes a model file of them",
-                    self.what,
-                    backbone.repository,
-                    backbone.repository
-                );
-            }
-            if NamedRecipe::find(&self.what).is_some() {
-                usage!("{}: this is a recipe: `vitrine presets --show {}` prints it", self.what, self.what);
-            }
-            let presets = preset::all().into_iter().map(|entry| entry.name);
-            bail!(
-                "{}: not a file, a folder, or a known name; names are {} and those that `vitrine presets` lists{}",
-                self.what,
-                vitrine_datasets::names().join(", "),
-                did_you_mean(&self.what, vitrine_datasets::names().into_iter().chain(presets))
-            );
-        }
+        self.check_is_data()?;
         self.data_args.check(&self.what, false)?;
         let dataset = self.data_args.open(&self.what, &Log::text())?;
         let val_fraction = self.val_fraction.unwrap_or_else(|| default_val_fraction(&dataset));
         check_val_fraction(self.val_fraction, &dataset.info)?;
         let limits = self.data_args.file_size.limits();
-        let mut images = Inventory::of(dataset, &limits);
-        images.hold_out(val_fraction, 0)?;
-        let inspection = vitrine_datasets::inspect(&images.into_dataset(), &limits);
+        let Review { images, problems, warnings } =
+            Review::of(dataset, &self.what, (val_fraction, 0), &limits)?;
+        let dataset = images.into_dataset();
+        let inspection = vitrine_datasets::inspect(&dataset, &limits);
         if self.json {
-            outln!("{}", serde_json::to_string(&inspection)?)?;
+            let warnings = dataset.warnings.iter().chain(&warnings).map(String::as_str).collect();
+            let described = Described { inspection: &inspection, problems: &problems, warnings };
+            outln!("{}", serde_json::to_string(&described)?)?;
         } else {
             print::data(&inspection)?;
+        }
+        for problem in &problems {
+            note!("problem: {problem}");
+        }
+        for warning in &warnings {
+            note!("warning: {warning}");
         }
         if inspection.corrupt.iter().any(|image| image.is_too_large) {
             note!("{}", size_hint());
         }
-        Ok(if inspection.has_faults() { Status::Partial } else { Status::Done })
+        let is_sound = problems.is_empty() && !inspection.has_faults();
+        Ok(if is_sound { Status::Done } else { Status::Partial })
+    }
+
+    /// Checks that there is a data set of this name or path.
+    ///
+    /// # Errors
+    /// If there is none; the message says what has this name instead, or what has a similar one.
+    fn check_is_data(&self) -> Result<()> {
+        if Path::new(&self.what).exists() || vitrine_datasets::names().contains(&self.what.as_str()) {
+            return Ok(());
+        }
+        if let Some(backbone) = BACKBONES.iter().find(|backbone| backbone.name == self.what) {
+            usage!(
+                "{}: these are published weights ({}), which are not downloaded to inspect them: `vitrine import hf:{} --output \
+                 FILE` makes a model file of them",
+                self.what,
+                backbone.repository,
+                backbone.repository
+            );
+        }
+        if NamedRecipe::find(&self.what).is_some() {
+            usage!("{}: this is a recipe: `vitrine presets --show {}` prints it", self.what, self.what);
+        }
+        let presets = preset::all().into_iter().map(|entry| entry.name);
+        bail!(
+            "{}: not a file, a folder, or a known name; names are {} and those that `vitrine presets` lists{}",
+            self.what,
+            vitrine_datasets::names().join(", "),
+            did_you_mean(&self.what, vitrine_datasets::names().into_iter().chain(presets))
+        );
     }
 
     /// Describes an architecture, and counts its cost.
@@ -170,6 +190,17 @@ impl Inspect {
         }
         Ok(Status::Done)
     }
+}
+
+/// The object that `--json` prints for a data set.
+#[derive(Serialize)]
+struct Described<'a> {
+    #[serde(flatten)]
+    inspection: &'a Inspection,
+    /// Each reason for which `train` refuses the data set.
+    problems: &'a [String],
+    /// Each warning with which `train` begins.
+    warnings: Vec<&'a str>,
 }
 
 /// The cost of a forward pass of one image.

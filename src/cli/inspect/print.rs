@@ -1,11 +1,11 @@
 //! The output of `vitrine inspect` as text.
 
 use anyhow::Result;
-use vitrine_datasets::{Inspection, Split};
+use vitrine_datasets::{DuplicateGroup, Inspection, Split};
 use vitrine_models::{Complexity, ModelConfig};
 
 use crate::cli::output::{out, outln};
-use crate::text::{self, printable};
+use crate::text::{self, first_few, printable};
 
 /// The largest number of groups of equal images that are listed.
 const NAMED_GROUPS: usize = 20;
@@ -107,8 +107,8 @@ fn faults(inspection: &Inspection) -> Result<()> {
     Ok(())
 }
 
-/// Prints the number of unreadable images and of images that occur more than once. Lists groups of equal images that
-/// are in several splits or under several classes.
+/// Prints the number of unreadable images and of images that occur more than once. Lists groups of equal images, first
+/// those that are in several splits or under several classes.
 fn duplicates(inspection: &Inspection) -> Result<()> {
     let (leaks, conflicts) = (inspection.leaks().count(), inspection.conflicts().count());
     outln!(
@@ -117,15 +117,32 @@ fn duplicates(inspection: &Inspection) -> Result<()> {
         inspection.corrupt.len(),
         inspection.duplicates.len()
     )?;
-    for group in
-        inspection.duplicates.iter().filter(|g| g.across_splits || g.conflicting_labels).take(NAMED_GROUPS)
-    {
-        let images: Vec<String> = group
-            .images
-            .iter()
-            .map(|copy| format!("{} ({}, {})", printable(&copy.image), copy.split, printable(&copy.class)))
-            .collect();
-        outln!("the same image: {}", images.join(" = "))?;
+    let (harmful, others): (Vec<&DuplicateGroup>, Vec<&DuplicateGroup>) =
+        inspection.duplicates.iter().partition(|group| group.across_splits || group.conflicting_labels);
+    for group in harmful.into_iter().chain(others).take(NAMED_GROUPS) {
+        outln!("{}", equal_images(group))?;
+    }
+    if let Some(more) = inspection.duplicates.len().checked_sub(NAMED_GROUPS).filter(|more| *more > 0) {
+        outln!("and {more} more, which --json lists")?;
     }
     Ok(())
+}
+
+/// A line with the names of equal images. Of images in the same split and class, it has the first few.
+fn equal_images(group: &DuplicateGroup) -> String {
+    match &group.images[..] {
+        [first, ..] if !group.across_splits && !group.conflicting_labels => {
+            let names = first_few(group.images.iter().map(|copy| &copy.image));
+            format!("the same image ({}, {}): {names}", first.split, printable(&first.class))
+        }
+        images => {
+            let images: Vec<String> = images
+                .iter()
+                .map(|copy| {
+                    format!("{} ({}, {})", printable(&copy.image), copy.split, printable(&copy.class))
+                })
+                .collect();
+            format!("the same image: {}", images.join(" = "))
+        }
+    }
 }

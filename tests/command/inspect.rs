@@ -1,0 +1,162 @@
+//! `inspect` of a data set: it names what `train` refuses and what it warns about, in the same words.
+
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::support::{Images, TINY, vitrine};
+
+/// What `inspect data --json` prints, whatever its exit status is.
+fn inspected(images: &Images) -> Value {
+    let output = vitrine(images).args(["inspect", "data", "--json"]).assert();
+    serde_json::from_slice(&output.get_output().stdout).unwrap()
+}
+
+/// Asserts that `inspect` prints the table of classes and exactly these problems, with exit status 1, and that `train`
+/// refuses the data set with the first of them as its error.
+fn assert_refused(images: &Images, problems: &[&str]) {
+    let output = vitrine(images).args(["inspect", "data"]).assert().code(1).stdout(contains("\nclass "));
+    let message = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    let printed: Vec<&str> = message.lines().filter_map(|line| line.strip_prefix("problem: ")).collect();
+    assert_eq!(printed, problems, "{message}");
+    assert_eq!(inspected(images)["problems"], json!(problems));
+    images.write("tiny.toml", TINY);
+    vitrine(images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
+        .assert()
+        .code(1)
+        .stderr(contains(format!("error: {}\n", problems[0])));
+}
+
+#[test]
+fn every_class_that_is_in_one_split_alone_is_a_problem() {
+    let images = Images::new();
+    for (split, shade) in [("train", 200), ("val", 150)] {
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], 4);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], 4);
+    }
+    images.fill("data/train/dog", [90, 90, 90], 4);
+    images.fill("data/val/fox", [120, 90, 90], 4);
+    let way_out = "add images of it there, or remove the class, or correct its name";
+    assert_refused(
+        &images,
+        &[
+            &format!("data: the class 'dog' is in train but not in val: {way_out}"),
+            &format!("data: the class 'fox' is in val but not in train: {way_out}"),
+        ],
+    );
+}
+
+#[test]
+fn a_single_class_is_a_problem() {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 4);
+    assert_refused(&images, &["data: has only one class, 'red': a classifier needs two or more"]);
+}
+
+#[test]
+fn a_test_split_alone_is_a_problem() {
+    let images = Images::new();
+    images.fill("data/test/red", [200, 30, 30], 4);
+    images.fill("data/test/blue", [30, 30, 200], 4);
+    assert_refused(&images, &["data: has no training images: a data set needs a train split to train on"]);
+}
+
+#[test]
+fn one_different_image_per_class_is_a_problem() {
+    let images = Images::new();
+    images.fill("data/red", [200, 30, 30], 1);
+    images.fill("data/blue", [30, 30, 200], 1);
+    std::fs::copy(images.path("data/red/0.png"), images.path("data/red/copy.png")).unwrap();
+    assert_refused(
+        &images,
+        &[
+            "data: has one different image per class, so none can be kept for validation: add images or a val split",
+        ],
+    );
+}
+
+#[test]
+fn a_validation_split_of_training_images_is_a_problem() {
+    let images = Images::new();
+    for split in ["train", "val"] {
+        images.fill(&format!("data/{split}/red"), [200, 30, 30], 4);
+        images.fill(&format!("data/{split}/blue"), [30, 30, 200], 4);
+    }
+    assert_refused(
+        &images,
+        &["data: every image of the validation split is also trained on: put other images there"],
+    );
+    vitrine(&images)
+        .args(["inspect", "data"])
+        .assert()
+        .stderr(contains("warning: 8 validation and 0 test images are also trained on and do not count"));
+}
+
+#[test]
+fn copies_are_warnings_and_named_within_a_split_too() {
+    let images = Images::new();
+    for (split, shade) in [("train", 200), ("val", 150)] {
+        images.fill(&format!("data/{split}/red"), [shade, 30, 30], 8);
+        images.fill(&format!("data/{split}/blue"), [30, 30, shade], 8);
+    }
+    let copy = |from: &str, to: &str| {
+        std::fs::copy(images.path(&format!("data/{from}")), images.path(&format!("data/{to}"))).unwrap();
+    };
+    copy("train/red/0.png", "train/blue/copy.png");
+    copy("train/red/1.png", "train/red/copy.png");
+    let place = |path: &str| std::path::Path::new("data").join(path).display().to_string();
+    let (blue, red) = (place("train/blue/copy.png"), place("train/red/0.png"));
+    let warning = format!(
+        "1 images are in two classes or more, so their labels contradict each other: {blue} (blue) = {red} (red)"
+    );
+    let within =
+        format!("the same image (train, red): {}, {}", place("train/red/1.png"), place("train/red/copy.png"));
+    vitrine(&images)
+        .args(["inspect", "data"])
+        .assert()
+        .success()
+        .stdout(
+            contains(format!("the same image: {blue} (train, blue) = {red} (train, red)"))
+                .and(contains(within)),
+        )
+        .stderr(contains(format!("warning: {warning}")).and(contains("problem").not()));
+    let described = inspected(&images);
+    assert_eq!(described["problems"], json!([]));
+    let warnings = described["warnings"].as_array().unwrap();
+    assert!(warnings.len() == 1 && warnings[0].as_str().unwrap().starts_with(&warning), "{warnings:?}");
+    images.write("tiny.toml", TINY);
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
+        .assert()
+        .success()
+        .stderr(contains(format!("warning: {}", warnings[0].as_str().unwrap())));
+}
+
+#[test]
+fn groups_of_copies_that_do_harm_come_first_and_the_rest_is_counted() {
+    let images = Images::new();
+    images.fill("data/blue", [30, 30, 200], 25);
+    images.fill("data/red", [200, 30, 30], 8);
+    for number in 0..22 {
+        let file = |name: String| images.path("data/blue").join(name);
+        std::fs::copy(file(format!("{number}.png")), file(format!("copy-{number}.png"))).unwrap();
+    }
+    std::fs::copy(images.path("data/red/0.png"), images.path("data/blue/red.png")).unwrap();
+    let output = vitrine(&images).args(["inspect", "data"]).assert().success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    let groups: Vec<&str> = text.lines().filter(|line| line.starts_with("the same image")).collect();
+    assert_eq!(groups.len(), 20, "{text}");
+    assert!(groups[0].contains("red.png") && !groups[1].contains("red.png"), "{text}");
+    assert!(text.contains("\nand 3 more, which --json lists\n"), "{text}");
+}
+
+#[test]
+fn warnings_about_how_a_data_set_was_read_are_in_the_json_too() {
+    let images = Images::prepared();
+    std::fs::rename(images.path("data/red"), images.path("data/train_old")).unwrap();
+    let described = inspected(&images);
+    assert!(described["warnings"][0].as_str().unwrap().contains("train_old"), "{described}");
+    // The other fields are those of the data set itself.
+    assert_eq!(described["info"]["classes"], json!(["blue", "train_old"]));
+}
