@@ -55,6 +55,23 @@ pub fn published_names() -> impl Iterator<Item = &'static str> {
     PUBLISHED.iter().map(|published| published.name)
 }
 
+/// Whether `data` can only mean a data set, and not images: the name of one, unless a file or folder in the current
+/// directory has this name, or the path of a manifest, an archive, or a folder of IDX files or CIFAR batches.
+///
+/// # Examples
+///
+/// ```
+/// assert!(vitrine_datasets::can_only_be_dataset("shapes"));
+/// assert!(!vitrine_datasets::can_only_be_dataset("cat.jpg"));
+/// ```
+pub fn can_only_be_dataset(data: &str) -> bool {
+    let path = Path::new(data);
+    if names().contains(&data) && !path.is_dir() {
+        return !path.exists();
+    }
+    source::is_packed(path)
+}
+
 /// Opens a data set by name or path, with the splits that it has. Images are found and labeled, not decoded.
 ///
 /// Any split may be empty: [`Dataset::check_for_training`] says whether a classifier can be trained on the data set,
@@ -278,6 +295,36 @@ mod tests {
             let message = for_training(root.path()).unwrap_err().to_string();
             assert!(parts.iter().all(|part| message.contains(part)), "{message}");
         }
+    }
+
+    #[test]
+    fn what_can_only_be_a_data_set_is_told_from_images() {
+        let root = TempDir::new().unwrap();
+        fill(root.path(), "photos/cat", 1);
+        for folder in ["digits", "objects", "a.csv"] {
+            fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        for (name, content) in [
+            ("digits/train-labels-idx1-ubyte.gz", &b""[..]),
+            ("objects/data_batch_1.bin", b""),
+            ("b.csv", b""),
+            ("c.TSV", b""),
+            ("d.jsonl", b""),
+            ("e.tgz", b""),
+            ("packed", b"PK\x03\x04"),
+            ("packed.png", b"PK\x03\x04"),
+            ("notes.txt", b""),
+        ] {
+            fs::write(root.path().join(name), content).unwrap();
+        }
+        let is_dataset = |name: &str| can_only_be_dataset(&root.path().join(name).to_string_lossy());
+        for name in ["digits", "objects", "b.csv", "c.TSV", "d.jsonl", "e.tgz", "packed"] {
+            assert!(is_dataset(name), "{name}");
+        }
+        for name in ["photos", "photos/cat/000.png", "a.csv", "missing.csv", "packed.png", "notes.txt"] {
+            assert!(!is_dataset(name), "{name}");
+        }
+        assert!(can_only_be_dataset("shapes") && !can_only_be_dataset("-"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod source;
 mod split;
 mod transform;
 
-pub use catalog::{OpenOptions, names, open, published_names};
+pub use catalog::{OpenOptions, can_only_be_dataset, names, open, published_names};
 pub use content::{ContentKey, Fingerprint, Inventory, KeySet, ListedImage};
 pub use dataset::{ClassSizes, Dataset, DatasetInfo, Fold, SourceKind, ValidationOrigin, duplicate_name};
 pub use error::DatasetError;

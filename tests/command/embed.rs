@@ -135,3 +135,143 @@ fn outputs_that_cannot_be_meant_are_refused_before_anything_is_computed() {
         assert!(words.iter().all(|word| message.contains(word)), "{arguments}: {message}");
     }
 }
+
+/// A tar archive of these files, each with its name.
+fn tar(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, content) in files {
+        let mut header = [0u8; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[100..107].copy_from_slice(b"0000644");
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[136..147].copy_from_slice(b"00000000000");
+        header[148..156].copy_from_slice(b"        ");
+        header[156] = b'0';
+        header[257..262].copy_from_slice(b"ustar");
+        header[263..265].copy_from_slice(b"00");
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        archive.extend_from_slice(&header);
+        archive.extend_from_slice(content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
+    archive
+}
+
+fn paths(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["path"].as_str().unwrap()).collect()
+}
+
+fn assert_same_embeddings(found: &[Value], expected: &[Value]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        let mut pairs = vector(found).into_iter().zip(vector(expected));
+        assert!(pairs.all(|(a, b)| (a - b).abs() < 1e-4), "{found} instead of {expected}");
+    }
+}
+
+#[test]
+fn a_manifest_and_an_archive_stand_for_their_images_with_their_classes() {
+    let images = Images::trained();
+    images.write(
+        "photos.csv",
+        "path,label,split\ndata/red/7.png,warm,test\ndata/blue/2.png,arctic,train\ndata/red/1.png,warm,val\n\
+         data/blue/0.png,arctic,train\n",
+    );
+    let files = ["data/blue/2.png", "data/blue/0.png", "data/red/1.png", "data/red/7.png"];
+    let mut expected = lines(&images, &[&["embed", "run"], &files[..]].concat());
+    let found = lines(&images, &["embed", "run", "photos.csv", "--format", "jsonl", "--html", "map.html"]);
+    assert_eq!(paths(&found), files, "the splits follow each other");
+    assert_same_embeddings(&found, &expected);
+    let map = |name: &str| std::fs::read_to_string(images.path(name)).unwrap();
+    let page = map("map.html");
+    for part in ["colored by class", "warm", "arctic"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert_eq!((page.matches("class=\"point ").count(), page.matches("<image").count()), (4, 4));
+
+    let content =
+        |file: &'static str| (file.strip_prefix("data/").unwrap(), std::fs::read(images.path(file)).unwrap());
+    std::fs::write(images.path("photos.tar"), tar(&files.map(content))).unwrap();
+    let found =
+        lines(&images, &["embed", "run", "photos.tar", "--format", "jsonl", "--html", "archive.html"]);
+    expected.sort_by_key(|row| row["path"].to_string());
+    assert_eq!(paths(&found)[0], "photos.tar/blue/0.png");
+    assert_same_embeddings(&found, &expected);
+    let page = map("archive.html");
+    assert!(page.contains("colored by class") && page.matches("<image").count() == 4, "images of archives");
+
+    // A missing image has no row, and the rows after it keep their own classes.
+    images.write("gaps.csv", "path,label\nnone.png,arctic\ndata/red/1.png,warm\ndata/red/7.png,warm\n");
+    vitrine(&images)
+        .args(["embed", "run", "gaps.csv", "--output", "rows.npy", "--html", "gaps.html"])
+        .assert()
+        .code(1)
+        .stdout(contains("2 images"))
+        .stderr(contains("none.png").and(contains("1 of 3 images could not be read and has no row")));
+    let page = map("gaps.html");
+    assert!(page.contains("warm") && !page.contains("arctic"));
+}
+
+#[test]
+fn names_and_folders_of_idx_files_are_data_sets_and_folders_of_images_are_not() {
+    let images = Images::trained();
+    vitrine(&images)
+        .args(["embed", "run", "shapes", "--batch-size", "500", "--output", "shapes.npy"])
+        .assert()
+        .success()
+        .stdout(contains("14000 images"));
+    assert!(npy(&images, "shapes.npy").0.contains("(14000, 16)"));
+    let beside: Value =
+        serde_json::from_slice(&std::fs::read(images.path("shapes.paths.json")).unwrap()).unwrap();
+    assert_eq!(beside["paths"][0], "circle 0000000000000000");
+    vitrine(&images)
+        .args(["embed", "run", "shapes", "--label-separator", ","])
+        .assert()
+        .code(2)
+        .stderr(contains("--label-separator"));
+    images.fill("shapes/round", [10, 200, 10], 2);
+    assert_eq!(
+        paths(&lines(&images, &["embed", "run", "shapes"])),
+        ["shapes/round/0.png", "shapes/round/1.png"]
+    );
+
+    let header =
+        |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>();
+    let pixels: Vec<u8> = (0..3 * 16 * 16).map(|place| (place % 251) as u8).collect();
+    images.folder("digits");
+    let write = |name: &str, content: [Vec<u8>; 2]| {
+        std::fs::write(images.path("digits").join(name), content.concat()).unwrap();
+    };
+    write("train-images-idx3-ubyte", [header(&[0x803, 3, 16, 16]), pixels]);
+    write("train-labels-idx1-ubyte", [header(&[0x801, 3]), vec![1, 0, 1]]);
+    let rows = lines(&images, &["embed", "run", "digits"]);
+    let names = [0, 1, 2].map(|place| format!("digits/train-images-idx3-ubyte#{place}"));
+    assert_eq!(paths(&rows), names);
+    assert!(rows.iter().all(|row| vector(row).len() == DIM));
+}
+
+#[test]
+fn the_options_of_data_sets_need_one() {
+    let images = Images::trained();
+    images.write("photos.csv", "path,label\ndata/red/1.png,warm\ndata/blue/1.png,arctic\n");
+    let cases: [(&str, &[&str]); 6] = [
+        ("embed run -0 photos.csv", &["-0", "only works with the path -"]),
+        ("embed run data --label-separator |", &["--label-separator has no effect"]),
+        ("embed run data --data-dir elsewhere", &["--data-dir has no effect for data"]),
+        ("embed run photos.csv --offline", &["--offline has no effect for photos.csv"]),
+        ("embed run data --offline", &["--offline has no effect"]),
+        ("embed run photos.csv --output photos.csv", &["one of the inputs"]),
+    ];
+    for (arguments, words) in cases {
+        let assert = vitrine(&images).args(arguments.split(' ')).assert().code(2);
+        let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(words.iter().all(|word| message.contains(word)), "{arguments}: {message}");
+    }
+    // Among other paths, as a shell's pattern gives them, a manifest is a file that is no image.
+    let mixed = vitrine(&images).args(["embed", "run", "data/red/0.png", "photos.csv"]).assert().code(1);
+    let output = mixed.get_output();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("data/red/0.png"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("photos.csv"));
+}

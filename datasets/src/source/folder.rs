@@ -25,6 +25,11 @@ pub(crate) fn read(root: &Path) -> Result<SourceData, DatasetError> {
     Ok(align(SourceKind::Folder, images, left_out))
 }
 
+/// Whether a folder has the layout of IDX files or CIFAR batches.
+pub(crate) fn holds_batches(root: &Path) -> bool {
+    files(root).is_ok_and(|blobs| idx::is_layout(&blobs) || cifar::is_layout(&blobs))
+}
+
 /// The files directly in a folder, sorted by name.
 fn files(root: &Path) -> Result<Vec<Blob>, DatasetError> {
     let mut paths = Vec::new();

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use flate2::read::MultiGzDecoder;
 
 pub use self::download::DownloadProgress;
-use crate::{DatasetError, ImageSource, Labels, LeftOut, Sample, SourceKind, Split, open_regular, shown};
+use crate::{
+    DatasetError, ImageSource, Labels, LeftOut, Sample, SourceKind, Split, is_image_name, open_regular, shown,
+};
 
 /// Largest total size of the pixels of a data set of IDX files or CIFAR batches, in bytes, since they are held in
 /// memory.
@@ -172,6 +174,20 @@ pub(crate) fn read_with(
         }
         None => Err(DatasetError::UnknownFormat { path: path.to_owned() }),
     }
+}
+
+/// Whether there is a data set at `path` that is no folder of image files: a manifest, an archive, or a folder of IDX
+/// files or CIFAR batches. A file with the name of an image is none of them, whatever its content.
+pub(crate) fn is_packed(path: &Path) -> bool {
+    if path.is_dir() {
+        return folder::holds_batches(path);
+    }
+    let name = shown(path.file_name().unwrap_or_default()).to_ascii_lowercase();
+    let is_archive = || {
+        archive::ArchiveFormat::of(&name).is_some()
+            || head(path).is_ok_and(|head| archive::ArchiveFormat::of_content(&head).is_some())
+    };
+    path.is_file() && !is_image_name(&name) && (manifest::ManifestFormat::of(&name).is_some() || is_archive())
 }
 
 /// The first bytes of a regular file; empty if it is none.

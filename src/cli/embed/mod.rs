@@ -1,23 +1,31 @@
 //! `vitrine embed`: the embeddings of images, in a file or on standard output, and a map of them.
 
+mod dataset;
 mod results;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use vitrine_datasets::{DecodeLimits, shown};
+use vitrine_models::ModelConfig;
 
+use self::dataset::DatasetImages;
 use self::results::{Lines, Results};
-use super::Status;
+use super::console::Log;
+use super::data::DataArgs;
 use super::inputs::InputArgs;
-use super::model::{ForwardArgs, ModelArgs};
 use super::output_file;
+use super::{DeviceArgs, Status, ThreadArgs};
+use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{note, outln};
+use crate::cli::within::within;
 use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside};
 use crate::files::write_atomically;
+use crate::hub;
 use crate::model_file;
-use crate::named_model::NamedModel;
+use crate::named_model::{self, NamedModel};
 use crate::predict::{Classifier, Output};
 use crate::text;
 use crate::usage::usage;
@@ -28,14 +36,21 @@ use crate::usage::usage;
 /// input, with the path of each image: FILE.npy holds a float32 array [images, dim], and FILE.paths.json next to it the
 /// paths; FILE.safetensors has the tensor `embeddings`, and the paths as a JSON list in its header; .jsonl and .csv have a line
 /// per image. An image that cannot be read gives a message on standard error and status 1 at the end, and has no row.
+///
+/// In place of images, a data set of another kind than a folder of images may be given, as `vitrine train` takes it: the images of all
+/// its splits are embedded, in the order train, val, test, and the map has the colors of their classes.
 #[derive(Args)]
 #[command(
+    mut_arg("paths", |paths| paths.help(INPUTS)),
     after_help = "Examples:\n  vitrine embed runs/photos-hybrid_nano_patch8_64-1 photos/ --output photos.npy --html map.html\n  \
+    vitrine embed dinov2-small cifar10 --output cifar10.npy\n  \
     find . -name '*.jpg' | vitrine embed model.safetensors - --format csv --normalize"
 )]
 pub(super) struct Embed {
-    #[command(flatten)]
-    model: ModelArgs,
+    /// Model file or run folder; also another library's weights (a file or folder), hf:OWNER/NAME[@REVISION] on Hugging Face, or
+    /// the name of a published backbone (`vitrine presets`).
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
     #[command(flatten)]
     inputs: InputArgs,
     /// File to write; by default lines are printed, unless --html is all that is wanted.
@@ -47,12 +62,25 @@ pub(super) struct Embed {
     /// Scale each embedding to a length of 1 (L2).
     #[arg(long)]
     normalize: bool,
-    /// Write a map of the images: their first two principal components, colored by the folder of each image.
+    /// Write a map of the images: their first two principal components, colored by the folder of each image, or its class in a
+    /// data set.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Images per forward pass.
+    #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
+    batch_size: usize,
     #[command(flatten)]
-    forward: ForwardArgs,
+    data_args: DataArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
 }
+
+/// What the paths may be.
+const INPUTS: &str = "Images, folders (searched recursively), glob patterns, or - for a list of paths on standard input; or a single data \
+    set: a name (shapes, mnist, fashion-mnist, cifar10, cifar100), a manifest (.csv, .tsv, .jsonl), an archive (.tar, .tar.gz, .zip), or a \
+    folder of IDX files or CIFAR batches";
 
 /// The form of the embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -81,14 +109,23 @@ impl Format {
 
 impl Embed {
     pub(super) fn run(&self) -> Result<Status> {
-        self.model.check()?;
         self.inputs.check()?;
+        let data = self.checked_data()?;
         let format = self.checked_format()?;
-        let (log, device) = self.forward.begin()?;
-        let NamedModel { card, model, files, .. } = self.model.load(&device, &log)?;
-        let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
+        self.threads.apply()?;
+        let log = Log::text();
+        let device = self.device.select(&log)?;
+        // Before the data, so that none is downloaded for a model that does not exist.
+        let (offline, change) = (self.data_args.offline, ModelConfig::clone);
+        let NamedModel { card, model, files, .. } =
+            named_model::load(&self.model, offline, &device.device, change, &log)?;
+        let classifier = Classifier::new(card, model, &device).with_limits(self.limits());
+        let dataset = data.map(|data| self.data_args.open(data, &log)).transpose()?.map(DatasetImages::new);
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
-        let batches = self.inputs.batches(self.forward.batch_size)?;
+        let batches: Box<dyn Iterator<Item = _> + Send> = match &dataset {
+            Some(dataset) => Box::new(dataset.batches(self.batch_size)),
+            None => Box::new(self.inputs.batches(self.batch_size)?),
+        };
         classifier.predictor().ask_stream(Output::Embedding, batches, &log, |batch| {
             for entry in batch {
                 let embedding = entry.value.map(|mut embedding| {
@@ -101,7 +138,25 @@ impl Embed {
             }
             results.flush()
         })?;
-        self.finish(results, format, &files)
+        if let Some(dataset) = &dataset {
+            dataset.add_left_out(&mut results)?;
+        }
+        self.finish(results, format, &files, dataset.as_ref())
+    }
+
+    /// The data set that the arguments name, if they name one.
+    ///
+    /// # Errors
+    /// If an option has no effect.
+    fn checked_data(&self) -> Result<Option<&str>> {
+        let fetches = self.model.to_str().is_some_and(hub::is_repository);
+        let data = self.inputs.dataset();
+        if data.is_none() && self.data_args.label_separator.is_some() {
+            usage!("--label-separator has no effect without a manifest: leave it out");
+        }
+        let first = self.inputs.stated().first().map(shown).unwrap_or_default();
+        self.data_args.check(&first, fetches)?;
+        Ok(data)
     }
 
     /// The format of the embeddings; `None` if only a map is wanted.
@@ -110,7 +165,7 @@ impl Embed {
     /// If the format is unknown or not for standard output, or a file cannot be written where it shall be.
     fn checked_format(&self) -> Result<Option<Format>> {
         if let Some(html) = &self.html {
-            output_file::check(("--html", html), &["html", "htm"], &self.model.model, &self.inputs)?;
+            output_file::check(("--html", html), &["html", "htm"], &self.model, &self.inputs)?;
         }
         if self.output.is_some() && self.output == self.html {
             usage!("--output and --html name the same file");
@@ -148,7 +203,7 @@ impl Embed {
             );
         };
         let check = |path: &Path, extension: &str| {
-            output_file::check(("--output", path), &[extension], &self.model.model, &self.inputs)
+            output_file::check(("--output", path), &[extension], &self.model, &self.inputs)
         };
         check(output, format.extension())?;
         let paths = paths_beside(output);
@@ -175,8 +230,14 @@ impl Embed {
     }
 
     /// Writes the files, and says what was written.
-    fn finish(&self, results: Results, format: Option<Format>, model: &[PathBuf]) -> Result<Status> {
-        let Results { lines, rows, dim, count, unreadable } = results;
+    fn finish(
+        &self,
+        results: Results,
+        format: Option<Format>,
+        model: &[PathBuf],
+        dataset: Option<&DatasetImages>,
+    ) -> Result<Status> {
+        let Results { lines, rows, places, dim, count, unreadable } = results;
         if count == 0 && (self.output.is_some() || self.html.is_some()) {
             bail!("no image could be embedded, so nothing is written");
         }
@@ -194,7 +255,7 @@ impl Embed {
             embeddings = stored.embeddings;
         }
         if let Some(html) = &self.html {
-            write_atomically(html, self.map(&embeddings).as_bytes())?;
+            write_atomically(html, self.map(&embeddings, &places, dataset).as_bytes())?;
         }
         if unreadable > 0 {
             note!(
@@ -214,19 +275,28 @@ impl Embed {
 
     /// The model as it was named.
     fn name(&self) -> String {
-        self.model.model.display().to_string()
+        self.model.display().to_string()
     }
 
-    /// The page with the map.
-    fn map(&self, embeddings: &Embeddings) -> String {
-        let limits = self.forward.limits();
-        let classes = ImageClasses::by_folder(embeddings.paths.iter().map(String::as_str));
-        let map = Map::new(embeddings, classes.as_ref(), |row| {
-            super::similar::image(&embeddings.paths[row], &limits)
+    /// The limits for decoding images.
+    fn limits(&self) -> DecodeLimits {
+        self.data_args.file_size.limits()
+    }
+
+    /// The page with the map. `places` are those of the rows in the data set, if the images are of one.
+    fn map(&self, embeddings: &Embeddings, places: &[usize], dataset: Option<&DatasetImages>) -> String {
+        let limits = self.limits();
+        let (classes, colored_by) = match dataset {
+            Some(dataset) => (dataset.classes(places), "class"),
+            None => (ImageClasses::by_folder(embeddings.paths.iter().map(String::as_str)), "folder"),
+        };
+        let map = Map::new(embeddings, classes.as_ref(), |row| match dataset {
+            Some(dataset) => dataset.image(places[row], &limits),
+            None => super::similar::image(&embeddings.paths[row], &limits),
         });
         let mut facts = vec![("model", self.name()), ("images", embeddings.len().to_string())];
         if classes.is_some() {
-            facts.push(("colored by", "folder".to_owned()));
+            facts.push(("colored by", colored_by.to_owned()));
         }
         map.page(&facts)
     }

@@ -18,6 +18,8 @@ pub(super) struct Results {
     pub(super) lines: Option<Lines>,
     /// The rows, if they are needed at the end.
     pub(super) rows: Option<Embeddings>,
+    /// The place of the image of each row in the order of the input, which has unreadable images, too.
+    pub(super) places: Vec<usize>,
     /// The width of an embedding.
     pub(super) dim: usize,
     /// Number of images with an embedding.
@@ -28,7 +30,7 @@ pub(super) struct Results {
 
 impl Results {
     pub(super) fn new(lines: Option<Lines>, rows: Option<Embeddings>, dim: usize) -> Self {
-        Self { lines, rows, dim, count: 0, unreadable: 0 }
+        Self { lines, rows, places: Vec::new(), dim, count: 0, unreadable: 0 }
     }
 
     /// Adds the embedding of an image, or reports why there is none: on standard error, and in JSON lines, too.
@@ -38,12 +40,14 @@ impl Results {
     pub(super) fn add(&mut self, path: &str, embedding: Result<Vec<f32>>) -> Result<()> {
         match embedding {
             Ok(embedding) => {
+                let place = self.count + self.unreadable;
                 self.count += 1;
                 if let Some(lines) = &mut self.lines {
                     lines.embedding(path, &embedding)?;
                 }
                 if let Some(rows) = &mut self.rows {
                     rows.push(path.to_owned(), &embedding);
+                    self.places.push(place);
                 }
             }
             Err(error) => {

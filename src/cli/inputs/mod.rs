@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use vitrine_datasets::{ImageSource, shown};
+use vitrine_datasets::{ImageSource, can_only_be_dataset, shown};
 
 use self::batches::Batches;
 pub(super) use self::shard::{Shard, ShardArg};
@@ -47,6 +47,13 @@ impl InputArgs {
             usage!("- is standard input: give it only once");
         }
         Ok(())
+    }
+
+    /// The only argument, if it can only mean a data set. Among other arguments, such as those of a shell's glob pattern, it is a file
+    /// that is no image.
+    pub(super) fn dataset(&self) -> Option<&str> {
+        let [path] = &self.paths[..] else { return None };
+        path.to_str().filter(|text| can_only_be_dataset(text))
     }
 
     /// Whether one of the arguments is this file.
