@@ -60,9 +60,11 @@ pub mod seed;
 pub mod serve;
 mod text;
 pub mod threads;
+pub mod token;
 pub mod train;
 pub mod usage;
 pub mod weights_file;
+pub mod workers;
 
 pub use library::{LoadOptions, TrainOptions, evaluate, load, load_with_events, train, train_with_events};
 pub use predict::{Classifier, Prediction};

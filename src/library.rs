@@ -160,7 +160,7 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     threads::check()?;
     let device = select_device(options.device.as_deref(), events)?;
     let store = options.cache.as_deref().map(|cache| FeatureStore::new(cache, FeatureStore::LIMIT));
-    let runtime = Runtime { device: &device, threads, events, cache: store.as_ref() };
+    let runtime = Runtime { device: &device, threads, events, cache: store.as_ref(), workers: None };
     let new = NewRun {
         data,
         dataset: open_dataset(data, options.label_separator, events)?,
@@ -201,7 +201,13 @@ pub fn evaluate(model: &Path, data: &str, part: Option<Part>) -> Result<Evaluati
     threads::check()?;
     let device = select_device(None, &Quiet)?;
     let settings = EvaluationSettings { part, views: None, batch_size: 64, limits: DecodeLimits::default() };
-    let runtime = Runtime { device: &device, threads: threads::by_default(), events: &Quiet, cache: None };
+    let runtime = Runtime {
+        device: &device,
+        threads: threads::by_default(),
+        events: &Quiet,
+        cache: None,
+        workers: None,
+    };
     let NamedModel { card, model: loaded, .. } =
         named_model::load(model, false, &device.device, ModelConfig::clone, &Quiet)?;
     card.require_classifier(model.display())?;

@@ -3,6 +3,7 @@
 use crate::device::FoundDevice;
 use crate::events::EventSink;
 use crate::features::FeatureStore;
+use crate::workers::Pool;
 
 /// The device, the threads, and the event sink that a caller chooses for training or evaluation.
 #[derive(Clone, Copy)]
@@ -15,4 +16,6 @@ pub struct Runtime<'a> {
     pub events: &'a dyn EventSink,
     /// Where features of images are kept; `None` to keep none.
     pub cache: Option<&'a FeatureStore>,
+    /// Other processes that compute micro-batches of training; `None` to compute all of them here.
+    pub workers: Option<&'a Pool>,
 }

@@ -55,6 +55,31 @@ impl LayerNorm {
     }
 }
 
+/// The running averages of a [`BatchNorm`] as plain numbers, which follow batches that another copy of the norm has seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunningAverages {
+    /// The average of the means: `[channels]`.
+    pub mean: Vec<f32>,
+    /// The average of the unbiased variances: `[channels]`.
+    pub variance: Vec<f32>,
+    /// The number of batches in the averages.
+    pub batches: f32,
+}
+
+impl RunningAverages {
+    /// Moves toward the averages of another norm that began with zeros and saw one batch, or several equal ones. The result has the
+    /// same bits as if this norm had seen them, on the CPU.
+    pub fn follow(&mut self, other: &Self) {
+        for _ in 0..other.batches as usize {
+            self.batches += 1.0;
+            let share = self.batches.recip().max(BatchNorm::MOMENTUM as f32);
+            for (before, found) in [(&mut self.mean, &other.mean), (&mut self.variance, &other.variance)] {
+                before.iter_mut().zip(found).for_each(|(before, found)| *before += (found - *before) * share);
+            }
+        }
+    }
+}
+
 /// Normalizes each channel, over the batch in training and by running averages otherwise, then scales and shifts it.
 #[derive(Module, Debug)]
 pub struct BatchNorm {

@@ -75,7 +75,7 @@ impl Evaluate {
             batch_size: self.batch_size,
             limits: self.data_args.file_size.limits(),
         };
-        let runtime = Runtime { device: &device, threads, events: &log, cache: None };
+        let runtime = Runtime { device: &device, threads, events: &log, cache: None, workers: None };
         // First, so that no data is downloaded for a model that does not exist.
         let (offline, change) = (self.data_args.offline, ModelConfig::clone);
         let NamedModel { card, model, .. } =

@@ -29,6 +29,7 @@ mod similar;
 mod train;
 mod views;
 mod within;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -71,6 +72,7 @@ enum Command {
     Cache(cache::Cache),
     #[cfg(feature = "serve")]
     Serve(serve::Serve),
+    Worker(worker::Worker),
     Devices(devices::Devices),
     Bench(bench::Bench),
     Completions(completions::Completions),
@@ -124,10 +126,16 @@ impl ThreadArgs {
     }
 
     /// [`Self::apply`] for a command whose other threads compute, while the calling one waits.
-    #[cfg(feature = "serve")]
+    #[cfg(any(feature = "serve", feature = "remote"))]
     fn apply_to_workers(&self) -> Result<usize> {
         threads::set(self.threads)
     }
+}
+
+/// The error for what this binary was built without.
+#[cfg(not(feature = "remote"))]
+fn not_built<T>(what: &str) -> Result<T> {
+    crate::usage::usage!("{what}: this binary was built without it; build it with `--features remote`")
 }
 
 /// The exit status of wrong usage, the same as clap's.
@@ -185,6 +193,7 @@ fn run(command: Command) -> Result<Status> {
         Command::Cache(command) => command.run(),
         #[cfg(feature = "serve")]
         Command::Serve(command) => command.run(),
+        Command::Worker(command) => command.run(),
         Command::Devices(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Completions(command) => command.run(),

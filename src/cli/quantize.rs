@@ -96,7 +96,7 @@ impl Quantize {
         self.check_options()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
-        let runtime = Runtime { device: &device, threads, events: &log, cache: None };
+        let runtime = Runtime { device: &device, threads, events: &log, cache: None, workers: None };
         let load = |path: &Path, events: &dyn EventSink| {
             let offline = self.data_args.offline;
             named_model::load(path, offline, &device.device, ModelConfig::clone, events)

@@ -16,7 +16,8 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::within::within;
 use crate::hub;
-use crate::serve::{self, NamedSource, Settings, Token};
+use crate::serve::{self, NamedSource, Settings};
+use crate::token::Token;
 use crate::usage::usage;
 
 /// The default of --max-body-size in bytes.
@@ -111,9 +112,7 @@ impl Serve {
     fn token(&self) -> Result<Option<Token>> {
         const VARIABLE: &str = "VITRINE_TOKEN";
         if let Some(path) = &self.token_file {
-            let named = || format!("--token-file {}", path.display());
-            let text = std::fs::read_to_string(path).with_context(named)?;
-            return Token::new(&text).with_context(named).map(Some);
+            return Token::read(path).map(Some);
         }
         match std::env::var(VARIABLE) {
             Ok(text) => Token::new(&text).context(VARIABLE).map(Some),

@@ -198,6 +198,13 @@ pub enum Event {
         /// Number of images whose features were in the cache.
         cached: usize,
     },
+    /// An epoch's updates are done, and workers took part.
+    Shares {
+        /// What each worker has computed.
+        workers: Vec<Share>,
+        /// The number of micro-batches that the trainer has computed.
+        own: usize,
+    },
     /// The head was fitted to the features of the training images.
     HeadFitted {
         /// Mean loss on the training images.
@@ -284,6 +291,15 @@ pub enum Event {
     },
 }
 
+/// The part of a worker in an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// The worker.
+    pub name: String,
+    /// The number of micro-batches that it has computed.
+    pub micro_batches: usize,
+}
+
 impl Event {
     /// A [warning](Self::Warning).
     pub fn warning(message: impl Into<String>) -> Self {
@@ -325,6 +341,11 @@ impl fmt::Display for Event {
                     count(*classes, "class")
                 )?;
                 if *test > 0 { write!(f, ", {test} test images") } else { Ok(()) }
+            }
+            Self::Shares { workers, own } => {
+                let of_workers =
+                    workers.iter().map(|share| format!("{} by {}, ", share.micro_batches, share.name));
+                write!(f, "micro-batches: {}{own} here", of_workers.collect::<String>())
             }
             Self::RunFolder { path } => write!(f, "run folder: {}", path.display()),
             Self::SeriesRun { number, runs, name } => write!(f, "run {number} of {runs}: {name}"),

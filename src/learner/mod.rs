@@ -4,6 +4,7 @@
 mod ema;
 mod layers;
 mod loss;
+pub mod micro_batch;
 pub mod optimizer;
 
 use burn::module::Module;
@@ -81,29 +82,10 @@ impl Learner {
         targets: Tensor<2>,
         seed: u64,
     ) -> BatchResult {
-        let [batch, _classes] = targets.dims();
-        let device = targets.device().inner();
-        let [_, _, height, width] = images.dims();
-        let size = ImageSize { height, width };
-        let other = (size != self.model.config().image_size)
-            .then(|| self.model.at_size(size).expect("the recipe was checked against the model"));
-        let (model, sums, of_batch) = (other.as_ref().unwrap_or(&self.model), &mut self.sums, self.loss);
-        let mut result = None;
-        let loss = |logits: Tensor<2>| {
-            let answers = logits.clone().inner().argmax(1).flatten(0, 1);
-            let loss = of_batch.mean(logits, targets);
-            result = Some(BatchResult { loss: loss.clone().inner(), answers });
-            loss.mul_scalar(batch as f64)
-        };
-        let mut add = |grads| sums.accumulate(model, GradientsParams::from_grads(grads, model));
-        if recipe.gradient_checkpointing {
-            model.checkpointed_gradients(images, seed, loss, add);
-        } else {
-            device.seed(seed);
-            add(loss(model.forward(images)).backward());
-        }
-        self.images += batch;
-        result.expect("the loss was computed")
+        self.images += targets.dims()[0];
+        let step = Step { loss: self.loss, gradient_checkpointing: recipe.gradient_checkpointing, seed };
+        let (model, sums) = (&self.model, &mut self.sums);
+        gradients(model, step, images, targets, |grads| sums.accumulate(model, grads))
     }
 
     /// Updates the parameters with the mean of the gradients since the last update, if there are any. `updates` is the
@@ -127,6 +109,48 @@ impl Learner {
     pub fn evaluated(&self) -> VisionTransformer {
         self.average.as_ref().unwrap_or(&self.model).valid()
     }
+}
+
+/// How the gradients of a batch are computed.
+#[derive(Clone, Copy)]
+struct Step {
+    loss: Loss,
+    gradient_checkpointing: bool,
+    /// The seed of dropout and stochastic depth.
+    seed: u64,
+}
+
+/// Computes the gradients of a batch, summed over its images, and gives them to `add`, in several parts with
+/// checkpointing. The shapes are those of [`Learner::backward`].
+fn gradients(
+    model: &VisionTransformer,
+    step: Step,
+    images: Tensor<4>,
+    targets: Tensor<2>,
+    mut add: impl FnMut(GradientsParams),
+) -> BatchResult {
+    let [batch, _classes] = targets.dims();
+    let device = targets.device().inner();
+    let [_, _, height, width] = images.dims();
+    let size = ImageSize { height, width };
+    let other = (size != model.config().image_size)
+        .then(|| model.at_size(size).expect("the recipe was checked against the model"));
+    let model = other.as_ref().unwrap_or(model);
+    let mut result = None;
+    let loss = |logits: Tensor<2>| {
+        let answers = logits.clone().inner().argmax(1).flatten(0, 1);
+        let loss = step.loss.mean(logits, targets);
+        result = Some(BatchResult { loss: loss.clone().inner(), answers });
+        loss.mul_scalar(batch as f64)
+    };
+    let mut add = |grads| add(GradientsParams::from_grads(grads, model));
+    if step.gradient_checkpointing {
+        model.checkpointed_gradients(images, step.seed, loss, add);
+    } else {
+        device.seed(step.seed);
+        add(loss(model.forward(images)).backward());
+    }
+    result.expect("the loss was computed")
 }
 
 #[cfg(test)]

@@ -74,6 +74,7 @@ pub(super) fn option_for_steps(overrides: &Overrides) -> Option<&'static str> {
     let stated = [
         ("--recipe", overrides.recipe.is_some()),
         ("--epochs", overrides.length.epochs.is_some()),
+        ("--accumulate", options.accumulate.is_some()),
         ("--learning-rate", options.learning_rate.is_some()),
         ("--weight-decay", options.weight_decay.is_some()),
         ("--optimizer", options.optimizer.is_some()),

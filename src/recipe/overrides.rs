@@ -11,6 +11,8 @@ pub struct RecipeOverrides {
     pub layer_decay: Option<f64>,
     /// Images per step.
     pub batch_size: Option<usize>,
+    /// Batches whose gradients are summed for an update.
+    pub accumulate: Option<usize>,
     /// Peak learning rate.
     pub learning_rate: Option<f64>,
     /// The optimizer.
@@ -51,6 +53,7 @@ impl RecipeOverrides {
             freeze,
             layer_decay,
             batch_size,
+            accumulate,
             learning_rate,
             optimizer,
             weight_decay,
@@ -66,6 +69,7 @@ impl RecipeOverrides {
         recipe.freeze = freeze.or(recipe.freeze);
         set(&mut recipe.layer_decay, layer_decay);
         set(&mut recipe.batch_size, batch_size);
+        set(&mut recipe.accumulate, accumulate);
         set(&mut recipe.learning_rate, learning_rate);
         set(&mut recipe.optimizer, optimizer);
         set(&mut recipe.weight_decay, weight_decay);

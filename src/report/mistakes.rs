@@ -143,7 +143,8 @@ mod tests {
         for (model, most, expected, warnings) in [(&model, 9, 9, 0), (&model, 0, 0, 0), (&missing, 9, 0, 1)] {
             let events = Lines::default();
             let maps = Maps { model: model.clone(), most };
-            let runtime = Runtime { device: &device, threads: 1, events: &events, cache: None };
+            let runtime =
+                Runtime { device: &device, threads: 1, events: &events, cache: None, workers: None };
             let mistakes = mistakes((&predicted, &samples), &config, &maps, runtime);
             assert_eq!(mistakes.len(), 11);
             let has_map: Vec<bool> = mistakes.iter().map(|mistake| mistake.overlay.is_some()).collect();

@@ -8,12 +8,11 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{Dataset, Fold};
 
-use super::{Kind, Member, PlannedRun, Repetition, Resumed, Run, Summary};
+use super::{Changes, Kind, Member, PlannedRun, Repetition, Resumed, Run, Summary};
 use crate::events::Event;
 use crate::files::{read_text, write_atomically};
 use crate::model_file::SERIES_FILE_NAME;
 use crate::pretrained::Pretrained;
-use crate::recipe::AskedLength;
 use crate::run_folder::{RunConfig, RunFolder, first_free, outside, states::is_saved};
 use crate::runtime::Runtime;
 use crate::train::interrupt;
@@ -27,6 +26,8 @@ const SUMMARY: &str = "summary.json";
 pub struct Series {
     folder: PathBuf,
     plan: SeriesPlan,
+    /// The place where the images are now, if the user states one.
+    data: Option<String>,
 }
 
 /// The content of `series.toml`.
@@ -65,13 +66,10 @@ impl Series {
             usage!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
         }
         let folder = create_folder(output, &plan, &first.data_name())?;
-        let series = Self { folder, plan };
+        let series = Self { folder, plan, data: None };
         let begin = || -> Result<Run> {
             // `series.toml` is written before the first run begins, so that a series killed right after can be resumed.
-            write_atomically(
-                &series.folder.join(SERIES_FILE_NAME),
-                toml::to_string(&series.plan)?.as_bytes(),
-            )?;
+            series.write()?;
             Run::begin(first, Some(&series.folder.join(series.folder_name(0))), runtime)
         };
         let run = begin().inspect_err(|_| {
@@ -97,7 +95,18 @@ impl Series {
             Ok(plan)
         };
         let plan = read().with_context(|| file.display().to_string())?;
-        Ok(Some(Self { folder: folder.to_owned(), plan }))
+        Ok(Some(Self { folder: folder.to_owned(), plan, data: None }))
+    }
+
+    /// States a new place of the data set, a name or a path, for all runs.
+    pub fn move_data(&mut self, data: &str) {
+        self.plan.config.move_data(data);
+        self.data = Some(data.to_owned());
+    }
+
+    /// Writes `series.toml`.
+    fn write(&self) -> Result<()> {
+        write_atomically(&self.folder.join(SERIES_FILE_NAME), toml::to_string(&self.plan)?.as_bytes())
     }
 
     /// The folder of the series.
@@ -138,6 +147,10 @@ impl Series {
                 Some(run) => Some(run),
                 None => self.resume_or_begin(index, sources, runtime).with_context(|| name.clone())?,
             };
+            // The new place has proved to hold the images.
+            if run.is_some() && self.data.is_some() {
+                self.write()?;
+            }
             let is_finished = run.map_or(Ok(true), |run| train_to_end(run, runtime));
             if !is_finished.with_context(|| name.clone())? {
                 return Ok(None);
@@ -160,7 +173,8 @@ impl Series {
     ) -> Result<Option<Run>> {
         let path = self.folder.join(self.folder_name(index));
         if is_saved(&path) {
-            return Ok(match Run::resume(&path, AskedLength::default(), runtime, sources.dataset)? {
+            let changes = Changes { data: self.data.as_deref(), ..Changes::default() };
+            return Ok(match Run::resume(&path, changes, runtime, sources.dataset)? {
                 Resumed::Finished(_) => None,
                 Resumed::Ready(run) => Some(*run),
             });
@@ -246,7 +260,7 @@ mod tests {
     }
 
     fn series(kind: Kind, runs: usize) -> Series {
-        Series { folder: "series".into(), plan: plan(kind, runs) }
+        Series { folder: "series".into(), plan: plan(kind, runs), data: None }
     }
 
     #[test]

@@ -17,4 +17,4 @@ mod state;
 mod worker;
 
 pub use models::NamedSource;
-pub use server::{Settings, Token, serve};
+pub use server::{Settings, serve};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -27,6 +27,7 @@ use super::worker::{Batching, Defects};
 use super::{api, body, connections, layers, page};
 use crate::device::FoundDevice;
 use crate::events::{Event, EventSink};
+use crate::token::Token;
 
 /// Requests that are read and answered at once; further ones are refused with 503.
 const REQUESTS_AT_ONCE: usize = 256;
@@ -55,32 +56,6 @@ pub struct Settings {
     pub time_limit: Duration,
     /// Whether models are taken from the cache alone, and never from the network.
     pub offline: bool,
-}
-
-/// A secret that requests must show.
-#[derive(Clone)]
-pub struct Token(String);
-
-impl Token {
-    /// The token that a file or variable holds; white space around it does not count.
-    ///
-    /// # Errors
-    /// If it is empty, or holds characters that a header cannot have.
-    pub fn new(text: &str) -> Result<Self> {
-        let token = text.trim();
-        ensure!(!token.is_empty(), "the token is empty");
-        ensure!(
-            token.bytes().all(|byte| byte.is_ascii_graphic()),
-            "the token holds characters other than letters, digits, and signs of ASCII"
-        );
-        Ok(Self(token.to_owned()))
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(...)")
-    }
 }
 
 /// The description of the API, to which every route adds its own.
@@ -198,7 +173,7 @@ pub fn serve(
         metrics,
         events: Arc::clone(&events),
         access: Access {
-            token: settings.token.clone().map(|Token(token)| token),
+            token: settings.token.as_ref().map(|token| token.secret().to_owned()),
             origins: settings.allowed_origins.clone(),
         },
         time_limit: settings.time_limit,

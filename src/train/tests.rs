@@ -16,14 +16,17 @@ use super::validation::ValidationSplit;
 use super::{Outcome, Progress};
 use crate::device::{self, FoundDevice};
 use crate::events::{EpochEnd, EpochRow, Event, EventSink};
+use crate::learner::micro_batch::{Contribution, MicroBatch};
 use crate::model_file;
 use crate::plan::Overrides;
 use crate::predict::Views;
 use crate::recipe::{AskedLength, ProgressiveLearning, Recipe};
-use crate::run::{FinishedRun, NewRun, PlannedRun, Resumed, Run};
+use crate::run::{Changes, FinishedRun, NewRun, PlannedRun, Resumed, Run};
 use crate::run_folder::testing::{config, drawn};
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
+use crate::workers::message::{Header, answer_length, read_answer, write_answer};
+use crate::workers::{Computer, Deadlines, Failure, Pool, Task, Worker};
 
 fn cpu() -> FoundDevice {
     device::select(Some("cpu")).unwrap().0
@@ -76,6 +79,18 @@ impl Place {
 
     /// Trains with a recipe, given as TOML, to the end.
     fn train(&self, dataset: Dataset, recipe: &str, length: AskedLength, events: &Kept) -> FinishedRun {
+        self.train_with(None, dataset, recipe, length, events)
+    }
+
+    /// [`Self::train`] with workers.
+    fn train_with(
+        &self,
+        workers: Option<&Pool>,
+        dataset: Dataset,
+        recipe: &str,
+        length: AskedLength,
+        events: &Kept,
+    ) -> FinishedRun {
         let path = |name: &str| self.0.path().join(name).display().to_string();
         std::fs::write(path("recipe.toml"), recipe).unwrap();
         let overrides = Overrides {
@@ -97,7 +112,7 @@ impl Place {
             fold: None,
             begun: Instant::now(),
         };
-        let runtime = Runtime { device: &cpu(), threads: 1, events, cache: None };
+        let runtime = Runtime { device: &cpu(), threads: 1, events, cache: None, workers };
         let planned = PlannedRun::new(new, runtime).unwrap();
         Run::begin(planned, Some(&self.run()), runtime).unwrap().train(runtime).unwrap()
     }
@@ -271,6 +286,69 @@ fn an_unreadable_image_is_reported_once_and_trained_without() {
     assert_eq!(trained, 90);
 }
 
+/// A worker in this process, which fails at every third task, and is given tasks and gives answers as they are sent.
+struct InProcess {
+    computer: Computer,
+    tasks: usize,
+}
+
+impl Worker for InProcess {
+    fn name(&self) -> String {
+        "worker".to_owned()
+    }
+
+    fn connect(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+
+    fn compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
+        self.tasks += 1;
+        if self.tasks.is_multiple_of(3) {
+            return Err(Failure::Lost("it failed".to_owned()));
+        }
+        let Header { config, size, image_size, seed } =
+            Header::from_words(&Header::of(task).to_words()).unwrap();
+        let batch = MicroBatch { size, image_size, seed, ..task.batch.clone() };
+        let sent = Task { config: Arc::new(config), weights: Arc::clone(&task.weights), batch };
+        let sizes = &task.weights.sizes;
+        let numbers = write_answer(self.computer.compute(&sent), answer_length(sizes, size));
+        read_answer(&numbers, sizes, size).map_err(Failure::Refused)
+    }
+}
+
+#[test]
+fn workers_change_no_bit_of_the_result() {
+    let recipe = "batch_size = 4\nlearning_rate = 0.001\nepochs = 3\naccumulate = 4\nema_decay = 0.9\n";
+    let trained = |pool: Option<&Pool>| {
+        let (place, events) = (Place::new(), Kept::default());
+        place.train_with(pool, drawn([30, 12, 0]), recipe, AskedLength::default(), &events);
+        let model = std::fs::read(place.run().join("model.safetensors")).unwrap();
+        let mut rows = rows(&place.run());
+        rows.iter_mut().for_each(|row| (row.seconds, row.images_per_second) = (0.0, 0.0));
+        let shares = events.all(|event| match event {
+            Event::Shares { workers, own } => Some((workers[0].micro_batches, *own)),
+            _ => None,
+        });
+        (model, rows, shares)
+    };
+    let (model, rows, shares) = trained(None);
+    assert!(shares.is_empty());
+    for trainer_computes in [true, false] {
+        let worker = || -> Box<dyn Worker> {
+            Box::new(InProcess { computer: Computer::new(&cpu().device), tasks: 0 })
+        };
+        let pool = Pool::new(vec![worker(), worker()], trainer_computes, Deadlines::default());
+        let (with_workers, rows_with_workers, shares) = trained(Some(&pool));
+        assert_eq!(with_workers, model, "the trainer computes, too: {trainer_computes}");
+        assert_eq!(rows_with_workers, rows);
+        assert_eq!(shares.len(), 3, "one event an epoch");
+        let (workers, own) = pool.shares();
+        let of_workers: usize = workers.iter().map(|(_, computed)| computed).sum();
+        assert_eq!(of_workers + own, 3 * 8, "three epochs of eight micro-batches: {workers:?}");
+        assert!(of_workers > 0);
+    }
+}
+
 #[test]
 fn a_resumed_run_continues_its_rows_and_drops_those_after_its_state() {
     let (place, events) = (Place::new(), Kept::default());
@@ -281,10 +359,10 @@ fn a_resumed_run_continues_its_rows_and_drops_those_after_its_state() {
     let text = std::fs::read_to_string(&metrics).unwrap();
     std::fs::write(&metrics, format!("{text}{}\n", text.lines().last().unwrap())).unwrap();
     let events = Kept::default();
-    let runtime = Runtime { device: &cpu(), threads: 1, events: &events, cache: None };
+    let runtime = Runtime { device: &cpu(), threads: 1, events: &events, cache: None, workers: None };
     let resume = |epochs| {
         let length = AskedLength { epochs: Some(epochs), seconds: None };
-        Run::resume(&place.run(), length, runtime, |_| Ok(drawn([30, 6, 0])))
+        Run::resume(&place.run(), Changes { length, data: None }, runtime, |_| Ok(drawn([30, 6, 0])))
     };
     let Resumed::Finished(progress) = resume(3).unwrap() else { panic!("three epochs are done") };
     assert_eq!(progress.history, before);

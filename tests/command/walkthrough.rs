@@ -39,6 +39,41 @@ fn train_then_evaluate_classify_inspect_and_resume() {
         .stderr(contains("epoch 13/13").and(contains("epoch 12/12").not()));
 }
 
+#[test]
+fn images_that_were_moved_are_found_at_the_place_that_is_given() {
+    let images = Images::trained();
+    let place = |name: &str| std::path::absolute(images.path(name)).unwrap();
+    std::fs::rename(images.path("data"), images.path("moved")).unwrap();
+    let train = |arguments: &[&str]| vitrine(&images).arg("train").args(arguments).assert();
+    train(&["--resume", "run", "--epochs", "13"]).code(2).stderr(contains("give their new place as DATA"));
+    images.write("other/red/0.png", "");
+    train(&["--resume", "run", "--epochs", "13", "other"]).failure();
+    let config = || std::fs::read_to_string(images.path("run/config.toml")).unwrap();
+    assert!(config().contains("\ndata = \"data\"\n"), "a place without the images changes nothing");
+    train(&["--resume", "run", "--epochs", "13", "moved"]).success().stderr(contains("epoch 13/13"));
+    let path = format!("data_path = {:?}", place("moved"));
+    assert!(config().contains("\ndata = \"moved\"\n") && config().contains(&path), "{}", config());
+    train(&["--resume", "run", "--epochs", "14"]).success().stderr(contains("epoch 14/14"));
+    std::fs::rename(images.path("moved"), images.path("again")).unwrap();
+    let repeat = ["--config", "run", "again", "--output", "second"];
+    train(&repeat).success().stdout(contains("model: second"));
+}
+
+#[test]
+fn a_series_whose_images_were_moved_goes_on_at_the_place_that_is_given() {
+    let images = Images::trained();
+    let train = |arguments: &[&str]| vitrine(&images).arg("train").args(arguments).assert();
+    let model = ["--model", "tiny.toml", "--epochs", "1", "--seeds", "2", "--output", "series"];
+    train(&[&["data"][..], &model].concat()).success();
+    // As after a crash before the second run: the first is done.
+    std::fs::remove_dir_all(images.path("series/seed-1")).unwrap();
+    std::fs::rename(images.path("data"), images.path("moved")).unwrap();
+    train(&["--resume", "series"]).code(2).stderr(contains("give their new place as DATA"));
+    train(&["--resume", "series", "moved"]).success().stdout(contains("seed-1"));
+    let plan = std::fs::read_to_string(images.path("series/series.toml")).unwrap();
+    assert!(plan.contains("data = \"moved\""), "{plan}");
+}
+
 /// The output of `evaluate --json` for the run.
 fn evaluated(images: &Images) -> Value {
     let output = vitrine(images).args(["evaluate", "run", "data", "--json"]).assert().success();

@@ -16,5 +16,8 @@ fn a_resumed_run_says_that_its_number_of_threads_differs() {
         .stderr(contains("so far").not());
     train(&["--resume", "run", "--epochs", "2", "--threads", "2"])
         .stderr(contains("1 threads so far and now uses 2").and(contains("--threads 1")));
-    train(&["--resume", "run", "--epochs", "3", "--threads", "2"]).stderr(contains("so far").not());
+    // Without the option, as many as before.
+    train(&["--resume", "run", "--epochs", "3"]).stderr(contains("so far").not());
+    train(&["--resume", "run", "--epochs", "4", "--threads", "1"]).stderr(contains("2 threads so far"));
+    train(&["--resume", "run", "--epochs", "5"]).stderr(contains("so far").not());
 }

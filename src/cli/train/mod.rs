@@ -2,6 +2,7 @@
 
 mod cache_args;
 mod recipe_args;
+mod workers_args;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use vitrine_datasets::{Dataset, Fold};
 
 use self::cache_args::CacheArgs;
 use self::recipe_args::{LengthArgs, RecipeArgs};
+use self::workers_args::WorkersArgs;
 use super::console::{Log, LogFormat};
 use super::data::{DataArgs, check_folds, check_val_fraction};
 use super::{DeviceArgs, Status, ThreadArgs, interrupt};
@@ -24,11 +26,11 @@ use crate::hub;
 use crate::plan::{Overrides, Resize};
 use crate::pretrained::{self, Pretrained};
 use crate::run::series::{Series, Sources};
-use crate::run::{Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
+use crate::run::{Changes, Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
 use crate::run_folder::RunConfig;
 use crate::runtime::Runtime;
 use crate::text::count;
-use crate::train::Progress;
+use crate::train::{Progress, progress};
 use crate::usage::usage;
 
 /// Train a classifier on a data set.
@@ -41,9 +43,10 @@ use crate::usage::usage;
     vitrine train --resume runs/photos-hybrid_nano_patch8_64-1\n  \
     vitrine train --config runs/photos-hybrid_nano_patch8_64-1\n  vitrine train photos/ --folds 5")]
 pub(super) struct Train {
-    /// Data set: a name or a path.
-    #[arg(value_name = "DATA", default_value = "shapes")]
-    data: String,
+    /// Data set: a name or a path (default: shapes). With --resume or --config, the place where the images of the run
+    /// are now.
+    #[arg(value_name = "DATA")]
+    data: Option<String>,
     /// Architecture: a preset's name (see `vitrine presets`) or a TOML file; by default chosen from the data.
     #[arg(long, value_name = "NAME|FILE", aliases = aliases::MODEL)]
     model: Option<String>,
@@ -84,17 +87,19 @@ pub(super) struct Train {
     /// folder in it.
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: Option<PathBuf>,
-    /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only --output, --device,
-    /// --threads, --data-dir, --log-format, --cache, --no-cache and --cache-limit go with it.
+    /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only DATA, if the images were
+    /// moved, --output, --device, --threads, --data-dir, --log-format, --workers, --cache, --no-cache and --cache-limit go with it.
     #[arg(long, value_name = "RUN")]
     config: Option<PathBuf>,
     /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it
-    /// longer, even if it is finished.
+    /// longer, even if it is finished. If the images were moved, give their new place as DATA.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     /// Form of the messages on standard error: text for people, or json, one object per line for programs.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+    #[command(flatten)]
+    workers: WorkersArgs,
     #[command(flatten)]
     cache: CacheArgs,
     #[command(flatten)]
@@ -106,11 +111,25 @@ pub(super) struct Train {
 }
 
 /// The options that go with `--config`, which repeats a run; all others conflict with it.
-const WITH_CONFIG: [&str; 9] =
-    ["config", "output", "device", "threads", "data_dir", "log_format", "cache", "no_cache", "cache_limit"];
+const WITH_CONFIG: [&str; 13] = [
+    "config",
+    "data",
+    "output",
+    "device",
+    "threads",
+    "data_dir",
+    "log_format",
+    "workers",
+    "token_file",
+    "workers_only",
+    "cache",
+    "no_cache",
+    "cache_limit",
+];
 /// The options that go with `--resume`; all others conflict with it.
-const WITH_RESUME: [&str; 12] = [
+const WITH_RESUME: [&str; 16] = [
     "resume",
+    "data",
     "bad_file_limit",
     "epochs",
     "time",
@@ -119,6 +138,9 @@ const WITH_RESUME: [&str; 12] = [
     "data_dir",
     "offline",
     "log_format",
+    "workers",
+    "token_file",
+    "workers_only",
     "cache",
     "no_cache",
     "cache_limit",
@@ -139,20 +161,30 @@ pub(super) fn with_conflicts(train: Command) -> Command {
 impl Train {
     pub(super) fn run(&self) -> Result<Status> {
         let log = Log::new(self.log_format, self.seeds.is_some() || self.folds.is_some());
-        let earlier = self.config.as_deref().map(Earlier::open).transpose()?;
-        let series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
+        let mut earlier = self.config.as_deref().map(Earlier::open).transpose()?;
+        let mut series = self.resume.as_deref().map_or(Ok(None), Series::open)?;
+        if let Some(data) = &self.data {
+            earlier.iter_mut().for_each(|earlier| earlier.config.move_data(data));
+            series.iter_mut().for_each(|series| series.move_data(data));
+        }
         // The last bits of results depend on the number of threads, so a repeated or resumed run uses as many as
         // before.
         let before = earlier.as_ref().map(|earlier| &earlier.config).or(series.as_ref().map(Series::config));
         let before = before.and_then(|config| config.origin.threads);
+        // A run that cannot be read is refused below.
+        let resumed = self.resume.as_ref().and_then(|run| progress(run).ok());
+        let before = before.or(resumed.map(|progress| progress.threads).filter(|&threads| threads > 0));
         let threads = ThreadArgs { threads: self.threads.threads.or(before) }.apply()?;
         let device = self.device.select(&log)?;
         let cache = self.cache.store();
-        let runtime = Runtime { device: &device, threads, events: &log, cache: cache.as_ref() };
+        let pool = self.workers.pool(&device, threads)?;
+        let runtime =
+            Runtime { device: &device, threads, events: &log, cache: cache.as_ref(), workers: pool.as_ref() };
         interrupt::listen()?;
         if let Some(series) = series {
             log.show_results();
             self.cache.check(series.config())?;
+            self.workers.ready(pool.as_ref(), series.config(), &log)?;
             return self.series(&series, None, runtime);
         }
         let run = match (&self.resume, &earlier) {
@@ -173,6 +205,7 @@ impl Train {
                          memory), where nothing is random: use --folds, or --epochs to train it by steps"
                     );
                 }
+                self.workers.ready(pool.as_ref(), planned.config(), &log)?;
                 if let Some(several) = self.several() {
                     let (series, first) = Series::begin(several, planned, self.output.as_deref(), runtime)?;
                     return self.series(&series, Some(first), runtime);
@@ -181,6 +214,9 @@ impl Train {
             }
         };
         self.cache.check(run.config())?;
+        if self.resume.is_some() || self.config.is_some() {
+            self.workers.ready(pool.as_ref(), run.config(), &log)?;
+        }
         self.conclude(&run.train(runtime)?, runtime)
     }
 
@@ -228,12 +264,13 @@ impl Train {
     fn planned(&self, runtime: Runtime<'_>) -> Result<PlannedRun> {
         let begun = Instant::now();
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
-        self.data_args.check(&self.data, fetches)?;
-        let dataset = self.data_args.open(&self.data, runtime.events)?;
+        let data = self.data.as_deref().unwrap_or("shapes");
+        self.data_args.check(data, fetches)?;
+        let dataset = self.data_args.open(data, runtime.events)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
         check_folds(self.folds, &dataset.info)?;
         let new = NewRun {
-            data: &self.data,
+            data,
             dataset,
             data_dir: self.data_args.folder(),
             max_file_size: self.data_args.file_size.max_file_size,
@@ -263,7 +300,8 @@ impl Train {
     /// Opens an interrupted run, for `--resume`.
     fn resumed(&self, run: &Path, runtime: Runtime<'_>) -> Result<Resumed> {
         let open = |config: &RunConfig| self.dataset_of(config, false, runtime);
-        Ok(match Run::resume(run, self.length.length(), runtime, open)? {
+        let changes = Changes { length: self.length.length(), data: self.data.as_deref() };
+        Ok(match Run::resume(run, changes, runtime, open)? {
             Resumed::Ready(run) => {
                 Resumed::Ready(Box::new(run.with_bad_file_limit(self.options.bad_file_limit)))
             }
@@ -281,7 +319,8 @@ impl Train {
         let source = config.data_now();
         if let Some(path) = config.data_path.as_deref().filter(|_| !Path::new(&source).exists()) {
             usage!(
-                "the images of this run were in {}, where nothing is any more: put them back, or a link to them",
+                "the images of this run were in {}, where nothing is any more: put them back, or give their new place \
+                 as DATA",
                 path.display()
             );
         }
@@ -371,7 +410,9 @@ mod tests {
             ("val_fraction" | "learning_rate" | "layer_decay" | "bad_file_limit" | "weight_decay", None) => {
                 "0.5"
             }
-            ("model" | "pretrained" | "recipe" | "output" | "data_dir", None) => "somewhere",
+            ("model" | "pretrained" | "recipe" | "output" | "data_dir" | "workers" | "token_file", None) => {
+                "somewhere"
+            }
             ("mirror", None) => "https://example.org",
             ("device", None) => "cpu",
             ("max_file_size" | "cache_limit", None) => "1MB",
@@ -401,7 +442,7 @@ mod tests {
                 assert!(outcome == expected || is_refused, "--{way} with {id}: {outcome:?}");
             }
             let positional = [&run[..], &["data".to_owned()]].concat();
-            assert_eq!(refused(&positional), Some(ErrorKind::ArgumentConflict), "--{way} with DATA");
+            assert_eq!(refused(&positional), None, "--{way} with the new place of the images");
         }
         let both = ["--config", "a", "--resume", "b"].map(str::to_owned);
         assert_eq!(refused(&both), Some(ErrorKind::ArgumentConflict));

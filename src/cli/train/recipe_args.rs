@@ -27,6 +27,10 @@ pub(super) struct RecipeArgs {
     /// Images per step.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
     pub(super) batch_size: Option<usize>,
+    /// Sum the gradients of this many batches for each update, as one batch of all their images would have them: the batches are those
+    /// that --workers share.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE))]
+    pub(super) accumulate: Option<usize>,
     /// Peak learning rate.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(bounds::LEARNING_RATE), alias = "lr")]
     pub(super) learning_rate: Option<f64>,
@@ -77,6 +81,7 @@ impl RecipeArgs {
             freeze,
             layer_decay,
             batch_size,
+            accumulate,
             learning_rate,
             optimizer,
             weight_decay,
@@ -94,6 +99,7 @@ impl RecipeArgs {
             freeze,
             layer_decay,
             batch_size,
+            accumulate,
             learning_rate,
             optimizer,
             weight_decay,

@@ -3,9 +3,12 @@
 use anyhow::{Context, Result};
 use burn::tensor::{Int, Tensor, TensorData, Transaction};
 use vitrine_datasets::{BadFile, Batch, Labels};
+use vitrine_models::ImageSize;
 
 use super::{EpochOutcome, Trainer, diverged};
 use crate::events::Event;
+use crate::learner::BatchResult;
+use crate::learner::micro_batch::MicroBatch;
 use crate::predict::image_tensor;
 use crate::seed::{Stream, stream};
 use crate::train::at_chance::{AtChance, Moment, dominant_classes};
@@ -27,6 +30,13 @@ struct Pending {
     right: Vec<Vec<Labels>>,
 }
 
+impl Pending {
+    fn add(&mut self, BatchResult { loss, answers }: BatchResult) {
+        self.losses.push(loss);
+        self.answers.push(answers);
+    }
+}
+
 impl Trainer<'_> {
     /// Trains from the present position to the end of the epoch, then validates.
     pub(super) fn epoch(&mut self) -> Result<EpochOutcome> {
@@ -44,6 +54,9 @@ impl Trainer<'_> {
         };
         self.read_back(&mut pending)?;
         self.emit(Event::UpdatesEnd);
+        if let Some(shared) = &mut self.shared {
+            shared.report(self.runtime.events);
+        }
         if let EpochOutcome::Done = outcome {
             self.end_epoch()?;
         }
@@ -133,8 +146,6 @@ impl Trainer<'_> {
         let progress = &self.state.progress;
         let moment = (progress.epoch as u64) << 32 | progress.batch as u64;
         let seed = stream(self.config.seed, Stream::Dropout, moment);
-        let device = self.runtime.device.device.clone().autodiff();
-        let images = image_tensor(batch.images, batch.size, &self.phase.preprocessing, &device);
         let classes = self.config.classes.len();
         let dominant = dominant_classes(&batch.targets, classes);
         self.state.progress.watch.add_targets(&batch.targets, classes, &dominant);
@@ -142,16 +153,28 @@ impl Trainer<'_> {
             true => batch.labels,
             false => dominant.into_iter().map(Labels::from).collect(),
         });
-        let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
-        let result = self.state.learner.backward(&self.phase.recipe, images, targets, seed);
-        pending.losses.push(result.loss);
-        pending.answers.push(result.answers);
         self.session.trained_on(batch.size);
+        if let Some(shared) = &mut self.shared {
+            let [height, width] = self.phase.preprocessing.image_size;
+            let Batch { size, images, targets, .. } = batch;
+            let image_size = ImageSize { height, width };
+            let batch = MicroBatch { size, image_size, images, targets, seed };
+            shared.submit(&self.state.learner, (&self.phase.recipe, &self.config), batch);
+            return;
+        }
+        let device = self.runtime.device.device.clone().autodiff();
+        let images = image_tensor(batch.images, batch.size, &self.phase.preprocessing, &device);
+        let targets = Tensor::<2>::from_data(TensorData::new(batch.targets, [batch.size, classes]), &device);
+        pending.add(self.state.learner.backward(&self.phase.recipe, images, targets, seed));
     }
 
     /// Updates the parameters with the gradients since the last update, unless none of the batches had images. Returns
     /// the comparison with chance if it shows that the attempt does not learn.
     fn update(&mut self, pending: &mut Pending) -> Result<Option<AtChance>> {
+        if let Some(shared) = &mut self.shared {
+            let results = shared.finish(&mut self.state.learner, self.runtime.events)?;
+            results.into_iter().for_each(|result| pending.add(result));
+        }
         let recipe = &self.phase.recipe;
         let rate = learning_rate(recipe, self.attempt_done());
         let updates = self.state.progress.attempt_updates() + 1;

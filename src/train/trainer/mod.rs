@@ -4,6 +4,7 @@ mod epoch;
 mod epoch_end;
 mod probe_first;
 mod restart;
+mod shared;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use vitrine_datasets::{ClassSizes, Dataset, Sample};
 
+use self::shared::SharedUpdates;
 use super::at_chance::AtChance;
 use super::initial_state::Start;
 use super::measuring::{
@@ -67,6 +69,8 @@ pub struct Trainer<'a> {
     best: BestModel,
     bad_files: BadFiles,
     session: Session,
+    /// Updates that workers take part in.
+    shared: Option<SharedUpdates<'a>>,
 }
 
 /// Class sizes, content keys, and pixel hashes of the training images.
@@ -158,6 +162,7 @@ impl<'a> Trainer<'a> {
             runtime,
             best: BestModel::default(),
             bad_files: BadFiles::default(),
+            shared: runtime.workers.map(|pool| SharedUpdates::new(pool, &device.device)),
             state,
         };
         trainer.session.begin_training(trainer.done());

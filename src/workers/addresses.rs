@@ -1,0 +1,139 @@
+//! Where workers listen, and the file that lists them.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+
+use crate::files::read_text;
+use crate::usage::usage;
+
+/// Where a worker listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A worker anywhere, by its public key: encrypted, and certain to be the one with this key.
+    Iroh {
+        /// The public key.
+        id: String,
+        /// Host and port, such as `node7:3700`.
+        host: String,
+    },
+    /// A worker on this machine, without encryption: the port on the loopback interface.
+    Loopback(u16),
+}
+
+impl Address {
+    /// Reads a list of workers: one address a line; empty lines and those that begin with `#` do not count.
+    ///
+    /// # Errors
+    /// If the file cannot be read, a line is no address, an address is there twice, or there is none.
+    pub fn list(file: &Path) -> Result<Vec<Self>> {
+        let shown = file.display();
+        let text = read_text(file).with_context(|| format!("--workers {shown}: cannot be read"))?;
+        let mut addresses = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match line.parse::<Self>() {
+                Ok(address) if addresses.contains(&address) => {
+                    usage!("--workers {shown}: line {number}: {line} is there twice")
+                }
+                Ok(address) => addresses.push(address),
+                Err(problem) => usage!("--workers {shown}: line {number}: {line}: {problem}"),
+            }
+        }
+        if addresses.is_empty() {
+            usage!(
+                "--workers {shown}: lists no worker: write the address that each `vitrine worker` prints, one a line"
+            );
+        }
+        Ok(addresses)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORMS: &str = "write iroh:ID@HOST:PORT as `vitrine worker` prints it, or ws://127.0.0.1:PORT on the same machine";
+        let port = |text: &str| text.parse().ok().filter(|port| *port > 0).ok_or_else(|| FORMS.to_owned());
+        if let Some(place) = text.strip_prefix("iroh:") {
+            let (id, host) = place.split_once('@').ok_or(FORMS)?;
+            let (name, number) = host.rsplit_once(':').ok_or(FORMS)?;
+            port(number)?;
+            if id.is_empty() || name.is_empty() {
+                return Err(FORMS.to_owned());
+            }
+            return Ok(Self::Iroh { id: id.to_owned(), host: host.to_owned() });
+        }
+        let place = text.strip_prefix("ws://").ok_or(FORMS)?;
+        let (host, number) = place.rsplit_once(':').ok_or(FORMS)?;
+        if host != "127.0.0.1" {
+            return Err(
+                "ws:// is not encrypted and for 127.0.0.1 alone: elsewhere, give the worker --key".to_owned()
+            );
+        }
+        port(number).map(Self::Loopback)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iroh { id, host } => write!(f, "iroh:{id}@{host}"),
+            Self::Loopback(port) => write!(f, "ws://127.0.0.1:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in ["iroh:abc@node7:3700", "iroh:abc@[::1]:3700", "ws://127.0.0.1:3700"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "node7:3700",
+            "iroh:abc@node7",
+            "iroh:abc@node7:0",
+            "iroh:@node7:1",
+            "iroh:abc@:1",
+            "ws://127.0.0.1",
+            "ws://127.0.0.1:70000",
+            "http://127.0.0.1:1",
+        ] {
+            assert!(text.parse::<Address>().unwrap_err().contains("iroh:ID@HOST:PORT"), "{text}");
+        }
+        assert!("ws://10.0.0.7:3700".parse::<Address>().unwrap_err().contains("not encrypted"));
+    }
+
+    #[test]
+    fn a_list_has_one_address_a_line() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("workers.txt");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Address::list(&file).map_err(|error| format!("{error:#}"))
+        };
+        let two = read("# two\n\niroh:abc@node7:3700\n ws://127.0.0.1:3700 \n").unwrap();
+        assert_eq!(two.len(), 2);
+        for (text, part) in [
+            ("# none\n", "lists no worker"),
+            ("ws://127.0.0.1:1\nhello\n", "line 2: hello"),
+            ("ws://127.0.0.1:1\nws://127.0.0.1:1\n", "twice"),
+        ] {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(part) && message.contains("workers.txt"), "{message}");
+        }
+        let missing = format!("{:#}", Address::list(&place.path().join("none")).unwrap_err());
+        assert!(missing.contains("--workers") && missing.contains("none"), "{missing}");
+    }
+}

@@ -1,0 +1,627 @@
+//! The workers of a run, and the micro-batches of the present update. Each worker has a thread, which takes the next micro-batch when
+//! its worker is free; so does the trainer. A micro-batch whose worker fails, or does not answer in time, is free again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::{Failure, Task, Worker};
+use crate::events::{Event, EventSink};
+use crate::learner::micro_batch::Contribution;
+
+/// The names of the workers' threads begin with this.
+pub const THREAD: &str = "vitrine-worker-";
+/// The pauses between attempts to reach a worker again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
+
+/// How long a worker may take for a micro-batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// For its first, before any time is known. It builds the model, too.
+    pub first: Duration,
+    /// For any other, at least.
+    pub least: Duration,
+    /// For any other, as a multiple of the longest time that it has taken so far.
+    pub factor: u32,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(60), least: Duration::from_secs(5), factor: 4 }
+    }
+}
+
+/// The workers of a run.
+pub struct Pool {
+    shared: Arc<Shared>,
+    /// Whether the trainer computes, too.
+    trainer_computes: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    deadlines: Deadlines,
+}
+
+/// What all threads know.
+struct State {
+    /// The micro-batches of the present update.
+    slots: Vec<Slot>,
+    /// The number of the present update.
+    update: u64,
+    is_over: bool,
+    colleagues: Vec<Colleague>,
+    /// Micro-batches that the trainer has computed.
+    own: usize,
+    /// Messages for the user that were not taken yet.
+    messages: VecDeque<String>,
+}
+
+/// A micro-batch of the present update.
+enum Slot {
+    Free(Arc<Task>),
+    /// By a worker, or by the trainer, which has no deadline.
+    Taken {
+        task: Arc<Task>,
+        by: Option<usize>,
+        until: Instant,
+    },
+    Done(Contribution),
+}
+
+/// What is known of a worker.
+#[derive(Clone, Debug)]
+struct Colleague {
+    name: String,
+    state: Connection,
+    /// Micro-batches that it has computed.
+    computed: usize,
+    /// The longest time that it has taken for one.
+    longest: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    /// It was not reached yet.
+    New,
+    Connected,
+    /// It has not answered in time.
+    Late,
+    /// The connection is broken.
+    Lost,
+    /// It has refused, and is not asked again.
+    Refused,
+}
+
+impl Pool {
+    /// Starts a thread for each worker, which connects. If the trainer does not compute itself, it still does when no worker is left.
+    pub fn new(workers: Vec<Box<dyn Worker>>, trainer_computes: bool, deadlines: Deadlines) -> Self {
+        let colleague = |name: String| Colleague { name, state: Connection::New, computed: 0, longest: None };
+        let state = State {
+            slots: Vec::new(),
+            update: 0,
+            is_over: false,
+            colleagues: workers.iter().map(|worker| colleague(worker.name())).collect(),
+            own: 0,
+            messages: VecDeque::new(),
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), deadlines });
+        for (index, worker) in workers.into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
+            // Detached: a worker that never answers holds its thread for good.
+            thread::Builder::new()
+                .name(format!("{THREAD}{index}"))
+                .spawn(move || shared.serve(index, worker))
+                .expect("a thread can be started");
+        }
+        Self { shared, trainer_computes }
+    }
+
+    /// Waits until every worker is connected or has failed to.
+    ///
+    /// # Errors
+    /// If a worker refuses.
+    pub fn wait_for_connections(&self, events: &dyn EventSink) -> Result<()> {
+        let mut state = self.shared.lock();
+        while state.colleagues.iter().any(|colleague| colleague.state == Connection::New) {
+            state = self.shared.wait(state, None);
+        }
+        let messages: Vec<String> = state.messages.drain(..).collect();
+        ensure!(
+            state.colleagues.iter().all(|colleague| colleague.state != Connection::Refused),
+            "{}",
+            messages.join("; ")
+        );
+        drop(state);
+        messages.into_iter().for_each(|message| events.emit(Event::notice(message)));
+        Ok(())
+    }
+
+    /// Adds a micro-batch to the present update.
+    pub fn submit(&self, task: Task) {
+        self.shared.lock().slots.push(Slot::Free(Arc::new(task)));
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends the present update: what its micro-batches contribute, in the order in which they were submitted. `compute` is how the
+    /// trainer computes one.
+    ///
+    /// # Errors
+    /// The first error of `compute`.
+    pub fn finish<E>(
+        &self,
+        mut compute: impl FnMut(&Task) -> Result<Contribution, E>,
+    ) -> Result<Vec<Contribution>, E> {
+        let mut state = self.shared.lock();
+        loop {
+            if state.release_overdue(Instant::now()) {
+                self.shared.changed.notify_all();
+            }
+            let computes = self.trainer_computes || !state.has_workers();
+            if let Some(index) = state.next_free().filter(|_| computes) {
+                let Some(task) = state.slots[index].take(None, Instant::now()) else { continue };
+                drop(state);
+                let contribution = compute(&task)?;
+                state = self.shared.lock();
+                state.own += 1;
+                state.slots[index] = Slot::Done(contribution);
+                continue;
+            }
+            if state.slots.iter().all(|slot| matches!(slot, Slot::Done(_))) {
+                state.update += 1;
+                return Ok(std::mem::take(&mut state.slots)
+                    .into_iter()
+                    .filter_map(Slot::into_done)
+                    .collect());
+            }
+            let pause = state.next_deadline().map(|until| until.saturating_duration_since(Instant::now()));
+            state = self.shared.wait(state, pause);
+        }
+    }
+
+    /// The messages about workers since the last call.
+    pub fn messages(&self) -> Vec<String> {
+        self.shared.lock().messages.drain(..).collect()
+    }
+
+    /// Who has computed how many micro-batches so far: each worker by its name, and the trainer.
+    pub fn shares(&self) -> (Vec<(String, usize)>, usize) {
+        let state = self.shared.lock();
+        let of_workers =
+            state.colleagues.iter().map(|colleague| (colleague.name.clone(), colleague.computed));
+        (of_workers.collect(), state.own)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something has changed, for this long at most.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, pause: Option<Duration>) -> MutexGuard<'a, State> {
+        match pause {
+            Some(pause) => self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// The life of a worker's thread: connects, computes until the connection breaks, and connects again.
+    fn serve(&self, index: usize, mut worker: Box<dyn Worker>) {
+        let mut pause = PAUSES[0];
+        while !self.lock().is_over {
+            let outcome = worker.connect();
+            if outcome.is_ok() {
+                pause = PAUSES[0];
+            }
+            let goes_on = self.connected(index, outcome) && self.work(index, &mut *worker);
+            if !goes_on && self.lock().colleagues[index].state == Connection::Refused {
+                return;
+            }
+            let state = self.lock();
+            if !state.is_over {
+                drop(self.changed.wait_timeout_while(state, pause, |state| !state.is_over));
+            }
+            pause = (2 * pause).min(PAUSES[1]);
+        }
+    }
+
+    /// Notes the outcome of an attempt to connect. Returns whether there is a connection.
+    fn connected(&self, index: usize, outcome: Result<Vec<String>, Failure>) -> bool {
+        let mut state = self.lock();
+        let is_connected = outcome.is_ok();
+        match outcome {
+            Ok(remarks) => state.connected(index, remarks),
+            Err(failure) => state.failed(index, failure),
+        }
+        drop(state);
+        self.changed.notify_all();
+        is_connected
+    }
+
+    /// Computes micro-batches until the worker fails or the run is over. Returns whether the run is over.
+    fn work(&self, index: usize, worker: &mut dyn Worker) -> bool {
+        while let Some((slot, update, task)) = self.take(index) {
+            let begun = Instant::now();
+            let outcome = worker.compute(&task);
+            let mut state = self.lock();
+            let failed = outcome.is_err();
+            match outcome {
+                Ok(contribution) => state.computed(index, (slot, update), contribution, begun.elapsed()),
+                Err(failure) => {
+                    state.release(index, update);
+                    state.failed(index, failure);
+                }
+            }
+            drop(state);
+            self.changed.notify_all();
+            if failed {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for a free micro-batch and takes it; `None` once the run is over.
+    fn take(&self, by: usize) -> Option<(usize, u64, Arc<Task>)> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if let Some(slot) = state.next_free() {
+                let until = Instant::now() + state.colleagues[by].deadline(self.deadlines);
+                let task = state.slots[slot].take(by, until);
+                let update = state.update;
+                drop(state);
+                // Whoever waits for the present update has another deadline now.
+                self.changed.notify_all();
+                return task.map(|task| (slot, update, task));
+            }
+            state = self.wait(state, None);
+        }
+    }
+}
+
+impl State {
+    /// The first micro-batch that nobody has taken.
+    fn next_free(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| matches!(slot, Slot::Free(_)))
+    }
+
+    /// The first moment at which a worker is late.
+    fn next_deadline(&self) -> Option<Instant> {
+        let deadline = |slot: &Slot| match slot {
+            Slot::Taken { by: Some(_), until, .. } => Some(*until),
+            _ => None,
+        };
+        self.slots.iter().filter_map(deadline).min()
+    }
+
+    /// Whether a worker may take a micro-batch.
+    fn has_workers(&self) -> bool {
+        self.colleagues.iter().any(|colleague| colleague.state == Connection::Connected)
+    }
+
+    /// Frees the micro-batches of workers that have not answered in time. Returns whether there are any.
+    fn release_overdue(&mut self, now: Instant) -> bool {
+        let is_late = |slot: &Slot| match slot {
+            Slot::Taken { by, until, .. } => by.filter(|_| *until <= now),
+            _ => None,
+        };
+        let late: Vec<usize> = self.slots.iter().filter_map(is_late).collect();
+        for &index in &late {
+            self.release(index, self.update);
+            let Colleague { name, state, .. } = &mut self.colleagues[index];
+            *state = Connection::Late;
+            let message = format!("worker {name} does not answer: its micro-batch is computed again");
+            self.messages.push_back(message);
+            self.notice_loneliness();
+        }
+        !late.is_empty()
+    }
+
+    /// Frees the micro-batch of this update that a worker has taken.
+    fn release(&mut self, index: usize, update: u64) {
+        if update != self.update {
+            return;
+        }
+        for slot in &mut self.slots {
+            if let Slot::Taken { task, by: Some(by), .. } = slot
+                && *by == index
+            {
+                *slot = Slot::Free(Arc::clone(task));
+            }
+        }
+    }
+
+    fn connected(&mut self, index: usize, remarks: Vec<String>) {
+        let Colleague { name, state, .. } = &mut self.colleagues[index];
+        if *state == Connection::Lost {
+            self.messages.push_back(format!("worker {name} is there"));
+        }
+        *state = Connection::Connected;
+        self.messages.extend(remarks);
+    }
+
+    fn failed(&mut self, index: usize, failure: Failure) {
+        let Colleague { name, state, .. } = &mut self.colleagues[index];
+        let before = *state;
+        let message = match &failure {
+            Failure::Lost(reason) => {
+                *state = Connection::Lost;
+                format!("worker {name} is lost: {reason}; it is tried again")
+            }
+            Failure::Refused(reason) => {
+                *state = Connection::Refused;
+                format!("worker {name} refuses: {reason}")
+            }
+        };
+        if before != *state {
+            self.messages.push_back(message);
+        }
+        self.notice_loneliness();
+    }
+
+    /// Says so if no worker is left.
+    fn notice_loneliness(&mut self) {
+        const ALONE: &str = "no worker is left: this process goes on alone";
+        let waits = self.colleagues.iter().any(|colleague| colleague.state == Connection::New);
+        if !waits && !self.has_workers() && self.messages.back().is_none_or(|last| last != ALONE) {
+            self.messages.push_back(ALONE.to_owned());
+        }
+    }
+
+    /// Notes what a worker has computed, unless somebody else was faster.
+    fn computed(
+        &mut self,
+        index: usize,
+        (slot, update): (usize, u64),
+        contribution: Contribution,
+        time: Duration,
+    ) {
+        let is_wanted = update == self.update && !matches!(self.slots[slot], Slot::Done(_));
+        let Colleague { name, state, computed, longest } = &mut self.colleagues[index];
+        if *state == Connection::Late {
+            self.messages.push_back(format!(
+                "worker {name} has answered after {:.0} s: it goes on",
+                time.as_secs_f64()
+            ));
+        } else {
+            *longest = Some(longest.map_or(time, |longest| longest.max(time)));
+        }
+        *state = Connection::Connected;
+        if is_wanted {
+            *computed += 1;
+            self.slots[slot] = Slot::Done(contribution);
+        }
+    }
+}
+
+impl Slot {
+    /// The task of a free slot, which is then taken.
+    fn take(&mut self, by: impl Into<Option<usize>>, until: Instant) -> Option<Arc<Task>> {
+        let Self::Free(task) = self else { return None };
+        let task = Arc::clone(task);
+        *self = Self::Taken { task: Arc::clone(&task), by: by.into(), until };
+        Some(task)
+    }
+
+    fn into_done(self) -> Option<Contribution> {
+        match self {
+            Self::Done(contribution) => Some(contribution),
+            Self::Free(_) | Self::Taken { .. } => None,
+        }
+    }
+}
+
+impl Colleague {
+    /// How long it may take for the next micro-batch.
+    fn deadline(&self, Deadlines { first, least, factor }: Deadlines) -> Duration {
+        self.longest.map_or(first, |longest| least.max(factor * longest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+
+    use vitrine_models::preset;
+
+    use super::*;
+    use crate::events::Quiet;
+    use crate::learner::micro_batch::{MicroBatch, ReplicaConfig};
+    use crate::workers::Weights;
+
+    const SHORT: Deadlines =
+        Deadlines { first: Duration::from_millis(500), least: Duration::from_millis(500), factor: 4 };
+
+    /// What a worker of a test does with its tasks, one after the other; the last one stays.
+    #[derive(Clone, Debug, PartialEq)]
+    enum Habit {
+        Answers,
+        /// The connection breaks.
+        Dies,
+        /// Answers long after the deadline.
+        Sleeps,
+        /// Never answers.
+        Freezes,
+        Refuses,
+    }
+
+    struct Fake {
+        habits: Vec<Habit>,
+        /// The outcomes of attempts to connect before one succeeds.
+        unreachable: Vec<Failure>,
+    }
+
+    fn fake(habits: &[Habit]) -> Box<dyn Worker> {
+        Box::new(Fake { habits: habits.to_vec(), unreachable: Vec::new() })
+    }
+
+    impl Worker for Fake {
+        fn name(&self) -> String {
+            format!("{:?}", self.habits.last())
+        }
+
+        fn connect(&mut self) -> Result<Vec<String>, Failure> {
+            self.unreachable.pop().map_or(Ok(Vec::new()), Err)
+        }
+
+        fn compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
+            let habit = if self.habits.len() > 1 { self.habits.remove(0) } else { self.habits[0].clone() };
+            match habit {
+                Habit::Answers => thread::sleep(Duration::from_millis(2)),
+                Habit::Dies => return Err(Failure::Lost("it died".to_owned())),
+                Habit::Refuses => return Err(Failure::Refused("no memory".to_owned())),
+                Habit::Sleeps => thread::sleep(Duration::from_secs(2)),
+                Habit::Freezes => loop {
+                    thread::park();
+                },
+            }
+            Ok(contribution(task))
+        }
+    }
+
+    /// A contribution from which the task can be told.
+    fn contribution(task: &Task) -> Contribution {
+        Contribution {
+            loss: task.batch.seed as f32,
+            answers: Vec::new(),
+            has_gradient: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    fn task(seed: u64) -> Task {
+        let model = preset::find("vit_pico_patch4_32").unwrap();
+        let image_size = model.image_size;
+        let config = ReplicaConfig { model, freeze: None, multi_label: false, gradient_checkpointing: false };
+        let weights = Weights { version: 0, values: Vec::new(), sizes: Vec::new() };
+        let batch = MicroBatch { size: 1, image_size, images: Vec::new(), targets: Vec::new(), seed };
+        Task { config: Arc::new(config), weights: Arc::new(weights), batch }
+    }
+
+    /// Computes updates of six micro-batches and checks that nothing is lost, doubled, or out of order.
+    fn updates(pool: &Pool, count: u64) {
+        for update in 0..count {
+            let seeds: Vec<u64> = (0..6).map(|part| 10 * update + part).collect();
+            seeds.iter().for_each(|seed| pool.submit(task(*seed)));
+            let compute = |task: &Task| {
+                thread::sleep(Duration::from_millis(5));
+                Ok::<_, Infallible>(contribution(task))
+            };
+            let Ok(found) = pool.finish(compute);
+            let found: Vec<u64> = found.iter().map(|found| found.loss as u64).collect();
+            assert_eq!(found, seeds);
+        }
+    }
+
+    fn said(pool: &Pool) -> String {
+        pool.messages().join("\n")
+    }
+
+    #[test]
+    fn contributions_come_in_order_whoever_computes_them() {
+        let pool = Pool::new(vec![fake(&[Habit::Answers]), fake(&[Habit::Answers])], true, SHORT);
+        pool.wait_for_connections(&Quiet).unwrap();
+        updates(&pool, 20);
+        let (workers, own) = pool.shares();
+        assert_eq!(workers.iter().map(|(_, computed)| computed).sum::<usize>() + own, 120);
+        assert!(own > 0 && workers.iter().all(|(_, computed)| *computed > 0), "{workers:?}, {own}");
+        assert_eq!(said(&pool), "");
+    }
+
+    #[test]
+    fn whatever_fails_is_computed_by_others() {
+        use Habit::{Answers, Dies, Freezes, Refuses, Sleeps};
+        for (habits, part) in [
+            (vec![Answers, Dies, Answers], "is lost: it died; it is tried again"),
+            (vec![Answers, Freezes], "does not answer"),
+            (vec![Sleeps, Answers], "does not answer"),
+            (vec![Answers, Refuses], "refuses: no memory"),
+        ] {
+            for trainer_computes in [true, false] {
+                let workers = vec![fake(&habits), fake(&[Answers])];
+                let pool = Pool::new(workers, trainer_computes, SHORT);
+                pool.wait_for_connections(&Quiet).unwrap();
+                let mut all = String::new();
+                while !all.contains(part) {
+                    updates(&pool, 1);
+                    all.push_str(&said(&pool));
+                }
+                updates(&pool, 3);
+                // On a busy machine any worker may be late.
+                let is_alone = all.contains("alone") || said(&pool).contains("alone");
+                assert!(pool.shares().1 == 0 || trainer_computes || is_alone, "{habits:?}: {all}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_that_was_late_or_lost_takes_part_again() {
+        use Habit::{Answers, Dies, Sleeps};
+        for habits in [vec![Sleeps, Answers], vec![Dies, Answers]] {
+            let pool = Pool::new(vec![fake(&habits)], true, SHORT);
+            pool.wait_for_connections(&Quiet).unwrap();
+            // Until it is there again, after two seconds.
+            while pool.shares().0[0].1 == 0 {
+                updates(&pool, 1);
+            }
+            let said = said(&pool);
+            assert!(said.contains("goes on") || said.contains("is there"), "{said}");
+        }
+    }
+
+    #[test]
+    fn without_workers_the_trainer_goes_on_alone_and_says_so() {
+        use Habit::{Answers, Dies, Freezes};
+        for habits in [vec![Dies], vec![Answers, Freezes]] {
+            let pool = Pool::new(vec![fake(&habits), fake(&habits)], false, SHORT);
+            pool.wait_for_connections(&Quiet).unwrap();
+            updates(&pool, 5);
+            assert!(said(&pool).contains("no worker is left: this process goes on alone"), "{habits:?}");
+            assert!(pool.shares().1 > 0);
+        }
+    }
+
+    #[test]
+    fn a_refusal_ends_the_run_before_it_begins_and_absence_does_not() {
+        let failing = |failure: &Failure| -> Box<dyn Worker> {
+            Box::new(Fake { habits: vec![Habit::Answers], unreachable: vec![failure.clone()] })
+        };
+        let absent = Failure::Lost("it cannot be reached".to_owned());
+        let pool = Pool::new(vec![failing(&absent), fake(&[Habit::Answers])], true, SHORT);
+        pool.wait_for_connections(&Quiet).unwrap();
+        updates(&pool, 3);
+        let refusal = Failure::Refused("the token is wrong".to_owned());
+        let pool = Pool::new(vec![failing(&refusal), fake(&[Habit::Answers])], true, SHORT);
+        let message = pool.wait_for_connections(&Quiet).unwrap_err().to_string();
+        assert!(message.contains("refuses: the token is wrong"), "{message}");
+    }
+
+    #[test]
+    fn deadlines_follow_the_longest_time() {
+        let mut colleague =
+            Colleague { name: String::new(), state: Connection::Connected, computed: 0, longest: None };
+        let deadlines = Deadlines { first: Duration::from_secs(60), ..SHORT };
+        assert_eq!(colleague.deadline(deadlines), Duration::from_secs(60));
+        colleague.longest = Some(Duration::from_millis(1));
+        assert_eq!(colleague.deadline(deadlines), SHORT.least);
+        colleague.longest = Some(Duration::from_secs(2));
+        assert_eq!(colleague.deadline(deadlines), Duration::from_secs(8));
+    }
+}

@@ -1,0 +1,183 @@
+//! The trainer's side: one connection to a worker.
+
+use std::net::ToSocketAddrs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use burn::backend::{
+    BackendTensor, DispatchAutodiffContext, DispatchDevice, DispatchTensor, DispatchTensorKind,
+};
+use burn::remote::{ConnectError, CustomOpClient, EndpointId, IrohHost, RemoteHost};
+use burn::server::IrohRelays;
+use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
+use burn_ir::{CustomOpIr, ScalarIr, TensorIr};
+
+use super::{ABOUT, ABOUT_LENGTH, About, GRADIENTS, NUMBER};
+use crate::device::FoundDevice;
+use crate::learner::micro_batch::Contribution;
+use crate::token::Token;
+use crate::workers::message::{Header, answer_length, read_answer, read_text};
+use crate::workers::{Address, Failure, Task, Worker};
+
+/// A worker in another process.
+pub struct Remote {
+    address: Address,
+    token: Token,
+    /// What the trainer would say of itself.
+    own: About,
+    /// The number of the connection.
+    number: u64,
+    device: Option<Device>,
+    /// The weights that the worker has, with their version.
+    weights: Option<(u64, Tensor<1>)>,
+}
+
+impl Remote {
+    /// A worker at an address. The device and the number of threads are the trainer's, with which the worker's are compared.
+    pub fn new(address: Address, token: &Token, (device, threads): (&FoundDevice, usize)) -> Self {
+        let own = About::of(device, threads);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let number = now.wrapping_mul(1 << 16);
+        Self { address, token: token.clone(), own, number, device: None, weights: None }
+    }
+
+    /// Where to connect.
+    fn host(&self) -> Result<RemoteHost, Failure> {
+        let host = match &self.address {
+            Address::Loopback(port) => RemoteHost::websocket(&format!("ws://127.0.0.1:{port}")),
+            Address::Iroh { id, host } => {
+                let id: EndpointId =
+                    id.parse().map_err(|_| Failure::Refused(format!("{id} is no public key of a worker")))?;
+                let addresses = host.to_socket_addrs();
+                let addresses = addresses.map_err(|error| Failure::Lost(format!("{host}: {error}")))?;
+                let host = addresses
+                    .fold(IrohHost::new(id).with_relays(IrohRelays::Disabled), IrohHost::with_address);
+                RemoteHost::iroh(host)
+            }
+        };
+        Ok(host.with_credential(format!("{}{NUMBER}{}", self.token.secret(), self.number)))
+    }
+
+    /// What the worker says of itself.
+    fn about(&self, device: &Device) -> Result<About, Failure> {
+        let numbers = call(device, ABOUT, &[], ABOUT_LENGTH, Vec::new())?;
+        serde_json::from_str(&read_text(&numbers)).map_err(|_| {
+            Failure::Refused(format!("it runs another version than {}, the trainer's", self.own.program))
+        })
+    }
+
+    /// Remarks about what may change the last bits of the result.
+    fn remarks(&self, other: &About) -> Vec<String> {
+        let About { device, threads, .. } = &self.own;
+        let mut differences = Vec::new();
+        if other.threads != *threads {
+            differences.push(format!("{} compute threads, not {threads} (--threads)", other.threads));
+        }
+        if other.device != *device {
+            differences.push(format!("{}, not {device}", other.device));
+        }
+        if differences.is_empty() {
+            return Vec::new();
+        }
+        let name = self.name();
+        vec![format!(
+            "worker {name} has {}: the last bits of the result depend on who computes what",
+            differences.join(" and ")
+        )]
+    }
+
+    fn try_compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
+        let Some(device) = self.device.clone() else { return Err(Failure::Lost("not connected".to_owned())) };
+        let send = |values: Vec<f32>| {
+            let length = values.len();
+            Tensor::<1>::from_data(TensorData::new(values, [length]), &device)
+        };
+        let weights = &task.weights;
+        if self.weights.as_ref().is_none_or(|(version, _)| *version != weights.version) {
+            self.weights = Some((weights.version, send(weights.values.clone())));
+        }
+        let Some((version, parameters)) = &self.weights else { unreachable!("they were just sent") };
+        let images = task.batch.size;
+        let inputs = [parameters.clone(), send(task.batch.images.clone()), send(task.batch.targets.clone())];
+        let header = Header::of(task).to_words();
+        let scalars = std::iter::once(*version).chain(header).map(ScalarIr::UInt).collect();
+        let length = answer_length(&weights.sizes, images);
+        let numbers = call(&device, GRADIENTS, &inputs, length, scalars)?;
+        read_answer(&numbers, &weights.sizes, images).map_err(Failure::Refused)
+    }
+}
+
+impl Worker for Remote {
+    fn name(&self) -> String {
+        match &self.address {
+            Address::Iroh { host, .. } => host.clone(),
+            Address::Loopback(_) => self.address.to_string(),
+        }
+    }
+
+    fn connect(&mut self) -> Result<Vec<String>, Failure> {
+        if self.device.take().is_some() {
+            self.number += 1;
+            self.weights = None;
+        }
+        let host = self.host()?;
+        let device = guarded(|| Device::remote_options(&host).init().map_err(failure))?;
+        // From here on the connection has its number, whatever follows.
+        self.device = Some(device.clone());
+        let about = guarded(|| self.about(&device))?;
+        if about.program != self.own.program {
+            let (its, own) = (about.program, &self.own.program);
+            return Err(Failure::Refused(format!("it is {its}, and this is {own}: use the same version")));
+        }
+        Ok(self.remarks(&about))
+    }
+
+    fn compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
+        guarded(|| self.try_compute(task))
+    }
+}
+
+/// The result of a call in which burn panics if the connection is broken. The panic is not printed: the program's hook leaves out the
+/// threads of workers.
+fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|_| Err(Failure::Lost("the connection is broken".to_owned())))
+}
+
+/// Why no connection was made.
+fn failure(error: ConnectError) -> Failure {
+    match error {
+        ConnectError::Unreachable { reason } | ConnectError::Handshake { reason } => {
+            Failure::Lost(format!("it cannot be reached ({reason})"))
+        }
+        ConnectError::Interrupted => Failure::Lost("interrupted".to_owned()),
+        ConnectError::Unauthorized => Failure::Refused("the token is wrong (--token-file)".to_owned()),
+        error => Failure::Refused(error.to_string()),
+    }
+}
+
+/// Runs a custom operation of the worker and reads its one output, a vector of `length` numbers.
+fn call(
+    device: &Device,
+    name: &'static str,
+    inputs: &[Tensor<1>],
+    length: usize,
+    scalars: Vec<ScalarIr>,
+) -> Result<Vec<f32>, Failure> {
+    let DispatchDevice::Remote(remote) = device.as_dispatch() else { unreachable!("the device is remote") };
+    let client = CustomOpClient::new(remote);
+    let handle = |tensor: &Tensor<1>| match tensor.clone().into_dispatch().kind {
+        DispatchTensorKind::Remote(BackendTensor::Float(tensor)) => tensor.into_ir(),
+        _ => unreachable!("the tensor is on the device"),
+    };
+    let inputs: Vec<TensorIr> = inputs.iter().map(handle).collect();
+    let output = TensorIr::uninit(client.create_empty_handle(), Shape::new([length]), DType::F32);
+    let operation = CustomOpIr::with_scalars(name, &inputs, &[output], scalars);
+    let Some(output) = client.register(operation).pop() else { unreachable!("the operation has one output") };
+    let output = Tensor::<1>::from_dispatch(DispatchTensor {
+        kind: DispatchTensorKind::Remote(BackendTensor::Float(output)),
+        autodiff: DispatchAutodiffContext::Disabled,
+    });
+    let data = output.try_into_data().map_err(|_| Failure::Lost("the connection is broken".to_owned()))?;
+    data.try_into_vec::<f32>().map_err(|_| Failure::Refused("the answer is no vector of numbers".to_owned()))
+}

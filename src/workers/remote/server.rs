@@ -1,0 +1,195 @@
+//! The worker's side: serves tasks until the process is asked to stop.
+
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use burn::server::{
+    AuthorizationRequest, CustomOpIr, HandleContainer, IrohIdentity, IrohRelays, IrohTransport,
+    PeerAuthorizer, RemoteServer, TokenAuthorizer, Transport, WebSocketTransport,
+};
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_ir::{BackendIr, ScalarIr};
+use sysinfo::System;
+
+use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, NUMBER, from_flex, to_flex};
+use crate::device::FoundDevice;
+use crate::learner::micro_batch::{Contribution, MicroBatch, ReplicaConfig};
+use crate::workers::message::{Header, write_answer, write_text};
+use crate::workers::{Address, Computer, Task, Weights};
+
+/// The time in which a server fails if it cannot begin.
+const TIME_TO_FAIL: Duration = Duration::from_millis(50);
+/// The longest answer, as a multiple of the numbers that came with the task.
+const LONGEST_ANSWER: usize = 4;
+
+/// Where a worker listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// On this port of all interfaces, over Iroh.
+    Everywhere(u16),
+    /// On this port of the loopback interface, over a WebSocket.
+    Loopback(u16),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORMS: &str = "it must be 0.0.0.0:PORT, or ws://127.0.0.1:PORT for this machine alone";
+        let port = |text: &str| text.parse().ok().filter(|port| *port > 0).ok_or_else(|| FORMS.to_owned());
+        if let Some(number) = text.strip_prefix("0.0.0.0:").or_else(|| text.strip_prefix("[::]:")) {
+            return port(number).map(Self::Everywhere);
+        }
+        port(text.strip_prefix("ws://127.0.0.1:").ok_or(FORMS)?).map(Self::Loopback)
+    }
+}
+
+/// How a worker serves.
+pub struct Settings {
+    /// Where it listens.
+    pub listen: Listen,
+    /// The file with its key, which is made if it does not exist. Over a WebSocket there is none.
+    pub key: Option<PathBuf>,
+    /// What a trainer must show.
+    pub token: String,
+    /// Where it computes.
+    pub device: FoundDevice,
+    /// The number of compute threads.
+    pub threads: usize,
+    /// Whether a task is admitted, by its model and its number of images, or else why not.
+    pub admits: fn(&ReplicaConfig, usize, &FoundDevice) -> Result<(), String>,
+}
+
+/// Serves tasks until Ctrl-C or `SIGTERM`. `ready` is given the address for the list of workers.
+///
+/// # Errors
+/// If the key cannot be read, the token is empty, or the port is taken.
+pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
+    let Settings { listen, key, token, device, threads, admits } = settings;
+    let authorizer = TokenAuthorizer::new(token).map_err(|_| anyhow!("the token is empty"))?;
+    let about = About::of(&device, threads);
+    let about = serde_json::to_string(&about).context("the worker cannot describe itself")?;
+    let computer = Mutex::new(Computer::new(&device.device));
+    let gradients = move |inputs: &[Tensor<1>], words: &[u64], length: usize| {
+        let admits = |config: &ReplicaConfig, images| admits(config, images, &device);
+        write_answer(answer(inputs, words, &computer, &admits), length)
+    };
+    let server = RemoteServer::new([Device::flex()])
+        .with_authorizer(WithoutNumber(authorizer))
+        .with_custom_op::<Engine, _>(ABOUT, move |handles, operation, _| {
+            reply(handles, operation, write_text(&about, ABOUT_LENGTH));
+        })
+        .with_custom_op::<Engine, _>(GRADIENTS, move |handles, operation, _| {
+            let take = |input| from_flex(handles.get_float_tensor::<Engine>(input));
+            let inputs: Vec<Tensor<1>> = operation.inputs.iter().map(take).collect();
+            let words: Vec<u64> = operation.scalars.iter().copied().map(ScalarIr::elem::<u64>).collect();
+            let came: usize = inputs.iter().map(|input| input.dims()[0]).sum();
+            let asked = operation.outputs.first().map_or(0, |output| output.shape.num_elements());
+            let length = asked.min(LONGEST_ANSWER * came + ABOUT_LENGTH);
+            reply(handles, operation, gradients(&inputs, &words, length));
+        });
+    let (transport, address) = transport(&listen, key.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Not burn's `serve`, which logs to standard output.
+        let serving = tokio::spawn(server.serve_async(transport));
+        // A transport that cannot begin fails at once.
+        tokio::time::sleep(TIME_TO_FAIL).await;
+        if serving.is_finished() {
+            return Ok(serving.await??);
+        }
+        ready(&address)?;
+        tokio::select! {
+            served = serving => Ok(served??),
+            stopped = asked_to_stop() => Ok(stopped?),
+        }
+    })
+}
+
+/// The transport of a worker, and its address for the list of workers.
+fn transport(listen: &Listen, key: Option<&Path>) -> Result<(Transport, Address)> {
+    match *listen {
+        Listen::Loopback(port) => {
+            let listener =
+                TcpListener::bind(("127.0.0.1", port)).with_context(|| format!("--listen: port {port}"))?;
+            Ok((WebSocketTransport::from_listener(listener).into(), Address::Loopback(port)))
+        }
+        Listen::Everywhere(port) => {
+            let key = key.context("a key is needed")?;
+            let identity =
+                IrohIdentity::load_or_create(key).with_context(|| format!("--key {}", key.display()))?;
+            let id = identity.id().to_string();
+            // burn names no port in its error.
+            drop(UdpSocket::bind(("0.0.0.0", port)).with_context(|| format!("--listen: port {port}"))?);
+            let host = System::host_name().unwrap_or_else(|_| "HOST".to_owned());
+            let transport = IrohTransport::new(identity).with_relays(IrohRelays::Disabled).with_port(port);
+            Ok((transport.into(), Address::Iroh { id, host: format!("{host}:{port}") }))
+        }
+    }
+}
+
+/// Waits for Ctrl-C or `SIGTERM`.
+async fn asked_to_stop() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
+}
+
+/// Admits credentials that are the token, whatever number follows.
+struct WithoutNumber(TokenAuthorizer);
+
+impl PeerAuthorizer for WithoutNumber {
+    fn authorize(&self, request: AuthorizationRequest<'_>) -> Result<(), String> {
+        let credential = request.credential.as_bytes();
+        let end = credential.iter().rposition(|byte| *byte == NUMBER as u8).unwrap_or(credential.len());
+        let credential = credential[..end].to_vec().into();
+        self.0.authorize(AuthorizationRequest { credential: &credential, ..request })
+    }
+}
+
+/// Gives an operation its one output.
+fn reply(
+    handles: &mut HandleContainer<<Engine as BackendIr>::Handle>,
+    operation: &CustomOpIr,
+    numbers: Vec<f32>,
+) {
+    if let Some(output) = operation.outputs.first() {
+        let length = numbers.len();
+        let tensor = Tensor::from_data(TensorData::new(numbers, [length]), &Device::flex());
+        handles.register_float_tensor::<Engine>(&output.id, to_flex(tensor));
+    }
+}
+
+/// Computes the task in the inputs of an operation.
+fn answer(
+    inputs: &[Tensor<1>],
+    words: &[u64],
+    computer: &Mutex<Computer>,
+    admits: &dyn Fn(&ReplicaConfig, usize) -> Result<(), String>,
+) -> Result<Contribution, String> {
+    let ([weights, images, targets], [version, header @ ..]) = (inputs, words) else {
+        return Err(format!("three inputs and a header are needed, and {} inputs came", inputs.len()));
+    };
+    let Header { config, size, image_size, seed } = Header::from_words(header)?;
+    admits(&config, size)?;
+    let numbers = |tensor: &Tensor<1>| {
+        tensor.to_data().try_into_vec::<f32>().map_err(|_| "an input holds no numbers".to_owned())
+    };
+    let batch = MicroBatch { size, image_size, images: numbers(images)?, targets: numbers(targets)?, seed };
+    // One task at a time: the seed of dropout is the device's. After a panic, the computer has no half-set weights in use, as their
+    // version is set last.
+    let mut computer = computer.lock().unwrap_or_else(PoisonError::into_inner);
+    let weights = Weights { version: *version, values: numbers(weights)?, sizes: Vec::new() };
+    computer.compute(&Task { config: Arc::new(config), weights: Arc::new(weights), batch })
+}

@@ -1,0 +1,281 @@
+//! `vitrine worker` and `train --workers` with processes on this machine: the result has the bits of a run without workers, whatever
+//! happens to them.
+
+#![allow(clippy::unwrap_used)]
+#![cfg(unix)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use assert_cmd::cargo::cargo_bin;
+use predicates::prelude::*;
+use predicates::str::contains;
+use support::{Images, vitrine};
+
+/// A running program, which is killed at the end.
+struct Process(Child);
+
+impl Process {
+    fn start(images: &Images, arguments: &[&str], stderr: Stdio) -> Self {
+        let child = Command::new(cargo_bin!("vitrine"))
+            .current_dir(images.path("."))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A worker that listens, and its address.
+struct Worker {
+    process: Process,
+    address: String,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// A worker on the loopback interface, at a port of its own or a given one.
+    fn start(images: &Images, port: Option<u16>) -> Self {
+        let port = port.unwrap_or_else(free_port);
+        let listen = format!("ws://127.0.0.1:{port}");
+        Self::listening(images, &["--listen", &listen])
+    }
+
+    /// A worker with these options and one thread.
+    fn listening(images: &Images, options: &[&str]) -> Self {
+        let all = [&["worker", "--token-file", "token.txt", "--threads", "1"], options].concat();
+        let mut process = Process::start(images, &all, Stdio::null());
+        let mut output = BufReader::new(process.0.stdout.take().unwrap());
+        let mut address = String::new();
+        output.read_line(&mut address).unwrap();
+        assert!(!address.is_empty(), "the worker {options:?} did not start");
+        Self { process, address, _output: output }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A folder with a data set, a token, and a recipe for micro-batches.
+fn prepared() -> Images {
+    let images = Images::prepared();
+    images.write("token.txt", "secret\n");
+    images.write("other.txt", "wrong\n");
+    images
+}
+
+fn list(images: &Images, workers: &[&str]) {
+    images.write("workers.txt", &workers.concat());
+}
+
+const TRAIN: [&str; 14] = [
+    "train",
+    "data",
+    "--model",
+    "tiny.toml",
+    "--epochs",
+    "3",
+    "--batch-size",
+    "3",
+    "--accumulate",
+    "4",
+    "--threads",
+    "1",
+    "--seed",
+    "5",
+];
+const WITH_WORKERS: [&str; 4] = ["--workers", "workers.txt", "--token-file", "token.txt"];
+
+fn model(images: &Images, run: &str) -> Vec<u8> {
+    std::fs::read(images.path(&format!("{run}/model.safetensors"))).unwrap()
+}
+
+#[test]
+fn workers_change_no_bit_of_the_result() {
+    let images = prepared();
+    vitrine(&images).args(TRAIN).args(["--output", "alone"]).assert().success();
+    let port = free_port();
+    let encrypted = ["--listen", &format!("0.0.0.0:{port}"), "--key", "worker.key"];
+    let workers =
+        [Worker::start(&images, None), Worker::start(&images, None), Worker::listening(&images, &encrypted)];
+    let id = workers[2].address.trim().strip_prefix("iroh:").unwrap().split_once('@').unwrap().0.to_owned();
+    let addresses = [&workers[0].address, &workers[1].address, &format!("iroh:{id}@127.0.0.1:{port}\n")];
+    for (run, count, more) in [("two", 2, &[][..]), ("three", 3, &["--workers-only"])] {
+        list(&images, &addresses.map(String::as_str)[..count]);
+        vitrine(&images)
+            .args(TRAIN)
+            .args(WITH_WORKERS)
+            .args(more)
+            .args(["--output", run])
+            .assert()
+            .success()
+            .stderr(contains("micro-batches: ").and(contains("panicked").not()));
+        assert_eq!(model(&images, run), model(&images, "alone"), "{run}");
+    }
+    // They end when they are asked to.
+    for Worker { mut process, .. } in workers {
+        process.signal("TERM");
+        assert!(process.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn no_failure_changes_a_bit_of_the_result() {
+    let images = prepared();
+    images.write("model.toml", "image_size = 96\npatch_size = 8\nembed_dim = 96\ndepth = 4\nnum_heads = 3\n");
+    let more = [
+        "--model",
+        "model.toml",
+        "--epochs",
+        "60",
+        "--batch-size",
+        "3",
+        "--accumulate",
+        "4",
+        "--threads",
+        "1",
+    ];
+    let seeds = std::env::var("VITRINE_FAULTY_SEEDS").map_or(1, |text| text.parse().unwrap());
+    for seed in 0..seeds {
+        let seed = format!("{seed}");
+        let train = [&["train", "data", "--seed", &seed], &more[..]].concat();
+        let (alone, run) = (format!("alone-{seed}"), format!("run-{seed}"));
+        vitrine(&images).args(&train).args(["--output", &alone]).assert().success();
+        train_with_failures(&images, &train, &run);
+        assert!(model(&images, &run) == model(&images, &alone), "seed {seed}");
+    }
+}
+
+/// Trains with workers, of which one is killed, one freezes, one is started again, and one comes late; the trainer is killed and goes on
+/// with others.
+fn train_with_failures(images: &Images, train: &[&str], run: &str) {
+    let ports: Vec<u16> = (0..4).map(|_| free_port()).collect();
+    let addresses: Vec<String> = ports.iter().map(|port| format!("ws://127.0.0.1:{port}\n")).collect();
+    list(images, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
+    let start = |index: usize| Worker::start(images, Some(ports[index]));
+    let (killed, frozen, restarted) = (start(0), start(1), start(2));
+    let arguments = [train, &WITH_WORKERS, &["--output", run]].concat();
+    let mut trainer = Process::start(images, &arguments, Stdio::piped());
+    let mut lines = BufReader::new(trainer.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut seen = Vec::new();
+    let mut until = |part: &str| {
+        let found = lines.any(|line| {
+            seen.push(line);
+            seen.last().is_some_and(|line| line.contains(part))
+        });
+        assert!(found, "no {part:?} in {seen:#?}");
+    };
+    until("epoch 2/60");
+    drop(killed);
+    until("is lost");
+    drop(restarted);
+    until("is lost");
+    let _restarted = start(2);
+    until(&format!("{} is there", addresses[2].trim()));
+    frozen.process.signal("STOP");
+    until("does not answer");
+    let _late = start(3);
+    until("epoch");
+    trainer.signal("KILL");
+    trainer.0.wait().unwrap();
+    assert!(seen.iter().all(|line| !line.contains("epoch 60/60") && !line.contains("panicked")), "{seen:#?}");
+    list(images, &[&addresses[2]]);
+    let resumed = [&["train", "--resume", run], &WITH_WORKERS[..]].concat();
+    vitrine(images)
+        .args(resumed)
+        .assert()
+        .success()
+        .stderr(contains("micro-batches: ").and(contains("panicked").not()));
+}
+
+#[test]
+fn workers_refuse_what_they_should_and_go_on() {
+    let images = prepared();
+    let worker = Worker::start(&images, None);
+    list(&images, &[&worker.address]);
+    let train = |more: &[&str]| vitrine(&images).args(TRAIN).args(["--output", "run"]).args(more).assert();
+    train(&["--workers", "workers.txt", "--token-file", "other.txt"])
+        .code(1)
+        .stderr(contains("refuses").and(contains("the token is wrong")).and(contains("panicked").not()));
+    assert!(!images.path("run").exists());
+    // Garbage, and a connection that says nothing.
+    let place = worker.address.trim().strip_prefix("ws://").unwrap();
+    let silent = TcpStream::connect(place).unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"\r\n\r\n"] {
+        let mut stream = TcpStream::connect(place).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let _ = stream.write_all(garbage);
+        let _ = stream.read(&mut [0; 64]);
+    }
+    train(&WITH_WORKERS).success().stderr(contains("micro-batches: "));
+    drop(silent);
+    for (more, code, part) in [
+        (&["--workers", "workers.txt"][..], 2, "give --token-file, too"),
+        (&["--token-file", "token.txt"], 2, "no effect without --workers"),
+        (&["--workers-only"], 2, "no effect without --workers"),
+        (&["--workers", "nowhere.txt", "--token-file", "token.txt"], 1, "nowhere.txt"),
+        (&["--workers", "token.txt", "--token-file", "token.txt"], 2, "line 1: secret"),
+    ] {
+        vitrine(&images)
+            .args(TRAIN)
+            .args(more)
+            .args(["--output", "other"])
+            .assert()
+            .code(code)
+            .stderr(contains(part));
+    }
+    let without = ["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "other"];
+    vitrine(&images)
+        .args(without)
+        .args(WITH_WORKERS)
+        .assert()
+        .code(2)
+        .stderr(contains("give --accumulate N"));
+}
+
+#[test]
+fn a_worker_says_what_is_wrong_with_its_options() {
+    let images = prepared();
+    let worker = |arguments: &[&str]| vitrine(&images).arg("worker").args(arguments).assert();
+    let token = ["--token-file", "token.txt"];
+    for (arguments, code, part) in [
+        (&["--listen", "127.0.0.1:1"][..], 2, "0.0.0.0:PORT"),
+        (&["--listen", "ws://0.0.0.0:1"], 2, "0.0.0.0:PORT"),
+        (&["--listen", "0.0.0.0:3700"], 2, "give --key FILE"),
+        (&["--listen", "ws://127.0.0.1:3700", "--key", "k"], 2, "no effect"),
+        (&["--listen", "0.0.0.0:3700", "--key", "token.txt"], 1, "--key token.txt"),
+    ] {
+        worker(&[arguments, &token].concat()).code(code).stderr(contains(part));
+    }
+    worker(&["--listen", "ws://127.0.0.1:3700", "--token-file", "none.txt"])
+        .code(1)
+        .stderr(contains("none.txt"));
+    images.write("empty.txt", " \n");
+    worker(&["--listen", "ws://127.0.0.1:3700", "--token-file", "empty.txt"])
+        .code(1)
+        .stderr(contains("empty"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("ws://{}", taken.local_addr().unwrap());
+    worker(&[&["--listen", &listen], &token[..]].concat())
+        .code(1)
+        .stderr(contains("--listen").and(contains("port")));
+}
