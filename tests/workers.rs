@@ -119,17 +119,25 @@ fn workers_change_no_bit_of_the_result() {
         [Worker::start(&images, None), Worker::start(&images, None), Worker::listening(&images, &encrypted)];
     let id = workers[2].address.trim().strip_prefix("iroh:").unwrap().split_once('@').unwrap().0.to_owned();
     let addresses = [&workers[0].address, &workers[1].address, &format!("iroh:{id}@127.0.0.1:{port}\n")];
-    for (run, count, more) in [("two", 2, &[][..]), ("three", 3, &["--workers-only"])] {
-        list(&images, &addresses.map(String::as_str)[..count]);
-        vitrine(&images)
+    for (run, workers, more) in [
+        ("two", 0..2, &[][..]),
+        ("encrypted", 2..3, &["--workers-only"]),
+        ("three", 0..3, &["--workers-only"]),
+    ] {
+        list(&images, &addresses.map(String::as_str)[workers]);
+        let assert = vitrine(&images)
             .args(TRAIN)
             .args(WITH_WORKERS)
             .args(more)
             .args(["--output", run])
             .assert()
-            .success()
-            .stderr(contains("micro-batches: ").and(contains("panicked").not()));
-        assert_eq!(model(&images, run), model(&images, "alone"), "{run}");
+            .success();
+        let messages = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        assert!(["is lost", "alone", "panicked"].iter().all(|word| !messages.contains(word)), "{messages}");
+        if !more.is_empty() {
+            assert_eq!(messages.matches(", 0 here").count(), 3, "{messages}");
+        }
+        assert!(model(&images, run) == model(&images, "alone"), "{run}");
     }
     // They end when they are asked to.
     for Worker { mut process, .. } in workers {
@@ -141,7 +149,10 @@ fn workers_change_no_bit_of_the_result() {
 #[test]
 fn no_failure_changes_a_bit_of_the_result() {
     let images = prepared();
-    images.write("model.toml", "image_size = 96\npatch_size = 8\nembed_dim = 96\ndepth = 4\nnum_heads = 3\n");
+    images.write(
+        "model.toml",
+        "image_size = 96\npatch_size = 8\nembed_dim = 96\ndepth = 4\nnum_heads = 3\ndropout = 0.1\ndrop_path = 0.1\n",
+    );
     let more = [
         "--model",
         "model.toml",
@@ -226,14 +237,16 @@ fn workers_refuse_what_they_should_and_go_on() {
         let _ = stream.write_all(garbage);
         let _ = stream.read(&mut [0; 64]);
     }
-    train(&WITH_WORKERS).success().stderr(contains("micro-batches: "));
+    train(&[&WITH_WORKERS[..], &["--workers-only"]].concat())
+        .success()
+        .stderr(contains("is lost").not().and(contains(", 0 here")));
     drop(silent);
     for (more, code, part) in [
         (&["--workers", "workers.txt"][..], 2, "give --token-file, too"),
         (&["--token-file", "token.txt"], 2, "no effect without --workers"),
         (&["--workers-only"], 2, "no effect without --workers"),
         (&["--workers", "nowhere.txt", "--token-file", "token.txt"], 1, "nowhere.txt"),
-        (&["--workers", "token.txt", "--token-file", "token.txt"], 2, "line 1: secret"),
+        (&["--workers", "token.txt", "--token-file", "token.txt"], 2, "line 1: write iroh:ID"),
     ] {
         vitrine(&images)
             .args(TRAIN)

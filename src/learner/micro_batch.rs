@@ -36,6 +36,7 @@ pub struct ReplicaConfig {
     /// The architecture.
     pub model: ModelConfig,
     /// The part of the model that is frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
     /// Whether an image may have several labels.
     pub multi_label: bool,

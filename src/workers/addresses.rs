@@ -42,7 +42,11 @@ impl Address {
                     usage!("--workers {shown}: line {number}: {line} is there twice")
                 }
                 Ok(address) => addresses.push(address),
-                Err(problem) => usage!("--workers {shown}: line {number}: {line}: {problem}"),
+                // Another file may hold a secret.
+                Err(problem) if line.starts_with("iroh:") || line.starts_with("ws:") => {
+                    usage!("--workers {shown}: line {number}: {line}: {problem}")
+                }
+                Err(problem) => usage!("--workers {shown}: line {number}: {problem}"),
             }
         }
         if addresses.is_empty() {
@@ -127,7 +131,7 @@ mod tests {
         assert_eq!(two.len(), 2);
         for (text, part) in [
             ("# none\n", "lists no worker"),
-            ("ws://127.0.0.1:1\nhello\n", "line 2: hello"),
+            ("ws://127.0.0.1:1\nhello\n", "line 2: write iroh:"),
             ("ws://127.0.0.1:1\nws://127.0.0.1:1\n", "twice"),
         ] {
             let message = read(text).unwrap_err();

@@ -21,7 +21,8 @@ pub struct Header {
     pub size: usize,
     /// Height and width of the images.
     pub image_size: ImageSize,
-    /// The seed of dropout and stochastic depth.
+    /// The seed of dropout and stochastic depth, which TOML cannot hold.
+    #[serde(skip)]
     pub seed: u64,
 }
 
@@ -32,15 +33,17 @@ impl Header {
         Self { config: ReplicaConfig::clone(&task.config), size, image_size, seed }
     }
 
-    /// The header as numbers: the length of its JSON, and eight bytes in each of the rest.
+    /// The header as numbers: the seed, the length of the rest as TOML, which keeps every bit of a float, and eight bytes of it in each
+    /// of the others.
     pub fn to_words(&self) -> Vec<u64> {
-        let bytes = serde_json::to_vec(self).expect("a header has a form as JSON");
+        let text = toml::to_string(self).expect("a header has a form as TOML");
+        let bytes = text.as_bytes();
         let word = |chunk: &[u8]| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
             u64::from_le_bytes(word)
         };
-        std::iter::once(bytes.len() as u64).chain(bytes.chunks(8).map(word)).collect()
+        [self.seed, bytes.len() as u64].into_iter().chain(bytes.chunks(8).map(word)).collect()
     }
 
     /// Reads [`to_words`](Self::to_words).
@@ -48,13 +51,15 @@ impl Header {
     /// # Errors
     /// If the words are no header of this version.
     pub fn from_words(words: &[u64]) -> Result<Self, String> {
-        let [length, words @ ..] = words else { return Err("the header is missing".to_owned()) };
+        let [seed, length, words @ ..] = words else { return Err("the header is missing".to_owned()) };
         let length = usize::try_from(*length).unwrap_or(usize::MAX);
         if length > LONGEST_HEADER || length.div_ceil(8) != words.len() {
             return Err(format!("the header states {length} bytes and has {} words", words.len()));
         }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
-        serde_json::from_slice(&bytes).map_err(|error| format!("the header cannot be read: {error}"))
+        let header =
+            toml::from_slice(&bytes).map_err(|error| format!("the header cannot be read: {error}"))?;
+        Ok(Self { seed: *seed, ..header })
     }
 }
 
@@ -116,7 +121,7 @@ pub fn write_text(text: &str, length: usize) -> Vec<f32> {
     numbers
 }
 
-/// Reads [`write_text`]. What is no byte is left out, and control characters become spaces.
+/// Reads [`write_text`], up to the first zero. Control characters become spaces.
 pub fn read_text(numbers: &[f32]) -> String {
     let bytes =
         numbers.iter().take_while(|number| **number != 0.0).map(|number| *number as u8).collect::<Vec<_>>();
@@ -126,12 +131,14 @@ pub fn read_text(numbers: &[f32]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use vitrine_models::preset;
+    use vitrine_models::{ModelConfig, preset};
 
     use super::*;
 
     fn header() -> Header {
-        let model = preset::find("hybrid_pico_patch4_32").unwrap();
+        // A ratio whose last digit matters.
+        let model =
+            ModelConfig { mlp_ratio: 320.0 / 176.0, ..preset::find("hybrid_pico_patch4_32").unwrap() };
         let image_size = model.image_size;
         let config = ReplicaConfig { model, freeze: None, multi_label: false, gradient_checkpointing: true };
         Header { config, size: 7, image_size, seed: u64::MAX }
@@ -144,12 +151,12 @@ mod tests {
         let problem = |words: &[u64]| Header::from_words(words).unwrap_err();
         assert!(problem(&[]).contains("missing"));
         assert!(problem(&words[..words.len() - 1]).contains("bytes"));
-        assert!(problem(&[u64::MAX, 1, 2]).contains("bytes"));
+        assert!(problem(&[0, u64::MAX, 1, 2]).contains("bytes"));
         let mut garbage = words.clone();
         garbage[5] = u64::MAX;
         assert!(problem(&garbage).contains("cannot be read"));
-        let later = serde_json::to_string(&header()).unwrap().replacen('{', "{\"later\":1,", 1);
-        let mut words = vec![later.len() as u64];
+        let later = format!("later = 1\n{}", toml::to_string(&header()).unwrap());
+        let mut words = vec![0, later.len() as u64];
         words.extend(later.as_bytes().chunks(8).map(|chunk| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);

@@ -2,7 +2,8 @@
 //! its worker is free; so does the trainer. A micro-batch whose worker fails, or does not answer in time, is free again.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,11 @@ use crate::events::{Event, EventSink};
 use crate::learner::micro_batch::Contribution;
 
 /// The names of the workers' threads begin with this.
-pub const THREAD: &str = "vitrine-worker-";
+const THREAD: &str = "vitrine-worker-";
+/// How long the run waits for workers before it begins.
+const CONNECTING: Duration = Duration::from_secs(30);
+/// Failures in a row after which a worker is not tried again. Each costs the trainer a thread that burn keeps.
+const FAILURES: usize = 20;
 /// The pauses between attempts to reach a worker again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
 
@@ -64,11 +69,10 @@ struct State {
 /// A micro-batch of the present update.
 enum Slot {
     Free(Arc<Task>),
-    /// By a worker, or by the trainer, which has no deadline.
+    /// By a worker, or by the trainer.
     Taken {
         task: Arc<Task>,
         by: Option<usize>,
-        until: Instant,
     },
     Done(Contribution),
 }
@@ -82,6 +86,10 @@ struct Colleague {
     computed: usize,
     /// The longest time that it has taken for one.
     longest: Option<Duration>,
+    /// When it is late with the micro-batch that it computes now, whether or not that still matters.
+    busy_until: Option<Instant>,
+    /// Failures since it has computed a micro-batch.
+    failures: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +108,14 @@ enum Connection {
 impl Pool {
     /// Starts a thread for each worker, which connects. If the trainer does not compute itself, it still does when no worker is left.
     pub fn new(workers: Vec<Box<dyn Worker>>, trainer_computes: bool, deadlines: Deadlines) -> Self {
-        let colleague = |name: String| Colleague { name, state: Connection::New, computed: 0, longest: None };
+        let colleague = |name: String| Colleague {
+            name,
+            state: Connection::New,
+            computed: 0,
+            longest: None,
+            busy_until: None,
+            failures: 0,
+        };
         let state = State {
             slots: Vec::new(),
             update: 0,
@@ -109,6 +124,7 @@ impl Pool {
             own: 0,
             messages: VecDeque::new(),
         };
+        hide_panics();
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), deadlines });
         for (index, worker) in workers.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
@@ -121,14 +137,20 @@ impl Pool {
         Self { shared, trainer_computes }
     }
 
-    /// Waits until every worker is connected or has failed to.
+    /// Waits until every worker is connected or has failed to, for half a minute at most.
     ///
     /// # Errors
     /// If a worker refuses.
     pub fn wait_for_connections(&self, events: &dyn EventSink) -> Result<()> {
+        let until = Instant::now() + CONNECTING;
         let mut state = self.shared.lock();
         while state.colleagues.iter().any(|colleague| colleague.state == Connection::New) {
-            state = self.shared.wait(state, None);
+            let pause = until.saturating_duration_since(Instant::now());
+            if pause.is_zero() {
+                state.give_up_waiting();
+                break;
+            }
+            state = self.shared.wait(state, Some(pause));
         }
         let messages: Vec<String> = state.messages.drain(..).collect();
         ensure!(
@@ -163,10 +185,11 @@ impl Pool {
             }
             let computes = self.trainer_computes || !state.has_workers();
             if let Some(index) = state.next_free().filter(|_| computes) {
-                let Some(task) = state.slots[index].take(None, Instant::now()) else { continue };
+                let Some(task) = state.slots[index].take(None) else { continue };
                 drop(state);
-                let contribution = compute(&task)?;
+                let outcome = compute(&task);
                 state = self.shared.lock();
+                let contribution = outcome.inspect_err(|_| state.abandon_update())?;
                 state.own += 1;
                 state.slots[index] = Slot::Done(contribution);
                 continue;
@@ -197,6 +220,19 @@ impl Pool {
     }
 }
 
+/// Keeps panics of the threads of workers, which are caught there, from being printed.
+fn hide_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !thread::current().name().is_some_and(|name| name.starts_with(THREAD)) {
+                print(info);
+            }
+        }));
+    });
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.lock().is_over = true;
@@ -222,10 +258,8 @@ impl Shared {
     fn serve(&self, index: usize, mut worker: Box<dyn Worker>) {
         let mut pause = PAUSES[0];
         while !self.lock().is_over {
+            let before = self.lock().colleagues[index].computed;
             let outcome = worker.connect();
-            if outcome.is_ok() {
-                pause = PAUSES[0];
-            }
             let goes_on = self.connected(index, outcome) && self.work(index, &mut *worker);
             if !goes_on && self.lock().colleagues[index].state == Connection::Refused {
                 return;
@@ -234,7 +268,8 @@ impl Shared {
             if !state.is_over {
                 drop(self.changed.wait_timeout_while(state, pause, |state| !state.is_over));
             }
-            pause = (2 * pause).min(PAUSES[1]);
+            let has_computed = self.lock().colleagues[index].computed > before;
+            pause = if has_computed { PAUSES[0] } else { (2 * pause).min(PAUSES[1]) };
         }
     }
 
@@ -259,10 +294,15 @@ impl Shared {
             let mut state = self.lock();
             let failed = outcome.is_err();
             match outcome {
-                Ok(contribution) => state.computed(index, (slot, update), contribution, begun.elapsed()),
+                Ok(contribution) => {
+                    let time = begun.elapsed();
+                    // An hour of sleep is no reason to wait for hours the next time.
+                    let counted = time.min(2 * state.colleagues[index].deadline(self.deadlines));
+                    state.computed(index, (slot, update), contribution, (time, counted));
+                }
                 Err(failure) => {
                     state.release(index, update);
-                    state.failed(index, failure);
+                    state.broke(index, failure);
                 }
             }
             drop(state);
@@ -283,7 +323,8 @@ impl Shared {
             }
             if let Some(slot) = state.next_free() {
                 let until = Instant::now() + state.colleagues[by].deadline(self.deadlines);
-                let task = state.slots[slot].take(by, until);
+                state.colleagues[by].busy_until = Some(until);
+                let task = state.slots[slot].take(by);
                 let update = state.update;
                 drop(state);
                 // Whoever waits for the present update has another deadline now.
@@ -303,11 +344,8 @@ impl State {
 
     /// The first moment at which a worker is late.
     fn next_deadline(&self) -> Option<Instant> {
-        let deadline = |slot: &Slot| match slot {
-            Slot::Taken { by: Some(_), until, .. } => Some(*until),
-            _ => None,
-        };
-        self.slots.iter().filter_map(deadline).min()
+        let waited_for = self.colleagues.iter().filter(|colleague| colleague.state == Connection::Connected);
+        waited_for.filter_map(|colleague| colleague.busy_until).min()
     }
 
     /// Whether a worker may take a micro-batch.
@@ -317,11 +355,11 @@ impl State {
 
     /// Frees the micro-batches of workers that have not answered in time. Returns whether there are any.
     fn release_overdue(&mut self, now: Instant) -> bool {
-        let is_late = |slot: &Slot| match slot {
-            Slot::Taken { by, until, .. } => by.filter(|_| *until <= now),
-            _ => None,
+        let is_late = |colleague: &Colleague| {
+            colleague.state == Connection::Connected && colleague.busy_until.is_some_and(|until| until <= now)
         };
-        let late: Vec<usize> = self.slots.iter().filter_map(is_late).collect();
+        let late: Vec<usize> =
+            (0..self.colleagues.len()).filter(|&index| is_late(&self.colleagues[index])).collect();
         for &index in &late {
             self.release(index, self.update);
             let Colleague { name, state, .. } = &mut self.colleagues[index];
@@ -339,7 +377,7 @@ impl State {
             return;
         }
         for slot in &mut self.slots {
-            if let Slot::Taken { task, by: Some(by), .. } = slot
+            if let Slot::Taken { task, by: Some(by) } = slot
                 && *by == index
             {
                 *slot = Slot::Free(Arc::clone(task));
@@ -348,16 +386,49 @@ impl State {
     }
 
     fn connected(&mut self, index: usize, remarks: Vec<String>) {
-        let Colleague { name, state, .. } = &mut self.colleagues[index];
+        let Colleague { name, state, computed, .. } = &mut self.colleagues[index];
         if *state == Connection::Lost {
             self.messages.push_back(format!("worker {name} is there"));
         }
         *state = Connection::Connected;
-        self.messages.extend(remarks);
+        if *computed == 0 {
+            self.messages.extend(remarks);
+        }
     }
 
+    /// Marks workers that have not connected yet as lost, although they may still come.
+    fn give_up_waiting(&mut self) {
+        for index in 0..self.colleagues.len() {
+            if self.colleagues[index].state == Connection::New {
+                let reason = format!("it has not answered in {} s", CONNECTING.as_secs());
+                self.failed(index, Failure::Lost(reason));
+            }
+        }
+    }
+
+    /// Leaves the present update, because the run has failed.
+    fn abandon_update(&mut self) {
+        self.slots.clear();
+        self.update += 1;
+    }
+
+    /// Notes that a connected worker has failed.
+    fn broke(&mut self, index: usize, failure: Failure) {
+        let colleague = &mut self.colleagues[index];
+        colleague.failures += 1;
+        let failure = match failure {
+            Failure::Lost(reason) if colleague.failures >= FAILURES => {
+                Failure::Refused(format!("{reason}, for the {FAILURES}th time in a row"))
+            }
+            failure => failure,
+        };
+        self.failed(index, failure);
+    }
+
+    /// Notes that a worker cannot be asked at present, or any more.
     fn failed(&mut self, index: usize, failure: Failure) {
-        let Colleague { name, state, .. } = &mut self.colleagues[index];
+        let Colleague { name, state, busy_until, .. } = &mut self.colleagues[index];
+        *busy_until = None;
         let before = *state;
         let message = match &failure {
             Failure::Lost(reason) => {
@@ -371,8 +442,8 @@ impl State {
         };
         if before != *state {
             self.messages.push_back(message);
+            self.notice_loneliness();
         }
-        self.notice_loneliness();
     }
 
     /// Says so if no worker is left.
@@ -390,19 +461,18 @@ impl State {
         index: usize,
         (slot, update): (usize, u64),
         contribution: Contribution,
-        time: Duration,
+        (time, counted): (Duration, Duration),
     ) {
         let is_wanted = update == self.update && !matches!(self.slots[slot], Slot::Done(_));
-        let Colleague { name, state, computed, longest } = &mut self.colleagues[index];
+        let Colleague { name, state, computed, longest, busy_until, failures } = &mut self.colleagues[index];
         if *state == Connection::Late {
             self.messages.push_back(format!(
                 "worker {name} has answered after {:.0} s: it goes on",
                 time.as_secs_f64()
             ));
-        } else {
-            *longest = Some(longest.map_or(time, |longest| longest.max(time)));
         }
-        *state = Connection::Connected;
+        *longest = Some(longest.map_or(counted, |longest| longest.max(counted)));
+        (*state, *busy_until, *failures) = (Connection::Connected, None, 0);
         if is_wanted {
             *computed += 1;
             self.slots[slot] = Slot::Done(contribution);
@@ -412,10 +482,10 @@ impl State {
 
 impl Slot {
     /// The task of a free slot, which is then taken.
-    fn take(&mut self, by: impl Into<Option<usize>>, until: Instant) -> Option<Arc<Task>> {
+    fn take(&mut self, by: impl Into<Option<usize>>) -> Option<Arc<Task>> {
         let Self::Free(task) = self else { return None };
         let task = Arc::clone(task);
-        *self = Self::Taken { task: Arc::clone(&task), by: by.into(), until };
+        *self = Self::Taken { task: Arc::clone(&task), by: by.into() };
         Some(task)
     }
 
@@ -615,8 +685,14 @@ mod tests {
 
     #[test]
     fn deadlines_follow_the_longest_time() {
-        let mut colleague =
-            Colleague { name: String::new(), state: Connection::Connected, computed: 0, longest: None };
+        let mut colleague = Colleague {
+            name: String::new(),
+            state: Connection::Connected,
+            computed: 0,
+            longest: None,
+            busy_until: None,
+            failures: 0,
+        };
         let deadlines = Deadlines { first: Duration::from_secs(60), ..SHORT };
         assert_eq!(colleague.deadline(deadlines), Duration::from_secs(60));
         colleague.longest = Some(Duration::from_millis(1));

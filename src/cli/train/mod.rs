@@ -88,7 +88,7 @@ pub(super) struct Train {
     #[arg(long, value_name = "DIR", aliases = aliases::OUTPUT)]
     output: Option<PathBuf>,
     /// Repeat a run bit for bit: a run folder or its config.toml, which says everything. Only DATA, if the images were
-    /// moved, --output, --device, --threads, --data-dir, --log-format, --workers, --cache, --no-cache and --cache-limit go with it.
+    /// moved, --output, --device, --threads, --data-dir, --log-format, --workers, --token-file, --workers-only, --cache, --no-cache and --cache-limit go with it.
     #[arg(long, value_name = "RUN")]
     config: Option<PathBuf>,
     /// Continue an interrupted run, or the runs of --seeds and --folds. --epochs or --time (for the whole run) makes it
@@ -214,9 +214,6 @@ impl Train {
             }
         };
         self.cache.check(run.config())?;
-        if self.resume.is_some() || self.config.is_some() {
-            self.workers.ready(pool.as_ref(), run.config(), &log)?;
-        }
         self.conclude(&run.train(runtime)?, runtime)
     }
 
@@ -291,6 +288,7 @@ impl Train {
             runtime.events.emit(Event::notice(difference));
         }
         self.cache.check(&earlier.config)?;
+        self.workers.ready(runtime.workers, &earlier.config, runtime.events)?;
         let dataset = self.dataset_of(&earlier.config, false, runtime)?;
         let pretrained = self.pretrained_of(&earlier.config, runtime)?;
         let planned = PlannedRun::again(earlier.repetition(dataset, pretrained), runtime)?;
@@ -299,7 +297,10 @@ impl Train {
 
     /// Opens an interrupted run, for `--resume`.
     fn resumed(&self, run: &Path, runtime: Runtime<'_>) -> Result<Resumed> {
-        let open = |config: &RunConfig| self.dataset_of(config, false, runtime);
+        let open = |config: &RunConfig| {
+            self.workers.ready(runtime.workers, config, runtime.events)?;
+            self.dataset_of(config, false, runtime)
+        };
         let changes = Changes { length: self.length.length(), data: self.data.as_deref() };
         Ok(match Run::resume(run, changes, runtime, open)? {
             Resumed::Ready(run) => {

@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use vitrine_models::StepMemory;
 
 use crate::device::FoundDevice;
 use crate::events::EventSink;
 use crate::run_folder::RunConfig;
 use crate::usage::usage;
 use crate::workers::Pool;
+
+/// The largest parameters in bytes: burn sends no message of more than 1 GiB.
+const LARGEST: u64 = (1 << 30) - (1 << 20);
 
 /// The options for workers.
 #[derive(Args, Clone, Debug, Default)]
@@ -77,6 +81,14 @@ impl WorkersArgs {
                 "--workers has no effect on updates of one batch: give --accumulate N, such as twice the number of workers and this \
                  process (an update then sums the gradients of N times {} images)",
                 config.recipe.batch_size
+            );
+        }
+        let bytes = StepMemory::of(&config.model).parameters;
+        if bytes > LARGEST {
+            usage!(
+                "--workers: the model has {} MB of parameters, and messages to workers have at most {}",
+                bytes >> 20,
+                LARGEST >> 20
             );
         }
         pool.wait_for_connections(events)

@@ -116,20 +116,7 @@ impl Worker for Remote {
     }
 
     fn connect(&mut self) -> Result<Vec<String>, Failure> {
-        if self.device.take().is_some() {
-            self.number += 1;
-            self.weights = None;
-        }
-        let host = self.host()?;
-        let device = guarded(|| Device::remote_options(&host).init().map_err(failure))?;
-        // From here on the connection has its number, whatever follows.
-        self.device = Some(device.clone());
-        let about = guarded(|| self.about(&device))?;
-        if about.program != self.own.program {
-            let (its, own) = (about.program, &self.own.program);
-            return Err(Failure::Refused(format!("it is {its}, and this is {own}: use the same version")));
-        }
-        Ok(self.remarks(&about))
+        guarded(|| self.try_connect())
     }
 
     fn compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
@@ -137,8 +124,27 @@ impl Worker for Remote {
     }
 }
 
-/// The result of a call in which burn panics if the connection is broken. The panic is not printed: the program's hook leaves out the
-/// threads of workers.
+impl Remote {
+    fn try_connect(&mut self) -> Result<Vec<String>, Failure> {
+        if self.device.take().is_some() {
+            self.number += 1;
+            self.weights = None;
+        }
+        let host = self.host()?;
+        let device = Device::remote_options(&host).init().map_err(failure)?;
+        // From here on the connection has its number, whatever follows.
+        self.device = Some(device.clone());
+        let about = self.about(&device)?;
+        if about.program != self.own.program {
+            let (its, own) = (about.program, &self.own.program);
+            return Err(Failure::Refused(format!("it is {its}, and this is {own}: use the same version")));
+        }
+        Ok(self.remarks(&about))
+    }
+}
+
+/// The result of a call in which burn may panic if the connection is broken. [`Pool`](crate::workers::Pool) keeps the panics of its threads
+/// from being printed.
 fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|_| Err(Failure::Lost("the connection is broken".to_owned())))

@@ -46,10 +46,28 @@ impl About {
             system.refresh_cpu_list(CpuRefreshKind::nothing());
             system.cpus().first().map(|cpu| cpu.brand().trim().to_owned())
         };
-        let hardware =
-            if device.is_gpu { device.hardware() } else { processor().unwrap_or_else(|| "a CPU".to_owned()) };
+        let hardware = if device.is_gpu {
+            device.hardware()
+        } else {
+            let amx = if vitrine_kernels::amx::wanted() == Ok(true) { "" } else { ", AMX off" };
+            format!("{} ({}{amx})", processor().unwrap_or_else(|| "a CPU".to_owned()), instructions())
+        };
         Self { program: PROGRAM.to_owned(), device: format!("{} on {hardware}", device.name), threads }
     }
+}
+
+/// The vector instructions of the processor, which decide about the last bits. Its name need not, on a virtual machine.
+fn instructions() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        match (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2")) {
+            (true, _) => "AVX-512",
+            (false, true) => "AVX2",
+            (false, false) => "SSE2",
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::env::consts::ARCH
 }
 
 /// The tensor of the engine that carries the numbers, as one of burn's tensors.

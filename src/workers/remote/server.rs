@@ -1,6 +1,7 @@
 //! The worker's side: serves tasks until the process is asked to stop.
 
 use std::net::{TcpListener, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use sysinfo::System;
 use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, NUMBER, from_flex, to_flex};
 use crate::device::FoundDevice;
 use crate::learner::micro_batch::{Contribution, MicroBatch, ReplicaConfig};
+use crate::workers::computer::check;
 use crate::workers::message::{Header, write_answer, write_text};
 use crate::workers::{Address, Computer, Task, Weights};
 
@@ -73,7 +75,7 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
     let authorizer = TokenAuthorizer::new(token).map_err(|_| anyhow!("the token is empty"))?;
     let about = About::of(&device, threads);
     let about = serde_json::to_string(&about).context("the worker cannot describe itself")?;
-    let computer = Mutex::new(Computer::new(&device.device));
+    let computer = Mutex::new(Admitting { computer: Computer::new(&device.device), admitted: None });
     let gradients = move |inputs: &[Tensor<1>], words: &[u64], length: usize| {
         let admits = |config: &ReplicaConfig, images| admits(config, images, &device);
         write_answer(answer(inputs, words, &computer, &admits), length)
@@ -175,21 +177,34 @@ fn reply(
 fn answer(
     inputs: &[Tensor<1>],
     words: &[u64],
-    computer: &Mutex<Computer>,
+    computer: &Mutex<Admitting>,
     admits: &dyn Fn(&ReplicaConfig, usize) -> Result<(), String>,
 ) -> Result<Contribution, String> {
     let ([weights, images, targets], [version, header @ ..]) = (inputs, words) else {
         return Err(format!("three inputs and a header are needed, and {} inputs came", inputs.len()));
     };
     let Header { config, size, image_size, seed } = Header::from_words(header)?;
-    admits(&config, size)?;
     let numbers = |tensor: &Tensor<1>| {
         tensor.to_data().try_into_vec::<f32>().map_err(|_| "an input holds no numbers".to_owned())
     };
     let batch = MicroBatch { size, image_size, images: numbers(images)?, targets: numbers(targets)?, seed };
-    // One task at a time: the seed of dropout is the device's. After a panic, the computer has no half-set weights in use, as their
-    // version is set last.
+    // One task at a time: the seed of dropout is the device's.
     let mut computer = computer.lock().unwrap_or_else(PoisonError::into_inner);
+    check(&config, &batch)?;
+    // Once for each kind of task: afterwards the memory is this process's own.
+    let admitted = &mut computer.admitted;
+    if admitted.as_ref().is_none_or(|(known, images)| *known != config || *images < size) {
+        admits(&config, size)?;
+        *admitted = Some((config.clone(), size));
+    }
     let weights = Weights { version: *version, values: numbers(weights)?, sizes: Vec::new() };
-    computer.compute(&Task { config: Arc::new(config), weights: Arc::new(weights), batch })
+    let task = Task { config: Arc::new(config), weights: Arc::new(weights), batch };
+    let computed = catch_unwind(AssertUnwindSafe(|| computer.computer.compute(&task)));
+    computed.unwrap_or_else(|_| Err("the task cannot be computed".to_owned()))
+}
+
+/// What computes tasks, and the last model and number of images that were admitted.
+struct Admitting {
+    computer: Computer,
+    admitted: Option<(ReplicaConfig, usize)>,
 }
