@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -62,7 +63,8 @@ impl Worker {
     /// A worker with these options and one thread.
     fn listening(images: &Images, options: &[&str]) -> Self {
         let all = [&["worker", "--token-file", "token.txt", "--threads", "1"], options].concat();
-        let mut process = Process::start(images, &all, Stdio::null());
+        let messages = File::options().create(true).append(true).open(images.path(MESSAGES)).unwrap();
+        let mut process = Process::start(images, &all, messages.into());
         let mut output = BufReader::new(process.0.stdout.take().unwrap());
         let mut address = String::new();
         output.read_line(&mut address).unwrap();
@@ -70,6 +72,9 @@ impl Worker {
         Self { process, address, _output: output }
     }
 }
+
+/// The file with the messages of all workers.
+const MESSAGES: &str = "messages.txt";
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -231,7 +236,17 @@ fn workers_refuse_what_they_should_and_go_on() {
     // Garbage, and a connection that says nothing.
     let place = worker.address.trim().strip_prefix("ws://").unwrap();
     let silent = TcpStream::connect(place).unwrap();
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"\r\n\r\n"] {
+    let upgrade = |path: &str| {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+    };
+    // A frame that states 2 GiB.
+    let large = b"\x82\xff\0\0\0\0\x80\0\0\0\0\0\0\0".to_vec();
+    let frames = ["/session", "/data"].map(|path| [upgrade(path).into_bytes(), large.clone()].concat());
+    let others = [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 4096], b"\r\n\r\n".to_vec()];
+    for garbage in others.iter().chain(&frames) {
         let mut stream = TcpStream::connect(place).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let _ = stream.write_all(garbage);
@@ -241,6 +256,11 @@ fn workers_refuse_what_they_should_and_go_on() {
         .success()
         .stderr(contains("is lost").not().and(contains(", 0 here")));
     drop(silent);
+    let messages = std::fs::read_to_string(images.path(MESSAGES)).unwrap();
+    assert!(
+        !messages.contains("panicked") && messages.contains("warning: a connection was closed"),
+        "{messages}"
+    );
     for (more, code, part) in [
         (&["--workers", "workers.txt"][..], 2, "give --token-file, too"),
         (&["--token-file", "token.txt"], 2, "no effect without --workers"),

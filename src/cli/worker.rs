@@ -7,6 +7,8 @@ use clap::Args;
 
 use super::console::{Log, LogFormat};
 use super::{DeviceArgs, Status, ThreadArgs};
+#[cfg(feature = "remote")]
+use crate::cli::output::note;
 
 /// Compute for `vitrine train --workers`, on this machine's processor or GPU.
 ///
@@ -70,6 +72,7 @@ impl Worker {
         let log = Log::new(self.log_format, false);
         let threads = self.threads.apply_to_workers()?;
         let device = self.device.select(&log)?;
+        std::panic::set_hook(Box::new(name_failure));
         let settings = Settings {
             listen,
             key: self.key.clone(),
@@ -86,6 +89,17 @@ impl Worker {
         })?;
         Ok(Status::Done)
     }
+}
+
+/// Names a panic in one line. Each connection has a thread or a task of its own, which ends alone: burn's engine panics if a message
+/// cannot be read.
+#[cfg(feature = "remote")]
+fn name_failure(problem: &std::panic::PanicHookInfo<'_>) {
+    let payload = problem.payload();
+    let text =
+        payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+    let line = text.and_then(|text| text.lines().next()).unwrap_or("without a reason");
+    note!("warning: a connection was closed: {line}");
 }
 
 /// Whether the memory suffices for a task.

@@ -123,7 +123,7 @@ pub(super) struct LengthArgs {
     pub(super) epochs: Option<usize>,
     /// Length of the run (of each with --seeds or --folds), such as 90s, 30m or 2h; the learning rate follows the
     /// clock. Such a run cannot be repeated bit for bit.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(super) time: Option<Duration>,
 }
 

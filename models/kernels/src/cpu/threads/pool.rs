@@ -20,7 +20,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,24 @@ const LOOKS: usize = 16;
 ///
 /// If a task panics, after all other tasks that have begun are over.
 pub(crate) fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-    static POOL: LazyLock<&Pool> = LazyLock::new(|| Pool::start(rayon::current_num_threads() - 1));
-    POOL.run(tasks, rayon::current_num_threads(), task);
+    pool().run(tasks, rayon::current_num_threads(), task);
+}
+
+/// The pool of the program, which the first call starts.
+fn pool() -> &'static Pool {
+    // An atomic, because ThreadSanitizer does not see how the standard library's `LazyLock` synchronizes.
+    static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+    static STARTING: Mutex<()> = Mutex::new(());
+    // SAFETY: a pointer that is not null is that of a pool which is never freed, and which was complete before it was stored.
+    let started = || unsafe { POOL.load(Ordering::Acquire).as_ref() };
+    started().unwrap_or_else(|| {
+        let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        started().unwrap_or_else(|| {
+            let pool = Pool::start(rayon::current_num_threads() - 1);
+            POOL.store(ptr::from_ref(pool).cast_mut(), Ordering::Release);
+            pool
+        })
+    })
 }
 
 /// The tasks of one call.
