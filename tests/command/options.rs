@@ -60,7 +60,7 @@ fn every_command_shows_an_example() {
     let images = Images::new();
     let commands = [
         "train", "evaluate", "classify", "explain", "embed", "similar", "inspect", "import", "export",
-        "presets", "devices", "bench",
+        "presets", "devices", "bench", "quantize", "cache", "worker",
     ];
     for command in commands.into_iter().chain(["completions", "man"]) {
         vitrine(&images)

@@ -1,5 +1,8 @@
 //! Wrong arguments and files: the exit status of each, and the words that its message must have.
 
+#[cfg(not(feature = "remote"))]
+use predicates::{prelude::PredicateBooleanExt, str::contains};
+
 use crate::support::{Images, TINY, vitrine};
 
 /// The exit status, the arguments of the program separated by blanks, and words that the message must have.
@@ -61,6 +64,7 @@ const VALUES: &[Case] = &[
     (2, "train good --model tiny.toml --device wgup:0", &["--device", "did you mean wgpu?"]),
     (2, "train good --model tiny.toml --device flex:one", &["--device", "not a device number"]),
     (2, "train good --model tiny.toml --time 0s", &["--time", "above 0"]),
+    (2, "train good --model tiny.toml --time -5s", &["--time", "-5s", "30m"]),
     (2, "train good --model vit_tiny_patch16", &["did you mean vit_tiny_patch16_224?"]),
     (2, "bench --steps 0", &["--steps"]),
     (2, "classify good good --top 0", &["--top", "at least 1"]),
@@ -92,6 +96,8 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --patience 5 --epochs 5", &["--patience 5 has no effect"]),
     (1, "train good --model tiny.toml --recipe mix.toml", &["mix_probability", "no effect"]),
     (2, "train good --freeze backbone", &["--pretrained"]),
+    (2, "train good --workers-only", &["--workers-only has no effect"]),
+    (2, "train good --token-file text.safetensors", &["--token-file", "no effect"]),
     (2, "inspect tiny.toml --val-fraction 0.1", &["--val-fraction has no effect"]),
     (2, "inspect tiny.toml --data-dir x", &["--data-dir has no effect"]),
     (2, "import text.safetensors --output m.safetensors --offline", &["--offline has no effect"]),
@@ -144,6 +150,24 @@ fn unusable_files_and_folders_are_named() {
 #[test]
 fn values_that_make_no_sense_are_wrong_usage() {
     check(VALUES);
+}
+
+#[cfg(not(feature = "remote"))]
+#[test]
+fn what_the_binary_was_built_without_is_refused_with_the_feature() {
+    let images = prepared();
+    images.write("token.txt", "secret");
+    images.write("workers.txt", "ws://127.0.0.1:3700");
+    for arguments in [
+        "worker --listen ws://127.0.0.1:3700 --token-file token.txt",
+        "train good --accumulate 2 --workers workers.txt --token-file token.txt",
+    ] {
+        vitrine(&images)
+            .args(arguments.split(' '))
+            .assert()
+            .code(2)
+            .stderr(contains("--features remote").and(contains("secret").not()));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::shape::SIDE;
 use crate::amx;
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The proof that AMX may be used: the CPU has it, and the AVX-512 instructions that pack for it; the system lets this
 /// program use it; and the environment does not forbid it.
@@ -21,16 +21,37 @@ impl Amx {
     /// AMX, if it may be used. The answer is found once and kept. In tests, an [emulated](Self::emulated) one stands in
     /// for AMX that the CPU lacks.
     pub(crate) fn find() -> Option<Self> {
-        static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| {
-            if !amx::wanted().unwrap_or(false) {
-                return None;
+        const UNKNOWN: u8 = 0;
+        const MISSING: u8 = 1;
+        const PRESENT: u8 = 2;
+        const EMULATED: u8 = 3;
+        // An atomic, because ThreadSanitizer does not see how the standard library's `LazyLock` synchronizes.
+        static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
+        match FOUND.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let found = Self::wanted();
+                let state = found.map_or(MISSING, |amx| if amx.is_emulated() { EMULATED } else { PRESENT });
+                FOUND.store(state, Ordering::Relaxed);
+                found
             }
-            let found = Amx::real();
-            #[cfg(test)]
-            let found = found.or_else(Amx::emulated);
-            found
-        });
-        *FOUND
+            MISSING => None,
+            _state => Self::packs().map(|avx512| Self {
+                avx512,
+                #[cfg(test)]
+                emulated: _state == EMULATED,
+            }),
+        }
+    }
+
+    /// AMX, if the environment does not forbid it.
+    fn wanted() -> Option<Self> {
+        if !amx::wanted().unwrap_or(false) {
+            return None;
+        }
+        let found = Self::real();
+        #[cfg(test)]
+        let found = found.or_else(Self::emulated);
+        found
     }
 
     /// The AMX of this CPU, after asking the system for permission.
