@@ -46,6 +46,7 @@ pub mod model_file;
 pub mod named_model;
 mod npy;
 mod page;
+mod parquet_file;
 pub mod plan;
 pub mod predict;
 pub mod pretrained;
@@ -58,6 +59,7 @@ pub mod runtime;
 pub mod seed;
 #[cfg(feature = "serve")]
 pub mod serve;
+mod store;
 mod text;
 pub mod threads;
 pub mod token;

@@ -45,6 +45,7 @@ pub use inspect::{
 pub use labels::Labels;
 pub use loader::{Batch, Batches, Loader, LoaderConfig, balanced_order, epoch_order};
 pub use source::DownloadProgress;
+pub use source::archive::{is_archive_name, read_archive, read_archive_from};
 pub use split::{Split, UnknownSplit};
 pub use transform::{
     Augmentation, AutoAugment, Crop, CropRounding, Interpolation, InvalidAugmentation, InvalidPreprocessing,

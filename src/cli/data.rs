@@ -75,10 +75,7 @@ impl DataArgs {
         let options = OpenOptions {
             data_dir: self.folder(),
             download: !self.offline,
-            mirror: self
-                .mirror
-                .clone()
-                .or_else(|| std::env::var("VITRINE_MIRROR").ok().filter(|url| !url.is_empty())),
+            mirror: self.mirror.clone().map_or_else(mirror_of_environment, |mirror| Ok(Some(mirror)))?,
             progress: Some(announce),
             max_file_bytes: self.file_size.limits().max_file_bytes,
             label_separator: self.label_separator,
@@ -86,6 +83,20 @@ impl DataArgs {
         let dataset = vitrine_datasets::open(data, &options)?;
         crate::library::emit_warnings(&dataset, events);
         Ok(dataset)
+    }
+}
+
+/// The mirror that the environment names, if it does.
+///
+/// # Errors
+/// If it is no URL.
+fn mirror_of_environment() -> Result<Option<String>> {
+    let Some(mirror) = std::env::var("VITRINE_MIRROR").ok().filter(|mirror| !mirror.is_empty()) else {
+        return Ok(None);
+    };
+    match url(&mirror) {
+        Ok(mirror) => Ok(Some(mirror)),
+        Err(problem) => usage!("VITRINE_MIRROR is {mirror:?}: {problem}"),
     }
 }
 

@@ -10,6 +10,7 @@ use super::console::Log;
 use super::file_size::FileSizeArgs;
 use super::inputs::{Input, InputArgs};
 use super::model::ModelArgs;
+use super::output_file;
 use super::{DeviceArgs, Status, ThreadArgs};
 use crate::bounds;
 use crate::cli::aliases;
@@ -67,6 +68,7 @@ impl Explain {
     pub(super) fn run(&self) -> Result<Status> {
         self.model.check()?;
         self.inputs.check()?;
+        output_file::check_local("--output", &self.output)?;
         self.threads.apply()?;
         let log: &dyn EventSink = &Log::text();
         let device = self.device.select(log)?;
@@ -74,7 +76,7 @@ impl Explain {
         let asked = self.asked(&explainer)?;
         log.emit_warning(explainer.check_memory(self.batch_size)?);
         let mut results = Results::new(OutputFolder::create(&self.output)?);
-        for batch in self.inputs.batches(self.batch_size)? {
+        for batch in self.inputs.batches(None, self.batch_size, self.file_size.limits())? {
             for (input, explanation) in explain(&explainer, batch, &asked) {
                 results.add(&input, explanation)?;
             }

@@ -8,6 +8,7 @@ use super::inputs::InputArgs;
 use crate::files::{folder_of, same_file};
 use crate::model_file::{self, ModelCard};
 use crate::run_folder;
+use crate::store;
 use crate::usage::usage;
 use crate::weights_file;
 
@@ -64,12 +65,27 @@ pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
 
 /// Checks that the path is no folder, and is in one that exists.
 pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
+    check_local(option, path)?;
     let shown = path.display();
     if path.is_dir() {
         usage!("{option} {shown}: this is a folder; give a file");
     }
     if !folder_of(path).is_dir() {
         usage!("{option} {shown}: there is no such folder");
+    }
+    Ok(())
+}
+
+/// Checks that the path, which the option names, is on the disk.
+///
+/// # Errors
+/// If it is the URL of an object store. The message begins with the option and the path.
+pub(super) fn check_local(option: &str, path: &Path) -> Result<()> {
+    if store::url(path).is_some() {
+        usage!(
+            "{option} {}: only the results of `vitrine classify` can be written to object stores",
+            path.display()
+        );
     }
     Ok(())
 }

@@ -109,6 +109,8 @@ impl Similar {
         failed += queries.failed.len();
         let found = nearest(&images, &queries.embeddings, self.top);
         if let Some(html) = &self.html {
+            let similar = found.iter().flatten().map(|found| &images.paths[found.index]);
+            note_missing_pictures(queries.embeddings.paths.iter().chain(similar));
             let page = self.page(&images, &queries.embeddings, &found);
             write_atomically(html, page.as_bytes())?;
             note!("page: {}", html.display());
@@ -164,7 +166,7 @@ impl Similar {
     fn embed(&self, classifier: &Classifier, inputs: &InputArgs, log: &dyn EventSink) -> Result<Embedded> {
         let mut embeddings = Embeddings::new(classifier.card().model.embedding_dim());
         let mut failed = Vec::new();
-        let batches = inputs.batches(self.forward.batch_size)?;
+        let batches = inputs.batches(None, self.forward.batch_size, self.forward.limits())?;
         classifier.predictor().ask_stream(Output::Embedding, batches, log, |batch| {
             for Asked { tag: path, value } in batch {
                 match value {
@@ -245,6 +247,15 @@ fn nearest(images: &Embeddings, queries: &Embeddings, top: usize) -> Vec<Vec<Nei
             && (asked == other || files[query].is_some() && files[query] == other.canonicalize().ok())
     };
     images.nearest(queries, top, |query, row| !is_itself(query, row))
+}
+
+/// Says that a page has no pictures of images that are no files, if some are not.
+pub(super) fn note_missing_pictures<'a>(mut paths: impl Iterator<Item = &'a String>) {
+    if paths.any(|path| !Path::new(path).is_file()) {
+        note!(
+            "the page has the names alone of images that are no files here, such as those in archives and object stores"
+        );
+    }
 }
 
 /// The image of a file; `None` if it cannot be read.

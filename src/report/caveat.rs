@@ -108,6 +108,9 @@ impl fmt::Display for Caveat {
     }
 }
 
+/// The probability from which on it is thought possible that guesses recognize all images.
+const UNLIKELY: f64 = 0.01;
+
 /// The caveat that predictions agree with the classes no more than by chance.
 ///
 /// Chance is judged by Cohen's kappa and the standard error that kappa has at chance, so that a model which recognizes
@@ -120,6 +123,11 @@ fn at_chance(metrics: &Metrics, has_chosen: bool) -> Option<Caveat> {
         return (found <= chance).then_some(Caveat::AtChance { chance, measured });
     }
     let classes_seen = metrics.per_class.iter().filter(|class| class.support > 0).count();
+    // The standard error says too little about few images that are all recognized.
+    let all_by_luck = metrics.chance().powi(i32::try_from(metrics.samples).unwrap_or(i32::MAX));
+    if metrics.top1 == 1.0 && all_by_luck < UNLIKELY {
+        return None;
+    }
     let required = if has_chosen { CHOSEN_ERRORS } else { ERRORS };
     (classes_seen > 1 && metrics.errors_above_chance() <= required)
         .then(|| Caveat::AtChance { chance: metrics.chance(), measured: (metrics.top1, metrics.samples) })
@@ -217,6 +225,8 @@ mod tests {
         let lucky = metrics([[31, 19], [19, 31]]);
         assert!(Caveat::of(&lucky, &[], 0, false).is_empty());
         assert_eq!(Caveat::of(&lucky, &[], 0, true)[0].name(), "at chance");
+        // Eight images are enough if all are recognized, whichever epoch they have chosen: guesses do that once in 256 times.
+        assert!(Caveat::of(&metrics([[4, 0], [0, 4]]), &[], 0, true).is_empty());
         // All predictions are right, but three images are too few to exclude chance.
         let sentence = Caveat::of(&metrics([[2, 0], [0, 1]]), &[], 0, false)[0].to_string();
         assert!(sentence.starts_with("at chance: 100.0% on 3 images is not"), "{sentence}");

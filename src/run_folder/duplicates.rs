@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use vitrine_datasets::{ContentKey, DecodeLimits, Inventory, ListedImage, Split};
 
-use crate::text::first_few;
+use crate::text::{count, first_few};
 
 /// The warnings about duplicates in `images`, at most one for each kind. `left_out` has the split and the name of each
 /// validation or test image that [`Inventory::leave_out`] removed because it is also a training image.
@@ -26,10 +26,11 @@ fn in_two_classes(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
     };
     let names = pairs.iter().map(|(first, other)| format!("{} = {}", class(first), class(other)));
     (!pairs.is_empty()).then(|| {
+        let (are, their) = if pairs.len() == 1 { ("is", "its") } else { ("are", "their") };
         format!(
-            "warning: {} images are in two classes or more, so their labels contradict each other: {}; keep each in one class \
+            "warning: {} {are} in two classes or more, so {their} labels contradict each other: {}; keep each in one class \
              (`vitrine inspect` lists them)",
-            pairs.len(),
+            count(pairs.len(), "image"),
             first_few(names)
         )
     })
@@ -154,7 +155,11 @@ mod tests {
         let train = [(0, png("cat/1", 1)), (0, png("cat/2", 2)), (1, png("dog/7", 1)), (1, png("dog/8", 1))];
         let remarks = warnings_for([&train, &[(0, png("val/1", 9))], &[]]);
         assert_eq!(remarks.len(), 1, "{remarks:?}");
-        for part in ["1 images are in two classes", "cat/1 (cat) = dog/7 (dog)", "vitrine inspect"] {
+        for part in [
+            "1 image is in two classes or more, so its labels",
+            "cat/1 (cat) = dog/7 (dog)",
+            "vitrine inspect",
+        ] {
             assert!(remarks[0].contains(part), "{remarks:?}");
         }
     }

@@ -127,7 +127,7 @@ mod tests {
         assert!(review.problems.is_empty(), "{:?}", review.problems);
         let remarks: Vec<String> = run.remarks.iter().map(|remark| without_prefix(remark)).collect();
         assert_eq!(review.warnings, remarks);
-        for part in ["1 images are in two classes or more", "classes have no validation image"] {
+        for part in ["1 image is in two classes or more", "classes have no validation image"] {
             assert!(review.warnings.iter().any(|warning| warning.contains(part)), "{remarks:?}");
         }
         assert_eq!(review.images.keys(Split::Train), run.trained_on.keys);

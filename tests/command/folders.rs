@@ -157,7 +157,7 @@ fn an_image_in_two_classes_or_splits_is_named_before_training() {
     let place = |path: &str| std::path::Path::new("data").join(path).display().to_string();
     let pair = format!("{} (blue) = {} (red)", place("train/blue/copy.png"), place("train/red/0.png"));
     train(&images, "run", &["--bad-file-limit", "0.5"]).success().stderr(
-        contains("1 images are in two classes or more")
+        contains("1 image is in two classes or more")
             .and(contains(pair))
             .and(contains("1 validation and 0 test images are also trained on"))
             .and(contains(format!("{} = {}", place("val/red/copy.png"), place("train/red/1.png")))),

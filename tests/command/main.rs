@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod archives;
 mod cache;
 mod completions;
 mod embed;

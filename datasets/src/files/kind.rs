@@ -92,6 +92,11 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// The kind of the file by its name alone.
+    pub fn by_name(name: &str) -> Self {
+        Self::of(name, Vec::new)
+    }
+
     /// The kind of a file by the extension of its name, or by its first bytes if the extension is not enough.
     pub(crate) fn of(name: &str, head: impl FnOnce() -> Vec<u8>) -> Self {
         let extension = extension(name);

@@ -1,8 +1,12 @@
-//! Where `vitrine classify` writes results: standard output, a file, or a part in the folder of a job of several shards.
+//! Where `vitrine classify` writes results: standard output, a file, or a part in the folder of a job of several shards, on the
+//! disk or in an object store.
 
+use std::fmt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -11,16 +15,24 @@ use crate::cli::inputs::{InputArgs, Shard, ShardArg};
 use crate::cli::output;
 use crate::cli::output_file;
 use crate::files::{AtomicFile, is_temporary, read_text, write_atomically};
+use crate::store::{self, Object};
 use crate::usage::usage;
 
 /// The file of a folder of parts that says what they are results of.
 const JOB: &str = "job.json";
+/// The largest such file in an object store, in bytes: it has the paths of the command line.
+const LARGEST_JOB: u64 = 16 << 20;
+
+/// How often a description is looked for that another task writes, and the pause before the next time.
+const ATTEMPTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The options that say where results go, and of which inputs.
 #[derive(Args)]
 pub(super) struct DestinationArgs {
     /// Write the results to this file, whole or not at all, instead of to standard output. With --shard: to the file
-    /// part-IIIII-of-NNNNN of this folder; if it is there, nothing is left to do.
+    /// part-IIIII-of-NNNNN of this folder; if it is there, nothing is left to do. In a vitrine built with `--features bulk`, a URL
+    /// (s3://, gs://, az://) is possible, too.
     #[arg(long, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Classify the images of shard I of N, numbered from 0. An image's path decides about its shard. `auto` takes both numbers from
@@ -43,10 +55,20 @@ pub(super) struct Job {
     pub(super) options: Vec<String>,
 }
 
+/// Where results go.
+#[derive(Clone)]
+pub(super) enum Target {
+    StandardOutput,
+    File(PathBuf),
+    Object(Object),
+}
+
 /// Results on their way.
 pub(super) enum Destination {
     StandardOutput,
     File(AtomicFile),
+    /// Collected on the disk until all are there.
+    Object(tempfile::NamedTempFile, Object),
 }
 
 impl DestinationArgs {
@@ -63,7 +85,15 @@ impl DestinationArgs {
     /// # Errors
     /// If not, or if they would replace a file that is none of results.
     pub(super) fn check(&self, format: Format, model: &Path, inputs: &InputArgs) -> Result<()> {
-        let Some(path) = &self.output else { return Ok(()) };
+        let Some(path) = &self.output else {
+            if format == Format::Parquet {
+                usage!("--format parquet: give --output; standard output has the other formats");
+            }
+            return Ok(());
+        };
+        if let Some(url) = store::url(path) {
+            return self.check_object(url, format, inputs);
+        }
         if self.shard.is_none() {
             return output_file::check(("--output", path), &[format.extension()], model, inputs);
         }
@@ -73,12 +103,46 @@ impl DestinationArgs {
         Ok(())
     }
 
-    /// The path of the results, unless they go to standard output.
-    pub(super) fn path(&self, shard: Option<Shard>, format: Format) -> Option<PathBuf> {
+    /// [`Self::check`] of an object.
+    fn check_object(&self, url: &str, format: Format, inputs: &InputArgs) -> Result<()> {
+        if url.starts_with("http") {
+            usage!(
+                "--output {url}: results cannot be written to web servers, only to s3://, gs://, and az://"
+            );
+        }
+        let object = store::object(url)?;
+        if self.shard.is_some() {
+            return Ok(());
+        }
+        if url.ends_with('/') || object.is_root() {
+            usage!("--output {url}: this is a folder; give a name for the results, or --shard");
+        }
+        if inputs.stated().iter().any(|input| input == Path::new(url)) {
+            usage!("--output {url}: this is one of the inputs; choose another name");
+        }
+        let extension = format.extension();
+        let exists = || object.exists().with_context(|| format!("--output {url}"));
+        if !url.to_ascii_lowercase().ends_with(&format!(".{extension}")) && exists()? {
+            usage!(
+                "--output {url}: it exists, and only what ends in .{extension} is replaced; delete it, or choose another name"
+            );
+        }
+        Ok(())
+    }
+
+    /// Where the results go.
+    ///
+    /// # Errors
+    /// If it is in an object store that cannot be reached.
+    pub(super) fn target(&self, shard: Option<Shard>, format: Format) -> Result<Target> {
         let part =
             |Shard { index, count }: Shard| format!("part-{index:05}-of-{count:05}.{}", format.extension());
-        let path = self.output.as_ref()?;
-        Some(shard.map_or_else(|| path.clone(), |shard| path.join(part(shard))))
+        let Some(path) = &self.output else { return Ok(Target::StandardOutput) };
+        if let Some(url) = store::url(path) {
+            let object = store::object(url)?;
+            return Ok(Target::Object(shard.map_or(object.clone(), |shard| object.join(&part(shard)))));
+        }
+        Ok(Target::File(shard.map_or_else(|| path.clone(), |shard| path.join(part(shard)))))
     }
 
     /// Creates the folder of a job that has several shards, or checks that it is of the same job.
@@ -87,21 +151,11 @@ impl DestinationArgs {
     /// If it cannot be written, or is of another job.
     pub(super) fn join(&self, job: &Job) -> Result<()> {
         let Some(folder) = &self.output else { return Ok(()) };
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("{}: cannot be created", folder.display()))?;
-        let path = folder.join(JOB);
-        if !path.exists() {
-            if !is_empty(folder)? {
-                usage!(
-                    "--output {}: the folder is not empty, and its files are no parts of results; choose another one",
-                    folder.display()
-                );
-            }
-            return write_atomically(&path, format!("{}\n", serde_json::to_string_pretty(job)?).as_bytes());
-        }
-        let read = || -> Result<Job> { Ok(serde_json::from_str(&read_text(&path)?)?) };
-        let there =
-            read().with_context(|| format!("{}: it does not describe a job of parts", path.display()))?;
+        let there = match store::url(folder) {
+            Some(url) => join_objects(&store::object(url)?, job)?,
+            None => join_files(folder, job)?,
+        };
+        let Some(there) = there else { return Ok(()) };
         let differs = [
             ("model", there.model != job.model),
             ("number of shards", there.shards != job.shards),
@@ -119,6 +173,65 @@ impl DestinationArgs {
     }
 }
 
+/// Writes what all parts have in common to a folder that is new or empty, or reads it.
+fn join_files(folder: &Path, job: &Job) -> Result<Option<Job>> {
+    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
+    let path = folder.join(JOB);
+    if path.exists() {
+        return described(&path.display(), read_text(&path).map(String::into_bytes)).map(Some);
+    }
+    if !is_empty(folder)? {
+        refuse_others(&folder.display())?;
+    }
+    write_atomically(&path, &job.description()?)?;
+    Ok(None)
+}
+
+/// [`join_files`] in an object store.
+fn join_objects(folder: &Object, job: &Job) -> Result<Option<Job>> {
+    let object = folder.join(JOB);
+    let there = || object.read(LARGEST_JOB).with_context(|| object.url().to_owned());
+    if let Some(there) = there()? {
+        return described(&object.url(), Ok(there)).map(Some);
+    }
+    if let Some(first) = folder.list().next() {
+        let first = first.with_context(|| folder.url().to_owned())?;
+        if first.url() != object.url() {
+            refuse_others(&folder.url())?;
+        }
+    }
+    if object.create(&job.description()?)? {
+        return Ok(None);
+    }
+    // Another task of the job was faster, or is about to be.
+    for _ in 0..ATTEMPTS {
+        if let Some(there) = there()? {
+            return described(&object.url(), Ok(there)).map(Some);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    bail!("{}: another task writes it, and does not come to an end", object.url())
+}
+
+fn refuse_others(folder: &dyn fmt::Display) -> Result<()> {
+    usage!(
+        "--output {folder}: the folder is not empty, and its files are no parts of results; choose another one"
+    )
+}
+
+/// What is in a file that describes a job.
+fn described(name: &dyn fmt::Display, text: Result<Vec<u8>>) -> Result<Job> {
+    let read = || -> Result<Job> { Ok(serde_json::from_slice(&text?)?) };
+    read().with_context(|| format!("{name}: it does not describe a job of parts"))
+}
+
+impl Job {
+    /// The text of the file that describes the job.
+    fn description(&self) -> Result<Vec<u8>> {
+        Ok(format!("{}\n", serde_json::to_string_pretty(self)?).into_bytes())
+    }
+}
+
 /// Whether a folder has no files but temporary ones, which other shards may be writing.
 fn is_empty(folder: &Path) -> Result<bool> {
     let entries =
@@ -132,13 +245,48 @@ fn is_empty(folder: &Path) -> Result<bool> {
     Ok(true)
 }
 
-impl Destination {
-    /// The file at `path`, or standard output.
+impl Target {
+    /// Whether a file or an object is there.
     ///
     /// # Errors
-    /// If the file cannot be created.
-    pub(super) fn open(path: Option<&Path>) -> Result<Self> {
-        path.map_or(Ok(Self::StandardOutput), |path| AtomicFile::create(path).map(Self::File))
+    /// If the object store cannot be asked.
+    pub(super) fn exists(&self) -> Result<bool> {
+        match self {
+            Self::StandardOutput => Ok(false),
+            Self::File(path) => Ok(path.exists()),
+            Self::Object(object) => object.exists().with_context(|| object.url().to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StandardOutput => f.write_str("standard output"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Object(object) => f.write_str(object.url()),
+        }
+    }
+}
+
+/// The error for results that wait on the disk for their upload.
+const NOT_COLLECTED: &str =
+    "the results cannot be written to a temporary file; set TMPDIR to a folder with more space";
+
+impl Destination {
+    /// What takes the results for a target.
+    ///
+    /// # Errors
+    /// If a file cannot be created.
+    pub(super) fn open(target: &Target) -> Result<Self> {
+        match target {
+            Target::StandardOutput => Ok(Self::StandardOutput),
+            Target::File(path) => AtomicFile::create(path).map(Self::File),
+            Target::Object(object) => {
+                let file = tempfile::NamedTempFile::new().context(NOT_COLLECTED)?;
+                Ok(Self::Object(file, object.clone()))
+            }
+        }
     }
 
     /// Writes formatted results.
@@ -149,10 +297,11 @@ impl Destination {
         match self {
             Self::StandardOutput => Ok(output::write(bytes)?),
             Self::File(file) => file.write(bytes),
+            Self::Object(file, _) => file.write_all(bytes).context(NOT_COLLECTED),
         }
     }
 
-    /// Gives a file its name.
+    /// Gives a file its name, or uploads the results.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -160,6 +309,11 @@ impl Destination {
         match self {
             Self::StandardOutput => Ok(()),
             Self::File(file) => file.finish(),
+            Self::Object(file, object) => {
+                let Err(error) = object.upload(file.path()) else { return Ok(()) };
+                let (_, path) = file.keep().context(NOT_COLLECTED)?;
+                Err(error.context(format!("the results are kept in {}", path.display())))
+            }
         }
     }
 }

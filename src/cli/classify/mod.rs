@@ -2,17 +2,19 @@
 
 mod destination;
 mod print;
+mod table;
 
 use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
-use self::destination::{Destination, DestinationArgs, Job};
+use self::destination::{Destination, DestinationArgs, Job, Target};
 use self::print::{Format, PrintOptions, Printer};
+use self::table::Table;
 use super::Status;
-use super::inputs::{Input, InputArgs, Shard};
+use super::inputs::{Incomplete, Input, InputArgs, Shard};
 use super::model::{ForwardArgs, ModelArgs};
 use super::views::ViewArgs;
 use crate::bounds;
@@ -23,6 +25,7 @@ use crate::events::{Event, EventSink};
 use crate::flags::explained;
 use crate::model_file;
 use crate::predict::{Asked, Output, Views};
+use crate::store::Unavailable;
 use crate::text::count;
 use crate::usage::usage;
 
@@ -38,7 +41,8 @@ use crate::usage::usage;
 #[command(after_help = "Examples:\n  vitrine classify model.safetensors cat.jpg photos/ '*.png'\n  \
     find . -name '*.jpg' | vitrine classify model.safetensors - --format jsonl\n  \
     find . -name '*.jpg' -print0 | vitrine classify model.safetensors -0 -\n  \
-    vitrine classify model.safetensors photos/ --format jsonl --shard 3/16 --output results/")]
+    vitrine classify model.safetensors photos/ --format jsonl --shard 3/16 --output results/\n  \
+    vitrine classify model.safetensors s3://bucket/photos/ --format parquet --shard auto --output s3://bucket/results/")]
 pub(super) struct Classify {
     #[command(flatten)]
     model: ModelArgs,
@@ -55,7 +59,7 @@ pub(super) struct Classify {
     /// labels: name the classes with at least this probability, by default 0.5.
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
     threshold: Option<f64>,
-    /// Add the logits of all classes (with --format jsonl).
+    /// Add the logits of all classes (with --format jsonl or parquet).
     #[arg(long)]
     logits: bool,
     #[command(flatten)]
@@ -79,25 +83,29 @@ impl Classify {
         if let Some(shard) = shard {
             self.destination.join(&self.job(&files, shard, views)?)?;
         }
-        let path = self.destination.path(shard, self.format);
-        if let Some(part) = path.as_ref().filter(|part| shard.is_some() && part.exists()) {
-            note!("{}: this part is finished", part.display());
+        let target = self.destination.target(shard, self.format)?;
+        if shard.is_some() && target.exists()? {
+            note!("{target}: this part is finished");
             return Ok(Status::Done);
         }
         let classifier = classifier.with_limits(self.forward.limits()).with_views(views)?;
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
-        let mut printer = Printer::new(self.format, options, classifier.card());
-        let mut destination = Destination::open(path.as_deref())?;
-        let mut counts = Counts::default();
-        let batches = self.inputs.batches_of(shard, self.forward.batch_size)?;
+        let mut printer = Printer::new(self.format, options, classifier.card())?;
+        let mut destination = Destination::open(&target)?;
+        let (mut counts, mut unavailable) = (Counts::default(), InARow::default());
+        let batches = self.inputs.batches(shard, self.forward.batch_size, self.forward.limits())?;
         classifier.predictor().ask_stream(Output::Logits, batches, &log, |batch| {
+            batch.iter().try_for_each(|image| unavailable.check(image))?;
             counts.add(print(batch, &mut printer)?);
             destination.write(&printer.take())
         })?;
-        destination.write(&printer.take())?;
+        if !matches!(target, Target::StandardOutput) {
+            unavailable.check_all(counts)?;
+        }
+        destination.write(&printer.finish()?)?;
         destination.finish()?;
-        if let Some(path) = path {
-            note!("results: {} ({counts})", path.display());
+        if !matches!(target, Target::StandardOutput) {
+            note!("results: {target} ({counts})");
         }
         Ok(if counts.bad == 0 { Status::Done } else { Status::Partial })
     }
@@ -119,8 +127,11 @@ impl Classify {
 
     /// Refuses options that have no effect.
     fn check(&self) -> Result<()> {
-        if self.logits && self.format != Format::Jsonl {
-            usage!("--logits only works with --format jsonl");
+        if self.logits && !matches!(self.format, Format::Jsonl | Format::Parquet) {
+            usage!("--logits only works with --format jsonl or parquet");
+        }
+        if self.format == Format::Parquet {
+            Table::new(self.logits)?;
         }
         self.model.check()?;
         self.inputs.check()?;
@@ -147,6 +158,48 @@ impl fmt::Display for Counts {
         let Self { images, bad } = self;
         f.write_str(&count(*images, "image"))?;
         if *bad > 0 { write!(f, ", {bad} of them with an error") } else { Ok(()) }
+    }
+}
+
+/// The number of images one after the other that a store did not give. One such image is named among the results; if there are many,
+/// or no others, the results are not worth keeping, because another run will have more.
+#[derive(Default)]
+struct InARow(usize);
+
+impl InARow {
+    /// The largest number that is taken for failures of single images.
+    const MOST: usize = 20;
+
+    /// Counts an image.
+    ///
+    /// # Errors
+    /// If images are missing of which not even the names are known, or too many in a row.
+    fn check(&mut self, image: &Asked<Input, Vec<f32>>) -> Result<()> {
+        let Asked { tag, value } = image;
+        let Some(error) = value.as_ref().err() else {
+            self.0 = 0;
+            return Ok(());
+        };
+        if let Some(incomplete) = error.downcast_ref::<Incomplete>() {
+            bail!("{tag}: {incomplete}");
+        }
+        match error.downcast_ref::<Unavailable>() {
+            Some(unavailable) if self.0 == Self::MOST => {
+                bail!("{} images in a row cannot be read, the last of them {tag}: {unavailable}", self.0 + 1)
+            }
+            Some(_) => self.0 += 1,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// If a store gave none of the images.
+    fn check_all(&self, counts: Counts) -> Result<()> {
+        if self.0 > 0 && self.0 == counts.images {
+            bail!("no image could be read, and no results are kept");
+        }
+        Ok(())
     }
 }
 

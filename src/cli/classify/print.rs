@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::table::Table;
 use crate::cli::output::note;
 use crate::evaluate::MULTI_LABEL_THRESHOLD;
 use crate::model_file::ModelCard;
@@ -24,6 +25,8 @@ pub(super) enum Format {
     Jsonl,
     /// path,rank,label,index,probability; of an image without a label, the path alone (`path,,,,`)
     Csv,
+    /// A row for each image, with the fields of jsonl (cargo feature `bulk`; with --output)
+    Parquet,
 }
 
 impl Format {
@@ -33,6 +36,7 @@ impl Format {
             Self::Text => "txt",
             Self::Jsonl => "jsonl",
             Self::Csv => "csv",
+            Self::Parquet => "parquet",
         }
     }
 }
@@ -69,13 +73,19 @@ pub(super) struct Printer<'a> {
     card: &'a ModelCard,
     /// Formatted results that are not written yet.
     out: Vec<u8>,
+    /// The rows that are no lines of text.
+    table: Option<Table>,
 }
 
 impl<'a> Printer<'a> {
     /// A printer of results for a model with this card.
-    pub(super) fn new(format: Format, options: PrintOptions, card: &'a ModelCard) -> Self {
+    ///
+    /// # Errors
+    /// If the program was built without this format.
+    pub(super) fn new(format: Format, options: PrintOptions, card: &'a ModelCard) -> Result<Self> {
         let header = if format == Format::Csv { "path,rank,label,index,probability\n" } else { "" };
-        Self { format, options, card, out: header.as_bytes().to_vec() }
+        let table = (format == Format::Parquet).then(|| Table::new(options.logits)).transpose()?;
+        Ok(Self { format, options, card, out: header.as_bytes().to_vec(), table })
     }
 
     /// Adds the result of one image. Names are exact in JSON. In text and CSV, control characters, which a terminal
@@ -85,8 +95,12 @@ impl<'a> Printer<'a> {
     /// If the result cannot be formatted.
     pub(super) fn result(&mut self, path: &str, logits: &[f32]) -> Result<()> {
         let predictions = self.predictions(logits);
+        if let Some(table) = &mut self.table {
+            return table.result(path, predictions, logits);
+        }
         let out = &mut self.out;
         match self.format {
+            Format::Parquet => {}
             Format::Text => {
                 let named: Vec<String> = predictions
                     .iter()
@@ -120,12 +134,15 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// Reports an input that could not be processed: on standard error, and with JSON among the results, too.
+    /// Reports an input that could not be processed: on standard error, and with JSON and Parquet among the results, too.
     ///
     /// # Errors
     /// If the line cannot be formatted.
     pub(super) fn failure(&mut self, path: &str, message: &str) -> Result<()> {
         let message = message.strip_prefix(&format!("{path}: ")).unwrap_or(message);
+        if let Some(table) = &mut self.table {
+            table.failure(path, message)?;
+        }
         if self.format == Format::Jsonl {
             writeln!(self.out, "{}", serde_json::to_string(&ErrorLine { path, error: message })?)?;
         }
@@ -135,7 +152,15 @@ impl<'a> Printer<'a> {
 
     /// The results that were formatted since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.out)
+        self.table.as_mut().map_or_else(|| std::mem::take(&mut self.out), Table::take)
+    }
+
+    /// The last formatted results.
+    ///
+    /// # Errors
+    /// If they cannot be formatted.
+    pub(super) fn finish(self) -> Result<Vec<u8>> {
+        self.table.map_or(Ok(self.out), Table::finish)
     }
 
     /// The most probable classes. If the first is less probable than the threshold, its label is `unknown`. With several
@@ -188,7 +213,7 @@ mod tests {
     /// The output for one image of a model with this card.
     fn printed_by(card: &ModelCard, format: Format, threshold: Option<f64>, logits: &[f32]) -> String {
         let options = PrintOptions { top: Some(2), threshold, logits: false };
-        let mut printer = Printer::new(format, options, card);
+        let mut printer = Printer::new(format, options, card).unwrap();
         printer.result("a\u{7}.png", logits).unwrap();
         String::from_utf8(printer.out).unwrap()
     }

@@ -34,8 +34,8 @@ use crate::usage::usage;
 ///
 /// An embedding is that of the image itself (timm's `forward_head(x, pre_logits=True)`). Rows come in the order of the
 /// input, with the path of each image: FILE.npy holds a float32 array [images, dim], and FILE.paths.json next to it the
-/// paths; FILE.safetensors has the tensor `embeddings`, and the paths as a JSON list in its header; .jsonl and .csv have a line
-/// per image. An image that cannot be read gives a message on standard error and status 1 at the end, and has no row.
+/// paths; FILE.safetensors has the tensor `embeddings`, and the paths as a JSON list in its header; .jsonl, .csv, and .parquet have a
+/// row per image. An image that cannot be read gives a message on standard error and status 1 at the end, and has no row.
 ///
 /// In place of images, a data set of another kind than a folder of images may be given, as `vitrine train` takes it: the images of all
 /// its splits are embedded, in the order train, val, test, and the map has the colors of their classes.
@@ -93,6 +93,8 @@ pub(super) enum Format {
     Jsonl,
     /// path,e0,e1,...
     Csv,
+    /// Columns path and embedding, a list of numbers (cargo feature `bulk`).
+    Parquet,
 }
 
 impl Format {
@@ -103,6 +105,7 @@ impl Format {
             Self::Safetensors => "safetensors",
             Self::Jsonl => "jsonl",
             Self::Csv => "csv",
+            Self::Parquet => "parquet",
         }
     }
 }
@@ -124,7 +127,7 @@ impl Embed {
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
         let batches: Box<dyn Iterator<Item = _> + Send> = match &dataset {
             Some(dataset) => Box::new(dataset.batches(self.batch_size)),
-            None => Box::new(self.inputs.batches(self.batch_size)?),
+            None => Box::new(self.inputs.batches(None, self.batch_size, self.limits())?),
         };
         classifier.predictor().ask_stream(Output::Embedding, batches, &log, |batch| {
             for entry in batch {
@@ -175,9 +178,9 @@ impl Embed {
         }
         let Some(output) = &self.output else {
             return match self.format {
-                Some(Format::Npy | Format::Safetensors) => {
+                Some(Format::Npy | Format::Safetensors | Format::Parquet) => {
                     usage!(
-                        "--format npy and safetensors are no text for standard output: name a file with --output"
+                        "--format npy, safetensors, and parquet are no text for standard output: name a file with --output"
                     )
                 }
                 None if self.html.is_some() => Ok(None),
@@ -198,7 +201,7 @@ impl Embed {
         }
         let Some(format) = self.format.or(named) else {
             usage!(
-                "--output {}: its name does not tell the format (.npy, .safetensors, .jsonl, or .csv); say it with --format",
+                "--output {}: its name does not tell the format (.npy, .safetensors, .jsonl, .csv, or .parquet); say it with --format",
                 output.display()
             );
         };
@@ -220,8 +223,8 @@ impl Embed {
     /// An empty collection of results: lines to print or to write, and rows for an array or a map.
     fn results(&self, format: Option<Format>, dim: usize) -> Result<Results> {
         let lines = match format {
-            Some(format @ (Format::Jsonl | Format::Csv)) => {
-                Some(Lines::new(format == Format::Jsonl, dim, self.output.as_deref())?)
+            Some(format @ (Format::Jsonl | Format::Csv | Format::Parquet)) => {
+                Some(Lines::new(format, dim, self.output.as_deref())?)
             }
             Some(Format::Npy | Format::Safetensors) | None => None,
         };
@@ -290,6 +293,9 @@ impl Embed {
             Some(dataset) => (dataset.classes(places), "class"),
             None => (ImageClasses::by_folder(embeddings.paths.iter().map(String::as_str)), "folder"),
         };
+        if dataset.is_none() {
+            super::similar::note_missing_pictures(embeddings.paths.iter());
+        }
         let map = Map::new(embeddings, classes.as_ref(), |row| match dataset {
             Some(dataset) => dataset.image(places[row], &limits),
             None => super::similar::image(&embeddings.paths[row], &limits),

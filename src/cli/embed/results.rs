@@ -6,10 +6,12 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 
+use super::Format;
 use crate::cli::output::{self, note};
 use crate::embed::Embeddings;
 use crate::files::AtomicFile;
 use crate::flags::explained;
+use crate::parquet_file::{Column, Levels, ParquetFile, Values};
 use crate::text::printable;
 
 /// The embeddings so far.
@@ -72,13 +74,63 @@ impl Results {
     }
 }
 
-/// Lines of JSON or CSV, for standard output or a file.
+/// Lines of JSON or CSV, for standard output or a file, or rows of a Parquet file.
 pub(super) struct Lines {
-    is_json: bool,
+    form: Form,
     /// Formatted lines that are not written yet.
     out: Vec<u8>,
     /// The file; `None` for standard output.
     file: Option<AtomicFile>,
+}
+
+enum Form {
+    Json,
+    Csv,
+    Parquet(Box<Rows>),
+}
+
+/// Rows that are collected until they make a row group.
+struct Rows {
+    file: ParquetFile,
+    paths: Vec<String>,
+    values: Vec<f32>,
+    embeddings: Levels,
+}
+
+/// The columns of a Parquet file.
+const COLUMNS: &str = "message embeddings {
+    required binary path (STRING);
+    required group embedding (LIST) { repeated group list { required float element; } }
+}";
+/// The numbers of a row group.
+const ROW_GROUP: usize = 4 << 20;
+
+impl Rows {
+    fn new() -> Result<Self> {
+        let (paths, values, embeddings) = (Vec::new(), Vec::new(), Levels::default());
+        Ok(Self { file: ParquetFile::new(COLUMNS)?, paths, values, embeddings })
+    }
+
+    fn add(&mut self, path: &str, embedding: &[f32]) -> Result<()> {
+        self.paths.push(path.to_owned());
+        self.values.extend_from_slice(embedding);
+        self.embeddings.add_list(embedding.len());
+        if self.values.len() >= ROW_GROUP { self.write() } else { Ok(()) }
+    }
+
+    /// Writes the rows so far.
+    fn write(&mut self) -> Result<()> {
+        if self.paths.is_empty() {
+            return Ok(());
+        }
+        let paths = Column { values: Values::Text(&self.paths), levels: None };
+        let embeddings = Column { values: Values::Floats(&self.values), levels: Some(&self.embeddings) };
+        self.file.write(&[paths, embeddings])?;
+        self.paths.clear();
+        self.values.clear();
+        self.embeddings.clear();
+        Ok(())
+    }
 }
 
 #[derive(Serialize)]
@@ -94,32 +146,41 @@ struct ErrorLine<'a> {
 }
 
 impl Lines {
-    /// Lines for `output`, or else for standard output. CSV begins with a header of `dim` columns after the path.
+    /// Lines for `output`, or else for standard output, in one of the formats that are written as embeddings come. CSV begins with a
+    /// header of `dim` columns after the path.
     ///
     /// # Errors
-    /// If the file cannot be created.
-    pub(super) fn new(is_json: bool, dim: usize, output: Option<&Path>) -> Result<Self> {
-        let file = output.map(AtomicFile::create).transpose()?;
+    /// If the file cannot be created, or the program was built without the format.
+    pub(super) fn new(format: Format, dim: usize, output: Option<&Path>) -> Result<Self> {
         let columns = (0..dim).map(|place| format!(",e{place}"));
-        let header = if is_json { String::new() } else { format!("path{}\n", columns.collect::<String>()) };
-        Ok(Self { is_json, out: header.into_bytes(), file })
+        let (form, header) = match format {
+            Format::Csv => (Form::Csv, format!("path{}\n", columns.collect::<String>())),
+            Format::Parquet => (Form::Parquet(Box::new(Rows::new()?)), String::new()),
+            Format::Jsonl | Format::Npy | Format::Safetensors => (Form::Json, String::new()),
+        };
+        let file = output.map(AtomicFile::create).transpose()?;
+        Ok(Self { form, out: header.into_bytes(), file })
     }
 
     fn embedding(&mut self, path: &str, embedding: &[f32]) -> Result<()> {
-        if self.is_json {
-            serde_json::to_writer(&mut self.out, &Line { path, embedding })?;
-            self.out.push(b'\n');
-        } else {
-            let mut writer = csv::Writer::from_writer(Vec::new());
-            writer.serialize((printable(path), embedding))?;
-            self.out.write_all(&writer.into_inner().map_err(|error| anyhow!("{error}"))?)?;
+        match &mut self.form {
+            Form::Json => {
+                serde_json::to_writer(&mut self.out, &Line { path, embedding })?;
+                self.out.push(b'\n');
+            }
+            Form::Csv => {
+                let mut writer = csv::Writer::from_writer(Vec::new());
+                writer.serialize((printable(path), embedding))?;
+                self.out.write_all(&writer.into_inner().map_err(|error| anyhow!("{error}"))?)?;
+            }
+            Form::Parquet(rows) => rows.add(path, embedding)?,
         }
         Ok(())
     }
 
-    /// The line of an image that cannot be read. CSV has none.
+    /// The line of an image that cannot be read. Only JSON has one.
     fn failure(&mut self, path: &str, error: &str) -> Result<()> {
-        if self.is_json {
+        if matches!(self.form, Form::Json) {
             serde_json::to_writer(&mut self.out, &ErrorLine { path, error })?;
             self.out.push(b'\n');
         }
@@ -127,6 +188,9 @@ impl Lines {
     }
 
     fn flush(&mut self) -> Result<()> {
+        if let Form::Parquet(rows) = &mut self.form {
+            self.out.append(&mut rows.file.take());
+        }
         let lines = std::mem::take(&mut self.out);
         match &mut self.file {
             Some(file) => file.write(&lines),
@@ -139,7 +203,14 @@ impl Lines {
     /// # Errors
     /// If they cannot be written.
     pub(super) fn finish(mut self) -> Result<()> {
+        if let Form::Parquet(rows) = &mut self.form {
+            rows.write()?;
+        }
         self.flush()?;
-        self.file.map_or(Ok(()), AtomicFile::finish)
+        let Self { form, mut file, .. } = self;
+        if let (Form::Parquet(rows), Some(file)) = (form, &mut file) {
+            file.write(&rows.file.finish()?)?;
+        }
+        file.map_or(Ok(()), AtomicFile::finish)
     }
 }

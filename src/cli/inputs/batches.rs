@@ -3,8 +3,8 @@
 
 use std::io::{BufRead, Read};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -20,30 +20,23 @@ const LONGEST_PATH: u64 = 1 << 16;
 /// An iterator over batches of the inputs that another thread lists.
 pub(super) struct Batches<T> {
     inputs: Receiver<T>,
+    /// The thread that lists them, until it has ended.
+    lister: Option<JoinHandle<()>>,
     size: usize,
     patience: Duration,
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Batches of up to `size` inputs, in the order in which `inputs` yields them in a thread of its own.
+    /// Batches of up to `size` inputs, in the order in which `list` sends them in a thread of its own.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(super) fn of<I: Iterator<Item = T>>(
-        size: usize,
-        inputs: impl FnOnce() -> I + Send + 'static,
-    ) -> Result<Self> {
+    pub(super) fn of(size: usize, list: impl FnOnce(SyncSender<T>) + Send + 'static) -> Result<Self> {
         let (sender, receiver) = sync_channel(LISTED_AHEAD);
-        let list = move || {
-            for input in inputs() {
-                // The receiver is gone, because the program is ending.
-                if sender.send(input).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new().spawn(list).context("a thread that lists the inputs cannot be started")?;
-        Ok(Self { inputs: receiver, size, patience: PATIENCE })
+        let list = move || list(sender);
+        let lister =
+            thread::Builder::new().spawn(list).context("a thread that lists the inputs cannot be started")?;
+        Ok(Self { inputs: receiver, lister: Some(lister), size, patience: PATIENCE })
     }
 }
 
@@ -51,7 +44,13 @@ impl<T> Iterator for Batches<T> {
     type Item = Vec<T>;
 
     fn next(&mut self) -> Option<Vec<T>> {
-        let mut batch = vec![self.inputs.recv().ok()?];
+        let Ok(first) = self.inputs.recv() else {
+            // If the thread has panicked, these are not all inputs.
+            let ended = self.lister.take().map_or(Ok(()), JoinHandle::join);
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            return None;
+        };
+        let mut batch = vec![first];
         while batch.len() < self.size {
             match self.inputs.recv_timeout(self.patience) {
                 Ok(input) => batch.push(input),
@@ -119,7 +118,7 @@ mod tests {
     fn a_batch_is_full_or_has_the_inputs_that_arrived_in_time() {
         let (sender, inputs) = sync_channel(8);
         // The first iterator does not wait at all, and the second waits longer than any delay of a busy machine.
-        let mut hasty = Batches { inputs, size: 3, patience: Duration::ZERO };
+        let mut hasty = Batches { inputs, lister: None, size: 3, patience: Duration::ZERO };
         sender.send(1).unwrap();
         assert_eq!(hasty.next(), Some(vec![1]), "a partial batch is returned although the sender is open");
         let mut patient = Batches { patience: Duration::from_secs(600), ..hasty };
@@ -127,12 +126,25 @@ mod tests {
         assert_eq!(patient.next(), Some(vec![2, 3, 4]));
         drop(sender);
         assert_eq!((patient.next(), patient.next()), (Some(vec![5]), None));
-        let numbers: Vec<Vec<u32>> = Batches::of(4, || 0..5000).unwrap().collect();
+        let list = |sender: SyncSender<u32>| (0..5000).for_each(|number| sender.send(number).unwrap());
+        let numbers: Vec<Vec<u32>> = Batches::of(4, list).unwrap().collect();
         assert_eq!(
             numbers.concat(),
             (0..5000).collect::<Vec<_>>(),
             "more inputs than may be listed ahead arrive in order"
         );
+    }
+
+    #[test]
+    fn inputs_that_a_panic_ends_are_not_taken_for_all_of_them() {
+        let list = |sender: SyncSender<u32>| {
+            sender.send(1).unwrap();
+            panic!("a bug");
+        };
+        let mut batches = Batches::of(1, list).unwrap();
+        assert_eq!(batches.next(), Some(vec![1]));
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| batches.next()));
+        assert!(ended.is_err());
     }
 
     #[test]

@@ -65,8 +65,9 @@ pub(super) struct RecipeArgs {
     /// mirrored only once validation has shown that mirror images are recognized, too.
     #[arg(long, conflicts_with = "no_flips")]
     pub(super) flips: bool,
-    /// Mirror no images: where left and right make a difference, such as in letters and signs.
-    #[arg(long)]
+    /// Mirror no images: where left and right make a difference, such as in letters and signs. The finished model is then asked without
+    /// mirror images, too.
+    #[arg(long, conflicts_with = "no_tta")]
     pub(super) no_flips: bool,
     /// Leave out the mirror images with which the finished model is asked if that recognizes more validation images.
     #[arg(long)]

@@ -17,6 +17,7 @@ use burn_ir::{BackendIr, ScalarIr};
 use sysinfo::System;
 
 use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, NUMBER, from_flex, to_flex};
+use crate::allocator;
 use crate::device::FoundDevice;
 use crate::learner::micro_batch::{Contribution, MicroBatch, ReplicaConfig};
 use crate::workers::computer::check;
@@ -25,6 +26,8 @@ use crate::workers::{Address, Computer, Task, Weights};
 
 /// The time in which a server fails if it cannot begin.
 const TIME_TO_FAIL: Duration = Duration::from_millis(50);
+/// How often free memory goes back to the system.
+const TIME_TO_KEEP: Duration = Duration::from_secs(10);
 /// The longest answer, as a multiple of the numbers that came with the task.
 const LONGEST_ANSWER: usize = 4;
 
@@ -105,6 +108,12 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
             return Ok(serving.await??);
         }
         ready(&address)?;
+        tokio::spawn(async {
+            loop {
+                allocator::return_pages();
+                tokio::time::sleep(TIME_TO_KEEP).await;
+            }
+        });
         tokio::select! {
             served = serving => Ok(served??),
             stopped = asked_to_stop() => Ok(stopped?),

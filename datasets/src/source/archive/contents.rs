@@ -5,10 +5,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::files::{HEAD_BYTES, is_hidden, shown_bytes};
+use super::entries::{Entries, normalized, read_image};
+use crate::files::shown_bytes;
 use crate::source::class_folders::Listing;
 use crate::source::{Blob, MAX_IMAGES, cifar, idx};
-use crate::{DatasetError, Fault, FileKind, ImageSource, LeftOut, Reason, Spool, shown};
+use crate::{DatasetError, Fault, ImageSource, LeftOut, Reason, Spool, shown};
 
 /// Largest total size of the IDX files or CIFAR batches of an archive, in bytes. A `.gz` file inside the archive counts
 /// with its compressed size.
@@ -45,75 +46,22 @@ impl<'a> ArchiveContents<'a> {
         Self { path, listing, blobs, left_out, limits, image_bytes: 0, blob_bytes: 0, spool: None }
     }
 
-    pub(super) fn add_folder(&mut self, name: &[u8]) {
-        if let Some(name) = normalized(name) {
-            self.listing.folders.insert(name);
-        }
-    }
-
-    /// Adds an entry that is neither a file nor a folder, and why it is not used.
-    pub(super) fn add_other(&mut self, name: &[u8], problem: &str) {
-        let (name, reason) = match normalized(name) {
-            Some(name) => (name, Reason::Unreadable(Fault::Other(problem.to_owned()))),
-            None => (shown_bytes(name), Reason::Hidden),
-        };
-        self.left_out.add(self.within(&name), reason);
-    }
-
-    /// Adds a file. `claimed` is its size according to the header, which may be wrong: no more than the limit is read
-    /// in any case.
-    pub(super) fn add_file(
-        &mut self,
-        name: &[u8],
-        claimed: u64,
-        mut content: impl Read,
-    ) -> Result<(), DatasetError> {
-        let Some(name) = normalized(name) else {
-            self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
-            return Ok(());
-        };
-        let shown = self.within(&name);
-        let file_name = name.rsplit('/').next().unwrap_or_default();
-        if idx::is_name(file_name) || cifar::is_name(file_name) {
-            return self.add_blob(shown, &name, content);
-        }
-        let mut head = Vec::new();
-        content
-            .by_ref()
-            .take(HEAD_BYTES as u64)
-            .read_to_end(&mut head)
-            .map_err(|e| self.damaged_at(&name, &e))?;
-        match FileKind::of(file_name, || head.clone()) {
-            FileKind::Image => self.add_image(shown, name, claimed, head, content),
-            FileKind::Unsupported(format) => {
-                self.left_out.add(shown, Reason::Unsupported(format));
-                Ok(())
-            }
-            FileKind::Other => {
-                self.left_out.add(shown, Reason::NoImage);
-                Ok(())
-            }
-        }
-    }
-
+    /// Adds a file that may be an image.
     fn add_image(
         &mut self,
         shown: String,
         name: String,
         claimed: u64,
-        mut bytes: Vec<u8>,
         content: impl Read,
     ) -> Result<(), DatasetError> {
-        let limit = self.limits.file;
-        if claimed <= limit {
-            let rest = (limit + 1).saturating_sub(bytes.len() as u64);
-            content.take(rest).read_to_end(&mut bytes).map_err(|error| self.damaged_at(&name, &error))?;
-        }
-        let size = claimed.max(bytes.len() as u64);
-        if size > limit {
-            self.left_out.add(shown, Reason::Unreadable(Fault::TooLarge { bytes: size, limit }));
-            return Ok(());
-        }
+        let read = read_image(&name, claimed, content, self.limits.file);
+        let bytes = match read.map_err(|error| self.damaged_at(&name, &error))? {
+            Ok(bytes) => bytes,
+            Err(reason) => {
+                self.left_out.add(shown, reason);
+                return Ok(());
+            }
+        };
         self.image_bytes += bytes.len() as u64;
         if self.image_bytes > self.limits.images || self.listing.images.len() >= MAX_IMAGES {
             let (bytes, way_out) = (self.limits.images, "unpack it and give the folder");
@@ -173,59 +121,41 @@ impl<'a> ArchiveContents<'a> {
         format!("{}/{name}", shown(self.path))
     }
 
-    /// Notes that a tar archive has no end marker, the only sign that it was truncated between two files.
-    pub(super) fn add_missing_end(&mut self) {
-        let count = self.listing.images.len();
-        let problem =
-            format!("the archive has no end marker: what follows after {count} images may be missing");
-        self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
-    }
-
-    /// Notes a problem with the data after the end of a tar archive.
-    pub(super) fn add_rest(&mut self, problem: String) {
-        self.left_out.add(shown(self.path), Reason::Unreadable(Fault::Other(problem)));
-    }
-
     fn damaged_at(&self, name: &str, error: &dyn std::error::Error) -> DatasetError {
         self.damaged(&format!("at '{name}'"), error)
     }
+}
 
-    pub(super) fn not_supported(&self, problem: &str) -> DatasetError {
-        let problem =
-            format!("is of a kind that is not supported ({problem}): unpack it and give the folder");
-        DatasetError::layout(self.path, problem)
+impl Entries for ArchiveContents<'_> {
+    fn archive(&self) -> &Path {
+        self.path
     }
 
-    pub(super) fn damaged(&self, place: &str, error: &dyn std::error::Error) -> DatasetError {
-        DatasetError::malformed(shown(self.path), format!("the archive is damaged {place}: {error}"))
+    fn images(&self) -> usize {
+        self.listing.images.len()
     }
-}
 
-/// The path of an entry without `.` components and leading `/`; `None` if a component is hidden.
-fn normalized(name: &[u8]) -> Option<String> {
-    let parts = name.split(|byte| *byte == b'/');
-    let names: Vec<String> =
-        parts.filter(|part| !part.is_empty() && *part != b".").map(shown_bytes).collect();
-    (!names.is_empty() && !names.iter().any(|name| is_hidden(name))).then(|| names.join("/"))
-}
+    fn add_folder(&mut self, name: &[u8]) {
+        if let Some(name) = normalized(name) {
+            self.listing.folders.insert(name);
+        }
+    }
 
-/// The kind of an archive entry.
-pub(super) enum EntryKind {
-    File,
-    Folder,
-    /// Neither a file nor a folder, with the reason why it is not used.
-    Other(&'static str),
-    /// Metadata of other entries.
-    Metadata,
-}
+    fn add_file(&mut self, name: &[u8], claimed: u64, content: impl Read) -> Result<(), DatasetError> {
+        let Some(name) = normalized(name) else {
+            self.left_out.add(self.within(&shown_bytes(name)), Reason::Hidden);
+            return Ok(());
+        };
+        let shown = self.within(&name);
+        let file_name = name.rsplit('/').next().unwrap_or_default();
+        if idx::is_name(file_name) || cifar::is_name(file_name) {
+            return self.add_blob(shown, &name, content);
+        }
+        self.add_image(shown, name, claimed, content)
+    }
 
-impl EntryKind {
-    pub(super) const LINK: Self = Self::Other("a link inside an archive: unpack it and give the folder");
-    pub(super) const SPARSE: Self =
-        Self::Other("a sparse file inside an archive: unpack it and give the folder");
-    pub(super) const DEVICE: Self = Self::Other("it is a device, not a regular file");
-    pub(super) const PIPE: Self = Self::Other("it is a named pipe, not a regular file");
-    pub(super) const SOCKET: Self = Self::Other("it is a socket, not a regular file");
-    pub(super) const UNKNOWN: Self =
-        Self::Other("of a kind that is not known: unpack the archive and give the folder");
+    fn leave_out(&mut self, name: String, reason: Reason) -> Result<(), DatasetError> {
+        self.left_out.add(name, reason);
+        Ok(())
+    }
 }

@@ -2,6 +2,8 @@
 //! temporary file. Paths inside the archive serve only as labels and names; nothing is unpacked to them.
 
 mod contents;
+mod entries;
+mod stream;
 mod tar_entries;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -13,6 +15,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 use self::contents::{ArchiveContents, UnpackLimits};
+pub use self::stream::{is_archive_name, read_archive, read_archive_from};
 use self::tar_entries::read_tar;
 use self::zip_entries::read_zip;
 use super::{SourceData, align, cifar, idx};

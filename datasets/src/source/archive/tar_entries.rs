@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
-use super::contents::{ArchiveContents, EntryKind};
+use super::entries::{Entries, EntryKind};
 use crate::DatasetError;
 
 /// Largest total size of the headers and long names between two files of a tar archive.
@@ -86,8 +86,8 @@ fn packed_size<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<u64> {
     Ok(size.checked_next_multiple_of(TAR_BLOCK).unwrap_or(size))
 }
 
-/// Reads all entries of a tar archive into `contents`.
-pub(super) fn read_tar(reader: impl Read, contents: &mut ArchiveContents<'_>) -> Result<(), DatasetError> {
+/// Passes all entries of a tar archive to `contents`.
+pub(super) fn read_tar(reader: impl Read, contents: &mut impl Entries) -> Result<(), DatasetError> {
     let left = Cell::new(MAX_HEADER_BYTES);
     let mut archive = tar::Archive::new(Rationed { inner: reader, left: &left });
     let mut entries = archive.entries().map_err(|error| contents.damaged("at its start", &error))?;
@@ -96,23 +96,22 @@ pub(super) fn read_tar(reader: impl Read, contents: &mut ArchiveContents<'_>) ->
     loop {
         left.set(MAX_HEADER_BYTES.saturating_add(unread));
         let Some(entry) = entries.next() else { break };
-        let place = match contents.listing.images.len() {
+        let place = match contents.images() {
             0 => "at its start".to_owned(),
-            count => format!("after {count} images"),
+            number => format!("after {number} images"),
         };
         let mut entry = entry.map_err(|error| contents.damaged(&place, &error))?;
         left.set(u64::MAX);
         unread = read_tar_entry(&mut entry, contents, &place)?;
     }
     if left.get() > MAX_HEADER_BYTES - TAR_BLOCK {
-        contents.add_missing_end();
-        return Ok(());
+        return contents.add_missing_end();
     }
     left.set(u64::MAX);
-    if let Some(problem) = after_the_end(archive.into_inner()) {
-        contents.add_rest(problem);
+    match after_the_end(archive.into_inner()) {
+        Some(problem) => contents.add_rest(problem),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The problem with the data after the end marker, if there is one. They should be zeros; reading them also verifies
@@ -147,7 +146,7 @@ fn has_lost_its_name<R: Read>(entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io:
 /// Adds an entry to `contents`. Returns the number of its bytes that are left unread.
 fn read_tar_entry<R: Read>(
     entry: &mut tar::Entry<'_, R>,
-    contents: &mut ArchiveContents<'_>,
+    contents: &mut impl Entries,
     place: &str,
 ) -> Result<u64, DatasetError> {
     let read =
@@ -161,11 +160,11 @@ fn read_tar_entry<R: Read>(
             contents.add_other(
                 &name,
                 "its name has a line break, which cannot be read in this archive: rename it",
-            );
+            )?;
         }
         EntryKind::File => contents.add_file(&name, entry.size(), &mut *entry)?,
         EntryKind::Folder => contents.add_folder(&name),
-        EntryKind::Other(problem) => contents.add_other(&name, problem),
+        EntryKind::Other(problem) => contents.add_other(&name, problem)?,
         EntryKind::Metadata => {}
     }
     let passed = match entry.header().entry_type().is_gnu_sparse() {

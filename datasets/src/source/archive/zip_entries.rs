@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 
 use zip::CompressionMethod;
 
-use super::contents::{ArchiveContents, EntryKind};
+use super::entries::{Entries, EntryKind};
 use crate::DatasetError;
 
 impl EntryKind {
@@ -22,11 +22,8 @@ impl EntryKind {
     }
 }
 
-/// Reads all entries of a zip archive into `contents`.
-pub(super) fn read_zip(
-    mut file: BufReader<File>,
-    contents: &mut ArchiveContents<'_>,
-) -> Result<(), DatasetError> {
+/// Passes all entries of a zip archive to `contents`.
+pub(super) fn read_zip(mut file: BufReader<File>, contents: &mut impl Entries) -> Result<(), DatasetError> {
     // First assume that the archive begins at offset 0. Searching for the start, which self-extracting archives need,
     // fails for some valid archives.
     let at_start = zip::read::Config { archive_offset: zip::read::ArchiveOffset::Known(0) };
@@ -40,7 +37,7 @@ pub(super) fn read_zip(
 
 fn read_zip_entries<R: Read + io::Seek>(
     mut archive: zip::ZipArchive<R>,
-    contents: &mut ArchiveContents<'_>,
+    contents: &mut impl Entries,
 ) -> Result<(), DatasetError> {
     for index in 0..archive.len() {
         let place = format!("at entry {index}");
@@ -57,7 +54,7 @@ fn read_zip_entries<R: Read + io::Seek>(
         match EntryKind::of_zip(entry.unix_mode(), entry.is_dir()) {
             EntryKind::File => contents.add_file(name.as_bytes(), entry.size(), entry)?,
             EntryKind::Folder => contents.add_folder(name.as_bytes()),
-            EntryKind::Other(problem) => contents.add_other(name.as_bytes(), problem),
+            EntryKind::Other(problem) => contents.add_other(name.as_bytes(), problem)?,
             EntryKind::Metadata => {}
         }
     }
