@@ -108,7 +108,7 @@ fn copies_are_warnings_and_named_within_a_split_too() {
     let place = |path: &str| std::path::Path::new("data").join(path).display().to_string();
     let (blue, red) = (place("train/blue/copy.png"), place("train/red/0.png"));
     let warning = format!(
-        "1 images are in two classes or more, so their labels contradict each other: {blue} (blue) = {red} (red)"
+        "1 image is in two classes or more, so its labels contradict each other: {blue} (blue) = {red} (red)"
     );
     let within =
         format!("the same image (train, red): {}, {}", place("train/red/1.png"), place("train/red/copy.png"));
