@@ -60,7 +60,7 @@ fn several_labels_an_image_from_training_to_use() {
     }
     let report = std::fs::read_to_string(images.path("run/report.html")).unwrap();
     assert!(report.contains("Average precision") && !report.contains("Most confused pairs"));
-    let evaluate = ["evaluate", "run", "manifest.csv", "--label-separator", "|", "--json"];
+    let evaluate = ["evaluate", "run", "manifest.csv", "--label-separator", "|", "--threads", "1", "--json"];
     let output = vitrine(&images).args(evaluate).assert().success();
     let result: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     let results: Value =

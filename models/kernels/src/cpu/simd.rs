@@ -14,12 +14,18 @@ pub(crate) enum Vectors {
     Baseline,
 }
 
-/// The best vector instructions of this CPU. The standard library caches the answer.
+/// The best vector instructions of this CPU. The standard library caches the answer. In this crate's own tests,
+/// `VITRINE_TEST_VECTORS` takes fewer: `avx2` or `baseline`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn vectors() -> Vectors {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-    let avx512 = is_x86_feature_detected!("avx512f")
+    #[cfg(test)]
+    let [avx2_allowed, avx512_allowed] = allowed();
+    #[cfg(not(test))]
+    let [avx2_allowed, avx512_allowed] = [true, true];
+    let avx2 = avx2_allowed && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx512 = avx512_allowed
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
     match (avx2, avx512) {
@@ -27,6 +33,27 @@ pub(crate) fn vectors() -> Vectors {
         (true, false) => Vectors::Avx2,
         (false, _) => Vectors::Baseline,
     }
+}
+
+/// Whether the environment of the tests allows AVX2, and AVX-512.
+#[cfg(all(test, target_arch = "x86_64"))]
+fn allowed() -> [bool; 2] {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    static ALLOWED: AtomicU8 = AtomicU8::new(0);
+    let state = match ALLOWED.load(Ordering::Relaxed) {
+        0 => {
+            let found = match std::env::var("VITRINE_TEST_VECTORS").as_deref() {
+                Err(_) => 3,
+                Ok("avx2") => 2,
+                Ok("baseline") => 1,
+                Ok(other) => panic!("VITRINE_TEST_VECTORS is {other:?}; it may be avx2 or baseline"),
+            };
+            ALLOWED.store(found, Ordering::Relaxed);
+            found
+        }
+        known => known,
+    };
+    [state > 1, state > 2]
 }
 
 /// Defines functions that are compiled once for each set of vector instructions; a call runs the best one. A function

@@ -1,5 +1,5 @@
 //! Products on the gemm crate, which packs both factors and therefore takes any strides. It computes large products on
-//! CPUs without AMX, and all products on CPUs without AVX-512.
+//! CPUs without AMX, and all products on CPUs without AVX2.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
 

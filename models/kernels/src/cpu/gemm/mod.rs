@@ -1,5 +1,5 @@
-//! Matrix products: small ones on AVX-512 without packing, large ones on AMX, and on the gemm crate if the CPU lacks
-//! the instructions.
+//! Matrix products: small ones on AVX-512 or AVX2 without packing, large ones on AMX, and on the gemm crate if the CPU
+//! lacks the instructions.
 
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -64,8 +64,8 @@ impl<'a> RightFactor<'a> {
         match self {
             Self::Packed(panels) => panels.after(left, out, epilogue, 1.0),
             Self::Plain(matrix) => match small::takes(left.rows, left.columns, matrix.columns) {
-                Some(avx512) if matrix.compact() => {
-                    small::multiply(avx512, out, epilogue, 1.0, left, *matrix)
+                Some(instructions) if matrix.compact() => {
+                    small::multiply(instructions, out, epilogue, 1.0, left, *matrix)
                 }
                 _ => gemm(out, epilogue, 1.0, left, *matrix, threads),
             },
@@ -129,7 +129,7 @@ pub(crate) fn blocked_product(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
 }
 
 /// [`product`] without copies of the factors, if the CPU has AVX-512 and the right factor is row-major: for a right factor
-/// that stays in the second-level cache.
+/// that stays in the second-level cache. AVX2 has too few registers: from 192 columns on, packed factors are faster.
 ///
 /// # Panics
 ///
@@ -141,8 +141,8 @@ pub(crate) fn unpacked_product(
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    match small::available().filter(|_| left.columns > 0 && right.strides().1 == 1) {
-        Some(avx512) => small::multiply(avx512, out, epilogue, scale, left, right),
+    match small::widest().filter(|_| left.columns > 0 && right.strides().1 == 1) {
+        Some(instructions) => small::multiply(instructions, out, epilogue, scale, left, right),
         None => product(out, epilogue, scale, left, right),
     }
 }
@@ -160,8 +160,8 @@ pub(crate) fn product(
     right: Matrix<'_>,
 ) {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
-    if let Some(avx512) = small::takes(rows, inner, columns).filter(|_| right.compact()) {
-        small::multiply(avx512, out, epilogue, scale, left, right);
+    if let Some(instructions) = small::takes(rows, inner, columns).filter(|_| right.compact()) {
+        small::multiply(instructions, out, epilogue, scale, left, right);
     } else if let Some(amx) = amx::takes(rows, inner, columns).filter(|_| left.compact() && right.compact()) {
         amx::multiply(amx, out, epilogue, scale, left, right);
     } else {

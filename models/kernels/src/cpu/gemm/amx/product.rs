@@ -332,7 +332,14 @@ impl Product<'_> {
             let left = self.left.matrix.block(rows.clone(), kc.clone());
             let right = self.right.matrix.block(kc, columns.clone());
             let target = out.block(rows, columns);
-            small::multiply(tiles.amx.avx512(), target, epilogue, self.scale, left, right);
+            small::multiply(
+                small::Instructions::Avx512(tiles.amx.avx512()),
+                target,
+                epilogue,
+                self.scale,
+                left,
+                right,
+            );
         }
     }
 }

@@ -210,8 +210,8 @@ fn ordinary_rows_and_rows_of_zeros_are_computed_on_amx() {
     a[3 * inner..20 * inner].fill(0.0);
     (0..inner).for_each(|step| b[step * columns + 33] = 0.0);
     let plain = |out: MatrixMut<'_>, epilogue: Epilogue<'_>, scale, left: Matrix<'_>, right: Matrix<'_>| {
-        let avx512 = small::takes(1, 1, 1).expect("a CPU that packs for AMX has AVX-512");
-        small::multiply(avx512, out, epilogue, scale, left, right);
+        let instructions = small::takes(1, 1, 1).expect("a CPU that packs for AMX has AVX-512");
+        small::multiply(instructions, out, epilogue, scale, left, right);
     };
     for amx in both_kinds() {
         let (found, plain) = (on_amx(amx, size, (&a, &b)), run(size, (&a, &b), plain));

@@ -1,0 +1,197 @@
+//! Small products on AVX-512.
+//!
+//! ```text
+//! for 64 columns (80 if that is all)        4 or 5 vectors of each row of the right factor: first-level cache
+//!   for 6 rows (5 for 80 columns)           6 x 4 or 5 x 5 vectors of sums: registers
+//!     for each inner element                a row of the right factor: registers; elements of the left one: broadcast
+//!       sums += left[row, inner] * right[inner, columns]
+//!     out = epilogue(scale * sums)
+//! ```
+
+use crate::cpu::gemm::avx512::{LANES, first_lanes, transpose, write};
+use crate::cpu::gemm::view::{Epilogue, Matrix, MatrixMut};
+use std::arch::x86_64::*;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Scratch memory for a transposed right factor.
+    static TRANSPOSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// # Safety
+///
+/// The CPU must have AVX-512F, and the sizes of the three matrices must be those of a product.
+#[target_feature(enable = "avx512f")]
+pub(crate) unsafe fn multiply(
+    out: MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    let (row_stride, column_stride) = right.strides();
+    if column_stride == 1 {
+        // SAFETY: the sizes fit, as the caller promises, and the rows of `right` begin `row_stride` elements apart.
+        return unsafe { columns(&out, epilogue, scale, left, right.start(), row_stride) };
+    }
+    assert_eq!(row_stride, 1, "the right factor of a small product must have a unit stride");
+    let width = right.columns.next_multiple_of(LANES);
+    TRANSPOSED.with_borrow_mut(|transposed| {
+        transposed.resize(transposed.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
+        for column in (0..right.columns).step_by(LANES) {
+            for row in (0..right.rows).step_by(LANES) {
+                let start = right.start().wrapping_add(column * column_stride + row);
+                let mask = first_lanes(right.rows - row);
+                let to = transposed[row * width + column..].as_mut_ptr();
+                // SAFETY: rows and columns beyond those of `right` are masked, and `transposed` is as large as
+                // whole blocks of 16 by 16.
+                unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
+            }
+        }
+        // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in
+        // `transposed`.
+        unsafe { columns(&out, epilogue, scale, left, transposed.as_ptr(), width) };
+    });
+}
+
+/// The product, one group of columns after the other.
+///
+/// # Safety
+///
+/// - `out` must have the rows of `left`.
+/// - For each inner element `i` (a column of `left`), as many elements as `out` has columns, from
+///   `right + i * stride` on, must be valid for reads.
+#[target_feature(enable = "avx512f")]
+unsafe fn columns(
+    out: &MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: *const f32,
+    stride: usize,
+) {
+    let mut column = 0;
+    while column < out.columns {
+        let vectors = (out.columns - column).div_ceil(LANES);
+        // Five vectors if no more columns follow, otherwise four.
+        let vectors = if vectors == 5 { 5 } else { vectors.min(4) };
+        let columns = RightColumns {
+            right: right.wrapping_add(column),
+            stride,
+            inner: left.columns,
+            // Only the last vector may be a part of one.
+            mask: first_lanes(out.columns - column - (vectors - 1) * LANES),
+            scale,
+            epilogue: epilogue.columns(column..(column + vectors * LANES).min(out.columns)),
+        };
+        // SAFETY: the group's columns are columns of the output and of the right factor, whose sizes fit, as the
+        // caller promises.
+        unsafe {
+            match vectors {
+                1 => columns.rows::<1>(out, column, left),
+                2 => columns.rows::<2>(out, column, left),
+                3 => columns.rows::<3>(out, column, left),
+                4 => columns.rows::<4>(out, column, left),
+                _ => columns.rows::<5>(out, column, left),
+            }
+        }
+        column += vectors * LANES;
+    }
+}
+
+/// A group of up to 80 columns of the right factor, and how their products are written.
+struct RightColumns<'a> {
+    right: *const f32,
+    stride: usize,
+    inner: usize,
+    /// The columns of the last vector.
+    mask: __mmask16,
+    scale: f32,
+    epilogue: Epilogue<'a>,
+}
+
+impl RightColumns<'_> {
+    /// The products of all rows of `left` with these columns, one block of rows after the other.
+    ///
+    /// # Safety
+    ///
+    /// - `out` must have the rows of `left`, and the columns of this group from `column` on.
+    /// - `right` must be valid for reads of `VECTORS` vectors (the last of them masked) in each of `inner` rows.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn rows<const VECTORS: usize>(&self, out: &MatrixMut<'_>, column: usize, left: Matrix<'_>) {
+        // As many rows as the registers have room for, next to a row of the right factor.
+        let most = if VECTORS == 5 { 5 } else { 6 };
+        let mut row = 0;
+        while row < out.rows {
+            let rows = (out.rows - row).min(most);
+            let strides = left.strides();
+            let left = left.start().wrapping_add(row * strides.0);
+            let to = out.start.wrapping_add(row * out.row_stride + column);
+            // SAFETY: both matrices have `rows` rows from `left` and `to` on; the right factor is as the caller
+            // promises.
+            unsafe {
+                match rows {
+                    1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride),
+                    2 => self.block::<2, VECTORS>(left, strides, to, out.row_stride),
+                    3 => self.block::<3, VECTORS>(left, strides, to, out.row_stride),
+                    4 => self.block::<4, VECTORS>(left, strides, to, out.row_stride),
+                    5 => self.block::<5, VECTORS>(left, strides, to, out.row_stride),
+                    _ => self.block::<6, VECTORS>(left, strides, to, out.row_stride),
+                }
+            }
+            row += rows;
+        }
+    }
+
+    /// The micro-kernel: a block of `ROWS` rows by `VECTORS` vectors of columns.
+    ///
+    /// # Safety
+    ///
+    /// - `left` must be valid for reads of `inner` elements, `inner_stride` apart, in each of `ROWS` rows.
+    /// - `right` must be valid for reads of `VECTORS` vectors (the last of them masked) in each of `inner` rows.
+    /// - `out` must be valid for reads and writes of as many elements in each of `ROWS` rows.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn block<const ROWS: usize, const VECTORS: usize>(
+        &self,
+        mut left: *const f32,
+        (row_stride, inner_stride): (usize, usize),
+        out: *mut f32,
+        out_stride: usize,
+    ) {
+        let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+        let mut right = self.right;
+        // SAFETY: the loops read `inner` elements of `ROWS` rows of the left factor and `inner` rows of the right
+        // one, and access an output for each sum; all of them are valid, as the caller promises, and the last
+        // vector of a row is masked.
+        unsafe {
+            for _ in 0..self.inner {
+                let mut values = [_mm512_setzero_ps(); VECTORS];
+                for (index, value) in values.iter_mut().enumerate() {
+                    let from = right.add(index * LANES);
+                    *value = if index + 1 < VECTORS {
+                        _mm512_loadu_ps(from)
+                    } else {
+                        _mm512_maskz_loadu_ps(self.mask, from)
+                    };
+                }
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let factor = _mm512_set1_ps(*left.add(row * row_stride));
+                    for (sum, value) in sums.iter_mut().zip(values) {
+                        *sum = _mm512_fmadd_ps(factor, value, *sum);
+                    }
+                }
+                left = left.wrapping_add(inner_stride);
+                right = right.wrapping_add(self.stride);
+            }
+            let scale = _mm512_set1_ps(self.scale);
+            for (row, sums) in sums.iter().enumerate() {
+                for (index, sum) in sums.iter().enumerate() {
+                    let mask = if index + 1 < VECTORS { u16::MAX } else { self.mask };
+                    let to = out.add(row * out_stride + index * LANES);
+                    write(*sum, scale, self.epilogue, index * LANES, to, mask);
+                }
+            }
+        }
+    }
+}
