@@ -3,6 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+/// What separates the names of several classes.
+const SEPARATOR: &str = " | ";
+
 /// The classes of an image, as distinct indices in ascending order. Exactly one, unless the data set has
 /// [several labels an image](crate::DatasetInfo::multi_label).
 ///
@@ -60,7 +63,17 @@ impl Labels {
     ///
     /// If `names` lacks a class.
     pub fn names(&self, names: &[String]) -> String {
-        self.iter().map(|&class| names[class].as_str()).collect::<Vec<_>>().join(" | ")
+        self.iter().map(|&class| names[class].as_str()).collect::<Vec<_>>().join(SEPARATOR)
+    }
+
+    /// The classes that [`names`](Self::names) has written as `text`; `None` if `names` lacks one.
+    pub fn of_names(text: &str, names: &[String]) -> Option<Self> {
+        let position = |name: &str| names.iter().position(|known| known == name);
+        match position(text) {
+            Some(class) => Some(class.into()),
+            None if text.is_empty() => Some(Self::new(Vec::new())),
+            None => text.split(SEPARATOR).map(position).collect::<Option<Vec<usize>>>().map(Self::new),
+        }
     }
 }
 
@@ -100,5 +113,14 @@ mod tests {
         let names = ["a".to_owned(), "b".to_owned()];
         assert_eq!(Labels::new(vec![1, 0]).names(&names), "a | b");
         assert_eq!(Labels::new(vec![]).names(&names), "");
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        let names = ["a".to_owned(), "b".to_owned(), "c | a".to_owned()];
+        for labels in [vec![], vec![1], vec![0, 1], vec![2]].map(Labels::new) {
+            assert_eq!(Labels::of_names(&labels.names(&names), &names), Some(labels));
+        }
+        assert_eq!(Labels::of_names("a | d", &names), None);
     }
 }

@@ -86,7 +86,11 @@ impl Evaluate {
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, views))?)?;
         } else {
-            outln!("{}{}\n", printable(&selection.title), views.described())?;
+            let unreadable = match bad.len() {
+                0 => String::new(),
+                unread => format!("; {unread} of them cannot be read"),
+            };
+            outln!("{}{}{unreadable}\n", printable(&selection.title), views.described())?;
             outln!("{}", table(&metrics))?;
         }
         for bad in &bad {

@@ -33,7 +33,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::output::OutputError;
@@ -101,9 +101,17 @@ struct DeviceArgs {
 impl DeviceArgs {
     /// The device of the option, or else the default. A notice names a default that may be unexpected.
     fn select(&self, events: &dyn EventSink) -> Result<FoundDevice> {
-        let (device, message) = device::select(self.device.as_deref())?;
+        let chosen = device::select(self.device.as_deref());
+        let (device, message) =
+            if self.is_from_environment() { chosen.context("VITRINE_DEVICE")? } else { chosen? };
         events.emit_notice(message);
         Ok(device)
+    }
+
+    /// Whether the environment names the device, and no argument does.
+    fn is_from_environment(&self) -> bool {
+        let stated = |argument: std::ffi::OsString| argument.to_string_lossy().starts_with("--device");
+        self.device.is_some() && !std::env::args_os().any(stated)
     }
 }
 

@@ -41,7 +41,7 @@ impl BadFiles {
             };
             bail!(
                 "{} of {total} {} images cannot be read, the first one being {}\n{stated}: repair or remove them \
-                 (`vitrine inspect` lists all), or raise --bad-file-limit (also with --resume)",
+                 (`vitrine inspect` lists all) for a new run, or raise --bad-file-limit (also with --resume)",
                 bad.len(),
                 adjective(split),
                 described(first)

@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{
-    BadFile, ContentKey, Dataset, DecodeLimits, Fold, Inventory, Labels, ListedImage, Split, ValidationOrigin,
+    BadFile, ContentKey, Dataset, DecodeLimits, Fault, Fold, ImageSource, Inventory, Labels, ListedImage,
+    Sample, Split, ValidationOrigin,
 };
 
 use super::RunFolder;
@@ -39,6 +40,9 @@ struct Row {
     /// Empty for a validation or test image that is left out because the model is also trained on it.
     split: Option<Split>,
     key: ContentKey,
+    /// Whether its first bytes show that it cannot be read.
+    #[serde(default)]
+    unreadable: bool,
 }
 
 /// The purpose for which the listed images of a run are found again.
@@ -75,7 +79,7 @@ impl RunData {
         check_validation(&images, data)?;
         let trained_on = TrainedOn::new(splits, &images.keys(Split::Train), earlier);
         let left_out = images.leave_out(&trained_on.keys);
-        check_unseen(&images, data)?;
+        check_unseen(&images, data, earlier.is_some())?;
         let copies = duplicates::remarks(&images, &left_out, limits);
         let uncovered = if lacking.is_empty() {
             classes_without_validation(&images)
@@ -87,10 +91,10 @@ impl RunData {
     }
 
     /// Finds the images that the folder `run` lists in `dataset`, by their content, so that files may have been moved
-    /// or renamed.
+    /// or renamed. Unreadable images that have been removed since are still images of the run, and still unreadable.
     ///
     /// # Errors
-    /// If images of the run are gone or have changed, or the list in the folder cannot be read.
+    /// If readable images of the run are gone or have changed, or the list in the folder cannot be read.
     pub fn reopen(dataset: Dataset, config: &RunConfig, run: &Path, purpose: Purpose) -> Result<Self> {
         let rows = read_rows(run, purpose)?;
         let trained_on = run.join(TRAINED_ON);
@@ -104,7 +108,10 @@ impl RunData {
         for row in rows {
             match (found.take(&row), row.split) {
                 (Some(image), split) => images.images.push(ListedImage { split, ..image }),
-                (None, Some(_)) => missing.push(row.path),
+                (None, Some(_)) => match row.removed(&config.classes) {
+                    Some(image) => images.images.push(image),
+                    None => missing.push(row.path),
+                },
                 (None, None) => {}
             }
         }
@@ -145,6 +152,7 @@ impl RunData {
                 label: image.sample.labels.names(&self.images.info.classes),
                 split: image.split,
                 key: image.key,
+                unreadable: image.bad.is_some(),
             })?;
         }
         write_atomically(&folder.path().join(IMAGES), &writer.into_inner()?)?;
@@ -154,6 +162,22 @@ impl RunData {
     /// The data set with the splits of the run.
     pub fn dataset(&self) -> Dataset {
         self.images.clone().into_dataset()
+    }
+}
+
+impl Row {
+    /// What stands for an unreadable image that is no longer in the data set: its place in the order of the images decides which
+    /// of the others are in a batch. `None` for an image that could be read, or of an unknown class.
+    fn removed(&self, classes: &[String]) -> Option<ListedImage> {
+        let fault =
+            Fault::Other("it was removed; at the beginning of the run it could not be read".to_owned());
+        let labels = Labels::of_names(&self.label, classes).filter(|_| self.unreadable)?;
+        Some(ListedImage {
+            sample: Sample { labels, source: ImageSource::File(self.path.clone().into()) },
+            key: self.key,
+            split: self.split,
+            bad: Some(BadFile::new(self.path.clone(), &fault)),
+        })
     }
 }
 
@@ -212,14 +236,20 @@ pub(super) fn check_validation(images: &Inventory, data: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that validation images remain, once those that are also trained on are left out.
+/// Checks that validation images remain, once those that are also trained on, or were in the training of `pretrained` weights,
+/// are left out.
 ///
 /// # Errors
 /// If there are none.
-pub(super) fn check_unseen(images: &Inventory, data: &str) -> Result<()> {
+pub(super) fn check_unseen(images: &Inventory, data: &str, pretrained: bool) -> Result<()> {
     if images.of_split(Split::Val).next().is_none() {
         let way_out = match images.info.validation {
-            ValidationOrigin::SplitOff { .. } => "use the --seed and --val-fraction of the earlier run",
+            ValidationOrigin::SplitOff { .. } if pretrained => {
+                "use the --seed and --val-fraction of the earlier run"
+            }
+            ValidationOrigin::SplitOff { .. } => {
+                "add images, or keep others with another --seed or --val-fraction"
+            }
             ValidationOrigin::Fold { .. } => "start from weights that were not trained on these images",
             ValidationOrigin::Given | ValidationOrigin::Absent => "put other images there",
         };

@@ -40,7 +40,7 @@ impl Review {
         let mut remarks = duplicates::remarks(&unseen, &left_out, limits);
         // What is said of validation images makes no sense for splits that cannot be trained on.
         if problems.is_empty() {
-            let checked = check_validation(&images, data).and_then(|()| check_unseen(&unseen, data));
+            let checked = check_validation(&images, data).and_then(|()| check_unseen(&unseen, data, false));
             problems.extend(checked.err().map(|error| error.to_string()));
         }
         if problems.is_empty() {

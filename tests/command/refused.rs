@@ -151,3 +151,18 @@ fn empty_weight_files_are_named() {
         }
     }
 }
+
+#[cfg(not(any(feature = "wgpu", feature = "cuda", feature = "rocm")))]
+#[test]
+fn a_device_of_the_environment_is_refused_by_the_name_of_the_variable() {
+    let images = Images::new();
+    let refused = |arguments: &[&str], expected: &str| {
+        let command = ["bench", "--model", "vit_pico_patch4_32"];
+        let command =
+            vitrine(&images).args(command).args(arguments).env("VITRINE_DEVICE", "gpu").assert().code(1);
+        let stderr = String::from_utf8_lossy(&command.get_output().stderr).into_owned();
+        assert!(stderr.contains(expected), "{stderr}");
+    };
+    refused(&[], "VITRINE_DEVICE: --device gpu");
+    refused(&["--device", "gpu"], "error: --device gpu");
+}

@@ -28,9 +28,15 @@ fn opened(data: &Path) -> Dataset {
 impl Begun {
     /// A run on eight blue and eight red images, a quarter of which is kept for validation.
     fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// The same on a folder that `change` has changed.
+    fn with(change: impl FnOnce(&Path)) -> Self {
         let place = tempfile::tempdir().unwrap();
         photos(&place.path().join("data/blue"), 0, 8);
         photos(&place.path().join("data/red"), 200, 8);
+        change(&place.path().join("data"));
         let config = config(&["blue", "red"]);
         let dataset = opened(&place.path().join("data"));
         let limits = DecodeLimits::default();
@@ -71,6 +77,31 @@ fn a_moved_data_set_gives_the_same_images_in_the_same_order() {
     assert_eq!([Split::Train, Split::Val].map(|split| names(&again, split)), before);
     assert_eq!(again.trained_on, run.chosen.trained_on);
     assert!(again.remarks.is_empty(), "{:?}", again.remarks);
+}
+
+#[test]
+fn an_unreadable_image_that_was_removed_keeps_its_place() {
+    let run = Begun::with(|data| {
+        for name in ["blue/broken.png", "red/broken.png"] {
+            fs::write(data.join(name), format!("no image: {name}")).unwrap();
+        }
+    });
+    let before = [Split::Train, Split::Val].map(|split| names(&run.chosen, split));
+    assert_eq!(before.iter().map(Vec::len).sum::<usize>(), 18);
+    for name in ["blue/broken.png", "red/broken.png"] {
+        fs::remove_file(run.data().join(name)).unwrap();
+    }
+    let again = run.reopened(Purpose::Resume).unwrap();
+    assert_eq!([Split::Train, Split::Val].map(|split| names(&again, split)), before);
+    let bad: Vec<String> = [Split::Train, Split::Val]
+        .iter()
+        .flat_map(|&split| again.bad(split))
+        .map(|bad| bad.message)
+        .collect();
+    assert_eq!(bad.len(), 2);
+    assert!(bad.iter().all(|message| message.contains("removed")), "{bad:?}");
+    fs::remove_file(run.data().join("red/3.png")).unwrap();
+    assert!(run.error(Purpose::Resume).contains("of the 18 images of the run, 1 are gone"));
 }
 
 #[test]
