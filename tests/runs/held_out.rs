@@ -45,7 +45,7 @@ fn title(images: &Images, arguments: &[&str]) -> String {
 /// The paths in the image list of a run, by split.
 fn listed(images: &Images, run: &str) -> BTreeMap<String, Vec<String>> {
     let text = fs::read_to_string(images.path(run).join("images.csv")).unwrap();
-    assert!(text.starts_with("path,label,split,key\n"), "{text}");
+    assert!(text.starts_with("path,label,split,key,unreadable\n"), "{text}");
     let mut listed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in text.lines().skip(1) {
         let cells: Vec<&str> = line.split(',').collect();

@@ -209,7 +209,7 @@ fn every_image_is_listed_with_its_class_and_split() {
     let run = Begun::new();
     let text = fs::read_to_string(run.folder.path().join(IMAGES)).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("path,label,split,key"));
+    assert_eq!(lines.next(), Some("path,label,split,key,unreadable"));
     let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
     assert_eq!(rows.len(), 16);
     let keys: std::collections::BTreeSet<&str> = rows.iter().map(|row| row[3]).collect();
@@ -217,6 +217,7 @@ fn every_image_is_listed_with_its_class_and_split() {
     for row in &rows {
         assert!(row[0].contains(&format!("/{}/", row[1])) || cfg!(windows), "{row:?}");
         assert!(["train", "val"].contains(&row[2]), "{row:?}");
+        assert_eq!(row[4], "false", "{row:?}");
     }
     let kept = rows.iter().filter(|row| row[2] == "val").count();
     assert_eq!(kept, run.chosen.dataset().val.len());
