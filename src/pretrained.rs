@@ -14,6 +14,7 @@ use crate::model_file::{self, ModelCard};
 use crate::weights_file;
 
 /// Pretrained weights with the description of their model.
+#[derive(Clone)]
 pub struct Pretrained {
     /// The source as the user named it, and for the name of a published backbone the repository it stands for.
     pub source: String,

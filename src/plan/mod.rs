@@ -8,6 +8,7 @@ mod class_balance;
 mod head_fit;
 mod recipe;
 mod resize;
+mod smaller_size;
 #[cfg(test)]
 mod tests;
 

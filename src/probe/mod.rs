@@ -51,16 +51,24 @@ pub struct Fitted {
 pub fn fit(samples: &Samples<'_>, class_weights: &[f64], judge: &dyn Fn(&Predictions) -> Judgment) -> Fitted {
     let methods = candidates(samples);
     let (method, held_out) = choose(samples, &methods, class_weights, judge);
-    let (head, convergence) = match method {
-        Method::Logistic(strength) => logistic_regression(samples, class_weights, strength),
-        Method::NearestMean(margin) => {
-            let rows: Vec<usize> = (0..samples.len()).collect();
-            (nearest_mean(samples, &rows, margin), Convergence { steps: 0, converged: true })
-        }
-    };
+    let (head, convergence) = method.fit(samples, class_weights);
     let strength = |method: &Method| match method {
         Method::Logistic(strength) => Some(*strength),
         Method::NearestMean(_) => None,
     };
     Fitted { head, method, strengths: methods.iter().filter_map(strength).collect(), held_out, convergence }
+}
+
+impl Method {
+    /// The classifier that this method makes of the samples, and how the fit ended. `class_weights` has the factor of each
+    /// class's losses, which the nearest class mean does not need.
+    pub fn fit(self, samples: &Samples<'_>, class_weights: &[f64]) -> (LinearHead, Convergence) {
+        match self {
+            Self::Logistic(strength) => logistic_regression(samples, class_weights, strength),
+            Self::NearestMean(margin) => {
+                let rows: Vec<usize> = (0..samples.len()).collect();
+                (nearest_mean(samples, &rows, margin), Convergence { steps: 0, converged: true })
+            }
+        }
+    }
 }

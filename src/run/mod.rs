@@ -2,6 +2,7 @@
 //!
 //! Both `vitrine train` and the library's [`train`](crate::train()) use this module.
 
+mod image_size;
 mod initial_weights;
 mod new;
 mod repeat;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use vitrine_datasets::{ClassSizes, Dataset, DecodeLimits, Fold, survey};
 
 use super::PROGRAM;
+use super::image_size;
 use super::initial_weights::adapted_start;
 use crate::plan::{Budget, Evidence, Overrides, Plan};
 use crate::pretrained::Pretrained;
@@ -98,7 +99,8 @@ impl PlannedRun {
         };
         evidence.budget = Budget::of_run(new.overrides, &evidence, runtime.device)?;
         let plan = Plan::for_device(new.overrides, &evidence, runtime.device)?;
-        let mut config = RunConfig {
+        let smaller = plan.with_half_size(new.overrides, &evidence)?;
+        let config = RunConfig {
             program: PROGRAM.to_owned(),
             data: new.data.to_owned(),
             data_path: data_path(new.data),
@@ -125,12 +127,18 @@ impl PlannedRun {
                 images: data.trained_on.splits.clone(),
             },
         };
+        let (mut config, reasons) = match (smaller, &pretrained) {
+            (Some(smaller), Some(weights)) => {
+                image_size::choose((config, plan.reasons), smaller, weights, &data, runtime)?
+            }
+            _ => (config, plan.reasons),
+        };
         let start =
             pretrained.map_or(Ok(Start::Fresh), |weights| adapted_start(weights, &config, runtime.events))?;
         if let Start::Pretrained(tensors) = &start {
             config.origin.weights = Some(weights_file::checksum(tensors));
         }
-        Ok(Self { config, data, start, reasons: plan.reasons, begun: new.begun })
+        Ok(Self { config, data, start, reasons, begun: new.begun })
     }
 
     /// The configuration of the run.

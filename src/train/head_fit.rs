@@ -1,13 +1,14 @@
 //! A run that fits the head: each image goes through the frozen backbone once, and the head is computed from the features.
 
 use anyhow::{Result, bail};
+use vitrine_datasets::Split;
 use vitrine_models::VisionTransformer;
 
 use super::best_epoch;
 use super::card::card;
 use super::initial_state::{Start, with_parameters};
 use super::measuring::{affordable_images, affordable_maps, affords_mirror_images, reserved_seconds};
-use super::probing::{Probe, Probing, description, measured_speed, with_head};
+use super::probing::{Probe, Probing, measured_speed, with_head};
 use super::session::Session;
 use super::state::{self, Kept, Progress};
 use super::trainer::{Beginning, Outcome, Trained};
@@ -30,6 +31,9 @@ pub struct HeadFit<'a> {
     /// Number of test images, which are measured after the fit.
     test_images: usize,
     trained_on: TrainedOn,
+    /// Whether the model's head is fitted to the validation images, too: only where test images measure it, and where the
+    /// validation images were taken from the training images by this program.
+    refits: bool,
     start: Start,
     progress: Progress,
     session: Session,
@@ -59,7 +63,9 @@ impl<'a> HeadFit<'a> {
         };
         progress.set_length(&config.recipe);
         progress.set_threads(runtime.threads);
+        let is_chosen = config.fold.is_none() && !data.trained_on.splits.contains_key(&Split::Val);
         let fit = Self {
+            refits: is_chosen && !data.dataset().test.is_empty(),
             probing: Probing::new(data),
             test_images: data.dataset().test.len(),
             trained_on: data.trained_on.clone(),
@@ -106,14 +112,17 @@ impl<'a> HeadFit<'a> {
     /// # Errors
     /// When too many images are unreadable, the weights cannot be read, or a file cannot be written.
     pub fn run(&mut self, reread: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
-        if self.progress.finished {
+        // Where the head in the model has seen the validation images, the report needs the predictions of the one before it.
+        if self.progress.finished && !self.refits {
             return Ok(Outcome::Finished);
         }
         let model = self.backbone(reread)?;
         if let Some(seconds) = self.config.recipe.time_seconds {
             self.restrict(&model, seconds)?;
         }
-        let Some(probe) = self.probing.probe(&model, &self.config, &mut self.bad_files, self.runtime)? else {
+        let wanted = (&self.config, self.refits);
+        let probe = self.probing.probe(&model, wanted, &mut self.bad_files, self.runtime)?;
+        let Some(probe) = probe else {
             self.progress.seconds = self.session.run_seconds();
             state::save_progress(self.folder.path(), &self.progress, None)?;
             return Ok(Outcome::Interrupted);
@@ -121,7 +130,7 @@ impl<'a> HeadFit<'a> {
         for remark in self.probing.remarks(&probe) {
             self.runtime.events.emit(Event::notice(remark));
         }
-        self.keep(with_head(model, &probe.fitted.head)?, probe)?;
+        self.keep(with_head(model, probe.refitted.as_ref().unwrap_or(&probe.fitted.head))?, probe)?;
         Ok(Outcome::Finished)
     }
 
@@ -168,10 +177,14 @@ impl<'a> HeadFit<'a> {
         progress.history = vec![probe.row(&metrics, 1, progress.seconds)];
         (progress.epoch, progress.updates, progress.finished) = (1, probe.fitted.convergence.steps, true);
         progress.best = Some(validation.clone());
-        progress.fitted = Some(description(&probe.fitted));
+        progress.fitted = Some(probe.description());
         self.runtime.events.emit(probe.event(&metrics));
         let recipe: Recipe = config.recipe.clone();
-        let kept = Kept { card: card(config, &self.trained_on, recipe, validation), model };
+        let trained_on = match probe.refitted {
+            Some(_) => self.probing.validation.added_to(&self.trained_on),
+            None => self.trained_on.clone(),
+        };
+        let kept = Kept { card: card(config, &trained_on, recipe, validation), model };
         // The report of an interrupted attempt to finish is out of date.
         self.folder.remove_report()?;
         self.folder.write_metrics(&progress.history)?;

@@ -17,6 +17,7 @@ pub mod schedule;
 mod session;
 mod state;
 mod trainer;
+mod trial;
 mod validation;
 mod whitening;
 
@@ -26,6 +27,7 @@ pub use initial_state::Start;
 pub use restarts::GivenUp;
 pub use state::{Progress, progress};
 pub use trainer::{Beginning, Outcome, Trained, Trainer};
+pub use trial::Trial;
 
 pub(crate) use best_epoch::score_of;
 pub(crate) use measuring::part;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::Tensor;
-use vitrine_datasets::{ClassSizes, ContentKey, Sample, Split, epoch_order};
+use vitrine_datasets::{ClassSizes, ContentKey, KeySet, Sample, Split, epoch_order};
 use vitrine_models::VisionTransformer;
 use vitrine_models::linear_probe::{LinearHead, Samples};
 use vitrine_models::weights::{self, is_head};
@@ -20,6 +20,7 @@ use crate::evaluate::{Metrics, Predicted, Predictions, percent};
 use crate::events::{EpochRow, Event, EventSink};
 use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
+use crate::model_file::TrainedOn;
 use crate::predict::{Output, Predictor};
 use crate::probe::{self, Fitted, Judgment, Method};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
@@ -46,7 +47,10 @@ pub(super) struct SplitImages {
 
 /// A fitted head with its results.
 pub(super) struct Probe {
+    /// The head that was fitted to the training images, and how it was chosen.
     pub(super) fitted: Fitted,
+    /// The head that the same method makes of training and validation images together, if that is wanted.
+    pub(super) refitted: Option<LinearHead>,
     /// The predictions for the training images.
     pub(super) trained: Predicted,
     /// The predictions for the validation images.
@@ -78,7 +82,18 @@ impl Probe {
             train_top1: training.top1,
             val_loss: validation.loss,
             val_top1: validation.top1,
-            message: description(&self.fitted),
+            message: self.description(),
+        }
+    }
+
+    /// The method of the fit in words, how it was chosen, and whether there was a second fit.
+    pub(super) fn description(&self) -> String {
+        let chosen = description(&self.fitted);
+        match self.refitted {
+            Some(_) => format!(
+                "{chosen}; then fitted once more, to training and validation images together, as test images measure it"
+            ),
+            None => chosen,
         }
     }
 }
@@ -111,6 +126,12 @@ impl SplitImages {
         let mut chosen: Vec<usize> = classes.into_values().flat_map(part).collect();
         chosen.sort_unstable();
         chosen
+    }
+
+    /// The record of the images that a model was trained on, joined with these.
+    pub(super) fn added_to(&self, trained_on: &TrainedOn) -> TrainedOn {
+        let keys: KeySet = self.keys.iter().copied().collect();
+        TrainedOn::new(trained_on.splits.clone(), &keys, Some(trained_on))
     }
 
     /// The labels of the images that have features.
@@ -210,23 +231,23 @@ impl Probing {
         copies.remarks(training, &self.validation.samples, validated)
     }
 
-    /// Computes the features of the images with `model`, and fits a head to them. `None` if the user asked to stop.
+    /// Computes the features of the images with `model`, and fits a head to those of the training images; with `refits`, another
+    /// one to all. `None` if the user asked to stop.
     ///
     /// # Errors
     /// When too many images are unreadable, or the loader or the device fails.
     pub(super) fn probe(
         &self,
         model: &VisionTransformer,
-        config: &RunConfig,
+        (config, refits): (&RunConfig, bool),
         bad_files: &mut BadFiles,
         runtime: Runtime<'_>,
     ) -> Result<Option<Probe>> {
         let Some([training, validation]) = self.features(model, config, bad_files, runtime)? else {
             return Ok(None);
         };
-        let labels = self.training.labels(&training);
         let classes = config.classes.len();
-        let fitted = self.fit(&Samples::new(&training.values, &labels, classes), config);
+        let fitted = self.training.fit(&training, config);
         if !fitted.convergence.converged {
             let message = format!(
                 "the fit of the head has not converged after {} steps; its features may be of very different scales",
@@ -234,7 +255,9 @@ impl Probing {
             );
             runtime.events.emit(Event::warning(message));
         }
+        let refitted = refits.then(|| self.refitted([&training, &validation], fitted.method, config));
         Ok(Some(Probe {
+            refitted,
             trained: self.training.predicted(training, &fitted.head, classes),
             validated: self.validation.predicted(validation, &fitted.head, classes),
             fitted,
@@ -249,59 +272,112 @@ impl Probing {
         bad_files: &mut BadFiles,
         runtime: Runtime<'_>,
     ) -> Result<Option<[Features; 2]>> {
-        let events = runtime.events;
-        let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
-            .with_limits(config.limits());
-        let keys = [&self.training.keys[..], &self.validation.keys].concat();
-        let width = model.config().embedding_dim();
-        let folder = match runtime.cache {
-            Some(store) => Some(store.of_backbone(&identity(&predictor)?)),
-            None => None,
-        };
-        let about = about(config);
-        let cache = folder.as_deref().map(|folder| FeatureCache::open(folder, width, &keys, &about, events));
-        let mut extractor = Extractor {
-            batch_size: predictor.largest_batch(config.recipe.batch_size),
-            predictor: &predictor,
-            cache,
-            threads: runtime.threads,
-            events,
-        };
-        let mut of_split =
-            |split: &SplitImages| extractor.features((&split.samples, &split.keys), &interrupt::requested);
-        let Some(training) = of_split(&self.training)? else { return Ok(None) };
-        let Some(validation) = of_split(&self.validation)? else { return Ok(None) };
-        let computed = training.computed + validation.computed;
-        let cached = training.indices.len() + validation.indices.len() - computed;
-        events.emit(Event::Features { computed, cached });
-        if let (Some(store), Some(folder)) = (runtime.cache, &folder) {
-            shrink(store, folder, events);
-        }
-        let limit = config.recipe.bad_file_limit;
-        for (split, features) in [(&self.training, &training), (&self.validation, &validation)] {
+        let splits = [&self.training, &self.validation];
+        let Some(features) = features_of(&splits, model, config, runtime)? else { return Ok(None) };
+        for (split, features) in splits.into_iter().zip(&features) {
             let bad = (&features.bad[..], split.samples.len());
-            bad_files.judge(limit, split.split, bad, events)?;
+            bad_files.judge(config.recipe.bad_file_limit, split.split, bad, runtime.events)?;
             ensure!(!features.indices.is_empty(), "none of the {} images can be read", split.split.as_str());
         }
-        Ok(Some([training, validation]))
+        Ok(features.try_into().ok())
     }
 
-    /// Fits the head to the features of the training images.
-    fn fit(&self, samples: &Samples<'_>, config: &RunConfig) -> Fitted {
+    /// How well a head recognizes held-out images, by cross-validation on about `images` training images; `None` if none could be
+    /// held out, or the user asked to stop.
+    ///
+    /// # Errors
+    /// If the loader or the device fails.
+    pub(super) fn cross_validated(
+        &self,
+        images: usize,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<Judgment>> {
+        let part = self.training.part(&self.training.part_of_each_class(images, config.seed));
+        let features = features_of(&[&part], model, config, runtime)?.and_then(|mut of| of.pop());
+        let features = features.filter(|features| !features.indices.is_empty());
+        Ok(features.and_then(|features| part.fit(&features, config).held_out))
+    }
+
+    /// The head that `method` makes of the training and the validation images, which have these features.
+    fn refitted(
+        &self,
+        [training, validation]: [&Features; 2],
+        method: Method,
+        config: &RunConfig,
+    ) -> LinearHead {
+        let values = [&training.values[..], &validation.values].concat();
+        let labels = [self.training.labels(training), self.validation.labels(validation)].concat();
+        let images = [&self.training.samples[..], &self.validation.samples].concat();
+        let samples = Samples::new(&values, &labels, config.classes.len());
+        method.fit(&samples, &class_weights(&images, config)).0
+    }
+}
+
+/// The features of the images of some splits, of which `model` computes those that are not kept; `None` if the user asked to stop.
+fn features_of(
+    splits: &[&SplitImages],
+    model: &VisionTransformer,
+    config: &RunConfig,
+    runtime: Runtime<'_>,
+) -> Result<Option<Vec<Features>>> {
+    let events = runtime.events;
+    let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
+        .with_limits(config.limits());
+    let keys: Vec<ContentKey> = splits.iter().flat_map(|split| split.keys.iter().copied()).collect();
+    let width = model.config().embedding_dim();
+    let folder = match runtime.cache {
+        Some(store) => Some(store.of_backbone(&identity(&predictor)?)),
+        None => None,
+    };
+    let about = about(config);
+    let cache = folder.as_deref().map(|folder| FeatureCache::open(folder, width, &keys, &about, events));
+    let mut extractor = Extractor {
+        batch_size: predictor.largest_batch(config.recipe.batch_size),
+        predictor: &predictor,
+        cache,
+        threads: runtime.threads,
+        events,
+    };
+    let mut all = Vec::new();
+    for split in splits {
+        let images = (&split.samples[..], &split.keys[..]);
+        let Some(features) = extractor.features(images, &interrupt::requested)? else { return Ok(None) };
+        all.push(features);
+    }
+    let computed: usize = all.iter().map(|features| features.computed).sum();
+    let cached = all.iter().map(|features| features.indices.len()).sum::<usize>() - computed;
+    events.emit(Event::Features { computed, cached });
+    if let (Some(store), Some(folder)) = (runtime.cache, &folder) {
+        shrink(store, folder, events);
+    }
+    Ok(Some(all))
+}
+
+impl SplitImages {
+    /// Fits the head to the features of the images.
+    fn fit(&self, features: &Features, config: &RunConfig) -> Fitted {
         let RunConfig { classes, recipe, .. } = config;
-        let class_weights = match recipe.class_weights || recipe.balanced_sampling {
-            true => ClassSizes::of(&self.training.samples, classes.len()).balanced_weights(),
-            false => vec![1.0; classes.len()],
-        };
-        let class_weights: Vec<f64> = class_weights.into_iter().map(f64::from).collect();
         let judge = |predictions: &Predictions| {
             let metrics = Metrics::compute(predictions, classes);
             let score = score_of(recipe.metric, &metrics);
             let error = standard_error(recipe.metric, score, metrics.samples);
             Judgment { score, error, loss: metrics.loss, top1: metrics.top1 }
         };
-        probe::fit(samples, &class_weights, &judge)
+        let labels = self.labels(features);
+        let samples = Samples::new(&features.values, &labels, classes.len());
+        probe::fit(&samples, &class_weights(&self.samples, config), &judge)
     }
+}
+
+/// The factor of each class's losses in the fit of a head to these images.
+fn class_weights(images: &[Sample], RunConfig { classes, recipe, .. }: &RunConfig) -> Vec<f64> {
+    let class_weights = match recipe.class_weights || recipe.balanced_sampling {
+        true => ClassSizes::of(images, classes.len()).balanced_weights(),
+        false => vec![1.0; classes.len()],
+    };
+    class_weights.into_iter().map(f64::from).collect()
 }
 
 /// The backbone of a run in words, for the list of kept features.
@@ -366,7 +442,7 @@ pub(super) fn with_head(model: VisionTransformer, head: &LinearHead) -> Result<V
 }
 
 /// The method of a fit in words, and how it was chosen.
-pub(super) fn description(fitted: &Fitted) -> String {
+fn description(fitted: &Fitted) -> String {
     let strengths: Vec<String> = fitted.strengths.iter().map(f64::to_string).collect();
     let strengths = strengths.join(", ");
     let method = match fitted.method {

@@ -9,7 +9,7 @@ use crate::events::{EpochRow, Event};
 use crate::train::best_epoch;
 use crate::train::card::card;
 use crate::train::initial_state::Start;
-use crate::train::probing::{Probe, Probing, description, measured_speed, with_head};
+use crate::train::probing::{Probe, Probing, measured_speed, with_head};
 
 /// The largest share of a run's time for the features of the probe.
 const MAX_SHARE: f64 = 0.4;
@@ -26,7 +26,7 @@ impl Trainer<'_> {
             Some(seconds) => self.affordable(&probing, &model, seconds)?,
             None => probing,
         };
-        let probe = probing.probe(&model, &self.config, &mut self.bad_files, self.runtime)?;
+        let probe = probing.probe(&model, (&self.config, false), &mut self.bad_files, self.runtime)?;
         let Some(probe) = probe else {
             self.checkpoint()?;
             return Ok(false);
@@ -66,7 +66,7 @@ impl Trainer<'_> {
         let seconds = self.session.run_seconds();
         let progress = &mut self.state.progress;
         progress.history = vec![EpochRow { step: 0, ..probe.row(&metrics, 0, seconds) }];
-        progress.fitted = Some(description(&probe.fitted));
+        progress.fitted = Some(probe.description());
         progress.probe = Some(validation.clone());
         // Training begins above chance, and where it fails the probe is kept.
         progress.watch.settled = true;
