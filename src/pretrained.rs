@@ -51,11 +51,23 @@ fn read(path: &Path, source: String, name: String) -> Result<Pretrained> {
     let model = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.to_owned() };
     if model.is_file() && ModelCard::is_in(&weights_file::open(&model)?.metadata) {
         let (card, tensors) = model_file::read(&model)?;
+        let card = without_refitted_head(card);
         let has_head = card.has_classifier();
         return Ok(Pretrained { source, name, card, tensors, has_head, account: None });
     }
     let import::Imported { card, tensors, has_head, account } = import::load(path, &Options::default())?;
     Ok(Pretrained { source, name, card, tensors, has_head, account: Some(account) })
+}
+
+/// The description without the head, if that has learned from validation images: they could not judge a run that keeps it, while
+/// the backbone has not seen them, and the head can be fitted again.
+fn without_refitted_head(card: ModelCard) -> ModelCard {
+    match card.trained_on {
+        Some(of) if !of.head_keys.is_empty() => {
+            ModelCard { classes: Vec::new(), trained_on: Some(of.without_head_images()), ..card }
+        }
+        trained_on => ModelCard { trained_on, ..card },
+    }
 }
 
 impl Pretrained {

@@ -185,7 +185,7 @@ impl<'a> Request<'a> {
     }
 
     fn is_seen(&self, image: &ListedImage) -> bool {
-        self.known.is_some_and(|known| known.keys.contains(image.key))
+        self.known.is_some_and(|known| known.contains(image.key))
     }
 
     /// Decides which images of the source are measured and to which part they belong. `seen` is the number of images of

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use vitrine_datasets::{Fingerprint, KeySet, Split};
+use vitrine_datasets::{ContentKey, Fingerprint, KeySet, Split};
 
 /// The images that a model was trained on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainedOn {
-    /// Number of different training images, including those of the pretrained weights.
+    /// Number of different training images, including those of the pretrained weights and of the head.
     pub images: usize,
     /// The fingerprint of each split of the data set when training began, before images were held out for validation.
     /// All images of a data set without splits count as `train`.
@@ -17,18 +17,37 @@ pub struct TrainedOn {
     /// The content keys of the training images; base64 in JSON.
     #[serde(with = "base64_keys", skip_serializing_if = "KeySet::is_empty")]
     pub keys: KeySet,
+    /// The content keys of the validation images from which the head has learned after they had judged it, and the rest of the
+    /// model has not; base64 in JSON.
+    #[serde(with = "base64_keys", default, skip_serializing_if = "KeySet::is_empty")]
+    pub head_keys: KeySet,
 }
 
 impl TrainedOn {
     /// A record of the images `keys`, joined with the `earlier` record of pretrained weights.
     pub fn new(splits: BTreeMap<Split, Fingerprint>, keys: &KeySet, earlier: Option<&Self>) -> Self {
         let keys = earlier.map_or_else(|| keys.clone(), |earlier| keys.union(&earlier.keys));
-        Self { images: keys.len(), splits, keys }
+        Self { images: keys.len(), splits, keys, head_keys: KeySet::default() }
+    }
+
+    /// The record of a model whose head, and nothing else, has also learned from the images `keys`.
+    pub fn with_head_images(self, keys: KeySet) -> Self {
+        Self { images: self.keys.union(&keys).len(), head_keys: keys, ..self }
+    }
+
+    /// The record of the model without its head.
+    pub fn without_head_images(self) -> Self {
+        Self { images: self.keys.len(), head_keys: KeySet::default(), ..self }
+    }
+
+    /// Whether any part of the model has learned from this image.
+    pub fn contains(&self, key: ContentKey) -> bool {
+        self.keys.contains(key) || self.head_keys.contains(key)
     }
 
     /// The record without the keys, for display.
     pub fn summary(&self) -> Self {
-        Self { keys: KeySet::default(), ..self.clone() }
+        Self { keys: KeySet::default(), head_keys: KeySet::default(), ..self.clone() }
     }
 }
 
@@ -55,7 +74,7 @@ mod base64_keys {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use vitrine_datasets::{ContentKey, DecodeLimits, ImageSource};
+    use vitrine_datasets::{DecodeLimits, ImageSource};
 
     use super::*;
 
@@ -76,6 +95,13 @@ mod tests {
         assert_eq!(serde_json::from_str::<TrainedOn>(&json).unwrap(), trained_on);
         let summary = toml::to_string(&trained_on.summary()).unwrap();
         assert!(summary.contains("images = 60") && !summary.contains("keys"), "{summary}");
+        let refitted = trained_on.clone().with_head_images(keys(50..70));
+        assert_eq!((refitted.images, refitted.keys.len()), (70, 60));
+        let again: TrainedOn = serde_json::from_str(&serde_json::to_string(&refitted).unwrap()).unwrap();
+        assert_eq!(again, refitted);
+        let key = |seed| ContentKey::of(&ImageSource::Drawn { class: 0, seed }, &DecodeLimits::default());
+        assert!([key(1), key(65)].into_iter().all(|key| again.contains(key)) && !again.contains(key(70)));
+        assert_eq!(again.without_head_images(), trained_on);
         let broken = json.replace("\"keys\":\"", "\"keys\":\"////");
         assert!(serde_json::from_str::<TrainedOn>(&broken).is_err());
     }

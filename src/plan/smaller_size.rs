@@ -1,8 +1,10 @@
 //! Half the image size of pretrained weights, which is worth a try where images would be enlarged several times.
 
+use anyhow::Result;
 use vitrine_models::{ImageSize, ModelConfig, Position, Tokenizer};
 
 use super::{Evidence, Overrides, Plan};
+use crate::device::FoundDevice;
 
 /// The least enlargement of the images for which half the size is tried. With DINOv2's ViT-S/14, a probe recognizes more at 112
 /// pixels than at 224 where images have 32, and less where they have 64 or 100 (`docs/benchmarks.md`).
@@ -18,7 +20,8 @@ impl Plan {
         &self,
         overrides: &Overrides,
         evidence: &Evidence<'_>,
-    ) -> anyhow::Result<Option<Self>> {
+        device: &FoundDevice,
+    ) -> Result<Option<Self>> {
         let fits_head = self.recipe.fit_head || self.recipe.probe_first;
         if overrides.image_size.is_some() || evidence.pretrained.is_none() || !fits_head {
             return Ok(None);
@@ -26,10 +29,8 @@ impl Plan {
         let sizes = &evidence.survey.sizes;
         let native = sizes.width.median.min(sizes.height.median) as usize;
         let Some(side) = half_side(&self.model, native) else { return Ok(None) };
-        let mut smaller = Overrides { image_size: Some(side), ..overrides.clone() };
-        // What memory or time have decided for the larger size holds.
-        smaller.options.freeze = self.recipe.freeze.or(smaller.options.freeze);
-        Self::new(&smaller, evidence).map(Some)
+        let smaller = Overrides { image_size: Some(side), ..overrides.clone() };
+        Self::for_device(&smaller, evidence, device).map(Some)
     }
 }
 

@@ -99,7 +99,7 @@ impl PlannedRun {
         };
         evidence.budget = Budget::of_run(new.overrides, &evidence, runtime.device)?;
         let plan = Plan::for_device(new.overrides, &evidence, runtime.device)?;
-        let smaller = plan.with_half_size(new.overrides, &evidence)?;
+        let smaller = plan.with_half_size(new.overrides, &evidence, runtime.device)?;
         let config = RunConfig {
             program: PROGRAM.to_owned(),
             data: new.data.to_owned(),

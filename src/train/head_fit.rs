@@ -1,7 +1,7 @@
 //! A run that fits the head: each image goes through the frozen backbone once, and the head is computed from the features.
 
 use anyhow::{Result, bail};
-use vitrine_datasets::Split;
+use vitrine_datasets::{KeySet, Split};
 use vitrine_models::VisionTransformer;
 
 use super::best_epoch;
@@ -14,7 +14,7 @@ use super::state::{self, Kept, Progress};
 use super::trainer::{Beginning, Outcome, Trained};
 use crate::evaluate::Predicted;
 use crate::events::Event;
-use crate::model_file::TrainedOn;
+use crate::model_file::{self, TrainedOn};
 use crate::recipe::Recipe;
 use crate::run_folder::{BadFiles, RunConfig, RunData, RunFolder, states};
 use crate::runtime::Runtime;
@@ -63,9 +63,8 @@ impl<'a> HeadFit<'a> {
         };
         progress.set_length(&config.recipe);
         progress.set_threads(runtime.threads);
-        let is_chosen = config.fold.is_none() && !data.trained_on.splits.contains_key(&Split::Val);
         let fit = Self {
-            refits: is_chosen && !data.dataset().test.is_empty(),
+            refits: may_refit(&config, data),
             probing: Probing::new(data),
             test_images: data.dataset().test.len(),
             trained_on: data.trained_on.clone(),
@@ -112,9 +111,8 @@ impl<'a> HeadFit<'a> {
     /// # Errors
     /// When too many images are unreadable, the weights cannot be read, or a file cannot be written.
     pub fn run(&mut self, reread: &dyn Fn() -> Result<Start>) -> Result<Outcome> {
-        // Where the head in the model has seen the validation images, the report needs the predictions of the one before it.
-        if self.progress.finished && !self.refits {
-            return Ok(Outcome::Finished);
+        if self.progress.finished {
+            return self.validate_again();
         }
         let model = self.backbone(reread)?;
         if let Some(seconds) = self.config.recipe.time_seconds {
@@ -130,7 +128,8 @@ impl<'a> HeadFit<'a> {
         for remark in self.probing.remarks(&probe) {
             self.runtime.events.emit(Event::notice(remark));
         }
-        self.keep(with_head(model, probe.refitted.as_ref().unwrap_or(&probe.fitted.head))?, probe)?;
+        let head = probe.refitted.as_ref().map_or(&probe.fitted.head, |(head, _)| head);
+        self.keep(with_head(model, head)?, probe)?;
         Ok(Outcome::Finished)
     }
 
@@ -149,8 +148,27 @@ impl<'a> HeadFit<'a> {
         let reserved = reserved_seconds(tested, seconds, Some(speed));
         let left = (FEATURES_SHARE * (seconds - reserved) - self.session.run_seconds()).max(0.0);
         let affordable = [(left * speed) as usize, validated];
+        let all = self.probing.training.samples.len();
         self.probing = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
+        let fitted = self.probing.training.samples.len();
+        self.progress.fitted_images = (fitted < all).then_some(fitted);
         Ok(())
+    }
+
+    /// For a finished run without a report: the head in its model may have seen the validation images, so that the report needs
+    /// the predictions of the one before it, which is fitted again.
+    fn validate_again(&mut self) -> Result<Outcome> {
+        if !self.refits {
+            return Ok(Outcome::Finished);
+        }
+        let (_, model) = model_file::load(&self.folder.model(), &self.runtime.device.device)?;
+        let Progress { fitted_images, validation_images, .. } = self.progress;
+        let all = [&self.probing.training, &self.probing.validation].map(|split| split.samples.len());
+        let part = [fitted_images.unwrap_or(all[0]), validation_images.unwrap_or(all[1])];
+        let part = self.probing.part(part, self.config.seed);
+        let probe = part.probe(&model, (&self.config, false), &mut self.bad_files, self.runtime)?;
+        self.validated = probe.map(|probe| probe.validated);
+        Ok(if self.validated.is_some() { Outcome::Finished } else { Outcome::Interrupted })
     }
 
     /// The model with the parameters that the run starts from.
@@ -181,7 +199,7 @@ impl<'a> HeadFit<'a> {
         self.runtime.events.emit(probe.event(&metrics));
         let recipe: Recipe = config.recipe.clone();
         let trained_on = match probe.refitted {
-            Some(_) => self.probing.validation.added_to(&self.trained_on),
+            Some(_) => self.trained_on.clone().with_head_images(self.probing.validation.key_set()),
             None => self.trained_on.clone(),
         };
         let kept = Kept { card: card(config, &trained_on, recipe, validation), model };
@@ -192,4 +210,12 @@ impl<'a> HeadFit<'a> {
         self.validated = Some(probe.validated);
         Ok(())
     }
+}
+
+/// Whether the head may learn from the validation images after they have judged it: if test images, none of which is among them,
+/// measure the result, and if the user has not set them aside, nor are they the fold of a cross-validation.
+fn may_refit(config: &RunConfig, data: &RunData) -> bool {
+    let is_chosen = config.fold.is_none() && !data.trained_on.splits.contains_key(&Split::Val);
+    let tested: KeySet = data.keys(Split::Test).into_iter().collect();
+    is_chosen && !tested.is_empty() && !data.keys(Split::Val).into_iter().any(|key| tested.contains(key))
 }

@@ -27,7 +27,7 @@ pub use initial_state::Start;
 pub use restarts::GivenUp;
 pub use state::{Progress, progress};
 pub use trainer::{Beginning, Outcome, Trained, Trainer};
-pub use trial::Trial;
+pub use trial::{Trial, affordable_images};
 
 pub(crate) use best_epoch::score_of;
 pub(crate) use measuring::part;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use burn::tensor::Tensor;
 use vitrine_datasets::{ClassSizes, ContentKey, KeySet, Sample, Split, epoch_order};
 use vitrine_models::VisionTransformer;
-use vitrine_models::linear_probe::{LinearHead, Samples};
+use vitrine_models::linear_probe::{Convergence, LinearHead, Samples};
 use vitrine_models::weights::{self, is_head};
 
 use super::best_epoch::{self, score_of, standard_error};
@@ -20,7 +20,6 @@ use crate::evaluate::{Metrics, Predicted, Predictions, percent};
 use crate::events::{EpochRow, Event, EventSink};
 use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
-use crate::model_file::TrainedOn;
 use crate::predict::{Output, Predictor};
 use crate::probe::{self, Fitted, Judgment, Method};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
@@ -49,8 +48,8 @@ pub(super) struct SplitImages {
 pub(super) struct Probe {
     /// The head that was fitted to the training images, and how it was chosen.
     pub(super) fitted: Fitted,
-    /// The head that the same method makes of training and validation images together, if that is wanted.
-    pub(super) refitted: Option<LinearHead>,
+    /// The head that the same method makes of training and validation images together, and how its fit ended, if it is wanted.
+    pub(super) refitted: Option<(LinearHead, Convergence)>,
     /// The predictions for the training images.
     pub(super) trained: Predicted,
     /// The predictions for the validation images.
@@ -128,10 +127,9 @@ impl SplitImages {
         chosen
     }
 
-    /// The record of the images that a model was trained on, joined with these.
-    pub(super) fn added_to(&self, trained_on: &TrainedOn) -> TrainedOn {
-        let keys: KeySet = self.keys.iter().copied().collect();
-        TrainedOn::new(trained_on.splits.clone(), &keys, Some(trained_on))
+    /// The content keys of the images.
+    pub(super) fn key_set(&self) -> KeySet {
+        self.keys.iter().copied().collect()
     }
 
     /// The labels of the images that have features.
@@ -196,7 +194,7 @@ impl Probing {
 
     /// The same with a random part of each class for training, about `training` images in all, and with the `validation` images
     /// that [`part`](super::measuring::part) chooses.
-    fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
+    pub(super) fn part(&self, [training, validation]: [usize; 2], seed: u64) -> Self {
         let validated = chosen(self.validation.samples.len(), Some(validation), seed);
         Self {
             training: self.training.part(&self.training.part_of_each_class(training, seed)),
@@ -248,14 +246,15 @@ impl Probing {
         };
         let classes = config.classes.len();
         let fitted = self.training.fit(&training, config);
-        if !fitted.convergence.converged {
+        let refitted = refits.then(|| self.refitted([&training, &validation], fitted.method, config));
+        let fits = [Some(fitted.convergence), refitted.as_ref().map(|(_, convergence)| *convergence)];
+        if let Some(fit) = fits.into_iter().flatten().find(|fit| !fit.converged) {
             let message = format!(
                 "the fit of the head has not converged after {} steps; its features may be of very different scales",
-                fitted.convergence.steps
+                fit.steps
             );
             runtime.events.emit(Event::warning(message));
         }
-        let refitted = refits.then(|| self.refitted([&training, &validation], fitted.method, config));
         Ok(Some(Probe {
             refitted,
             trained: self.training.predicted(training, &fitted.head, classes),
@@ -282,36 +281,18 @@ impl Probing {
         Ok(features.try_into().ok())
     }
 
-    /// How well a head recognizes held-out images, by cross-validation on about `images` training images; `None` if none could be
-    /// held out, or the user asked to stop.
-    ///
-    /// # Errors
-    /// If the loader or the device fails.
-    pub(super) fn cross_validated(
-        &self,
-        images: usize,
-        model: &VisionTransformer,
-        config: &RunConfig,
-        runtime: Runtime<'_>,
-    ) -> Result<Option<Judgment>> {
-        let part = self.training.part(&self.training.part_of_each_class(images, config.seed));
-        let features = features_of(&[&part], model, config, runtime)?.and_then(|mut of| of.pop());
-        let features = features.filter(|features| !features.indices.is_empty());
-        Ok(features.and_then(|features| part.fit(&features, config).held_out))
-    }
-
     /// The head that `method` makes of the training and the validation images, which have these features.
     fn refitted(
         &self,
         [training, validation]: [&Features; 2],
         method: Method,
         config: &RunConfig,
-    ) -> LinearHead {
+    ) -> (LinearHead, Convergence) {
         let values = [&training.values[..], &validation.values].concat();
         let labels = [self.training.labels(training), self.validation.labels(validation)].concat();
         let images = [&self.training.samples[..], &self.validation.samples].concat();
         let samples = Samples::new(&values, &labels, config.classes.len());
-        method.fit(&samples, &class_weights(&images, config)).0
+        method.fit(&samples, &class_weights(&images, config))
     }
 }
 
@@ -356,6 +337,28 @@ fn features_of(
 }
 
 impl SplitImages {
+    /// A random part of the training images: about `images`, and at least one of each class.
+    pub(super) fn part_of_training(data: &RunData, images: usize, seed: u64) -> Self {
+        let all = Self::new(data, Split::Train);
+        all.part(&all.part_of_each_class(images, seed))
+    }
+
+    /// How well a head recognizes held-out images, by cross-validation among these; `None` if none could be held out, or the user
+    /// asked to stop.
+    ///
+    /// # Errors
+    /// If the loader or the device fails.
+    pub(super) fn cross_validated(
+        &self,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<Judgment>> {
+        let features = features_of(&[self], model, config, runtime)?.and_then(|mut of| of.pop());
+        let features = features.filter(|features| !features.indices.is_empty());
+        Ok(features.and_then(|features| self.fit(&features, config).held_out))
+    }
+
     /// Fits the head to the features of the images.
     fn fit(&self, features: &Features, config: &RunConfig) -> Fitted {
         let RunConfig { classes, recipe, .. } = config;

@@ -43,6 +43,9 @@ pub struct Progress {
     /// Number of validation images that are measured, if the time limit does not allow all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_images: Option<usize>,
+    /// Number of training images to which the head was fitted, if the time limit did not allow all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitted_images: Option<usize>,
     /// How the head was fitted, in words; only for recipes with `fit_head` or `probe_first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,

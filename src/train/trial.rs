@@ -5,56 +5,73 @@ use vitrine_models::VisionTransformer;
 use vitrine_models::weights::NamedTensor;
 
 use super::initial_state::with_parameters;
-use super::probing::{Probing, measured_speed};
+use super::probing::{SplitImages, measured_speed};
 use crate::probe::Judgment;
 use crate::run_folder::{RunConfig, RunData};
 use crate::runtime::Runtime;
 
-/// The number of training images that are probed, at most: the standard error of an accuracy of 60% is then 2.4 points, and
-/// that of the difference of two accuracies on the same images less.
+/// About the number of training images that are probed, at most: the standard error of an accuracy of 60% is then 2.4 points,
+/// and that of the difference of two accuracies on the same images less.
 const IMAGES: usize = 400;
 /// With fewer images, the comparison says too little.
 const MIN_IMAGES: usize = 100;
-/// The largest share of a run's time for the features of these images.
-const MAX_SHARE: f64 = 0.15;
+/// With fewer images of each class, on average, a probe is not the one that all of them would give.
+const MIN_IMAGES_OF_A_CLASS: usize = 4;
+/// The largest share of a run's time for the features of these images at its image size.
+const MAX_SHARE: f64 = 0.12;
 
-/// A backbone whose features are tried with the preprocessing of a configuration.
-pub struct Trial {
-    config: RunConfig,
-    model: VisionTransformer,
-}
+/// Training images for probes that are compared with each other.
+pub struct Trial(SplitImages);
 
 impl Trial {
-    /// A trial of the backbone with these parameters.
-    ///
-    /// # Errors
-    /// If the parameters do not fit the architecture.
-    pub fn new(config: RunConfig, tensors: Vec<NamedTensor>, runtime: Runtime<'_>) -> Result<Self> {
-        let model = with_parameters(config.model.init(&runtime.device.device)?, tensors)?;
-        Ok(Self { config, model })
+    /// Chooses some training images of each class, at most `affordable` in all; `None` if too few for a comparison.
+    pub fn new(data: &RunData, config: &RunConfig, affordable: usize) -> Option<Self> {
+        let fewest = MIN_IMAGES.max(MIN_IMAGES_OF_A_CLASS * config.classes.len());
+        let wanted = IMAGES.min(affordable);
+        if wanted < fewest || data.dataset().train.len() < fewest {
+            return None;
+        }
+        Some(Self(SplitImages::part_of_training(data, wanted, config.seed)))
     }
 
-    /// The number of training images for which the time of the run suffices; `None` if too few.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn affordable_images(&self, data: &RunData, runtime: Runtime<'_>) -> Result<Option<usize>> {
-        let affordable = match self.config.recipe.time_seconds {
-            Some(seconds) => {
-                (MAX_SHARE * seconds * measured_speed(&self.model, &self.config, runtime)?) as usize
-            }
-            None => usize::MAX,
-        };
-        let images = IMAGES.min(data.dataset().train.len()).min(affordable);
-        Ok((images >= MIN_IMAGES).then_some(images))
+    /// The number of images.
+    pub fn images(&self) -> usize {
+        self.0.samples.len()
     }
 
-    /// How well a head recognizes held-out images, by cross-validation on about `images` training images; `None` if no image
-    /// could be held out, or the user asked to stop.
+    /// How well a head that is fitted to features of the images recognizes held-out ones among them, by cross-validation; `None`
+    /// if no image could be held out, or the user asked to stop.
     ///
     /// # Errors
-    /// If the images cannot be loaded, or a feature is not finite.
-    pub fn judgment(&self, data: &RunData, images: usize, runtime: Runtime<'_>) -> Result<Option<Judgment>> {
-        Probing::new(data).cross_validated(images, &self.model, &self.config, runtime)
+    /// If the parameters do not fit the architecture, the images cannot be loaded, or a feature is not finite.
+    pub fn judgment(
+        &self,
+        config: &RunConfig,
+        tensors: Vec<NamedTensor>,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<Judgment>> {
+        self.0.cross_validated(&backbone(config, tensors, runtime)?, config, runtime)
     }
+}
+
+/// The number of images for whose features a run with a time limit of `seconds` seconds has the time before it begins.
+///
+/// # Errors
+/// If the parameters do not fit the architecture, or the device fails.
+pub fn affordable_images(
+    seconds: f64,
+    config: &RunConfig,
+    tensors: Vec<NamedTensor>,
+    runtime: Runtime<'_>,
+) -> Result<usize> {
+    let speed = measured_speed(&backbone(config, tensors, runtime)?, config, runtime)?;
+    Ok((MAX_SHARE * seconds * speed) as usize)
+}
+
+fn backbone(
+    config: &RunConfig,
+    tensors: Vec<NamedTensor>,
+    runtime: Runtime<'_>,
+) -> Result<VisionTransformer> {
+    with_parameters(config.model.init(&runtime.device.device)?, tensors)
 }

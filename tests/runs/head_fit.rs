@@ -227,3 +227,98 @@ fn a_fit_without_time_for_all_images_takes_a_part_of_each_class() {
     let told = fit(&images, "later", &["--time", "1h"]);
     assert!(!told.contains("\nthe head is fitted to ") && !told.contains(" 0 from the cache"), "{told}");
 }
+
+#[test]
+fn with_test_images_the_head_learns_from_validation_images_too() {
+    let images = Images::trained();
+    for (split, count) in [("train", 20), ("test", 23)] {
+        images.fill(&format!("split/{split}/red"), [210, 40, 20], count);
+        images.fill(&format!("split/{split}/blue"), [20, 40, 210], count);
+    }
+    let train = |output: &str, more: &[&str]| {
+        let begin = ["train", "split", "--pretrained", "run", "--freeze", "backbone", "--output", output];
+        let assert = vitrine(&images).args(begin).args(more).assert().success();
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+    };
+    let trained_on = |run: &str| {
+        let (card, _) = vitrine::model_file::read(&images.path(run)).unwrap();
+        card.trained_on.unwrap().images
+    };
+    // Some of the test images are among the validation images.
+    assert!(!train("leaking", &[]).contains("fitted once more"));
+    images.fill("split/test/red", [212, 45, 15], 23);
+    images.fill("split/test/blue", [15, 45, 212], 23);
+    let told = train("both", &[]);
+    assert!(told.contains("fitted once more"), "{told}");
+    let earlier = trained_on("run");
+    assert_eq!(trained_on("both"), earlier + 40, "those of the weights, and all here");
+    let report = fs::read_to_string(images.path("both/report.html")).unwrap();
+    assert!(report.contains("fitted once more"), "the report says it, too");
+    // The validation images are measured before the head learns from them, also by a report that is written again.
+    let metrics = fs::read_to_string(images.path("both/metrics.json")).unwrap();
+    fs::remove_file(images.path("both/report.html")).unwrap();
+    fs::remove_file(images.path("both/metrics.json")).unwrap();
+    vitrine(&images).args(["train", "--resume", "both"]).assert().success();
+    assert!(fs::read_to_string(images.path("both/metrics.json")).unwrap() == metrics);
+    vitrine(&images)
+        .args(["evaluate", "both", "split", "--split", "val"])
+        .assert()
+        .code(1)
+        .stderr(contains("the model was trained on all 40 images"));
+    // As pretrained weights for the same images it is a backbone alone, which has not seen the validation images.
+    vitrine(&images)
+        .args([
+            "train",
+            "split",
+            "--pretrained",
+            "both",
+            "--epochs",
+            "1",
+            "--threads",
+            "1",
+            "--output",
+            "tuned",
+        ])
+        .assert()
+        .success()
+        .stderr(contains("a new head for 2 classes").and(contains("a probe first")));
+    assert!(trained_on("tuned") < earlier + 40);
+    // Validation images that the user has set aside, or that are a fold, are no training images.
+    for (output, more) in [("folds", &["--folds", "2"][..]), ("own", &[])] {
+        if output == "own" {
+            images.fill("split/val/red", [215, 45, 20], 4);
+            images.fill("split/val/blue", [20, 45, 215], 4);
+        }
+        assert!(!train(output, more).contains("fitted once more"));
+    }
+    assert_eq!(trained_on("own"), earlier + 40);
+}
+
+#[test]
+fn half_the_image_size_of_the_weights_is_tried_for_small_images() {
+    let images = Images::prepared();
+    images.write("tiny.toml", &crate::support::TINY.replace("image_size = 16", "image_size = 48"));
+    vitrine(&images)
+        .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "run"])
+        .assert()
+        .success();
+    images.fill("many/red", [210, 40, 20], 70);
+    images.fill("many/blue", [20, 40, 210], 70);
+    let train = |more: &[&str]| {
+        let begin = ["train", "many", "--pretrained", "run", "--freeze", "backbone", "--threads", "1"];
+        let assert = vitrine(&images).args(begin).args(more).assert().success();
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+    };
+    let size = |run: &str| vitrine::model_file::read(&images.path(run)).unwrap().0.preprocessing.image_size;
+    let told = train(&["--output", "half"]);
+    assert!(
+        told.contains("image size 24x24: a probe recognizes 100.0%") && told.contains("at 48x48"),
+        "{told}"
+    );
+    assert_eq!(size("half"), [24, 24]);
+    for (output, more) in [("asked", ["--image-size", "48"]), ("hurried", ["--time", "1ms"])] {
+        let told = train(&[&more[..], &["--output", output]].concat());
+        assert!(!told.contains("a probe of"), "{told}");
+        assert_eq!(size(output), [48, 48]);
+    }
+}
