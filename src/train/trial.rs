@@ -75,3 +75,41 @@ fn backbone(
 ) -> Result<VisionTransformer> {
     with_parameters(config.model.init(&runtime.device.device)?, tensors)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use vitrine_datasets::DecodeLimits;
+
+    use super::*;
+    use crate::run_folder::HoldOut;
+    use crate::run_folder::testing::{config, drawn};
+
+    #[test]
+    fn a_trial_has_several_images_of_each_class_or_there_is_none() {
+        let images = |train: usize, classes: usize, affordable: usize| {
+            let hold_out = HoldOut { fraction: 0.1, seed: 1, fold: None };
+            let data = drawn([train, 0, 10]);
+            let data = RunData::choose(data, "drawn", hold_out, None, &DecodeLimits::default()).unwrap();
+            let classes: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
+            let config = RunConfig { classes, ..config(&["circle", "ring"]) };
+            Trial::new(&data, &config, affordable).map(|trial| trial.images())
+        };
+        let about = |wanted: usize| Some(wanted..=wanted + 1);
+        for (train, classes, affordable, expected) in [
+            (1000, 2, usize::MAX, about(400)),
+            (1000, 2, 150, about(150)),
+            (1000, 2, 99, None),
+            (90, 2, usize::MAX, None),
+            (1000, 100, usize::MAX, about(400)),
+            (1000, 101, usize::MAX, None),
+            (1000, 60, 230, None),
+        ] {
+            let found = images(train, classes, affordable);
+            let fits =
+                found.map_or(expected.is_none(), |found| expected.is_some_and(|of| of.contains(&found)));
+            assert!(fits, "{train} {classes} {affordable}: {found:?}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 
 use super::{Failure, Task, Worker};
 use crate::events::{Event, EventSink};
@@ -21,6 +21,9 @@ const CONNECTING: Duration = Duration::from_secs(30);
 const FAILURES: usize = 20;
 /// The pauses between attempts to reach a worker again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
+
+/// What is said when no worker is left.
+const ALONE: &str = "no worker is left: this process goes on alone";
 
 /// How long a worker may take for a micro-batch.
 #[derive(Clone, Copy, Debug)]
@@ -152,12 +155,11 @@ impl Pool {
             }
             state = self.shared.wait(state, Some(pause));
         }
-        let messages: Vec<String> = state.messages.drain(..).collect();
-        ensure!(
-            state.colleagues.iter().all(|colleague| colleague.state != Connection::Refused),
-            "{}",
-            messages.join("; ")
-        );
+        let mut messages: Vec<String> = state.messages.drain(..).collect();
+        if state.colleagues.iter().any(|colleague| colleague.state == Connection::Refused) {
+            messages.retain(|message| message != ALONE);
+            bail!("{}", messages.join("; "));
+        }
         drop(state);
         messages.into_iter().for_each(|message| events.emit(Event::notice(message)));
         Ok(())
@@ -448,7 +450,6 @@ impl State {
 
     /// Says so if no worker is left.
     fn notice_loneliness(&mut self) {
-        const ALONE: &str = "no worker is left: this process goes on alone";
         let waits = self.colleagues.iter().any(|colleague| colleague.state == Connection::New);
         if !waits && !self.has_workers() && self.messages.back().is_none_or(|last| last != ALONE) {
             self.messages.push_back(ALONE.to_owned());

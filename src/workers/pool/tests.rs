@@ -174,6 +174,9 @@ fn a_refusal_ends_the_run_before_it_begins_and_absence_does_not() {
     let pool = Pool::new(vec![failing(&refusal), fake(&[Habit::Answers])], true, SHORT);
     let message = pool.wait_for_connections(&Quiet).unwrap_err().to_string();
     assert!(message.contains("refuses: the token is wrong"), "{message}");
+    let pool = Pool::new(vec![failing(&refusal)], true, SHORT);
+    let message = pool.wait_for_connections(&Quiet).unwrap_err().to_string();
+    assert!(message.contains("refuses") && !message.contains("goes on"), "{message}");
 }
 
 #[test]
