@@ -17,16 +17,16 @@ use crate::cli::output::note;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine worker --listen 0.0.0.0:3700 --key worker.key --token-file token.txt\n  \
-    vitrine worker --listen ws://127.0.0.1:3700 --token-file token.txt --threads 1"
+    vitrine worker --listen 127.0.0.1:3701 --key second.key --token-file token.txt --threads 1"
 )]
 pub(super) struct Worker {
-    /// Where to listen: 0.0.0.0:PORT for encrypted connections (UDP) from anywhere, or ws://127.0.0.1:PORT for unencrypted ones
-    /// within this machine.
+    /// Where to listen (UDP): 0.0.0.0:PORT for connections from anywhere, or 127.0.0.1:PORT for those within this machine. All are
+    /// encrypted.
     #[arg(long, value_name = "ADDR")]
     listen: String,
     /// File with the key that makes connections certain to reach this worker; it is made if there is none. Keep it secret.
     #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    key: PathBuf,
     /// File with the token that trainers must show.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
@@ -52,35 +52,19 @@ impl Worker {
         use crate::cli::output::outln;
         use crate::events::{Event, EventSink};
         use crate::token::Token;
-        use crate::usage::{UsageError, usage};
+        use crate::usage::UsageError;
         use crate::workers::remote::{Listen, Settings, serve};
 
         let listen: Listen = self
             .listen
             .parse()
             .map_err(|problem| UsageError::new(format!("--listen {}: {problem}", self.listen)))?;
-        match (&listen, &self.key) {
-            (Listen::Everywhere(_), None) => {
-                usage!("--listen {}: give --key FILE, too: trainers know the worker by its key", self.listen)
-            }
-            (Listen::Loopback(_), Some(_)) => {
-                usage!("--key has no effect on --listen {}, which is not encrypted", self.listen)
-            }
-            _ => {}
-        }
         let token = Token::read(&self.token_file)?;
         let log = Log::new(self.log_format, false);
         let threads = self.threads.apply_to_workers()?;
         let device = self.device.select(&log)?;
         std::panic::set_hook(Box::new(name_failure));
-        let settings = Settings {
-            listen,
-            key: self.key.clone(),
-            token: token.secret().to_owned(),
-            device,
-            threads,
-            admits,
-        };
+        let settings = Settings { listen, key: self.key.clone(), token, device, threads, admits };
         serve(settings, |address| {
             log.emit(Event::notice(format!(
                 "waits for trainers ({threads} compute threads); its line in their --workers file:"

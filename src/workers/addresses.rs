@@ -9,18 +9,13 @@ use anyhow::{Context, Result};
 use crate::files::read_text;
 use crate::usage::usage;
 
-/// Where a worker listens.
+/// Where a worker listens, by its public key: encrypted, and certain to be the one with this key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A worker anywhere, by its public key: encrypted, and certain to be the one with this key.
-    Iroh {
-        /// The public key.
-        id: String,
-        /// Host and port, such as `node7:3700`.
-        host: String,
-    },
-    /// A worker on this machine, without encryption: the port on the loopback interface.
-    Loopback(u16),
+pub struct Address {
+    /// The public key.
+    pub id: String,
+    /// Host and port, such as `node7:3700`.
+    pub host: String,
 }
 
 impl Address {
@@ -43,7 +38,7 @@ impl Address {
                 }
                 Ok(address) => addresses.push(address),
                 // Another file may hold a secret.
-                Err(problem) if line.starts_with("iroh:") || line.starts_with("ws:") => {
+                Err(problem) if line.starts_with("iroh:") => {
                     usage!("--workers {shown}: line {number}: {line}: {problem}")
                 }
                 Err(problem) => usage!("--workers {shown}: line {number}: {problem}"),
@@ -62,34 +57,19 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORMS: &str = "write iroh:ID@HOST:PORT as `vitrine worker` prints it, or ws://127.0.0.1:PORT on the same machine";
-        let port = |text: &str| text.parse().ok().filter(|port| *port > 0).ok_or_else(|| FORMS.to_owned());
-        if let Some(place) = text.strip_prefix("iroh:") {
-            let (id, host) = place.split_once('@').ok_or(FORMS)?;
-            let (name, number) = host.rsplit_once(':').ok_or(FORMS)?;
-            port(number)?;
-            if id.is_empty() || name.is_empty() {
-                return Err(FORMS.to_owned());
-            }
-            return Ok(Self::Iroh { id: id.to_owned(), host: host.to_owned() });
+        const FORMS: &str = "write iroh:ID@HOST:PORT as `vitrine worker` prints it";
+        let (id, host) = text.strip_prefix("iroh:").and_then(|place| place.split_once('@')).ok_or(FORMS)?;
+        let (name, port) = host.rsplit_once(':').ok_or(FORMS)?;
+        if id.is_empty() || name.is_empty() || !port.parse().is_ok_and(|port: u16| port > 0) {
+            return Err(FORMS.to_owned());
         }
-        let place = text.strip_prefix("ws://").ok_or(FORMS)?;
-        let (host, number) = place.rsplit_once(':').ok_or(FORMS)?;
-        if host != "127.0.0.1" {
-            return Err(
-                "ws:// is not encrypted and for 127.0.0.1 alone: elsewhere, give the worker --key".to_owned()
-            );
-        }
-        port(number).map(Self::Loopback)
+        Ok(Self { id: id.to_owned(), host: host.to_owned() })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Iroh { id, host } => write!(f, "iroh:{id}@{host}"),
-            Self::Loopback(port) => write!(f, "ws://127.0.0.1:{port}"),
-        }
+        write!(f, "iroh:{}@{}", self.id, self.host)
     }
 }
 
@@ -100,7 +80,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["iroh:abc@node7:3700", "iroh:abc@[::1]:3700", "ws://127.0.0.1:3700"] {
+        for text in ["iroh:abc@node7:3700", "iroh:abc@[::1]:3700", "iroh:abc@127.0.0.1:3700"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         for text in [
@@ -110,13 +90,11 @@ mod tests {
             "iroh:abc@node7:0",
             "iroh:@node7:1",
             "iroh:abc@:1",
-            "ws://127.0.0.1",
-            "ws://127.0.0.1:70000",
-            "http://127.0.0.1:1",
+            "iroh:abc@node7:70000",
+            "ws://127.0.0.1:3700",
         ] {
             assert!(text.parse::<Address>().unwrap_err().contains("iroh:ID@HOST:PORT"), "{text}");
         }
-        assert!("ws://10.0.0.7:3700".parse::<Address>().unwrap_err().contains("not encrypted"));
     }
 
     #[test]
@@ -127,12 +105,12 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             Address::list(&file).map_err(|error| format!("{error:#}"))
         };
-        let two = read("# two\n\niroh:abc@node7:3700\n ws://127.0.0.1:3700 \n").unwrap();
+        let two = read("# two\n\niroh:abc@node7:3700\n iroh:def@127.0.0.1:3700 \n").unwrap();
         assert_eq!(two.len(), 2);
         for (text, part) in [
             ("# none\n", "lists no worker"),
-            ("ws://127.0.0.1:1\nhello\n", "line 2: write iroh:"),
-            ("ws://127.0.0.1:1\nws://127.0.0.1:1\n", "twice"),
+            ("iroh:abc@node7:1\nhello\n", "line 2: write iroh:"),
+            ("iroh:abc@node7:1\niroh:abc@node7:1\n", "twice"),
         ] {
             let message = read(text).unwrap_err();
             assert!(message.contains(part) && message.contains("workers.txt"), "{message}");

@@ -157,9 +157,9 @@ fn values_that_make_no_sense_are_wrong_usage() {
 fn what_the_binary_was_built_without_is_refused_with_the_feature() {
     let images = prepared();
     images.write("token.txt", "secret");
-    images.write("workers.txt", "ws://127.0.0.1:3700");
+    images.write("workers.txt", "iroh:abc@127.0.0.1:3700");
     for arguments in [
-        "worker --listen ws://127.0.0.1:3700 --token-file token.txt",
+        "worker --listen 127.0.0.1:3700 --key worker.key --token-file token.txt",
         "train good --accumulate 2 --workers workers.txt --token-file token.txt",
     ] {
         vitrine(&images)

@@ -1,18 +1,18 @@
 //! The trainer's side: one connection to a worker.
 
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use burn::backend::{
     BackendTensor, DispatchAutodiffContext, DispatchDevice, DispatchTensor, DispatchTensorKind,
 };
-use burn::remote::{ConnectError, CustomOpClient, EndpointId, IrohHost, RemoteHost};
-use burn::server::IrohRelays;
+use burn::remote::{ConnectError, CustomOpClient, EndpointAddr, EndpointId, IrohHost, RemoteHost};
 use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
 use burn_ir::{CustomOpIr, ScalarIr, TensorIr};
 
-use super::{ABOUT, ABOUT_LENGTH, About, GRADIENTS, NUMBER};
+use super::endpoint::Dialer;
+use super::{ABOUT, ABOUT_LENGTH, About, GRADIENTS};
 use crate::device::FoundDevice;
 use crate::learner::micro_batch::Contribution;
 use crate::token::Token;
@@ -41,21 +41,20 @@ impl Remote {
         Self { address, token: token.clone(), own, number, device: None, weights: None }
     }
 
-    /// Where to connect.
-    fn host(&self) -> Result<RemoteHost, Failure> {
-        let host = match &self.address {
-            Address::Loopback(port) => RemoteHost::websocket(&format!("ws://127.0.0.1:{port}")),
-            Address::Iroh { id, host } => {
-                let id: EndpointId =
-                    id.parse().map_err(|_| Failure::Refused(format!("{id} is no public key of a worker")))?;
-                let addresses = host.to_socket_addrs();
-                let addresses = addresses.map_err(|error| Failure::Lost(format!("{host}: {error}")))?;
-                let host = addresses
-                    .fold(IrohHost::new(id).with_relays(IrohRelays::Disabled), IrohHost::with_address);
-                RemoteHost::iroh(host)
-            }
-        };
-        Ok(host.with_credential(format!("{}{NUMBER}{}", self.token.secret(), self.number)))
+    /// Connects to the worker, which is shown the token first.
+    fn dial(&self) -> Result<Device, Failure> {
+        let Address { id, host } = &self.address;
+        let id: EndpointId =
+            id.parse().map_err(|_| Failure::Refused(format!("{id} is no public key of a worker")))?;
+        let addresses = host.to_socket_addrs().map_err(|error| Failure::Lost(format!("{host}: {error}")))?;
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let dialer = Dialer::to(&addresses)?;
+        let worker = addresses.into_iter().fold(EndpointAddr::new(id), EndpointAddr::with_ip_addr);
+        dialer.show(&self.token, worker.clone())?;
+        let host = RemoteHost::iroh(IrohHost::new(worker).with_endpoint(dialer.endpoint()));
+        // Burn returns to a connection that is broken if the credential is the same.
+        let host = host.with_credential(self.number.to_string());
+        Device::remote_options(&host).init().map_err(failure)
     }
 
     /// What the worker says of itself.
@@ -109,10 +108,7 @@ impl Remote {
 
 impl Worker for Remote {
     fn name(&self) -> String {
-        match &self.address {
-            Address::Iroh { host, .. } => host.clone(),
-            Address::Loopback(_) => self.address.to_string(),
-        }
+        self.address.host.clone()
     }
 
     fn connect(&mut self) -> Result<Vec<String>, Failure> {
@@ -130,8 +126,7 @@ impl Remote {
             self.number += 1;
             self.weights = None;
         }
-        let host = self.host()?;
-        let device = Device::remote_options(&host).init().map_err(failure)?;
+        let device = self.dial()?;
         // From here on the connection has its number, whatever follows.
         self.device = Some(device.clone());
         let about = self.about(&device)?;
@@ -157,7 +152,6 @@ fn failure(error: ConnectError) -> Failure {
             Failure::Lost(format!("it cannot be reached ({reason})"))
         }
         ConnectError::Interrupted => Failure::Lost("interrupted".to_owned()),
-        ConnectError::Unauthorized => Failure::Refused("the token is wrong (--token-file)".to_owned()),
         error => Failure::Refused(error.to_string()),
     }
 }

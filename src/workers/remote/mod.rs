@@ -1,7 +1,8 @@
-//! Workers over burn's remote engine: over Iroh (QUIC, encrypted and authenticated by the worker's key), or over a WebSocket within
-//! one machine. A task is one custom operation of the worker's engine.
+//! Workers over burn's remote engine, over Iroh (QUIC): encrypted, and authenticated by the worker's key and the trainers' token. A task is
+//! one custom operation of the worker's engine.
 
 mod client;
+mod endpoint;
 mod server;
 
 use burn::backend::flex::FlexTensor;
@@ -23,9 +24,6 @@ const GRADIENTS: &str = "vitrine.gradients";
 const ABOUT: &str = "vitrine.about";
 /// The length of the text of [`ABOUT`].
 const ABOUT_LENGTH: usize = 1024;
-/// What stands between the token and a number that differs for each connection: burn's client returns to a connection that is broken
-/// if the credential is the same.
-const NUMBER: char = '#';
 
 /// What a worker says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -1,55 +1,48 @@
 //! The worker's side: serves tasks until the process is asked to stop.
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use burn::server::{
-    AuthorizationRequest, CustomOpIr, HandleContainer, IrohIdentity, IrohRelays, IrohTransport,
-    PeerAuthorizer, RemoteServer, TokenAuthorizer, Transport, WebSocketTransport,
-};
+use anyhow::{Context, Result};
+use burn::server::{CustomOpIr, HandleContainer, IrohIdentity, RemoteServer};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_ir::{BackendIr, ScalarIr};
+use iroh::SecretKey;
 use sysinfo::System;
 
-use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, NUMBER, from_flex, to_flex};
+use super::endpoint::Served;
+use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, from_flex, to_flex};
 use crate::allocator;
 use crate::device::FoundDevice;
 use crate::learner::micro_batch::{Contribution, MicroBatch, ReplicaConfig};
+use crate::token::Token;
 use crate::workers::computer::check;
 use crate::workers::message::{Header, write_answer, write_text};
 use crate::workers::{Address, Computer, Task, Weights};
 
-/// The time in which a server fails if it cannot begin.
-const TIME_TO_FAIL: Duration = Duration::from_millis(50);
 /// How often free memory goes back to the system.
 const TIME_TO_KEEP: Duration = Duration::from_secs(10);
 /// The longest answer, as a multiple of the numbers that came with the task.
 const LONGEST_ANSWER: usize = 4;
 
 /// Where a worker listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// On this port of all interfaces, over Iroh.
-    Everywhere(u16),
-    /// On this port of the loopback interface, over a WebSocket.
-    Loopback(u16),
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen(SocketAddr);
 
 impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORMS: &str = "it must be 0.0.0.0:PORT, or ws://127.0.0.1:PORT for this machine alone";
-        let port = |text: &str| text.parse().ok().filter(|port| *port > 0).ok_or_else(|| FORMS.to_owned());
-        if let Some(number) = text.strip_prefix("0.0.0.0:").or_else(|| text.strip_prefix("[::]:")) {
-            return port(number).map(Self::Everywhere);
+        const FORMS: &str = "it must be 0.0.0.0:PORT, or 127.0.0.1:PORT for this machine alone";
+        let address: SocketAddr = text.parse().map_err(|_| FORMS)?;
+        if address.port() == 0 || !(address.ip().is_unspecified() || address.ip().is_loopback()) {
+            return Err(FORMS.to_owned());
         }
-        port(text.strip_prefix("ws://127.0.0.1:").ok_or(FORMS)?).map(Self::Loopback)
+        Ok(Self(address))
     }
 }
 
@@ -57,10 +50,10 @@ impl FromStr for Listen {
 pub struct Settings {
     /// Where it listens.
     pub listen: Listen,
-    /// The file with its key, which is made if it does not exist. Over a WebSocket there is none.
-    pub key: Option<PathBuf>,
+    /// The file with its key, which is made if it does not exist.
+    pub key: PathBuf,
     /// What a trainer must show.
-    pub token: String,
+    pub token: Token,
     /// Where it computes.
     pub device: FoundDevice,
     /// The number of compute threads.
@@ -74,8 +67,9 @@ pub struct Settings {
 /// # Errors
 /// If the key cannot be read, the token is empty, or the port is taken.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
-    let Settings { listen, key, token, device, threads, admits } = settings;
-    let authorizer = TokenAuthorizer::new(token).map_err(|_| anyhow!("the token is empty"))?;
+    let Settings { listen: Listen(listen), key, token, device, threads, admits } = settings;
+    let identity = IrohIdentity::load_or_create(&key).with_context(|| format!("--key {}", key.display()))?;
+    let address = Address { id: identity.id().to_string(), host: host(listen) };
     let about = About::of(&device, threads);
     let about = serde_json::to_string(&about).context("the worker cannot describe itself")?;
     let computer = Mutex::new(Admitting { computer: Computer::new(&device.device), admitted: None });
@@ -84,7 +78,6 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
         write_answer(answer(inputs, words, &computer, &admits), length)
     };
     let server = RemoteServer::new([Device::flex()])
-        .with_authorizer(WithoutNumber(authorizer))
         .with_custom_op::<Engine, _>(ABOUT, move |handles, operation, _| {
             reply(handles, operation, write_text(&about, ABOUT_LENGTH));
         })
@@ -97,16 +90,10 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
             let length = asked.min(LONGEST_ANSWER * came + ABOUT_LENGTH);
             reply(handles, operation, gradients(&inputs, &words, length));
         });
-    let (transport, address) = transport(&listen, key.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Not burn's `serve`, which logs to standard output.
-        let serving = tokio::spawn(server.serve_async(transport));
-        // A transport that cannot begin fails at once.
-        tokio::time::sleep(TIME_TO_FAIL).await;
-        if serving.is_finished() {
-            return Ok(serving.await??);
-        }
+        let served =
+            Served::start(server, listen, SecretKey::from_bytes(&identity.to_bytes()), &token).await?;
         ready(&address)?;
         tokio::spawn(async {
             loop {
@@ -114,33 +101,19 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
                 tokio::time::sleep(TIME_TO_KEEP).await;
             }
         });
-        tokio::select! {
-            served = serving => Ok(served??),
-            stopped = asked_to_stop() => Ok(stopped?),
-        }
+        asked_to_stop().await?;
+        served.shut_down().await;
+        Ok(())
     })
 }
 
-/// The transport of a worker, and its address for the list of workers.
-fn transport(listen: &Listen, key: Option<&Path>) -> Result<(Transport, Address)> {
-    match *listen {
-        Listen::Loopback(port) => {
-            let listener =
-                TcpListener::bind(("127.0.0.1", port)).with_context(|| format!("--listen: port {port}"))?;
-            Ok((WebSocketTransport::from_listener(listener).into(), Address::Loopback(port)))
-        }
-        Listen::Everywhere(port) => {
-            let key = key.context("a key is needed")?;
-            let identity =
-                IrohIdentity::load_or_create(key).with_context(|| format!("--key {}", key.display()))?;
-            let id = identity.id().to_string();
-            // burn names no port in its error.
-            drop(UdpSocket::bind(("0.0.0.0", port)).with_context(|| format!("--listen: port {port}"))?);
-            let host = System::host_name().unwrap_or_else(|_| "HOST".to_owned());
-            let transport = IrohTransport::new(identity).with_relays(IrohRelays::Disabled).with_port(port);
-            Ok((transport.into(), Address::Iroh { id, host: format!("{host}:{port}") }))
-        }
+/// The host in a worker's address: what the list of workers has.
+fn host(listen: SocketAddr) -> String {
+    if listen.ip().is_loopback() {
+        return listen.to_string();
     }
+    let name = System::host_name().unwrap_or_else(|_| "HOST".to_owned());
+    format!("{name}:{}", listen.port())
 }
 
 /// Waits for Ctrl-C or `SIGTERM`.
@@ -155,18 +128,6 @@ async fn asked_to_stop() -> std::io::Result<()> {
     }
     #[cfg(not(unix))]
     tokio::signal::ctrl_c().await
-}
-
-/// Admits credentials that are the token, whatever number follows.
-struct WithoutNumber(TokenAuthorizer);
-
-impl PeerAuthorizer for WithoutNumber {
-    fn authorize(&self, request: AuthorizationRequest<'_>) -> Result<(), String> {
-        let credential = request.credential.as_bytes();
-        let end = credential.iter().rposition(|byte| *byte == NUMBER as u8).unwrap_or(credential.len());
-        let credential = credential[..end].to_vec().into();
-        self.0.authorize(AuthorizationRequest { credential: &credential, ..request })
-    }
 }
 
 /// Gives an operation its one output.
