@@ -17,6 +17,7 @@ use crate::named_model::{self, NamedModel};
 use crate::plan::Overrides;
 use crate::predict::Classifier;
 use crate::run::{FinishedRun, NewRun, PlannedRun, Run};
+use crate::run_folder::RunFolder;
 use crate::runtime::Runtime;
 use crate::{bounds, pretrained, threads};
 
@@ -157,6 +158,9 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     let begun = Instant::now();
     let threads = options.threads.unwrap_or_else(threads::by_default);
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
+    if let Some(output) = &options.output {
+        RunFolder::check_output(output, data)?;
+    }
     threads::check()?;
     let device = select_device(options.device.as_deref(), events)?;
     let store = options.cache.as_deref().map(|cache| FeatureStore::new(cache, FeatureStore::LIMIT));

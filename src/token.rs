@@ -9,13 +9,18 @@ use anyhow::{Context, Result, ensure};
 pub struct Token(String);
 
 impl Token {
+    /// The longest secret in bytes.
+    pub const LONGEST: usize = 4096;
+
     /// The token that a file or variable holds; white space around it does not count.
     ///
     /// # Errors
-    /// If it is empty, or holds characters that a header cannot have.
+    /// If it is empty or too long, or holds characters that a header cannot have.
     pub fn new(text: &str) -> Result<Self> {
         let token = text.trim();
         ensure!(!token.is_empty(), "the token is empty");
+        let (length, longest) = (token.len(), Self::LONGEST);
+        ensure!(length <= longest, "the token has {length} bytes: give one of {longest} at most");
         ensure!(
             token.bytes().all(|byte| byte.is_ascii_graphic()),
             "the token holds characters other than letters, digits, and signs of ASCII"

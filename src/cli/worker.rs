@@ -20,8 +20,8 @@ use crate::cli::output::note;
     vitrine worker --listen 127.0.0.1:3701 --key second.key --token-file token.txt --threads 1"
 )]
 pub(super) struct Worker {
-    /// Where to listen (UDP): 0.0.0.0:PORT for connections from anywhere, or 127.0.0.1:PORT for those within this machine. All are
-    /// encrypted.
+    /// Where to listen (UDP): 0.0.0.0:PORT for connections from anywhere, by IPv6, too, or 127.0.0.1:PORT for those within this
+    /// machine. All are encrypted.
     #[arg(long, value_name = "ADDR")]
     listen: String,
     /// File with the key that makes connections certain to reach this worker; it is made if there is none. Keep it secret.

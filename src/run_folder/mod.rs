@@ -83,6 +83,7 @@ impl RunFolder {
         let folder = match output {
             Some(path) => {
                 check(path)?;
+                Self::check_output(path, &config.data)?;
                 Self::create_output(path, events)?
             }
             None => {
@@ -100,13 +101,9 @@ impl RunFolder {
 
     /// Creates or takes over the folder of `--output`: a new or an empty one, or one whose run saved no state.
     fn create_output(path: &Path, events: &dyn EventSink) -> Result<Self> {
-        if path.is_file() {
-            bail!("--output {}: a file is in the way", path.display());
-        }
         fs::create_dir_all(path)
             .with_context(|| format!("--output {}: cannot be created", path.display()))?;
-        let is_taken = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-        if is_taken(path) && is_unsaved_run(path) {
+        if is_unsaved_run(path) {
             let folder = Self::lock(path).context("--output")?;
             remove_unsaved_run(path)
                 .with_context(|| format!("--output {}: cannot be emptied", path.display()))?;
@@ -115,14 +112,26 @@ impl RunFolder {
             events.emit(Event::notice(message));
             return Ok(folder);
         }
-        if is_taken(path) {
+        Self::lock(path)
+    }
+
+    /// Checks that the folder of `--output` can become that of a new run with the data set `data`.
+    ///
+    /// # Errors
+    /// If it is a file, inside the data set, or holds other files than those of a run that saved no state.
+    pub fn check_output(path: &Path, data: &str) -> Result<()> {
+        outside(data, path)?;
+        let path_shown = path.display();
+        if path.is_file() {
+            bail!("--output {path_shown}: a file is in the way");
+        }
+        let is_taken = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+        if is_taken && !is_unsaved_run(path) {
             bail!(
-                "--output {}: the folder is not empty; choose another one, or continue with `vitrine train --resume {}`",
-                path.display(),
-                path.display()
+                "--output {path_shown}: the folder is not empty; choose another one, or continue with `vitrine train --resume {path_shown}`"
             );
         }
-        Self::lock(path)
+        Ok(())
     }
 
     /// Takes the lock of the folder and removes leftover temporary files.

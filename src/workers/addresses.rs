@@ -22,11 +22,11 @@ impl Address {
     /// Reads a list of workers: one address a line; empty lines and those that begin with `#` do not count.
     ///
     /// # Errors
-    /// If the file cannot be read, a line is no address, an address is there twice, or there is none.
+    /// If the file cannot be read, a line is no address, two addresses have the same key, or there is none.
     pub fn list(file: &Path) -> Result<Vec<Self>> {
         let shown = file.display();
         let text = read_text(file).with_context(|| format!("--workers {shown}: cannot be read"))?;
-        let mut addresses = Vec::new();
+        let mut addresses: Vec<Self> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -36,6 +36,9 @@ impl Address {
                 Ok(address) if addresses.contains(&address) => {
                     usage!("--workers {shown}: line {number}: {line} is there twice")
                 }
+                Ok(address) if addresses.iter().any(|other| other.id == address.id) => usage!(
+                    "--workers {shown}: line {number}: {line} has the key of another line: give each worker a --key of its own"
+                ),
                 Ok(address) => addresses.push(address),
                 // Another file may hold a secret.
                 Err(problem) if line.starts_with("iroh:") => {
@@ -111,6 +114,7 @@ mod tests {
             ("# none\n", "lists no worker"),
             ("iroh:abc@node7:1\nhello\n", "line 2: write iroh:"),
             ("iroh:abc@node7:1\niroh:abc@node7:1\n", "twice"),
+            ("iroh:abc@node7:1\niroh:abc@node8:1\n", "a --key of its own"),
         ] {
             let message = read(text).unwrap_err();
             assert!(message.contains(part) && message.contains("workers.txt"), "{message}");

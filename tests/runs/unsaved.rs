@@ -83,6 +83,12 @@ fn a_run_that_was_killed_before_it_saved_anything_starts_again() {
     // A folder with other files is refused.
     fs::remove_file(images.path("run/last/current")).unwrap();
     vitrine(&images).args(TRAIN).assert().failure().stderr(contains("the folder is not empty"));
+    // Before anything else is looked at.
+    vitrine(&images)
+        .args(["train", "nowhere", "--output", "run"])
+        .assert()
+        .failure()
+        .stderr(contains("the folder is not empty"));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::plan::{Overrides, Resize};
 use crate::pretrained::{self, Pretrained};
 use crate::run::series::{Series, Sources};
 use crate::run::{Changes, Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
-use crate::run_folder::RunConfig;
+use crate::run_folder::{RunConfig, RunFolder};
 use crate::runtime::Runtime;
 use crate::text::count;
 use crate::train::{Progress, progress};
@@ -262,6 +262,9 @@ impl Train {
         let begun = Instant::now();
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
         let data = self.data.as_deref().unwrap_or("shapes");
+        if let (Some(output), None) = (&self.output, self.several()) {
+            RunFolder::check_output(output, data)?;
+        }
         self.data_args.check(data, fetches)?;
         let dataset = self.data_args.open(data, runtime.events)?;
         check_val_fraction(self.val_fraction, &dataset.info)?;
@@ -288,6 +291,9 @@ impl Train {
             runtime.events.emit(Event::notice(difference));
         }
         self.cache.check(&earlier.config)?;
+        if let Some(output) = &self.output {
+            RunFolder::check_output(output, &earlier.config.data)?;
+        }
         self.workers.ready(runtime.workers, &earlier.config, runtime.events)?;
         let dataset = self.dataset_of(&earlier.config, false, runtime)?;
         let pretrained = self.pretrained_of(&earlier.config, runtime)?;

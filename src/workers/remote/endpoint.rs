@@ -1,5 +1,6 @@
 //! Encrypted endpoints (Iroh: QUIC), and how a worker admits a trainer before burn reads anything: burn reads a message of up to 1 GiB
 //! before it looks at a token. So a trainer first shows the token in a protocol of its own, and burn's is open to the keys that have.
+//! Until then, a connection can send little, and few connections are open at a time.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,10 +12,13 @@ use anyhow::{Context, Result, anyhow};
 use burn::server::{
     AuthorizationRequest, BURN_REMOTE_ALPN, ClientId, PeerAuthorizer, RemoteServer, TokenAuthorizer,
 };
-use iroh::endpoint::{BindOpts, Builder, Connection, PortmapperConfig, QuicTransportConfig, VarInt, presets};
+use iroh::endpoint::{
+    Accepting, BindOpts, Builder, Connection, PortmapperConfig, QuicTransportConfig, VarInt, presets,
+};
 use iroh::protocol::{AcceptError, DynProtocolHandler, ProtocolHandler, Router};
 use iroh::{Endpoint, EndpointAddr, EndpointId, RelayMode, SecretKey};
 use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use crate::token::Token;
@@ -22,25 +26,27 @@ use crate::workers::Failure;
 
 /// The protocol in which a trainer shows the token: it sends the token, and the worker answers with one byte.
 const ADMISSION: &[u8] = b"vitrine/admission/1";
-/// The longest token in bytes.
-const LONGEST_TOKEN: usize = 4096;
-/// How long an admission may take.
+/// How long each step of an admission may take.
 const TIME_TO_ADMIT: Duration = Duration::from_secs(10);
 /// How long a worker waits for its connections to close.
 const TIME_TO_CLOSE: Duration = Duration::from_secs(3);
-/// What a connection may send before it is read. It bounds the memory that a stranger's connection takes.
-const WINDOW: u32 = 8 << 20;
+/// What a connection may send before it is read, in bytes.
+const WINDOW: VarInt = VarInt::from_u32(8 << 20);
+/// What a stranger's connection may send before it is read, in bytes.
+const WINDOW_OF_STRANGERS: VarInt = VarInt::from_u32(4 * Token::LONGEST as u32);
+/// The most connections of strangers at a time.
+const STRANGERS: usize = 256;
 /// The answers to a token.
 const ADMITTED: u8 = 1;
 const REFUSED: u8 = 0;
 
 /// An endpoint without relays. Within one machine, many packets go out with one system call; elsewhere that is off, since Iroh 1.4 stalls
 /// where a network card does not take them (n0-computer/iroh#4555).
-fn builder(within_machine: bool) -> Builder {
+fn builder(within_machine: bool, window: VarInt) -> Builder {
     let transport = QuicTransportConfig::builder()
         .enable_segmentation_offload(within_machine)
-        .receive_window(VarInt::from_u32(WINDOW))
-        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(window)
+        .stream_receive_window(WINDOW)
         .datagram_receive_buffer_size(None);
     Endpoint::builder(presets::Minimal)
         .relay_mode(RelayMode::Disabled)
@@ -63,25 +69,31 @@ impl Served {
         token: &Token,
     ) -> Result<Self> {
         let authorizer = TokenAuthorizer::new(token.secret()).map_err(|_| anyhow!("the token is empty"))?;
-        let builder = builder(address.ip().is_loopback()).secret_key(key).clear_ip_transports();
-        let builder = if address.ip().is_unspecified() {
-            // IPv6 where the machine has it.
-            let ipv6 = BindOpts::default().set_is_required(false);
-            builder
-                .bind_addr((Ipv4Addr::UNSPECIFIED, address.port()))?
-                .bind_addr_with_opts((Ipv6Addr::UNSPECIFIED, address.port()), ipv6)?
-        } else {
-            builder.bind_addr(address)?
-        };
+        let mut builder = builder(address.ip().is_loopback(), WINDOW_OF_STRANGERS)
+            .secret_key(key)
+            .clear_ip_transports()
+            .bind_addr(address)?;
+        if address.ip().is_unspecified() {
+            // The other version of IP, too, where the machine has it.
+            let other: IpAddr =
+                if address.is_ipv4() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            let optional = BindOpts::default().set_is_required(false);
+            builder = builder.bind_addr_with_opts(SocketAddr::new(other, address.port()), optional)?;
+        }
         let port = || format!("--listen: port {}", address.port());
         let endpoint = builder.bind().await.with_context(port)?;
-        let admitted = Admitted::default();
+        let admitted = Admitted { keys: Arc::default(), strangers: Arc::new(Semaphore::new(STRANGERS)) };
         let burn: Box<dyn DynProtocolHandler> = server.into_protocol(&endpoint)?.into();
         let router = Router::builder(endpoint)
             .accept(ADMISSION, Admission { authorizer, admitted: admitted.clone() })
             .accept(BURN_REMOTE_ALPN, Gate { admitted, burn })
             .spawn();
         Ok(Self(router))
+    }
+
+    /// Waits until nothing is served any more.
+    pub(super) async fn ended(&self) {
+        self.0.endpoint().closed().await;
     }
 
     /// Closes all connections, so that the trainers know.
@@ -91,17 +103,31 @@ impl Served {
     }
 }
 
-/// The keys of the trainers that have shown the token.
-#[derive(Clone, Debug, Default)]
-struct Admitted(Arc<Mutex<HashSet<EndpointId>>>);
+/// The keys of the trainers that have shown the token, and places for strangers.
+#[derive(Clone, Debug)]
+struct Admitted {
+    keys: Arc<Mutex<HashSet<EndpointId>>>,
+    strangers: Arc<Semaphore>,
+}
 
 impl Admitted {
     fn insert(&self, key: EndpointId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
     fn contains(&self, key: EndpointId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&key)
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).contains(&key)
+    }
+
+    /// A place for a stranger, if one is free.
+    fn place(&self) -> Result<SemaphorePermit<'_>, AcceptError> {
+        self.strangers.try_acquire().map_err(AcceptError::from_err)
+    }
+
+    /// The connection of a stranger, who shows its key in time.
+    async fn shake_hands(&self, accepting: Accepting) -> Result<Connection, AcceptError> {
+        let _place = self.place()?;
+        Ok(timeout(TIME_TO_ADMIT, accepting).await.map_err(AcceptError::from_err)??)
     }
 }
 
@@ -115,7 +141,7 @@ struct Admission {
 impl Admission {
     async fn judge(&self, connection: &Connection) -> Result<(), AcceptError> {
         let (mut sender, mut receiver) = connection.accept_bi().await?;
-        let shown = receiver.read_to_end(LONGEST_TOKEN).await.map_err(AcceptError::from_err)?;
+        let shown = receiver.read_to_end(Token::LONGEST).await.map_err(AcceptError::from_err)?;
         let client = connection.remote_id();
         let request = AuthorizationRequest {
             client: ClientId::Iroh(client),
@@ -137,7 +163,12 @@ impl Admission {
 }
 
 impl ProtocolHandler for Admission {
+    async fn on_accepting(&self, accepting: Accepting) -> Result<Connection, AcceptError> {
+        self.admitted.shake_hands(accepting).await
+    }
+
     async fn accept(&self, connection: Connection) -> Result<(), AcceptError> {
+        let _place = self.admitted.place()?;
         let judged = timeout(TIME_TO_ADMIT, self.judge(&connection)).await;
         connection.close(VarInt::from_u32(0), b"");
         judged.unwrap_or(Ok(()))
@@ -152,8 +183,13 @@ struct Gate {
 }
 
 impl ProtocolHandler for Gate {
+    async fn on_accepting(&self, accepting: Accepting) -> Result<Connection, AcceptError> {
+        self.admitted.shake_hands(accepting).await
+    }
+
     async fn accept(&self, connection: Connection) -> Result<(), AcceptError> {
         if self.admitted.contains(connection.remote_id()) {
+            connection.set_receive_window(WINDOW);
             return self.burn.accept(connection).await;
         }
         connection.close(VarInt::from_u32(1), b"the token was not shown");
@@ -182,14 +218,13 @@ impl Dialer {
     /// # Errors
     /// If no socket can be opened.
     pub(super) fn to(addresses: &[SocketAddr]) -> Result<&'static Self, Failure> {
-        let within_machine =
-            addresses.iter().map(SocketAddr::ip).all(|address: IpAddr| address.is_loopback());
+        let within_machine = addresses.iter().all(|address| address.ip().is_loopback());
         let dialer: &'static Result<Self, String> = if within_machine { &WITHIN_MACHINE } else { &ANYWHERE };
-        dialer.as_ref().map_err(|problem| Failure::Refused(problem.clone()))
+        dialer.as_ref().map_err(|problem| Failure::Lost(problem.clone()))
     }
 
     fn bind(within_machine: bool) -> Result<Self, String> {
-        let cannot = |problem: &dyn fmt::Display| format!("no connections can be made: {problem}");
+        let cannot = |problem: &dyn fmt::Display| format!("this process can make no connections ({problem})");
         // Burn waits for this runtime, so it has a thread of its own.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -197,7 +232,8 @@ impl Dialer {
             .enable_all()
             .build()
             .map_err(|error| cannot(&error))?;
-        let endpoint = runtime.block_on(builder(within_machine).bind()).map_err(|error| cannot(&error))?;
+        let endpoint =
+            runtime.block_on(builder(within_machine, WINDOW).bind()).map_err(|error| cannot(&error))?;
         Ok(Self { runtime, endpoint })
     }
 

@@ -7,12 +7,14 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use burn::server::{CustomOpIr, HandleContainer, IrohIdentity, RemoteServer};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_ir::{BackendIr, ScalarIr};
 use iroh::SecretKey;
 use sysinfo::System;
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::endpoint::Served;
 use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, from_flex, to_flex};
@@ -37,7 +39,8 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORMS: &str = "it must be 0.0.0.0:PORT, or 127.0.0.1:PORT for this machine alone";
+        const FORMS: &str =
+            "it must be 0.0.0.0:PORT or [::]:PORT, or 127.0.0.1:PORT or [::1]:PORT for this machine alone";
         let address: SocketAddr = text.parse().map_err(|_| FORMS)?;
         if address.port() == 0 || !(address.ip().is_unspecified() || address.ip().is_loopback()) {
             return Err(FORMS.to_owned());
@@ -94,6 +97,7 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
     runtime.block_on(async {
         let served =
             Served::start(server, listen, SecretKey::from_bytes(&identity.to_bytes()), &token).await?;
+        let stop = Stop::listen()?;
         ready(&address)?;
         tokio::spawn(async {
             loop {
@@ -101,9 +105,13 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
                 tokio::time::sleep(TIME_TO_KEEP).await;
             }
         });
-        asked_to_stop().await?;
-        served.shut_down().await;
-        Ok(())
+        tokio::select! {
+            () = served.ended() => bail!("the connections have ended by a defect: start the worker again"),
+            () = stop.asked() => {
+                served.shut_down().await;
+                Ok(())
+            }
+        }
     })
 }
 
@@ -116,18 +124,40 @@ fn host(listen: SocketAddr) -> String {
     format!("{name}:{}", listen.port())
 }
 
-/// Waits for Ctrl-C or `SIGTERM`.
-async fn asked_to_stop() -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+/// Waits for Ctrl-C or `SIGTERM`, from when it exists.
+#[cfg(unix)]
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+#[cfg(unix)]
+impl Stop {
+    fn listen() -> Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn asked(mut self) {
         tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            interrupted = tokio::signal::ctrl_c() => interrupted,
+            _ = self.interrupt.recv() => {},
+            _ = self.terminate.recv() => {},
         }
     }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+}
+
+/// Waits for Ctrl-C, from when it exists.
+#[cfg(windows)]
+struct Stop(tokio::signal::windows::CtrlC);
+
+#[cfg(windows)]
+impl Stop {
+    fn listen() -> Result<Self> {
+        Ok(Self(tokio::signal::windows::ctrl_c()?))
+    }
+
+    async fn asked(mut self) {
+        let _ = self.0.recv().await;
+    }
 }
 
 /// Gives an operation its one output.
