@@ -19,20 +19,6 @@ pub fn keep_pages() {
     }
 }
 
-/// Returns the pages that are free now to the system, and those that become free from now on at the next call. For a server that
-/// waits, whose memory must not stay at the size of the largest message that anybody ever sent.
-pub fn return_pages() {
-    /// In milliseconds. With [`keep_pages`]'s setting, no page would ever be due.
-    #[cfg(not(target_env = "msvc"))]
-    const DELAY: std::ffi::c_long = 1000;
-    #[cfg(not(target_env = "msvc"))]
-    // SAFETY: as in `keep_pages`; pages may be collected at any time, on any thread.
-    unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY, DELAY);
-        libmimalloc_sys::mi_collect(true);
-    }
-}
-
 #[cfg(all(test, not(target_env = "msvc")))]
 mod tests {
     use super::*;

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use burn::server::{CustomOpIr, HandleContainer, IrohIdentity, RemoteServer};
@@ -18,7 +17,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::endpoint::Served;
 use super::{ABOUT, ABOUT_LENGTH, About, Engine, GRADIENTS, from_flex, to_flex};
-use crate::allocator;
 use crate::device::FoundDevice;
 use crate::learner::micro_batch::{Contribution, MicroBatch, ReplicaConfig};
 use crate::token::Token;
@@ -26,8 +24,6 @@ use crate::workers::computer::check;
 use crate::workers::message::{Header, write_answer, write_text};
 use crate::workers::{Address, Computer, Task, Weights};
 
-/// How often free memory goes back to the system.
-const TIME_TO_KEEP: Duration = Duration::from_secs(10);
 /// The longest answer, as a multiple of the numbers that came with the task.
 const LONGEST_ANSWER: usize = 4;
 
@@ -99,12 +95,6 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
             Served::start(server, listen, SecretKey::from_bytes(&identity.to_bytes()), &token).await?;
         let stop = Stop::listen()?;
         ready(&address)?;
-        tokio::spawn(async {
-            loop {
-                allocator::return_pages();
-                tokio::time::sleep(TIME_TO_KEEP).await;
-            }
-        });
         tokio::select! {
             () = served.ended() => bail!("the connections have ended by a defect: start the worker again"),
             () = stop.asked() => {
