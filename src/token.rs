@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use subtle::ConstantTimeEq;
 
 /// A secret that whoever asks must show.
 #[derive(Clone)]
@@ -36,6 +37,11 @@ impl Token {
         let named = || format!("--token-file {}", path.display());
         let text = std::fs::read_to_string(path).with_context(named)?;
         Self::new(&text).with_context(named)
+    }
+
+    /// Whether it is what somebody has shown, in a time that does not tell how much of it is right.
+    pub fn is(&self, shown: &[u8]) -> bool {
+        self.0.as_bytes().ct_eq(shown).into()
     }
 
     /// The secret itself.

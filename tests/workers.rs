@@ -199,27 +199,35 @@ fn train_with_failures(images: &Images, train: &[&str], run: &str) {
     let mut trainer = Process::start(images, &arguments, Stdio::piped());
     let mut lines = BufReader::new(trainer.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut seen = Vec::new();
-    let mut until = |part: &str| {
+    let mut until_any = |parts: &[&str]| {
         let found = lines.any(|line| {
             seen.push(line);
-            seen.last().is_some_and(|line| line.contains(part))
+            seen.last().is_some_and(|line| parts.iter().any(|part| line.contains(part)))
         });
-        assert!(found, "no {part:?} in {seen:#?}");
+        assert!(found, "none of {parts:?} in {seen:#?}");
     };
-    until("epoch 2/60");
-    // Its connection breaks when it gives no sign of life, and its micro-batch is late, most likely before.
+    // A connection without a sign of life breaks after 15 seconds; its micro-batch is late before that, unless all of them take long.
+    let until_silent = |until_any: &mut dyn FnMut(&[&str]), port: u16| {
+        until_any(
+            &["is lost", "does not answer"]
+                .map(|what| format!("127.0.0.1:{port} {what}"))
+                .each_ref()
+                .map(String::as_str),
+        );
+    };
+    until_any(&["epoch 2/60"]);
     drop(killed);
-    until(&format!("worker 127.0.0.1:{} ", ports[0]));
+    until_silent(&mut until_any, ports[0]);
     // This one closes its connections.
     restarted.process.signal("TERM");
-    until(&format!("127.0.0.1:{} is lost", ports[2]));
+    until_any(&[&format!("127.0.0.1:{} is lost", ports[2])]);
     drop(restarted);
     let _restarted = start(2);
-    until(&format!("127.0.0.1:{} is there", ports[2]));
+    until_any(&[&format!("127.0.0.1:{} is there", ports[2])]);
     frozen.process.signal("STOP");
-    until(&format!("worker 127.0.0.1:{} ", ports[1]));
+    until_silent(&mut until_any, ports[1]);
     let _late = start(3);
-    until("epoch");
+    until_any(&["epoch"]);
     trainer.signal("KILL");
     trainer.0.wait().unwrap();
     assert!(seen.iter().all(|line| !line.contains("epoch 60/60") && !line.contains("panicked")), "{seen:#?}");
@@ -278,8 +286,8 @@ fn workers_refuse_what_they_should_and_go_on() {
         .stderr(contains("give --accumulate N"));
 }
 
-/// What strangers may try: garbage, a message of 1 GiB without having shown the token, and the same as a token. A connection that says
-/// nothing is left, with the endpoint that holds it.
+/// What strangers may try: garbage, a message of 1 GiB without having shown the token, the same as a token, and garbage with the token.
+/// A connection that says nothing is left, with the endpoint that holds it.
 async fn strangers(worker: &Worker) -> (Connection, Endpoint) {
     let (id, place) = worker.address.trim().strip_prefix("iroh:").unwrap().split_once('@').unwrap();
     let (id, place): (EndpointId, SocketAddr) = (id.parse().unwrap(), place.parse().unwrap());
@@ -297,6 +305,23 @@ async fn strangers(worker: &Worker) -> (Connection, Endpoint) {
         connection.closed().await;
     }
     assert!(connected(b"another protocol").await.is_err());
+    // Who has shown the token may send garbage: to burn's own stream, and in place of one.
+    let shown = connected(b"vitrine/admission/1").await.unwrap();
+    let (mut sender, mut receiver) = shown.open_bi().await.unwrap();
+    sender.write_all(b"secret").await.unwrap();
+    sender.finish().unwrap();
+    assert_eq!(receiver.read_to_end(2).await.unwrap(), [1]);
+    for frames in [&[&b"\x92\x01\xa7Session"[..], &[0xff; 4096]][..], &[&[0xff; 64]]] {
+        let connection = connected(b"burn/remote/1").await.unwrap();
+        let (mut sender, mut receiver) = connection.open_bi().await.unwrap();
+        for frame in frames {
+            sender.write_all(&(frame.len() as u64).to_le_bytes()).await.unwrap();
+            sender.write_all(frame).await.unwrap();
+        }
+        sender.finish().unwrap();
+        // Burn closes the stream or the connection.
+        let _ = receiver.read_to_end(4096).await;
+    }
     (connected(b"vitrine/admission/1").await.unwrap(), endpoint)
 }
 

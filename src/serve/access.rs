@@ -4,15 +4,15 @@ use std::net::IpAddr;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
-use subtle::ConstantTimeEq;
 
 use super::refusal::Refusal;
+use crate::token::Token;
 
 /// The rules about requests.
 #[derive(Clone)]
 pub(super) struct Access {
     /// What `Authorization: Bearer` must hold.
-    pub(super) token: Option<String>,
+    pub(super) token: Option<Token>,
     /// Origins of pages, besides the server's own, that may ask.
     pub(super) origins: Vec<String>,
 }
@@ -26,8 +26,7 @@ impl Access {
         let Some(token) = &self.token else { return Ok(()) };
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let (scheme, given) = given.split_at_checked(7).unwrap_or((given, &[]));
-        let is_right = bool::from(token.as_bytes().ct_eq(given));
-        if scheme.eq_ignore_ascii_case(b"bearer ") && is_right {
+        if token.is(given) && scheme.eq_ignore_ascii_case(b"bearer ") {
             return Ok(());
         }
         Err(Refusal::new(
@@ -88,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_token_counts_in_its_header_alone_and_whole() {
-        let access = Access { token: Some("secret".to_owned()), origins: Vec::new() };
+        let access = Access { token: Token::new("secret").ok(), origins: Vec::new() };
         let is_let_in = |value| access.check_token(&headers(&[(AUTHORIZATION, value)])).is_ok();
         assert!(is_let_in("Bearer secret") && is_let_in("bearer secret"));
         for wrong in ["", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret"] {
@@ -101,7 +100,7 @@ mod tests {
     fn pages_of_other_origins_and_names_that_lead_here_are_refused() {
         let closed = Access { token: None, origins: Vec::new() };
         let open = Access { origins: vec!["https://a.example".to_owned()], ..closed.clone() };
-        let secret = Access { token: Some("secret".to_owned()), ..open.clone() };
+        let secret = Access { token: Token::new("secret").ok(), ..open.clone() };
         for (access, host, origin, is_let_in) in [
             (&closed, "localhost:8080", None, true),
             (&closed, "127.0.0.1:8080", Some("http://127.0.0.1:8080"), true),

@@ -172,10 +172,7 @@ pub fn serve(
         models: Models::load(sources, loading)?,
         metrics,
         events: Arc::clone(&events),
-        access: Access {
-            token: settings.token.as_ref().map(|token| token.secret().to_owned()),
-            origins: settings.allowed_origins.clone(),
-        },
+        access: Access { token: settings.token.clone(), origins: settings.allowed_origins.clone() },
         time_limit: settings.time_limit,
         max_body_bytes: settings.max_body_bytes,
         requests: Semaphore::new(REQUESTS_AT_ONCE),

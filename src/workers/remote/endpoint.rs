@@ -8,10 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use burn::server::{
-    AuthorizationRequest, BURN_REMOTE_ALPN, ClientId, PeerAuthorizer, RemoteServer, TokenAuthorizer,
-};
+use anyhow::{Context, Result};
+use burn::server::{BURN_REMOTE_ALPN, RemoteServer};
 use iroh::endpoint::{
     Accepting, BindOpts, Builder, Connection, PortmapperConfig, QuicTransportConfig, VarInt, presets,
 };
@@ -61,14 +59,13 @@ impl Served {
     /// Serves at an address, under a key, the trainers that show the token.
     ///
     /// # Errors
-    /// If the port is taken, or the token is empty.
+    /// If the port is taken.
     pub(super) async fn start(
         server: RemoteServer,
         address: SocketAddr,
         key: SecretKey,
-        token: &Token,
+        token: Token,
     ) -> Result<Self> {
-        let authorizer = TokenAuthorizer::new(token.secret()).map_err(|_| anyhow!("the token is empty"))?;
         let mut builder = builder(address.ip().is_loopback(), WINDOW_OF_STRANGERS)
             .secret_key(key)
             .clear_ip_transports()
@@ -85,7 +82,7 @@ impl Served {
         let admitted = Admitted { keys: Arc::default(), strangers: Arc::new(Semaphore::new(STRANGERS)) };
         let burn: Box<dyn DynProtocolHandler> = server.into_protocol(&endpoint)?.into();
         let router = Router::builder(endpoint)
-            .accept(ADMISSION, Admission { authorizer, admitted: admitted.clone() })
+            .accept(ADMISSION, Admission { token, admitted: admitted.clone() })
             .accept(BURN_REMOTE_ALPN, Gate { admitted, burn })
             .spawn();
         Ok(Self(router))
@@ -134,7 +131,7 @@ impl Admitted {
 /// Admits the trainers that show the token.
 #[derive(Debug)]
 struct Admission {
-    authorizer: TokenAuthorizer,
+    token: Token,
     admitted: Admitted,
 }
 
@@ -142,14 +139,8 @@ impl Admission {
     async fn judge(&self, connection: &Connection) -> Result<(), AcceptError> {
         let (mut sender, mut receiver) = connection.accept_bi().await?;
         let shown = receiver.read_to_end(Token::LONGEST).await.map_err(AcceptError::from_err)?;
-        let client = connection.remote_id();
-        let request = AuthorizationRequest {
-            client: ClientId::Iroh(client),
-            device_index: 0,
-            credential: &shown.into(),
-        };
-        let answer = if self.authorizer.authorize(request).is_ok() {
-            self.admitted.insert(client);
+        let answer = if self.token.is(&shown) {
+            self.admitted.insert(connection.remote_id());
             ADMITTED
         } else {
             REFUSED

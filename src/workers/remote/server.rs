@@ -64,7 +64,7 @@ pub struct Settings {
 /// Serves tasks until Ctrl-C or `SIGTERM`. `ready` is given the address for the list of workers.
 ///
 /// # Errors
-/// If the key cannot be read, the token is empty, or the port is taken.
+/// If the key cannot be read, or the port is taken.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
     let Settings { listen: Listen(listen), key, token, device, threads, admits } = settings;
     let identity = IrohIdentity::load_or_create(&key).with_context(|| format!("--key {}", key.display()))?;
@@ -92,7 +92,7 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Address) -> Result<()>) -> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let served =
-            Served::start(server, listen, SecretKey::from_bytes(&identity.to_bytes()), &token).await?;
+            Served::start(server, listen, SecretKey::from_bytes(&identity.to_bytes()), token).await?;
         let stop = Stop::listen()?;
         ready(&address)?;
         tokio::select! {
