@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::NamedTempFile;
@@ -97,6 +97,28 @@ const MAX_TEXT: u64 = 16 << 20;
 /// Whether two paths lead to the same existing file.
 pub fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Whether a path, which need not exist, is a folder or inside of it. Symbolic links are followed.
+pub fn is_inside(path: &Path, folder: &Path) -> bool {
+    resolved(path).starts_with(resolved(folder))
+}
+
+/// The absolute path with symbolic links followed, for a path of which only the first components may exist.
+fn resolved(path: &Path) -> PathBuf {
+    let path = absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    let Some((part, start)) = there else { return path };
+    let rest = path.strip_prefix(part).unwrap_or(Path::new(""));
+    rest.components().fold(start, |mut path, component| {
+        match component {
+            Component::ParentDir => {
+                path.pop();
+            }
+            other => path.push(other),
+        }
+        path
+    })
 }
 
 /// Reads a regular text file. Devices and pipes, which may never end, are refused.

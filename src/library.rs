@@ -158,9 +158,7 @@ pub fn train_with_events(data: &str, options: &TrainOptions, events: &dyn EventS
     let begun = Instant::now();
     let threads = options.threads.unwrap_or_else(threads::by_default);
     ensure!(bounds::THREADS.contain(threads), "threads is {threads}: it must be {}", bounds::THREADS);
-    if let Some(output) = &options.output {
-        RunFolder::check_output(output, data)?;
-    }
+    RunFolder::check_output(options.output.as_deref(), data)?;
     threads::check()?;
     let device = select_device(options.device.as_deref(), events)?;
     let store = options.cache.as_deref().map(|cache| FeatureStore::new(cache, FeatureStore::LIMIT));

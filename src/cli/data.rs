@@ -61,8 +61,13 @@ impl DataArgs {
             Some((option, _)) if !is_named => {
                 usage!("{option} has no effect for {data}, which is not downloaded: leave it out")
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let is_drawn = data == "shapes" && !Path::new(data).exists();
+        if self.file_size.max_file_size.is_some() && (is_named || is_drawn) {
+            usage!("--max-file-size has no effect for {data}, whose images are no files: leave it out");
+        }
+        Ok(())
     }
 
     /// These options with `data_dir`, the folder of a run that was begun before, unless `--data-dir` is given.

@@ -81,7 +81,7 @@ impl Evaluate {
         let NamedModel { card, model, .. } =
             named_model::load(&self.model, offline, &device.device, change, &log)?;
         card.require_classifier(self.model.display())?;
-        let Evaluation { metrics, selection, views, bad } =
+        let Evaluation { metrics, selection, views, bad, is_incomplete } =
             Evaluation::new((card, model), &self.data, open, &settings, runtime)?;
         if self.json {
             outln!("{}", serde_json::to_string(&Measured::new(&metrics, &selection, views))?)?;
@@ -96,7 +96,7 @@ impl Evaluate {
         for bad in &bad {
             note!("error: {}", described(bad));
         }
-        Ok(if bad.is_empty() { Status::Done } else { Status::Partial })
+        Ok(if bad.is_empty() && !is_incomplete { Status::Done } else { Status::Partial })
     }
 }
 

@@ -68,7 +68,7 @@ impl Explain {
     pub(super) fn run(&self) -> Result<Status> {
         self.model.check()?;
         self.inputs.check()?;
-        output_file::check_local("--output", &self.output)?;
+        self.check_output()?;
         self.threads.apply()?;
         let log: &dyn EventSink = &Log::text();
         let device = self.device.select(log)?;
@@ -85,6 +85,23 @@ impl Explain {
         results.printed?;
         outln!("page: {}", page.display())?;
         Ok(results.status)
+    }
+
+    /// Checks the folder for the results.
+    ///
+    /// # Errors
+    /// If it is in an object store, a file, not empty, or in a folder of inputs, whose images the results would become.
+    fn check_output(&self) -> Result<()> {
+        output_file::check_local("--output", &self.output)?;
+        OutputFolder::check(&self.output)?;
+        if let Some(folder) = self.inputs.folder_around(&self.output) {
+            usage!(
+                "--output {}: it would be among the images of {}; choose another place",
+                self.output.display(),
+                folder.display()
+            );
+        }
+        Ok(())
     }
 
     /// What is asked about each image.

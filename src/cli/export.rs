@@ -59,36 +59,33 @@ enum Target {
     Onnx,
 }
 
+impl Target {
+    /// The library; `None` for ONNX.
+    fn library(self) -> Option<Library> {
+        match self {
+            Self::Timm => Some(Library::Timm),
+            Self::HuggingFace => Some(Library::HuggingFace),
+            Self::Torchvision => Some(Library::Torchvision),
+            Self::Onnx => None,
+        }
+    }
+}
+
 impl Export {
     pub(super) fn run(&self) -> Result<Status> {
         self.model.check()?;
         if self.with_preprocessing && self.layout != Target::Onnx {
             usage!("--with-preprocessing is only for --layout onnx: leave it out");
         }
-        if self.layout == Target::Onnx {
-            export::onnx::check(&self.output)?; // before a model is downloaded
-        }
-        if matches!(self.layout, Target::Onnx | Target::Torchvision) {
-            output_file::check_place("--output", &self.output)?;
-        }
+        self.check_output()?; // before a model is downloaded
         let NamedModel { card, model, files, .. } = self.model.load_anywhere(&Log::text())?;
-        if files.iter().any(|file| same_file(&self.output, file)) {
-            usage!("--output {}: this is the model itself", self.output.display());
-        }
-        if self.layout != Target::Onnx && self.output.is_file() {
-            output_file::check_weights("--output", &self.output, EXPORTED_KEY)?;
-        }
-        let to = |library| {
-            card.require_classifier(self.model.model.display())?;
-            export::export(&card, &model, library, &self.output, self.dtype)
-        };
-        let exported: Exported = match self.layout {
-            Target::Timm => to(Library::Timm)?,
-            Target::HuggingFace => to(Library::HuggingFace)?,
-            Target::Torchvision => to(Library::Torchvision)?,
-            Target::Onnx => {
-                export::onnx::write(&card, &model, &self.output, self.dtype, self.with_preprocessing)?
+        self.check_other(&files)?;
+        let exported: Exported = match self.layout.library() {
+            Some(library) => {
+                card.require_classifier(self.model.model.display())?;
+                export::export(&card, &model, library, &self.output, self.dtype)?
             }
+            None => export::onnx::write(&card, &model, &self.output, self.dtype, self.with_preprocessing)?,
         };
         for file in &exported.files {
             outln!("wrote {}", file.display())?;
@@ -98,5 +95,34 @@ impl Export {
         }
         note!("open it with: {}", exported.usage);
         Ok(Status::Done)
+    }
+
+    /// Checks that the output is none of the model's files.
+    fn check_other<'a>(&self, files: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+        if files.into_iter().any(|file| same_file(&self.output, file)) {
+            usage!("--output {}: this is the model itself", self.output.display());
+        }
+        Ok(())
+    }
+
+    /// Checks that the model can be written there.
+    fn check_output(&self) -> Result<()> {
+        let output = &self.output;
+        output_file::check_local("--output", output)?;
+        self.check_other([&self.model.model])?;
+        if let Some(library) = self.layout.library() {
+            let is_file = export::check(library, output)?;
+            return if is_file {
+                output_file::check_weights("--output", output, EXPORTED_KEY)
+            } else {
+                Ok(())
+            };
+        }
+        export::onnx::check(output)?;
+        output_file::check_place("--output", output)?;
+        if output.exists() && !export::onnx::is_exported(output) {
+            usage!("--output {}: {}", output.display(), output_file::NOT_OURS);
+        }
+        Ok(())
     }
 }

@@ -102,7 +102,7 @@ impl Import {
     }
 
     pub(super) fn run(&self) -> Result<Status> {
-        output_file::check_place("--output", &self.output)?;
+        output_file::check_model("--output", &self.output)?;
         if self.offline && !hub::is_repository(&self.weights) {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
@@ -112,7 +112,6 @@ impl Import {
             note!("{line}");
         }
         self.check_imported(&imported)?;
-        output_file::check_weights("--output", &self.output, model_file::KEY)?;
         let card = imported.card.clone();
         match card.has_classifier() {
             true => note!("{}, {}", import::summary(&card.model), count(card.classes.len(), "class")),

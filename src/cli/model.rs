@@ -101,6 +101,11 @@ impl ForwardArgs {
         Ok((log, device))
     }
 
+    /// The size of image files in bytes above which they are not read, if it is stated.
+    pub(super) fn max_file_size(&self) -> Option<u64> {
+        self.file_size.max_file_size
+    }
+
     /// The limits for decoding images.
     pub(super) fn limits(&self) -> DecodeLimits {
         self.file_size.limits()

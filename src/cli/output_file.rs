@@ -5,15 +5,16 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::inputs::InputArgs;
+use crate::embed;
 use crate::files::{folder_of, same_file};
-use crate::model_file::{self, ModelCard};
+use crate::model_file;
 use crate::run_folder;
 use crate::store;
 use crate::usage::usage;
-use crate::weights_file;
+use crate::weights_file::{self, StoredTensor};
 
 /// Checks that a file can be written to `path`, which the option names. A file that is there is only replaced if its name has one of
-/// `extensions`, and it is neither a model nor one of the inputs.
+/// `extensions`, and it has no weights and is none of the inputs.
 ///
 /// # Errors
 /// If it cannot be written there, or would replace such a file. The message begins with the option and the path.
@@ -42,10 +43,17 @@ pub(super) fn check(
             extensions.join(", .")
         );
     }
-    if weights_file::open(path).is_ok_and(|file| ModelCard::is_in(&file.metadata)) {
-        usage!("{option} {shown}: this is a model; choose another name");
+    match weights_file::open(path) {
+        Ok(file) if !file.metadata.contains_key(embed::DESCRIPTION) => {
+            usage!("{option} {shown}: this file has the weights of a model; choose another name")
+        }
+        Err(_) if extension.eq_ignore_ascii_case("safetensors") => {
+            usage!(
+                "{option} {shown}: this file exists, and cannot be read; delete it, or choose another name"
+            )
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that the path, which the option names, is no folder, is in one that exists, and is no file of a run.
@@ -63,12 +71,17 @@ pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the path is no folder, and is in one that exists.
+/// Checks that the path is no folder, device, or pipe, and is in a folder that exists.
 pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
     check_local(option, path)?;
     let shown = path.display();
     if path.is_dir() {
         usage!("{option} {shown}: this is a folder; give a file");
+    }
+    if path.exists() && !path.is_file() {
+        usage!(
+            "{option} {shown}: this is a device or a pipe, which a file would replace; choose another name"
+        );
     }
     if !folder_of(path).is_dir() {
         usage!("{option} {shown}: there is no such folder");
@@ -98,10 +111,27 @@ pub(super) fn check_weights(option: &str, path: &Path, key: &str) -> Result<()> 
     check_place(option, path)?;
     let has_key = || weights_file::open(path).is_ok_and(|file| file.metadata.contains_key(key));
     if path.exists() && !has_key() {
-        usage!(
-            "{option} {}: this file exists, and was not written by such a command; delete it, or choose another name",
-            path.display()
-        );
+        usage!("{option} {}: {NOT_OURS}", path.display());
+    }
+    Ok(())
+}
+
+/// What is said of a file that no such command wrote.
+pub(super) const NOT_OURS: &str =
+    "this file exists, and was not written by such a command; delete it, or choose another name";
+
+/// [`check_weights`] of a model file that is made from other weights: one that training wrote is not replaced.
+///
+/// # Errors
+/// As there, or if it would replace such a model.
+pub(super) fn check_model(option: &str, path: &Path) -> Result<()> {
+    check_weights(option, path, model_file::KEY)?;
+    let is_trained = || model_file::read_card(path).is_ok_and(|card| card.recipe.is_some());
+    // Training writes weights of 32 bits; the others are made from those.
+    let is_narrow =
+        || weights_file::open(path).is_ok_and(|file| file.tensors.iter().any(StoredTensor::is_narrow));
+    if path.exists() && is_trained() && !is_narrow() {
+        usage!("{option} {}: this is a trained model; delete it, or choose another name", path.display());
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ impl Dtype {
 impl Quantize {
     pub(super) fn run(&self) -> Result<Status> {
         let threads = self.threads.apply()?;
-        output_file::check_weights("--output", &self.output, model_file::KEY)?;
+        output_file::check_model("--output", &self.output)?;
         self.check_options()?;
         let log = Log::text();
         let device = self.device.select(&log)?;
@@ -206,6 +206,6 @@ impl Quantize {
         for bad in &exact.bad {
             note!("error: {}", described(bad));
         }
-        Ok(if exact.bad.is_empty() { Status::Done } else { Status::Partial })
+        Ok(if exact.bad.is_empty() && !exact.is_incomplete { Status::Done } else { Status::Partial })
     }
 }

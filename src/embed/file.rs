@@ -18,7 +18,7 @@ const FORMAT: u32 = 1;
 /// The tensor in a safetensors file.
 const TENSOR: &str = "embeddings";
 /// The key of the description in a safetensors header.
-const DESCRIPTION: &str = "vitrine_embeddings";
+pub const DESCRIPTION: &str = "vitrine_embeddings";
 /// The key of the paths in a safetensors header, a JSON list.
 const PATHS: &str = "paths";
 /// The longest header that readers of safetensors accept, in bytes.

@@ -38,7 +38,7 @@ mod similar_page;
 
 pub use components::Components;
 pub use embeddings::{Embeddings, normalize};
-pub use file::{Description, StoredEmbeddings, paths_beside};
+pub use file::{DESCRIPTION, Description, StoredEmbeddings, paths_beside};
 pub use map::{ImageClasses, Map};
 pub use search::Neighbor;
 pub use similar_page::{Found, Query, similar_page};

@@ -36,9 +36,10 @@ impl MultiLabelMetrics {
             hits: sum(|counts| counts.hits),
         };
         let samples = predictions.len() as f64;
-        let exact = predictions.rows().filter(|(labels, probabilities)| {
+        let not_finite = predictions.not_finite();
+        let exact = predictions.rows().enumerate().filter(|(index, (labels, probabilities))| {
             let is_right = |(class, p): (usize, &f32)| labels.contains(&class) == is_predicted(*p);
-            probabilities.iter().enumerate().all(is_right)
+            probabilities.iter().enumerate().all(is_right) && not_finite.binary_search(index).is_err()
         });
         Self {
             mean_average_precision: present().map(|(_, precision)| precision).sum::<f64>() / classes,

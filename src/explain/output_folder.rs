@@ -27,21 +27,34 @@ pub struct OutputFolder {
 }
 
 impl OutputFolder {
+    /// Checks that the folder can be created, or is empty.
+    ///
+    /// # Errors
+    /// If there is a file at this path, or the folder is not empty or cannot be read.
+    pub fn check(path: &Path) -> Result<()> {
+        let shown = path.display();
+        if !path.exists() {
+            return Ok(());
+        }
+        if !path.is_dir() {
+            usage!("--output {shown}: there is a file; give a folder");
+        }
+        let mut files = fs::read_dir(path).with_context(|| format!("--output {shown}: cannot be read"))?;
+        if files.next().is_some() {
+            usage!("--output {shown}: the folder is not empty; choose another one");
+        }
+        Ok(())
+    }
+
     /// Creates the folder, if it does not exist.
     ///
     /// # Errors
     /// If there is a file at this path, the folder is not empty, or it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
-        let shown = path.display();
-        if path.exists() && !path.is_dir() {
-            usage!("--output {shown}: there is a file; give a folder");
-        }
+        Self::check(path)?;
         let is_old = path.is_dir();
-        fs::create_dir_all(path).with_context(|| format!("--output {shown}: cannot be created"))?;
-        let mut files = fs::read_dir(path).with_context(|| format!("--output {shown}: cannot be read"))?;
-        if files.next().is_some() {
-            usage!("--output {shown}: the folder is not empty; choose another one");
-        }
+        fs::create_dir_all(path)
+            .with_context(|| format!("--output {}: cannot be created", path.display()))?;
         Ok(Self { path: path.to_owned(), is_old, stems: HashSet::new(), cards: Vec::new() })
     }
 

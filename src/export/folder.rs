@@ -2,16 +2,31 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use serde_json::Value;
 use vitrine_models::weights::NamedTensor;
 
 use super::{Job, card};
 use crate::files::write_atomically;
+use crate::usage::usage;
 use crate::weights_file;
 
 /// The folder that an export writes to.
 pub(super) struct ExportFolder<'a>(&'a Path);
+
+/// Checks that a folder can be created there, or is empty.
+///
+/// # Errors
+/// If there is a file at this path, or the folder is not empty.
+pub(super) fn check(path: &Path) -> Result<()> {
+    if path.exists() && !path.is_dir() {
+        usage!("--output {}: a file is in the way of the folder", path.display());
+    }
+    if path.is_dir() && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        usage!("--output {}: the folder is not empty; choose another one", path.display());
+    }
+    Ok(())
+}
 
 impl<'a> ExportFolder<'a> {
     /// Creates the folder, or takes an existing empty one.
@@ -19,12 +34,7 @@ impl<'a> ExportFolder<'a> {
     /// # Errors
     /// If there is a file at this path, the folder is not empty, or it cannot be created.
     pub(super) fn create(path: &'a Path) -> Result<Self> {
-        if path.is_file() {
-            bail!("--output {}: a file is in the way of the folder", path.display());
-        }
-        if path.is_dir() && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-            bail!("--output {}: the folder is not empty", path.display());
-        }
+        check(path)?;
         std::fs::create_dir_all(path)
             .map_err(|error| anyhow!("--output {}: cannot be created: {error}", path.display()))?;
         Ok(Self(path))

@@ -17,6 +17,7 @@ use vitrine_models::weights::{self, Layout, NamedTensor};
 use vitrine_models::{Mixer, ModelConfig, Position, VisionTransformer, position};
 
 use crate::model_file::ModelCard;
+use crate::usage::usage;
 use crate::weights_file::Precision;
 use family::Family;
 
@@ -65,6 +66,7 @@ pub fn export(
     precision: Precision,
 ) -> Result<Exported> {
     let family = Family::of(&card.model, library)?;
+    check(library, output)?;
     let mut tensors = weights::to_timm(model);
     tensors.extend(fixed_positions(&card.model));
     let job = Job { card, family, library, output, precision };
@@ -73,6 +75,27 @@ pub fn export(
         Library::HuggingFace => hugging_face::write(&job, tensors),
         Library::Torchvision => torchvision::write(&job, tensors),
     }
+}
+
+/// Checks that an export can write to `output`, and returns whether it writes a single file there.
+///
+/// # Errors
+/// If the library needs a file and `output` names a folder, or the reverse, or a folder is not empty.
+pub fn check(library: Library, output: &Path) -> Result<bool> {
+    let shown = output.display();
+    match (library, is_weights_name(output)) {
+        (Library::Torchvision, false) => {
+            usage!("--output {shown}: --layout torchvision needs a .safetensors file")
+        }
+        (Library::HuggingFace, true) => usage!("--output {shown}: --layout hugging-face needs a folder"),
+        (_, true) => Ok(true),
+        (_, false) => folder::check(output).map(|()| false),
+    }
+}
+
+/// Whether the name is that of a file of weights.
+fn is_weights_name(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors")
 }
 
 /// The arguments of an export.
@@ -88,7 +111,7 @@ struct Job<'a> {
 impl Job<'_> {
     /// Whether the output is a single file of weights rather than a folder.
     fn output_is_file(&self) -> bool {
-        self.output.extension().is_some_and(|extension| extension == "safetensors")
+        is_weights_name(self.output)
     }
 }
 
@@ -157,6 +180,22 @@ mod tests {
         {
             let config = ModelConfig { norm_epsilon: epsilon, ..testing::vit() };
             assert_eq!(is_epsilon(&config, expected), is_equal, "{epsilon} {expected}");
+        }
+    }
+
+    #[test]
+    fn an_output_must_be_what_the_library_reads() {
+        for (library, output, is_file) in [
+            (Library::Timm, "model.safetensors", Some(true)),
+            (Library::Timm, "model", Some(false)),
+            (Library::HuggingFace, "model", Some(false)),
+            (Library::HuggingFace, "model.safetensors", None),
+            (Library::Torchvision, "model.safetensors", Some(true)),
+            (Library::Torchvision, "model", None),
+        ] {
+            let checked = check(library, Path::new(output));
+            assert_eq!(checked.as_ref().ok(), is_file.as_ref(), "{library:?} {output}");
+            assert!(checked.err().is_none_or(|error| error.to_string().contains("--output model")));
         }
     }
 

@@ -7,15 +7,11 @@ use vitrine_models::ModelConfig;
 use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
 
 use super::{Exported, Family, Job, card, window_side};
-use crate::usage::usage;
 use crate::weights_file;
 
 /// Writes a file of weights, with the tables of relative positions that torchvision's Swin expects in it.
 pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported> {
     let Job { card, family, output, precision, .. } = *job;
-    if !job.output_is_file() {
-        usage!("--output {}: --layout torchvision needs a .safetensors file", output.display());
-    }
     let config = &card.model;
     let tensors = with_biases(tensors);
     let (tensors, tables): (_, Vec<IndexTable>) = match family {
@@ -105,7 +101,6 @@ fn with_biases(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::Path;
 
     use burn::tensor::Device;
     use vitrine_models::weights::to_timm;
@@ -158,12 +153,5 @@ mod tests {
             let usage = write(&job(&card(model), Library::Torchvision, &output), tensors).unwrap().usage;
             assert!(parts.iter().all(|part| usage.contains(part)) && !usage.contains(other), "{usage}");
         }
-    }
-
-    #[test]
-    fn a_folder_is_refused() {
-        let card = card(vit());
-        let written = write(&job(&card, Library::Torchvision, Path::new("model")), Vec::new());
-        assert!(written.err().unwrap().to_string().contains("--output model"));
     }
 }

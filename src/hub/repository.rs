@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
+
+use crate::usage::UsageError;
 
 /// A repository at a revision, written `hf:OWNER/NAME[@revision]` by users.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +31,10 @@ impl FromStr for Repository {
     /// Parses `hf:OWNER/NAME[@revision]`; the `hf:` may be missing.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |problem: &str| {
-            anyhow!(
+            UsageError::new(format!(
                 "'{}' is not a repository: {problem}; write hf:OWNER/NAME or hf:OWNER/NAME@revision",
                 text.escape_debug()
-            )
+            ))
         };
         let path = text.strip_prefix("hf:").unwrap_or(text);
         let (path, revision) = path.split_once('@').unwrap_or((path, "main"));
@@ -41,10 +43,11 @@ impl FromStr for Repository {
         if [owner, name].into_iter().any(|part| !is_plain(part) || part.contains("--")) {
             return Err(wrong(
                 "an owner or a name has only letters, digits, '.', '_' and '-', and no '..' or '--'",
-            ));
+            )
+            .into());
         }
         if !revision.split('/').all(is_plain) {
-            return Err(wrong("the revision is not a branch, tag, or commit"));
+            return Err(wrong("the revision is not a branch, tag, or commit").into());
         }
         Ok(Self { owner: owner.to_owned(), name: name.to_owned(), revision: revision.to_owned() })
     }

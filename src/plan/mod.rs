@@ -103,6 +103,7 @@ impl Plan {
             usage!("{error:#}");
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
+        check_views(overrides, evidence, &model)?;
         check_freeze(&recipe, &model, evidence)?;
         head_fit::check(&recipe, &model, evidence)?;
         check_labels(&recipe, evidence)?;
@@ -129,6 +130,7 @@ impl Plan {
         }
         let mut alone = overrides.clone();
         alone.options.freeze = Some(Freeze::Backbone);
+        alone.options.mirror_views = None;
         let mut plan = Self::new(&alone, evidence)?;
         plan.reasons.push(
             "a probe alone: fine-tuning would need more memory than there is (--gradient-checkpointing, or a smaller --batch-size \
@@ -182,6 +184,24 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that leaving mirror images out has an effect.
+///
+/// # Errors
+/// When the model would not be asked about them anyway.
+fn check_views(overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConfig) -> Result<()> {
+    if overrides.options.mirror_views != Some(false) {
+        return Ok(());
+    }
+    let mut open = overrides.clone();
+    open.options.mirror_views = None;
+    if !recipe::choose(&open, evidence, model, &mut Vec::new())?.mirror_views {
+        usage!(
+            "--no-tta has no effect: this model would not be asked about mirror images anyway; leave it out"
+        );
+    }
+    Ok(())
 }
 
 /// Checks that whitening has an effect.

@@ -60,11 +60,13 @@ pub(super) fn candidates(samples: &Samples<'_>) -> Vec<Method> {
 /// The fold in which each image is held out; `None` for the only image of a class, which is always trained on.
 ///
 /// Each class is divided in its order, not at random: similar images often follow each other, such as those of one scene,
-/// and should be on one side.
-pub(super) fn folds(labels: &[usize], classes: usize) -> Vec<Option<usize>> {
+/// and should be on one side. Copies of an image, whose `originals` are the same, are in one fold.
+pub(super) fn folds(labels: &[usize], originals: &[usize], classes: usize) -> Vec<Option<usize>> {
     let mut of_class = vec![Vec::new(); classes];
-    for (image, &label) in labels.iter().enumerate() {
-        of_class[label].push(image);
+    for (image, (&label, &original)) in labels.iter().zip(originals).enumerate() {
+        if image == original {
+            of_class[label].push(image);
+        }
     }
     let mut folds = vec![None; labels.len()];
     for images in of_class.iter().filter(|images| images.len() > 1) {
@@ -72,18 +74,19 @@ pub(super) fn folds(labels: &[usize], classes: usize) -> Vec<Option<usize>> {
             folds[image] = Some(place * FOLDS / images.len());
         }
     }
-    folds
+    originals.iter().map(|&original| folds[original]).collect()
 }
 
 /// Chooses one of `methods` by the predictions for held-out images, and returns it with their judgment. Without an image
 /// that can be held out, it is the nearest class mean.
 pub(super) fn choose(
     samples: &Samples<'_>,
+    originals: &[usize],
     methods: &[Method],
     class_weights: &[f64],
     judge: &dyn Fn(&Predictions) -> Judgment,
 ) -> (Method, Option<Judgment>) {
-    let folds = folds(samples.labels(), samples.classes());
+    let folds = folds(samples.labels(), originals, samples.classes());
     if folds.iter().all(Option::is_none) {
         return (Method::NearestMean(MARGINS[0]), None);
     }
@@ -141,9 +144,14 @@ impl Fold<'_> {
     }
 }
 
-fn predictions(head: &LinearHead, features: &[f32], labels: &[usize]) -> Predictions {
+/// The predictions of a head for images with these features, `[images, width]`, whose logits are never in memory all at once.
+pub fn predictions(head: &LinearHead, features: &[f32], labels: &[usize]) -> Predictions {
+    const IMAGES: usize = 4096;
+    let width = features.len() / labels.len().max(1);
     let mut predictions = Predictions::new(head.bias.len());
-    predictions.push(labels, &head.logits(features));
+    for (labels, features) in labels.chunks(IMAGES).zip(features.chunks(IMAGES * width.max(1))) {
+        predictions.push(labels, &head.logits(features));
+    }
     predictions
 }
 
@@ -162,7 +170,8 @@ mod tests {
     #[test]
     fn every_class_is_divided_in_its_order_and_a_single_image_is_never_held_out() {
         let labels: Vec<usize> = (0..20).map(|image| image % 2).chain([2, 3, 3]).collect();
-        let folds = folds(&labels, 4);
+        let originals: Vec<usize> = (0..labels.len()).collect();
+        let folds = folds(&labels, &originals, 4);
         for class in [0, 1] {
             let of_class: Vec<_> =
                 (0..20).filter(|image| image % 2 == class).map(|image| folds[image]).collect();
@@ -170,6 +179,16 @@ mod tests {
         }
         assert_eq!(folds[20], None);
         assert!(folds[21].is_some() && folds[21] != folds[22], "one of two images is always trained on");
+    }
+
+    #[test]
+    fn copies_are_in_the_fold_of_their_original() {
+        // Image 9 is a copy of image 2; class 1 has one image three times, which is always trained on.
+        let labels = [0, 0, 0, 0, 0, 0, 1, 1, 1, 0];
+        let originals = [0, 1, 2, 3, 4, 5, 6, 6, 6, 2];
+        let folds = folds(&labels, &originals, 2);
+        assert_eq!(folds[..6], [0, 0, 1, 2, 3, 4].map(Some));
+        assert_eq!(folds[6..], [None, None, None, folds[2]]);
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //!     let top1 = right as f64 / predictions.len() as f64;
 //!     Judgment { score: top1, error: 0.0, loss: 0.0, top1 }
 //! };
-//! let fitted = fit(&Samples::new(&features, &labels, 2), &[1.0, 1.0], &judge);
+//! let originals: Vec<usize> = (0..20).collect();
+//! let fitted = fit(&Samples::new(&features, &labels, 2), &originals, &[1.0, 1.0], &judge);
 //! assert_eq!(fitted.held_out.expect("images were held out").top1, 1.0);
 //! assert!(matches!(fitted.method, Method::Logistic(_)));
 //! let logits = fitted.head.logits(&[1.0, 3.0]);
@@ -23,7 +24,7 @@ mod cross_validation;
 #[cfg(test)]
 mod tests;
 
-pub use cross_validation::{FOLDS, Judgment, Method};
+pub use cross_validation::{FOLDS, Judgment, Method, predictions};
 
 use cross_validation::{candidates, choose};
 use vitrine_models::linear_probe::{Convergence, LinearHead, Samples, logistic_regression, nearest_mean};
@@ -47,10 +48,16 @@ pub struct Fitted {
 
 /// Fits a classifier to the samples. The method is chosen by stratified cross-validation among them.
 ///
-/// `class_weights` has the factor of each class's losses. `judge` judges the predictions for held-out images.
-pub fn fit(samples: &Samples<'_>, class_weights: &[f64], judge: &dyn Fn(&Predictions) -> Judgment) -> Fitted {
+/// `originals` has for each sample the index of the first one with the same content, which is its own unless it is a copy: copies are
+/// held out together. `class_weights` has the factor of each class's losses. `judge` judges the predictions for held-out images.
+pub fn fit(
+    samples: &Samples<'_>,
+    originals: &[usize],
+    class_weights: &[f64],
+    judge: &dyn Fn(&Predictions) -> Judgment,
+) -> Fitted {
     let methods = candidates(samples);
-    let (method, held_out) = choose(samples, &methods, class_weights, judge);
+    let (method, held_out) = choose(samples, originals, &methods, class_weights, judge);
     let (head, convergence) = method.fit(samples, class_weights);
     let strength = |method: &Method| match method {
         Method::Logistic(strength) => Some(*strength),

@@ -12,6 +12,11 @@ fn triangle(images: usize, noise: f32) -> (Vec<f32>, Vec<usize>) {
     (features.collect(), labels)
 }
 
+/// The originals of images without copies.
+fn all(images: usize) -> Vec<usize> {
+    (0..images).collect()
+}
+
 fn judge(predictions: &Predictions) -> Judgment {
     let right = predictions.answers().zip(predictions.labels()).filter(|(a, b)| *a == b.only()).count();
     let top1 = right as f64 / predictions.len() as f64;
@@ -22,17 +27,17 @@ fn judge(predictions: &Predictions) -> Judgment {
 fn the_method_is_chosen_by_held_out_images_and_does_not_depend_on_threads() {
     let (features, labels) = triangle(90, 1.0);
     let samples = Samples::new(&features, &labels, 3);
-    let fitted = fit(&samples, &[1.0; 3], &judge);
+    let fitted = fit(&samples, &all(labels.len()), &[1.0; 3], &judge);
     assert!(matches!(fitted.method, Method::Logistic(_)) && fitted.strengths.len() == 5);
     assert!(fitted.held_out.unwrap().top1 > 0.95 && fitted.convergence.converged);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-    assert_eq!(pool.install(|| fit(&samples, &[1.0; 3], &judge)).head, fitted.head);
+    assert_eq!(pool.install(|| fit(&samples, &all(labels.len()), &[1.0; 3], &judge)).head, fitted.head);
 }
 
 #[test]
 fn one_image_of_each_class_gives_the_nearest_class_mean() {
     let (features, labels) = triangle(3, 0.1);
-    let fitted = fit(&Samples::new(&features, &labels, 3), &[1.0; 3], &judge);
+    let fitted = fit(&Samples::new(&features, &labels, 3), &all(labels.len()), &[1.0; 3], &judge);
     assert!(matches!(fitted.method, Method::NearestMean(_)) && fitted.held_out.is_none());
     let (features, labels) = triangle(30, 0.5);
     let logits = fitted.head.logits(&features);
@@ -44,7 +49,7 @@ fn one_image_of_each_class_gives_the_nearest_class_mean() {
 #[test]
 fn two_images_of_each_class_are_enough_for_cross_validation() {
     let (features, labels) = triangle(6, 0.3);
-    let fitted = fit(&Samples::new(&features, &labels, 3), &[1.0; 3], &judge);
+    let fitted = fit(&Samples::new(&features, &labels, 3), &all(labels.len()), &[1.0; 3], &judge);
     assert_eq!(fitted.held_out.unwrap().top1, 1.0);
 }
 
@@ -53,7 +58,7 @@ fn features_that_are_all_equal_give_finite_logits() {
     let labels = [0, 0, 0, 0, 0, 0, 1, 1, 1];
     let features = [0.25f32; 27];
     let samples = Samples::new(&features, &labels, 2);
-    let fitted = fit(&samples, &[1.0; 2], &judge);
+    let fitted = fit(&samples, &all(labels.len()), &[1.0; 2], &judge);
     let logits = fitted.head.logits(&features[..3]);
     assert!(logits.iter().all(|logit| logit.is_finite()), "{logits:?}");
 }

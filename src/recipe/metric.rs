@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Share of the images that are classified correctly. Of two epochs with the same share, the one with the lower
-    /// loss is better.
+    /// Share of the images that are classified correctly.
     #[default]
     Accuracy,
     /// Unweighted mean of the classes' F1 scores: rare classes count as much as frequent ones.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use vitrine_datasets::{Dataset, Fold};
 
@@ -13,7 +13,7 @@ use crate::events::Event;
 use crate::files::{read_text, write_atomically};
 use crate::model_file::SERIES_FILE_NAME;
 use crate::pretrained::Pretrained;
-use crate::run_folder::{RunConfig, RunFolder, first_free, outside, states::is_saved};
+use crate::run_folder::{RUNS, RunConfig, RunFolder, check_local, first_free, outside, states::is_saved};
 use crate::runtime::Runtime;
 use crate::train::interrupt;
 use crate::usage::usage;
@@ -50,6 +50,28 @@ pub struct Sources<'a> {
 }
 
 impl Series {
+    /// Checks that the folder of `--output` can become that of a new series with the data set `data`.
+    ///
+    /// # Errors
+    /// If it is in an object store, a file, inside the data set, or not empty.
+    pub fn check_output(path: &Path, data: &str) -> Result<()> {
+        check_local(path)?;
+        outside(data, path)?;
+        let shown = path.display();
+        if path.exists() && !path.is_dir() {
+            usage!("--output {shown}: a file is in the way");
+        }
+        if path.join(SERIES_FILE_NAME).is_file() {
+            usage!(
+                "--output {shown}: holds a series of runs already; continue it with `vitrine train --resume {shown}`"
+            );
+        }
+        if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+            usage!("--output {shown}: the folder is not empty; choose another one");
+        }
+        Ok(())
+    }
+
     /// Begins a series of `runs` runs: creates its folder (`output`, or the first free folder in `runs`) and begins the
     /// first run within it.
     ///
@@ -231,21 +253,12 @@ fn create_folder(
         Kind::Folds => "folds",
     };
     let Some(path) = output else {
-        let stem = Path::new("runs").join(format!("{data_name}-{}-{word}", config.model_name));
+        let stem = Path::new(RUNS).join(format!("{data_name}-{}-{word}", config.model_name));
         outside(&config.data, &stem)?;
         return first_free(&stem);
     };
-    outside(&config.data, path)?;
-    let shown = path.display();
-    if path.join(SERIES_FILE_NAME).is_file() {
-        bail!(
-            "--output {shown}: holds a series of runs already; continue it with `vitrine train --resume {shown}`"
-        );
-    }
-    fs::create_dir_all(path).with_context(|| format!("--output {shown}: cannot be created"))?;
-    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-        bail!("--output {shown}: the folder is not empty; choose another one");
-    }
+    Series::check_output(path, &config.data)?;
+    fs::create_dir_all(path).with_context(|| format!("--output {}: cannot be created", path.display()))?;
     Ok(path.to_owned())
 }
 

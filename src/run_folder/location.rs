@@ -2,9 +2,27 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf, absolute};
+use std::path::{Path, PathBuf, absolute};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+
+use crate::files::is_inside;
+use crate::store;
+use crate::usage::usage;
+
+/// The folder of the runs without an `--output`.
+pub const RUNS: &str = "runs";
+
+/// Checks that `--output` is on the disk.
+///
+/// # Errors
+/// If it is the URL of an object store.
+pub fn check_local(output: &Path) -> Result<()> {
+    if store::url(output).is_some() {
+        usage!("--output {}: runs are kept on the disk; give a folder", output.display());
+    }
+    Ok(())
+}
 
 /// Checks that the run folder `run` lies outside the data set `data`, so that its files do not become part of the data.
 /// Symbolic links are followed.
@@ -17,11 +35,12 @@ pub fn outside(data: &str, run: &Path) -> Result<()> {
         return Ok(());
     }
     let name = run.file_name().unwrap_or_default().to_string_lossy();
-    ensure!(
-        !resolved(run).starts_with(resolved(folder)),
-        "the run folder {} would be inside the data set {data} and become part of it; choose another place, such as --output ../{name}",
-        run.display()
-    );
+    if is_inside(run, folder) {
+        usage!(
+            "the run folder {} would be inside the data set {data} and become part of it; choose another place, such as --output ../{name}",
+            run.display()
+        );
+    }
     Ok(())
 }
 
@@ -45,23 +64,6 @@ pub fn first_free(stem: &Path) -> Result<PathBuf> {
         }
     }
     bail!("{}-N: every number is taken; choose a folder with --output", stem.display())
-}
-
-/// The absolute path with symbolic links followed, for a path of which only the first components may exist.
-fn resolved(path: &Path) -> PathBuf {
-    let path = absolute(path).unwrap_or_else(|_| path.to_owned());
-    let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
-    let Some((part, start)) = there else { return path };
-    let rest = path.strip_prefix(part).unwrap_or(Path::new(""));
-    rest.components().fold(start, |mut path, component| {
-        match component {
-            Component::ParentDir => {
-                path.pop();
-            }
-            other => path.push(other),
-        }
-        path
-    })
 }
 
 /// The absolute path of `data` if it is an existing file or folder; `None` if it is a name or does not exist.

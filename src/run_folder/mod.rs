@@ -32,7 +32,7 @@ pub use config::RunConfig;
 pub(crate) use file_names::{CONFIG, IMAGES};
 pub use hold_out::HoldOut;
 pub use images::{Purpose, RunData};
-pub use location::{data_path, first_free, outside};
+pub use location::{RUNS, check_local, data_path, first_free, outside};
 pub use origin::Origin;
 pub use review::Review;
 
@@ -46,6 +46,7 @@ use crate::events::{EpochRow, Event, EventSink};
 use crate::files::{read_text, write_atomically};
 use crate::model_file::{self, FILE_NAME, ModelCard};
 use crate::recipe::{AskedLength, Recipe};
+use crate::usage::usage;
 use crate::weights_file::Precision;
 
 /// A run folder and the lock on it: no other program writes into the folder while this value exists.
@@ -83,11 +84,11 @@ impl RunFolder {
         let folder = match output {
             Some(path) => {
                 check(path)?;
-                Self::check_output(path, &config.data)?;
+                Self::check_output(Some(path), &config.data)?;
                 Self::create_output(path, events)?
             }
             None => {
-                let stem = Path::new("runs").join(format!("{data_name}-{}", config.model_name));
+                let stem = Path::new(RUNS).join(format!("{data_name}-{}", config.model_name));
                 check(&stem)?;
                 Self::lock(&first_free(&stem)?)?
             }
@@ -115,19 +116,22 @@ impl RunFolder {
         Self::lock(path)
     }
 
-    /// Checks that the folder of `--output` can become that of a new run with the data set `data`.
+    /// Checks that the folder of `--output`, or the one that is chosen without, can become that of a new run with the data set
+    /// `data`.
     ///
     /// # Errors
-    /// If it is a file, inside the data set, or holds other files than those of a run that saved no state.
-    pub fn check_output(path: &Path, data: &str) -> Result<()> {
+    /// If it is in an object store, a file, inside the data set, or holds other files than those of a run that saved no state.
+    pub fn check_output(output: Option<&Path>, data: &str) -> Result<()> {
+        let Some(path) = output else { return outside(data, Path::new(RUNS)) };
+        check_local(path)?;
         outside(data, path)?;
         let path_shown = path.display();
-        if path.is_file() {
-            bail!("--output {path_shown}: a file is in the way");
+        if path.exists() && !path.is_dir() {
+            usage!("--output {path_shown}: a file is in the way");
         }
         let is_taken = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken && !is_unsaved_run(path) {
-            bail!(
+            usage!(
                 "--output {path_shown}: the folder is not empty; choose another one, or continue with `vitrine train --resume {path_shown}`"
             );
         }

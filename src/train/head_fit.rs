@@ -149,9 +149,9 @@ impl<'a> HeadFit<'a> {
         let left = (FEATURES_SHARE * (seconds - reserved) - self.session.run_seconds()).max(0.0);
         let affordable = [(left * speed) as usize, validated];
         let all = self.probing.training.samples.len();
-        self.probing = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
-        let fitted = self.probing.training.samples.len();
-        self.progress.fitted_images = (fitted < all).then_some(fitted);
+        let (part, enough) = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
+        self.probing = part;
+        self.progress.fitted_images = (enough < all).then_some(enough);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -138,10 +138,16 @@ impl SplitImages {
         features.indices.iter().map(label).collect()
     }
 
+    /// For each image that has features, the place among these of the first one with the same content.
+    fn originals(&self, features: &Features) -> Vec<usize> {
+        let mut first = HashMap::new();
+        let of_place = |(place, &index): (usize, &usize)| *first.entry(self.keys[index]).or_insert(place);
+        features.indices.iter().enumerate().map(of_place).collect()
+    }
+
     /// The predictions of a head for the images that have features.
-    fn predicted(&self, features: Features, head: &LinearHead, classes: usize) -> Predicted {
-        let mut predictions = Predictions::new(classes);
-        predictions.push(&self.labels(&features), &head.logits(&features.values));
+    fn predicted(&self, features: Features, head: &LinearHead) -> Predicted {
+        let predictions = probe::predictions(head, &features.values, &self.labels(&features));
         let Features { indices, pixel_keys, bad, .. } = features;
         Predicted { predictions, indices, pixel_keys, bad }
     }
@@ -166,7 +172,7 @@ impl Probing {
         model: &VisionTransformer,
         config: &RunConfig,
         runtime: Runtime<'_>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, usize)> {
         let all = self.training.samples.len();
         let kept = self.kept(model, config, runtime)?;
         let missing = |training: usize| {
@@ -189,7 +195,7 @@ impl Probing {
                 "the head is fitted to {training} of {all} training images, as the time pays for no more"
             )));
         }
-        Ok(part)
+        Ok((part, enough))
     }
 
     /// The same with a random part of each class for training, about `training` images in all, and with the `validation` images
@@ -244,7 +250,6 @@ impl Probing {
         let Some([training, validation]) = self.features(model, config, bad_files, runtime)? else {
             return Ok(None);
         };
-        let classes = config.classes.len();
         let fitted = self.training.fit(&training, config);
         let refitted = refits.then(|| self.refitted([&training, &validation], fitted.method, config));
         let fits = [Some(fitted.convergence), refitted.as_ref().map(|(_, convergence)| *convergence)];
@@ -257,8 +262,8 @@ impl Probing {
         }
         Ok(Some(Probe {
             refitted,
-            trained: self.training.predicted(training, &fitted.head, classes),
-            validated: self.validation.predicted(validation, &fitted.head, classes),
+            trained: self.training.predicted(training, &fitted.head),
+            validated: self.validation.predicted(validation, &fitted.head),
             fitted,
         }))
     }
@@ -370,7 +375,8 @@ impl SplitImages {
         };
         let labels = self.labels(features);
         let samples = Samples::new(&features.values, &labels, classes.len());
-        probe::fit(&samples, &class_weights(&self.samples, config), &judge)
+        let originals = self.originals(features);
+        probe::fit(&samples, &originals, &class_weights(&self.samples, config), &judge)
     }
 }
 

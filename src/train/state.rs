@@ -43,7 +43,8 @@ pub struct Progress {
     /// Number of validation images that are measured, if the time limit does not allow all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_images: Option<usize>,
-    /// Number of training images to which the head was fitted, if the time limit did not allow all of them.
+    /// About the number of training images to which the head was fitted, if the time limit did not allow all of them: that for which
+    /// the same part of each class is taken again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted_images: Option<usize>,
     /// How the head was fitted, in words; only for recipes with `fit_head` or `probe_first`.
@@ -59,6 +60,9 @@ pub struct Progress {
     /// The highest validation score so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest: Option<f64>,
+    /// Number of validation images on which that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validated_on: Option<usize>,
     /// Epochs since the highest score.
     pub stale_epochs: usize,
     /// One row per epoch.

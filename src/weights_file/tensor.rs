@@ -38,6 +38,15 @@ pub(super) enum Storage {
 }
 
 impl StoredTensor {
+    /// Whether the values have fewer than 32 bits in the file.
+    pub fn is_narrow(&self) -> bool {
+        match &self.storage {
+            Storage::Safetensors { dtype, .. } => *dtype != Dtype::F32,
+            Storage::Int8 { .. } => true,
+            Storage::Pickled { .. } => false,
+        }
+    }
+
     /// Reads the values, converted to 32-bit floating point, with all threads.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ mod pool;
 pub mod remote;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 pub use addresses::Address;
@@ -51,12 +52,15 @@ pub trait Worker: Send {
     /// If the worker cannot be reached, or refuses.
     fn connect(&mut self) -> Result<Vec<String>, Failure>;
 
-    /// Computes a task.
+    /// Sends a task, which the worker computes after those before it.
     ///
     /// # Errors
-    /// If the connection breaks, or the worker refuses the task.
-    fn compute(&mut self, task: &Task) -> Result<Contribution, Failure>;
+    /// If the connection is broken.
+    fn send(&mut self, task: &Task) -> Result<Answer, Failure>;
 }
+
+/// What a worker contributes, once it comes, or why it gives no answer: the connection has broken, or it refuses the task.
+pub type Answer = Pin<Box<dyn Future<Output = Result<Contribution, Failure>> + Send>>;
 
 /// The reason why a worker gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,14 +5,16 @@ mod state;
 
 use std::collections::VecDeque;
 use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
 use self::state::{ALONE, Colleague, Connection, Slot, State};
-use super::{Failure, Task, Worker};
+use super::{Answer, Failure, Task, Worker};
 use crate::events::{Event, EventSink};
 use crate::learner::micro_batch::Contribution;
 
@@ -43,8 +45,6 @@ impl Default for Deadlines {
 /// The workers of a run.
 pub struct Pool {
     shared: Arc<Shared>,
-    /// Whether the trainer computes, too.
-    trainer_computes: bool,
 }
 
 struct Shared {
@@ -60,6 +60,7 @@ impl Pool {
             name,
             state: Connection::New,
             computed: 0,
+            sent: 0,
             longest: None,
             busy_until: None,
             failures: 0,
@@ -68,6 +69,7 @@ impl Pool {
             slots: Vec::new(),
             update: 0,
             is_over: false,
+            trainer_computes,
             colleagues: workers.iter().map(|worker| colleague(worker.name())).collect(),
             own: 0,
             messages: VecDeque::new(),
@@ -82,7 +84,7 @@ impl Pool {
                 .spawn(move || shared.serve(index, worker))
                 .expect("a thread can be started");
         }
-        Self { shared, trainer_computes }
+        Self { shared }
     }
 
     /// Waits until every worker is connected or has failed to, for half a minute at most.
@@ -130,7 +132,7 @@ impl Pool {
             if state.release_overdue(Instant::now()) {
                 self.shared.changed.notify_all();
             }
-            let computes = self.trainer_computes || !state.has_workers();
+            let computes = state.trainer_computes || !state.has_workers();
             if let Some(index) = state.next_free().filter(|_| computes) {
                 let Some(task) = state.slots[index].take(None) else { continue };
                 drop(state);
@@ -202,7 +204,7 @@ impl Shared {
     }
 
     /// The life of a worker's thread: connects, computes until the connection breaks, and connects again.
-    fn serve(&self, index: usize, mut worker: Box<dyn Worker>) {
+    fn serve(self: &Arc<Self>, index: usize, mut worker: Box<dyn Worker>) {
         let mut pause = PAUSES[0];
         while !self.lock().is_over {
             let before = self.lock().colleagues[index].computed;
@@ -233,53 +235,109 @@ impl Shared {
         is_connected
     }
 
-    /// Computes micro-batches until the worker fails or the run is over. Returns whether the run is over.
-    fn work(&self, index: usize, worker: &mut dyn Worker) -> bool {
-        while let Some((slot, update, task)) = self.take(index) {
-            let begun = Instant::now();
-            let outcome = worker.compute(&task);
-            let mut state = self.lock();
-            let failed = outcome.is_err();
-            match outcome {
-                Ok(contribution) => {
-                    let time = begun.elapsed();
-                    // An hour of sleep is no reason to wait for hours the next time.
-                    let counted = time.min(2 * state.colleagues[index].deadline(self.deadlines));
-                    state.computed(index, (slot, update), contribution, (time, counted));
-                }
-                Err(failure) => {
-                    state.release(index, update);
-                    state.broke(index, failure);
-                }
-            }
-            drop(state);
-            self.changed.notify_all();
-            if failed {
+    /// Sends micro-batches and takes their answers until the worker fails or the run is over. Returns whether the run is over.
+    fn work(self: &Arc<Self>, index: usize, worker: &mut dyn Worker) -> bool {
+        let bell = Arc::new(Bell { shared: Arc::clone(self), rung: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut sent: VecDeque<Sent> = VecDeque::new();
+        loop {
+            let outcome = match self.next(index, &bell) {
+                Next::Over => return true,
+                Next::Task(place, task) => worker.send(&task).map(|answer| {
+                    sent.push_back(Sent { place, answer, begun: Instant::now() });
+                }),
+                Next::Answer => Ok(()),
+            };
+            if let Err(failure) = outcome.and_then(|()| self.answers(index, &mut sent, &waker)) {
+                let mut state = self.lock();
+                state.release(index);
+                state.broke(index, failure);
+                drop(state);
+                self.changed.notify_all();
                 return false;
             }
         }
-        true
     }
 
-    /// Waits for a free micro-batch and takes it; `None` once the run is over.
-    fn take(&self, by: usize) -> Option<(usize, u64, Arc<Task>)> {
+    /// Notes the answers that have come, in the order of their tasks. `waker` is woken when the next one comes.
+    ///
+    /// # Errors
+    /// If the worker fails.
+    fn answers(&self, index: usize, sent: &mut VecDeque<Sent>, waker: &Waker) -> Result<(), Failure> {
+        while let Some(first) = sent.front_mut() {
+            let Poll::Ready(outcome) = first.answer.as_mut().poll(&mut Context::from_waker(waker)) else {
+                break;
+            };
+            let contribution = outcome?;
+            let (place, time) = (first.place, first.begun.elapsed());
+            sent.pop_front();
+            // The next one was begun after it.
+            sent.iter_mut().for_each(|next| next.begun = Instant::now());
+            self.lock().computed(index, place, contribution, (time, self.deadlines));
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits for a micro-batch for the worker, which is taken, or for an answer, for which the bell is rung.
+    fn next(&self, by: usize, bell: &Bell) -> Next {
         let mut state = self.lock();
         loop {
             if state.is_over {
-                return None;
+                return Next::Over;
             }
-            if let Some(slot) = state.next_free() {
-                let until = Instant::now() + state.colleagues[by].deadline(self.deadlines);
-                state.colleagues[by].busy_until = Some(until);
-                let task = state.slots[slot].take(by);
+            if let Some(slot) = state.next_for(by)
+                && let Some(task) = state.slots[slot].take(by)
+            {
                 let update = state.update;
+                let colleague = &mut state.colleagues[by];
+                let until = Instant::now() + colleague.deadline(self.deadlines);
+                colleague.busy_until.get_or_insert(until);
+                colleague.sent += 1;
                 drop(state);
                 // Whoever waits for the present update has another deadline now.
                 self.changed.notify_all();
-                return task.map(|task| (slot, update, task));
+                return Next::Task((slot, update), task);
+            }
+            if bell.rung.swap(false, Ordering::SeqCst) {
+                return Next::Answer;
             }
             state = self.wait(state, None);
         }
+    }
+}
+
+/// A task that a worker was sent.
+struct Sent {
+    /// Its slot, and the update.
+    place: (usize, u64),
+    answer: Answer,
+    /// When the worker began with it.
+    begun: Instant,
+}
+
+/// What a worker's thread does next.
+enum Next {
+    /// The run is over.
+    Over,
+    /// It sends a task of this slot and update.
+    Task((usize, u64), Arc<Task>),
+    /// It looks for answers.
+    Answer,
+}
+
+/// Wakes a worker's thread when an answer has come.
+struct Bell {
+    shared: Arc<Shared>,
+    rung: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Ordering::SeqCst);
+        // Not between the thread's look at the bell and its wait.
+        drop(self.shared.lock());
+        self.shared.changed.notify_all();
     }
 }
 

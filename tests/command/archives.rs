@@ -24,6 +24,16 @@ fn pack(images: &Images, folder: &str, writer: impl std::io::Write) {
 }
 
 #[test]
+fn an_archive_without_class_folders_is_embedded_as_images() {
+    let images = Images::trained();
+    pack(&images, "data/red", File::create(images.path("red.tar")).unwrap());
+    let embedded = vitrine(&images).args(["embed", "run", "red.tar"]).assert().success();
+    let output = embedded.get_output();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 12);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no classes"));
+}
+
+#[test]
 fn the_images_of_an_archive_are_those_of_its_folder() {
     let images = Images::trained();
     images.write("data/notes.txt", "no image");

@@ -95,6 +95,12 @@ fn every_file_that_is_left_out_is_reported() {
                 .and(contains("not images: 1 (data/red/notes.txt)")),
         );
     vitrine(&images)
+        .args(["evaluate", "run", "data", "--split", "all"])
+        .assert()
+        .code(1)
+        .stdout(contains("top-1"))
+        .stderr(contains("1 HEIC"));
+    vitrine(&images)
         .args(["train", "data", "--model", "tiny.toml", "--epochs", "1", "--output", "again"])
         .args(["--bad-file-limit", "0.5"])
         .assert()

@@ -10,9 +10,11 @@ fn files_of_runs_and_files_of_others_are_not_replaced() {
     let run = |command: &str| vitrine(&images).args(command.split(' ')).assert();
     run("quantize run --output small.safetensors").success();
     run("embed run data --output rows.safetensors").success();
-    for name in ["notes.txt", "settings.json", "list.csv", "other.paths.json"] {
+    for name in ["notes.txt", "settings.json", "list.csv", "other.paths.json", "others.onnx"] {
         images.write(name, "[1]");
     }
+    std::fs::copy(images.path("run/model.safetensors"), images.path("cats.safetensors")).unwrap();
+    run("export run --layout timm --output exported.safetensors").success();
     for (command, word) in [
         ("quantize small.safetensors --dtype f16 --output run/model.safetensors", "belongs to a run"),
         ("export small.safetensors --layout onnx --output run/config.toml", ".onnx"),
@@ -28,11 +30,24 @@ fn files_of_runs_and_files_of_others_are_not_replaced() {
         ("embed run data --format jsonl --output settings.json", "only files whose names end in .jsonl"),
         ("embed run data --format csv --output rows.npy", "its name says npy"),
         ("embed run data --output other.npy", "other.paths.json"),
+        ("embed run data --output exported.safetensors", "the weights of a model"),
+        ("embed run data --output cats.safetensors", "the weights of a model"),
+        ("quantize run --output cats.safetensors", "this is a trained model"),
+        ("import exported.safetensors --output cats.safetensors", "this is a trained model"),
+        ("export run --layout onnx --output others.onnx", "was not written by such a command"),
+        ("export run --layout timm --output s3://bucket/model", "object stores"),
+        ("train data --output s3://bucket/run", "kept on the disk"),
+        ("train data --folds 3 --output run", "not empty"),
+        ("train data --output data/run", "inside the data set"),
+        ("explain run data --output data/looked", "among the images of data"),
     ] {
         run(command).code(2).stderr(contains(word));
     }
-    for name in ["notes.txt", "settings.json", "list.csv", "other.paths.json"] {
+    for name in ["notes.txt", "settings.json", "list.csv", "other.paths.json", "others.onnx"] {
         assert_eq!(std::fs::read_to_string(images.path(name)).unwrap(), "[1]", "{name}");
+    }
+    for name in ["s3:", "data/looked"] {
+        assert!(!images.path(name).exists(), "{name}");
     }
     run("classify run data/red/0.png").success();
     // What the same command wrote before is replaced.
@@ -42,8 +57,35 @@ fn files_of_runs_and_files_of_others_are_not_replaced() {
         "embed run data --output rows.npy",
         "embed run data --output rows.npy",
         "export run --layout timm --output exported.safetensors",
-        "export run --layout timm --output exported.safetensors",
+        "export run --layout onnx --output ours.onnx",
+        "export run --layout onnx --output ours.onnx",
     ] {
         run(command).success();
     }
+}
+
+#[test]
+fn results_of_nothing_replace_no_earlier_ones() {
+    let images = Images::trained();
+    let run = |command: &str| vitrine(&images).args(command.split(' ')).assert();
+    run("classify run data --format csv --output results.csv").success();
+    let results = std::fs::read(images.path("results.csv")).unwrap();
+    run("classify run nowhere --format csv --output results.csv")
+        .code(1)
+        .stderr(contains("no image could be read"));
+    assert!(std::fs::read(images.path("results.csv")).unwrap() == results);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_no_place_for_a_file() {
+    use std::os::unix::fs::FileTypeExt;
+
+    let images = Images::trained();
+    let pipe = images.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for command in ["classify run data --output pipe", "embed run data --format csv --output pipe"] {
+        vitrine(&images).args(command.split(' ')).assert().code(2).stderr(contains("a device or a pipe"));
+    }
+    assert!(std::fs::metadata(pipe).unwrap().file_type().is_fifo());
 }

@@ -151,7 +151,7 @@ fn no_file_of_the_user_is_replaced_by_a_page_or_by_embeddings() {
             "data/red/1.png",
             "only files whose names end in .csv",
         ),
-        ("embed run data --output other.safetensors", "other.safetensors", "this is a model"),
+        ("embed run data --output other.safetensors", "other.safetensors", "the weights of a model"),
     ] {
         let content = before(file);
         vitrine(&images).args(arguments.split(' ')).assert().failure().stderr(contains(message));

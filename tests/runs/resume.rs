@@ -54,6 +54,7 @@ fn a_finished_run_is_left_unchanged() {
         contains("run is finished: 3 epochs").and(contains("--epochs above 3").and(contains("--time above")))
     };
     resume(&images, "run", &[]).success().stderr(finished());
+    resume(&images, "run", &["data"]).code(2).stderr(contains("data has no effect"));
     resume(&images, "run", &["--epochs", "3"]).success().stderr(finished());
     resume(&images, "run", &["--epochs", "2"]).failure().stderr(contains("--epochs 2: 3 epochs are done"));
     resume(&images, "run", &["--time", "1ms"])
@@ -110,6 +111,49 @@ fn a_missing_report_of_a_finished_run_is_written() {
     resume(&images, "run", &[]).success().stdout(contains("report.html"));
     assert!(images.path("run/report.html").is_file());
     assert_eq!(metrics(&images, "run").len(), 3);
+}
+
+/// The progress in the state of a run, after a change of it.
+fn progress(images: &Images, run: &str, change: impl FnOnce(&mut toml::Table)) -> toml::Table {
+    let current = fs::read_to_string(images.path(run).join("last/current")).unwrap();
+    let state = images.path(run).join("last").join(current.trim());
+    let read = |name: &str| -> toml::Table {
+        toml::from_str(&fs::read_to_string(state.join(name)).unwrap()).unwrap()
+    };
+    let (mut progress, mut checksums) = (read("progress.toml"), read("checksums.toml"));
+    change(&mut progress);
+    checksums.remove("progress.toml").unwrap();
+    fs::write(state.join("progress.toml"), toml::to_string(&progress).unwrap()).unwrap();
+    fs::write(state.join("checksums.toml"), toml::to_string(&checksums).unwrap()).unwrap();
+    progress
+}
+
+#[test]
+fn a_run_that_was_killed_when_its_patience_had_ended_trains_no_further_epoch() {
+    let images = Images::prepared();
+    train(&images, &["--epochs", "40", "--patience", "2", "--output", "run"]);
+    let before = metrics(&images, "run");
+    assert!(before.len() < 40, "{}", before.len());
+    progress(&images, "run", |progress| *progress.get_mut("finished").unwrap() = false.into());
+    fs::remove_file(images.path("run/report.html")).unwrap();
+    resume(&images, "run", &[]).success().stdout(contains("report.html"));
+    assert_eq!(metrics(&images, "run"), before);
+}
+
+#[test]
+fn the_best_epoch_is_measured_again_on_the_images_of_the_next_ones() {
+    let images = Images::prepared();
+    train(&images, &["--epochs", "2", "--output", "run"]);
+    progress(&images, "run", |progress| {
+        // As if few images had been measured, on which all looked well.
+        progress.insert("highest".to_owned(), 2.0.into());
+        progress.insert("validated_on".to_owned(), 1.into());
+    });
+    resume(&images, "run", &["--epochs", "3"]).success();
+    let after = progress(&images, "run", |_| {});
+    let highest = after["highest"].as_float().unwrap();
+    assert!((0.0..=1.0).contains(&highest), "{highest}");
+    assert!(after["validated_on"].as_integer().unwrap() > 1);
 }
 
 #[test]

@@ -7,22 +7,31 @@ use rayon::prelude::*;
 
 use super::samples::Samples;
 
+/// The images whose features are held in float64 at a time.
+const IMAGES: usize = 1024;
+
 /// The covariance of the features, `[width, width]`; only the lower triangle is filled.
 pub fn covariance(samples: &Samples<'_>) -> Vec<f64> {
     let (width, images) = (samples.width(), samples.len());
-    let centered: Vec<Vec<f64>> = (0..width)
-        .map(|place| {
-            (0..images).map(|image| f64::from(samples.row(image)[place]) - samples.mean()[place]).collect()
-        })
-        .collect();
-    let row = |place: usize| -> Vec<f64> {
-        let of = |other: usize| match other <= place {
-            true => dot(&centered[place], &centered[other]) / images as f64,
-            false => 0.0,
-        };
-        (0..width).map(of).collect()
-    };
-    (0..width).into_par_iter().flat_map_iter(row).collect()
+    let mut sums = vec![0.0; width * width];
+    // Each feature of some images, next to each other.
+    let mut centered = vec![0.0; width * IMAGES.min(images)];
+    for first in (0..images).step_by(IMAGES) {
+        let count = IMAGES.min(images - first);
+        centered[..width * count].par_chunks_exact_mut(count).enumerate().for_each(|(place, values)| {
+            for (image, value) in values.iter_mut().enumerate() {
+                *value = f64::from(samples.row(first + image)[place]) - samples.mean()[place];
+            }
+        });
+        let feature = |place: usize| &centered[place * count..][..count];
+        sums.par_chunks_exact_mut(width).enumerate().for_each(|(place, sums)| {
+            for (other, sum) in sums[..=place].iter_mut().enumerate() {
+                *sum += dot(feature(place), feature(other));
+            }
+        });
+    }
+    sums.iter_mut().for_each(|sum| *sum /= images as f64);
+    sums
 }
 
 /// The lower Cholesky factor of `losses * covariance + penalty`.

@@ -102,6 +102,10 @@ impl Classify {
         if !matches!(target, Target::StandardOutput) {
             unavailable.check_all(counts)?;
         }
+        // A part of several may have nothing but bad images; a single file may hold the results of an earlier command.
+        if matches!(target, Target::File(_)) && shard.is_none() && counts.bad == counts.images {
+            bail!(NOTHING);
+        }
         destination.write(&printer.finish()?)?;
         destination.finish()?;
         if !matches!(target, Target::StandardOutput) {
@@ -117,11 +121,12 @@ impl Classify {
         let logits = self.logits.then(|| "--logits".to_owned());
         let mirrored = (views == Views::Mirrored).then(|| "--tta".to_owned());
         let format = Some(format!("--format {}", self.format.extension()));
+        let size = self.forward.max_file_size().map(|bytes| format!("--max-file-size {bytes}"));
         Ok(Job {
             model: model_file::checksum(files)?,
             shards: shard.count,
             inputs: self.inputs.stated().to_vec(),
-            options: [format, top, threshold, logits, mirrored].into_iter().flatten().collect(),
+            options: [format, top, threshold, logits, mirrored, size].into_iter().flatten().collect(),
         })
     }
 
@@ -161,6 +166,9 @@ impl fmt::Display for Counts {
     }
 }
 
+/// The error if there is nothing to write.
+const NOTHING: &str = "no image could be read, and no results are kept";
+
 /// The number of images one after the other that a store did not give. One such image is named among the results; if there are many,
 /// or no others, the results are not worth keeping, because another run will have more.
 #[derive(Default)]
@@ -197,7 +205,7 @@ impl InARow {
     /// If a store gave none of the images.
     fn check_all(&self, counts: Counts) -> Result<()> {
         if self.0 > 0 && self.0 == counts.images {
-            bail!("no image could be read, and no results are kept");
+            bail!(NOTHING);
         }
         Ok(())
     }

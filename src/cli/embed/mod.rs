@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use vitrine_datasets::{DecodeLimits, shown};
+use vitrine_datasets::{DatasetError, DecodeLimits, is_archive_name, shown};
 use vitrine_models::ModelConfig;
 
 use self::dataset::DatasetImages;
@@ -22,6 +22,7 @@ use crate::cli::aliases;
 use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::embed::{Description, Embeddings, ImageClasses, Map, StoredEmbeddings, normalize, paths_beside};
+use crate::events::{Event, EventSink};
 use crate::files::write_atomically;
 use crate::hub;
 use crate::model_file;
@@ -123,7 +124,7 @@ impl Embed {
         let NamedModel { card, model, files, .. } =
             named_model::load(&self.model, offline, &device.device, change, &log)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.limits());
-        let dataset = data.map(|data| self.data_args.open(data, &log)).transpose()?.map(DatasetImages::new);
+        let dataset = data.map(|data| self.dataset(data, &log)).transpose()?.flatten();
         let mut results = self.results(format, classifier.card().model.embedding_dim())?;
         let batches: Box<dyn Iterator<Item = _> + Send> = match &dataset {
             Some(dataset) => Box::new(dataset.batches(self.batch_size)),
@@ -145,6 +146,18 @@ impl Embed {
             dataset.add_left_out(&mut results)?;
         }
         self.finish(results, format, &files, dataset.as_ref())
+    }
+
+    /// Opens a data set; `None` for an archive that is none, and can still be one of images.
+    fn dataset(&self, data: &str, events: &dyn EventSink) -> Result<Option<DatasetImages>> {
+        match self.data_args.open(data, events) {
+            Ok(dataset) => Ok(Some(DatasetImages::new(dataset))),
+            Err(error) if is_archive_name(data) && error.is::<DatasetError>() => {
+                events.emit(Event::notice(format!("no data set, so its images have no classes: {error}")));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The data set that the arguments name, if they name one.

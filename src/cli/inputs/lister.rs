@@ -130,16 +130,20 @@ impl Lister {
             Ok(matches) => matches,
             Err(error) => return self.missing(path, anyhow!("not a valid pattern: {error}")),
         };
+        // `**` finds what is in the folders by itself.
+        let finds_all = text.contains("**");
+        let is_wanted = |path: &PathBuf| path.is_file() || (path.is_dir() && !finds_all);
         let mut is_empty = true;
-        for found in matches.filter(|path| path.as_ref().map_or(true, |path| path.is_file())) {
+        for found in matches.filter(|path| path.as_ref().map_or(true, is_wanted)) {
             is_empty = false;
             match found {
+                Ok(path) if path.is_dir() => self.folder(&path)?,
                 Ok(path) => self.named(path)?,
                 Err(error) => self.missing(error.path(), anyhow!("{}", error.error()))?,
             }
         }
         if is_empty {
-            self.missing(path, anyhow!("no file matches the pattern"))
+            self.missing(path, anyhow!("no file or folder matches the pattern"))
         } else {
             ControlFlow::Continue(())
         }

@@ -17,7 +17,7 @@ use self::batches::Batches;
 pub(super) use self::lister::Incomplete;
 use self::lister::Lister;
 pub(super) use self::shard::{Shard, ShardArg};
-use crate::files::same_file;
+use crate::files::{is_inside, same_file};
 use crate::predict::Asked;
 use crate::store;
 use crate::usage::usage;
@@ -68,6 +68,11 @@ impl InputArgs {
     /// Whether one of the arguments is this file.
     pub(super) fn name(&self, file: &Path) -> bool {
         self.paths.iter().any(|path| same_file(path, file))
+    }
+
+    /// The first argument that is a folder around this path.
+    pub(super) fn folder_around(&self, path: &Path) -> Option<&Path> {
+        self.paths.iter().map(PathBuf::as_path).find(|folder| folder.is_dir() && is_inside(path, folder))
     }
 
     /// The paths and patterns, as they were given.

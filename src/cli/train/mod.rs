@@ -191,6 +191,13 @@ impl Train {
             (Some(run), _) => match self.resumed(run, runtime)? {
                 Resumed::Ready(run) => *run,
                 Resumed::Finished(progress) => {
+                    if let Some(data) = &self.data {
+                        usage!(
+                            "--resume {}: this run is finished, so {data} has no effect: leave it out, or train longer with \
+                             --epochs or --time",
+                            run.display()
+                        );
+                    }
                     runtime.events.emit(Event::notice(already_finished(run, &progress)));
                     return Ok(Status::Done);
                 }
@@ -262,8 +269,9 @@ impl Train {
         let begun = Instant::now();
         let fetches = self.pretrained.as_ref().is_some_and(|source| hub::is_repository(source));
         let data = self.data.as_deref().unwrap_or("shapes");
-        if let (Some(output), None) = (&self.output, self.several()) {
-            RunFolder::check_output(output, data)?;
+        match (&self.output, self.several()) {
+            (Some(output), Some(_)) => Series::check_output(output, data)?,
+            (output, _) => RunFolder::check_output(output.as_deref(), data)?,
         }
         self.data_args.check(data, fetches)?;
         let dataset = self.data_args.open(data, runtime.events)?;
@@ -291,9 +299,7 @@ impl Train {
             runtime.events.emit(Event::notice(difference));
         }
         self.cache.check(&earlier.config)?;
-        if let Some(output) = &self.output {
-            RunFolder::check_output(output, &earlier.config.data)?;
-        }
+        RunFolder::check_output(self.output.as_deref(), &earlier.config.data)?;
         self.workers.ready(runtime.workers, &earlier.config, runtime.events)?;
         let dataset = self.dataset_of(&earlier.config, false, runtime)?;
         let pretrained = self.pretrained_of(&earlier.config, runtime)?;

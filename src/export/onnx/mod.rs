@@ -21,6 +21,8 @@ use crate::weights_file::{Precision, narrow};
 
 /// The version of the file format that came with the operator set.
 const FORMAT_VERSION: i64 = 9;
+/// The program that an exported file names.
+const PRODUCER: &str = "vitrine";
 /// The most bytes that a message of Protocol Buffers may have.
 const LARGEST_FILE: usize = i32::MAX as usize;
 
@@ -80,6 +82,19 @@ pub fn check(output: &Path) -> Result<()> {
         usage!("--output {}: --layout onnx needs a .onnx file", output.display());
     }
     Ok(())
+}
+
+/// Whether a file was written by [`write`], as its first fields say: the version of the format, and the program.
+pub fn is_exported(path: &Path) -> bool {
+    let ours = proto::Model {
+        ir_version: Some(FORMAT_VERSION),
+        producer_name: PRODUCER.to_owned(),
+        ..proto::Model::default()
+    };
+    let first = ours.encode_to_vec();
+    let mut found = vec![0; first.len()];
+    let read = |mut file: std::fs::File| std::io::Read::read_exact(&mut file, &mut found);
+    std::fs::File::open(path).and_then(read).is_ok() && found == first
 }
 
 /// The most pairs of tokens for which a graph holds a mask, 1 GiB: half of what a file may have.
@@ -183,7 +198,7 @@ fn file(
     let shape = vec![open("batch"), fixed(answers.dims[1])];
     Ok(proto::Model {
         ir_version: Some(FORMAT_VERSION),
-        producer_name: "vitrine".to_owned(),
+        producer_name: PRODUCER.to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(proto::Graph {
             node: casts.into_iter().chain(graph.nodes.into_iter().map(node)).collect(),

@@ -9,13 +9,13 @@ use vitrine_models::VisionTransformer;
 use super::{Trainer, diverged};
 use crate::evaluate::{Metrics, Predicted};
 use crate::events::{EpochEnd, EpochRow, Event};
-use crate::model_file::{ModelCard, Validation};
+use crate::model_file::{self, ModelCard, Validation};
 use crate::predict::Views;
 use crate::recipe::Recipe;
 use crate::train::card::card;
 use crate::train::measuring::affordable_images;
 use crate::train::schedule::learning_rate;
-use crate::train::state::{Kept, Running};
+use crate::train::state::{Kept, Progress, Running};
 use crate::train::{best_epoch, flips, interrupt};
 
 impl Trainer<'_> {
@@ -34,6 +34,7 @@ impl Trainer<'_> {
         (progress.epoch, progress.batch) = (progress.epoch + 1, 0);
         let validation = best_epoch::validation(progress.epoch, &metrics);
         let verdict = best_epoch::judge_next(progress, self.phase.recipe.metric, &validation);
+        progress.validated_on = Some(self.validation.loader.len());
         let row = EpochRow {
             step: progress.updates,
             seconds: self.session.run_seconds(),
@@ -90,6 +91,7 @@ impl Trainer<'_> {
         // per run.
         if !self.session.has_validated() && self.state.progress.probe.is_none() {
             self.restrict_validation()?;
+            self.measure_best_again()?;
         }
         let start = Instant::now();
         let predicted = self.validation.predict(model, Views::One)?;
@@ -102,6 +104,25 @@ impl Trainer<'_> {
             return Err(diverged(epoch, "validation loss", metrics.loss, self.recipe()));
         }
         Ok((predicted, metrics))
+    }
+
+    /// Measures the best model of the sessions before on the images of this one, if they are others: scores on different images do
+    /// not compare.
+    fn measure_best_again(&mut self) -> Result<()> {
+        let Progress { best, validated_on, .. } = &self.state.progress;
+        let (Some(best), Some(before)) = (best, validated_on) else { return Ok(()) };
+        if *before == self.validation.loader.len() {
+            return Ok(());
+        }
+        let epoch = best.epoch;
+        let (_, model) = model_file::load(&self.folder.model(), &self.runtime.device.device)?;
+        let predicted = self.validation.predict(&model, Views::One)?;
+        let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
+        let metric = self.recipe().metric;
+        let progress = &mut self.state.progress;
+        progress.highest = Some(best_epoch::score_of(metric, &metrics));
+        progress.best = Some(best_epoch::validation(epoch, &metrics));
+        Ok(())
     }
 
     /// Judges flips by the validation images, once per run, if the recipe has `judge_flips`.

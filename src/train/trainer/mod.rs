@@ -221,19 +221,19 @@ impl<'a> Trainer<'a> {
         if !self.probe_first()? {
             return Ok(Outcome::Interrupted);
         }
-        while !self.is_over() {
+        loop {
+            // First, as the session before may have ended between its last epoch and the end of the run.
+            if self.is_stale() {
+                self.finish_run()?;
+                return Ok(Outcome::StoppedEarly);
+            }
+            if self.is_over() {
+                break;
+            }
             match self.epoch()? {
                 EpochOutcome::Done => {}
                 EpochOutcome::Interrupted => return Ok(Outcome::Interrupted),
-                EpochOutcome::AtChance(found) => {
-                    self.start_over(found, start_again)?;
-                    continue;
-                }
-            }
-            let patience = self.recipe().patience;
-            if patience > 0 && self.state.progress.stale_epochs >= patience {
-                self.finish_run()?;
-                return Ok(Outcome::StoppedEarly);
+                EpochOutcome::AtChance(found) => self.start_over(found, start_again)?,
             }
         }
         self.finish_run()?;
@@ -249,6 +249,12 @@ impl<'a> Trainer<'a> {
             self.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Whether no epoch of the last ones was better than those before, for as many as the patience allows.
+    fn is_stale(&self) -> bool {
+        let patience = self.recipe().patience;
+        patience > 0 && self.state.progress.stale_epochs >= patience
     }
 
     /// Whether all epochs are done or the time is up. At least one epoch is completed however little time there is,

@@ -55,7 +55,8 @@ impl Trainer<'_> {
         self.session.measured(speed);
         self.restrict_validation()?;
         let images = (MAX_SHARE * seconds * speed) as usize;
-        probing.affordable([images, self.validation.loader.len()], model, &self.config, self.runtime)
+        let affordable = [images, self.validation.loader.len()];
+        Ok(probing.affordable(affordable, model, &self.config, self.runtime)?.0)
     }
 
     /// Writes the result and the model of the probe.

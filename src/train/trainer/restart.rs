@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use super::Trainer;
 use crate::events::Event;
-use crate::train::at_chance::AtChance;
+use crate::train::at_chance::{AtChance, ChanceWatch};
 use crate::train::initial_state::Start;
 use crate::train::restarts::{self, GivenUp};
 use crate::train::schedule::rest;
-use crate::train::state::Progress;
+use crate::train::state::{Progress, Running};
 
 impl Trainer<'_> {
     /// Starts another attempt with new parameters and a gentler recipe. If the maximum number of attempts is reached or
@@ -45,6 +45,8 @@ impl Trainer<'_> {
         let progress = &mut self.state.progress;
         progress.given_up.push(attempt);
         progress.stale_epochs = 0;
+        progress.watch = ChanceWatch::default();
+        progress.running = Running { bad: std::mem::take(&mut progress.running.bad), ..Running::default() };
         self.checkpoint()
     }
 

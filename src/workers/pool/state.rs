@@ -20,6 +20,8 @@ pub(super) struct State {
     /// The number of the present update.
     pub(super) update: u64,
     pub(super) is_over: bool,
+    /// Whether the trainer computes, too.
+    pub(super) trainer_computes: bool,
     pub(super) colleagues: Vec<Colleague>,
     /// Micro-batches that the trainer has computed.
     pub(super) own: usize,
@@ -45,6 +47,8 @@ pub(super) struct Colleague {
     pub(super) state: Connection,
     /// Micro-batches that it has computed.
     pub(super) computed: usize,
+    /// Micro-batches that it was sent and has not answered yet.
+    pub(super) sent: usize,
     /// The longest time that it has taken for one.
     pub(super) longest: Option<Duration>,
     /// When it is late with the micro-batch that it computes now, whether or not that still matters.
@@ -78,6 +82,22 @@ impl State {
         waited_for.filter_map(|colleague| colleague.busy_until).min()
     }
 
+    /// The micro-batch that a worker is sent next, if there is one for it. While it computes one, it is sent another, so that it does not
+    /// wait for what goes back and forth; but not one of the last ones, which others may begin sooner.
+    pub(super) fn next_for(&self, index: usize) -> Option<usize> {
+        let colleague = &self.colleagues[index];
+        let is_there = |other: &Colleague| other.state == Connection::Connected;
+        let others = self.colleagues.iter().filter(|other| is_there(other)).count().saturating_sub(1)
+            + usize::from(self.trainer_computes);
+        let free = self.slots.iter().filter(|slot| matches!(slot, Slot::Free(_))).count();
+        let is_wanted = match colleague.sent {
+            0 => true,
+            1 => is_there(colleague) && free > others,
+            _ => false,
+        };
+        self.next_free().filter(|_| is_wanted)
+    }
+
     /// Whether a worker may take a micro-batch.
     pub(super) fn has_workers(&self) -> bool {
         self.colleagues.iter().any(|colleague| colleague.state == Connection::Connected)
@@ -91,7 +111,7 @@ impl State {
         let late: Vec<usize> =
             (0..self.colleagues.len()).filter(|&index| is_late(&self.colleagues[index])).collect();
         for &index in &late {
-            self.release(index, self.update);
+            self.release(index);
             let Colleague { name, state, .. } = &mut self.colleagues[index];
             *state = Connection::Late;
             let message = format!("worker {name} does not answer: its micro-batch is computed again");
@@ -101,11 +121,8 @@ impl State {
         !late.is_empty()
     }
 
-    /// Frees the micro-batch of this update that a worker has taken.
-    pub(super) fn release(&mut self, index: usize, update: u64) {
-        if update != self.update {
-            return;
-        }
+    /// Frees the micro-batches of this update that a worker has taken.
+    pub(super) fn release(&mut self, index: usize) {
         for slot in &mut self.slots {
             if let Slot::Taken { task, by: Some(by) } = slot
                 && *by == index
@@ -157,8 +174,8 @@ impl State {
 
     /// Notes that a worker cannot be asked at present, or any more.
     pub(super) fn failed(&mut self, index: usize, failure: Failure) {
-        let Colleague { name, state, busy_until, .. } = &mut self.colleagues[index];
-        *busy_until = None;
+        let Colleague { name, state, busy_until, sent, .. } = &mut self.colleagues[index];
+        (*busy_until, *sent) = (None, 0);
         let before = *state;
         let message = match &failure {
             Failure::Lost(reason) => {
@@ -190,10 +207,12 @@ impl State {
         index: usize,
         (slot, update): (usize, u64),
         contribution: Contribution,
-        (time, counted): (Duration, Duration),
+        (time, deadlines): (Duration, Deadlines),
     ) {
         let is_wanted = update == self.update && !matches!(self.slots[slot], Slot::Done(_));
-        let Colleague { name, state, computed, longest, busy_until, failures } = &mut self.colleagues[index];
+        // An hour of sleep is no reason to wait for hours the next time.
+        let counted = time.min(2 * self.colleagues[index].deadline(deadlines));
+        let Colleague { name, state, computed, longest, failures, sent, .. } = &mut self.colleagues[index];
         if *state == Connection::Late {
             self.messages.push_back(format!(
                 "worker {name} has answered after {:.0} s: it goes on",
@@ -201,11 +220,14 @@ impl State {
             ));
         }
         *longest = Some(longest.map_or(counted, |longest| longest.max(counted)));
-        (*state, *busy_until, *failures) = (Connection::Connected, None, 0);
+        (*state, *failures, *sent) = (Connection::Connected, 0, *sent - 1);
         if is_wanted {
             *computed += 1;
             self.slots[slot] = Slot::Done(contribution);
         }
+        let colleague = &mut self.colleagues[index];
+        let until = || Instant::now() + colleague.deadline(deadlines);
+        colleague.busy_until = (colleague.sent > 0).then(until);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the pool with workers that fail in every way.
 #![allow(clippy::unwrap_used)]
 use std::convert::Infallible;
+use std::sync::atomic::AtomicUsize;
 
 use vitrine_models::preset;
 
@@ -44,18 +45,93 @@ impl Worker for Fake {
         self.unreachable.pop().map_or(Ok(Vec::new()), Err)
     }
 
-    fn compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
+    fn send(&mut self, task: &Task) -> Result<Answer, Failure> {
         let habit = if self.habits.len() > 1 { self.habits.remove(0) } else { self.habits[0].clone() };
-        match habit {
-            Habit::Answers => thread::sleep(Duration::from_millis(2)),
-            Habit::Dies => return Err(Failure::Lost("it died".to_owned())),
-            Habit::Refuses => return Err(Failure::Refused("no memory".to_owned())),
-            Habit::Sleeps => thread::sleep(Duration::from_secs(2)),
-            Habit::Freezes => loop {
-                thread::park();
-            },
-        }
-        Ok(contribution(task))
+        let contribution = contribution(task);
+        Ok(Box::pin(async move {
+            match habit {
+                Habit::Answers => thread::sleep(Duration::from_millis(2)),
+                Habit::Dies => return Err(Failure::Lost("it died".to_owned())),
+                Habit::Refuses => return Err(Failure::Refused("no memory".to_owned())),
+                Habit::Sleeps => thread::sleep(Duration::from_secs(2)),
+                Habit::Freezes => std::future::pending().await,
+            }
+            Ok(contribution)
+        }))
+    }
+}
+
+/// A worker that answers a task when it was sent the next one, or when there is none.
+struct Eager {
+    /// The number of tasks that it was sent.
+    sent: Arc<AtomicUsize>,
+    tasks: usize,
+}
+
+impl Worker for Eager {
+    fn name(&self) -> String {
+        "eager".to_owned()
+    }
+
+    fn connect(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+
+    fn send(&mut self, task: &Task) -> Result<Answer, Failure> {
+        let needed = (self.sent.fetch_add(1, Ordering::SeqCst) + 2).min(self.tasks);
+        let (sent, contribution) = (Arc::clone(&self.sent), contribution(task));
+        Ok(Box::pin(async move {
+            std::future::poll_fn(|context| {
+                if sent.load(Ordering::SeqCst) >= needed {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            Ok(contribution)
+        }))
+    }
+}
+
+#[test]
+fn a_worker_has_its_next_task_before_it_has_answered_the_one_before() {
+    let worker = Box::new(Eager { sent: Arc::default(), tasks: 6 });
+    let pool = Pool::new(vec![worker], false, Deadlines { first: Duration::from_secs(20), ..SHORT });
+    pool.wait_for_connections(&Quiet).unwrap();
+    updates(&pool, 1);
+    assert_eq!((pool.shares().0[0].1, said(&pool).as_str()), (6, ""));
+}
+
+#[test]
+fn the_last_tasks_are_left_to_whoever_is_free_first() {
+    for (trainer_computes, free, is_sent) in
+        [(true, 2, true), (true, 1, false), (false, 1, true), (false, 0, false)]
+    {
+        let busy = Colleague { sent: 1, ..colleague(Connection::Connected) };
+        let state = State {
+            slots: (0..free).map(|seed| Slot::Free(Arc::new(task(seed)))).collect(),
+            update: 0,
+            is_over: false,
+            trainer_computes,
+            colleagues: vec![busy, colleague(Connection::Lost)],
+            own: 0,
+            messages: VecDeque::new(),
+        };
+        assert_eq!(state.next_for(0).is_some(), is_sent, "{trainer_computes} {free}");
+    }
+}
+
+/// A worker that has done nothing yet.
+fn colleague(state: Connection) -> Colleague {
+    Colleague {
+        name: String::new(),
+        state,
+        computed: 0,
+        sent: 0,
+        longest: None,
+        busy_until: None,
+        failures: 0,
     }
 }
 
@@ -181,14 +257,7 @@ fn a_refusal_ends_the_run_before_it_begins_and_absence_does_not() {
 
 #[test]
 fn deadlines_follow_the_longest_time() {
-    let mut colleague = Colleague {
-        name: String::new(),
-        state: Connection::Connected,
-        computed: 0,
-        longest: None,
-        busy_until: None,
-        failures: 0,
-    };
+    let mut colleague = colleague(Connection::Connected);
     let deadlines = Deadlines { first: Duration::from_secs(60), ..SHORT };
     assert_eq!(colleague.deadline(deadlines), Duration::from_secs(60));
     colleague.longest = Some(Duration::from_millis(1));

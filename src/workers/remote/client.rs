@@ -1,7 +1,10 @@
 //! The trainer's side: one connection to a worker.
 
+use std::future::ready;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use burn::backend::{
@@ -17,7 +20,10 @@ use crate::device::FoundDevice;
 use crate::learner::micro_batch::Contribution;
 use crate::token::Token;
 use crate::workers::message::{Header, answer_length, read_answer, read_text};
-use crate::workers::{Address, Failure, Task, Worker};
+use crate::workers::{Address, Answer, Failure, Task, Worker};
+
+/// The reason if a connection breaks.
+const BROKEN: &str = "the connection is broken";
 
 /// A worker in another process.
 pub struct Remote {
@@ -59,7 +65,7 @@ impl Remote {
 
     /// What the worker says of itself.
     fn about(&self, device: &Device) -> Result<About, Failure> {
-        let numbers = call(device, ABOUT, &[], ABOUT_LENGTH, Vec::new())?;
+        let numbers = numbers_of(operation(device, ABOUT, &[], ABOUT_LENGTH, Vec::new()).try_into_data())?;
         serde_json::from_str(&read_text(&numbers)).map_err(|_| {
             Failure::Refused(format!("it runs another version than {}, the trainer's", self.own.program))
         })
@@ -85,7 +91,7 @@ impl Remote {
         )]
     }
 
-    fn try_compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
+    fn try_send(&mut self, task: &Task) -> Result<Answer, Failure> {
         let Some(device) = self.device.clone() else { return Err(Failure::Lost("not connected".to_owned())) };
         let send = |values: Vec<f32>| {
             let length = values.len();
@@ -101,8 +107,16 @@ impl Remote {
         let header = Header::of(task).to_words();
         let scalars = std::iter::once(*version).chain(header).map(ScalarIr::UInt).collect();
         let length = answer_length(&weights.sizes, images);
-        let numbers = call(&device, GRADIENTS, &inputs, length, scalars)?;
-        read_answer(&numbers, &weights.sizes, images).map_err(Failure::Refused)
+        let numbers = operation(&device, GRADIENTS, &inputs, length, scalars).into_data_async();
+        let sizes = weights.sizes.clone();
+        let mut answer: Answer = Box::pin(Guarded(Box::pin(async move {
+            read_answer(&numbers_of(numbers.await)?, &sizes, images).map_err(Failure::Refused)
+        })));
+        // The first poll sends the request for the numbers, before whatever is sent next.
+        Ok(match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => Box::pin(ready(outcome)),
+            Poll::Pending => answer,
+        })
     }
 }
 
@@ -115,8 +129,8 @@ impl Worker for Remote {
         guarded(|| self.try_connect())
     }
 
-    fn compute(&mut self, task: &Task) -> Result<Contribution, Failure> {
-        guarded(|| self.try_compute(task))
+    fn send(&mut self, task: &Task) -> Result<Answer, Failure> {
+        guarded(|| self.try_send(task))
     }
 }
 
@@ -141,8 +155,21 @@ impl Remote {
 /// The result of a call in which burn may panic if the connection is broken. [`Pool`](crate::workers::Pool) keeps the panics of its threads
 /// from being printed.
 fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|_| Err(Failure::Lost("the connection is broken".to_owned())))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(Failure::Lost(BROKEN.to_owned())))
+}
+
+/// An answer that is [`guarded`].
+struct Guarded(Answer);
+
+impl Future for Guarded {
+    type Output = Result<Contribution, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match guarded(|| Ok(self.0.as_mut().poll(context))) {
+            Ok(outcome) => outcome,
+            Err(failure) => Poll::Ready(Err(failure)),
+        }
+    }
 }
 
 /// Why no connection was made.
@@ -156,14 +183,14 @@ fn failure(error: ConnectError) -> Failure {
     }
 }
 
-/// Runs a custom operation of the worker and reads its one output, a vector of `length` numbers.
-fn call(
+/// The one output of a custom operation of the worker, a vector of `length` numbers, which is not read yet.
+fn operation(
     device: &Device,
     name: &'static str,
     inputs: &[Tensor<1>],
     length: usize,
     scalars: Vec<ScalarIr>,
-) -> Result<Vec<f32>, Failure> {
+) -> Tensor<1> {
     let DispatchDevice::Remote(remote) = device.as_dispatch() else { unreachable!("the device is remote") };
     let client = CustomOpClient::new(remote);
     let handle = |tensor: &Tensor<1>| match tensor.clone().into_dispatch().kind {
@@ -174,10 +201,14 @@ fn call(
     let output = TensorIr::uninit(client.create_empty_handle(), Shape::new([length]), DType::F32);
     let operation = CustomOpIr::with_scalars(name, &inputs, &[output], scalars);
     let Some(output) = client.register(operation).pop() else { unreachable!("the operation has one output") };
-    let output = Tensor::<1>::from_dispatch(DispatchTensor {
+    Tensor::<1>::from_dispatch(DispatchTensor {
         kind: DispatchTensorKind::Remote(BackendTensor::Float(output)),
         autodiff: DispatchAutodiffContext::Disabled,
-    });
-    let data = output.try_into_data().map_err(|_| Failure::Lost("the connection is broken".to_owned()))?;
+    })
+}
+
+/// The numbers of an output that was read.
+fn numbers_of<E>(read: Result<TensorData, E>) -> Result<Vec<f32>, Failure> {
+    let data = read.map_err(|_| Failure::Lost(BROKEN.to_owned()))?;
     data.try_into_vec::<f32>().map_err(|_| Failure::Refused("the answer is no vector of numbers".to_owned()))
 }
