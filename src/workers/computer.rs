@@ -26,23 +26,30 @@ impl Computer {
     /// If the task contradicts itself: the message says how.
     pub fn compute(&mut self, task: &Task) -> Result<Contribution, String> {
         check(&task.config, &task.batch)?;
-        let is_known = self.replica.as_ref().is_some_and(|replica| replica.config() == &*task.config);
-        if !is_known {
-            let replica = Replica::new(ReplicaConfig::clone(&task.config), &self.device);
-            (self.replica, self.version) = (Some(replica.map_err(|error| error.to_string())?), None);
+        if self.has_weights(&task.config, task.weights.version)
+            && let Some(replica) = &mut self.replica
+        {
+            return Ok(replica.contribution(&task.batch));
         }
-        let Some(replica) = &mut self.replica else { return Err("there is no model".to_owned()) };
-        if self.version != Some(task.weights.version) {
-            let (given, wanted) = (task.weights.values.len(), replica.sizes().iter().sum::<usize>());
-            if given != wanted {
-                return Err(format!("the model has {wanted} parameters, and {given} came"));
-            }
-            // If this panics, the weights are of no version.
-            self.version = None;
-            replica.set_parameters(&task.weights.values);
-            self.version = Some(task.weights.version);
+        // If anything fails, the weights are of no version.
+        self.version = None;
+        let known = self.replica.take().filter(|replica| replica.config() == &*task.config);
+        let new = || Replica::new(ReplicaConfig::clone(&task.config), &self.device);
+        let replica = known.map_or_else(new, Ok).map_err(|error| error.to_string())?;
+        let replica = self.replica.insert(replica);
+        let (given, wanted) = (task.weights.values.len(), replica.sizes().iter().sum::<usize>());
+        if given != wanted {
+            return Err(format!("the model has {wanted} parameters, and {given} came"));
         }
+        replica.set_parameters(&task.weights.values);
+        self.version = Some(task.weights.version);
         Ok(replica.contribution(&task.batch))
+    }
+
+    /// Whether it has these weights of this model, so that those of a task are not read.
+    pub fn has_weights(&self, config: &ReplicaConfig, version: u64) -> bool {
+        self.version == Some(version)
+            && self.replica.as_ref().is_some_and(|replica| replica.config() == config)
     }
 
     /// The sizes of the model's tensors, once a task was computed.

@@ -72,9 +72,11 @@ pub fn answer_length(sizes: &[usize], images: usize) -> usize {
 pub fn write_answer(outcome: Result<Contribution, String>, length: usize) -> Vec<f32> {
     let outcome = outcome.and_then(|contribution| {
         let Contribution { loss, answers, has_gradient, values } = contribution;
-        let numbers = [0.0, loss].into_iter().chain(answers.iter().map(|answer| *answer as f32));
-        let numbers = numbers.chain(has_gradient.iter().map(|has| f32::from(u8::from(*has)))).chain(values);
-        let numbers: Vec<f32> = numbers.collect();
+        let mut numbers = Vec::with_capacity(length);
+        numbers.extend([0.0, loss]);
+        numbers.extend(answers.iter().map(|answer| *answer as f32));
+        numbers.extend(has_gradient.iter().map(|has| f32::from(u8::from(*has))));
+        numbers.extend_from_slice(&values);
         let found = numbers.len();
         if found == length {
             Ok(numbers)
