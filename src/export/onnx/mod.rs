@@ -84,7 +84,7 @@ pub fn check(output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file was written by [`write`], as its first fields say: the version of the format, and the program.
+/// Whether a file was written by [`write()`], as its first fields say: the version of the format, and the program.
 pub fn is_exported(path: &Path) -> bool {
     let ours = proto::Model {
         ir_version: Some(FORMAT_VERSION),
