@@ -118,19 +118,28 @@ impl Pool {
         self.shared.changed.notify_all();
     }
 
-    /// Ends the present update: what its micro-batches contribute, in the order in which they were submitted. `compute` is how the
-    /// trainer computes one.
+    /// Ends the present update: adds what its micro-batches contribute, in the order in which they were submitted, as soon as those
+    /// before are there. `compute` is how the trainer computes one.
     ///
     /// # Errors
     /// The first error of `compute`.
     pub fn finish<E>(
         &self,
         mut compute: impl FnMut(&Task) -> Result<Contribution, E>,
-    ) -> Result<Vec<Contribution>, E> {
+        mut add: impl FnMut(Contribution),
+    ) -> Result<(), E> {
         let mut state = self.shared.lock();
+        let mut added = 0;
         loop {
             if state.release_overdue(Instant::now()) {
                 self.shared.changed.notify_all();
+            }
+            if let Some(contribution) = state.slots.get_mut(added).and_then(Slot::take_done) {
+                drop(state);
+                add(contribution);
+                added += 1;
+                state = self.shared.lock();
+                continue;
             }
             let computes = state.trainer_computes || !state.has_workers();
             if let Some(index) = state.next_free().filter(|_| computes) {
@@ -143,12 +152,10 @@ impl Pool {
                 state.slots[index] = Slot::Done(contribution);
                 continue;
             }
-            if state.slots.iter().all(|slot| matches!(slot, Slot::Done(_))) {
+            if added == state.slots.len() {
                 state.update += 1;
-                return Ok(std::mem::take(&mut state.slots)
-                    .into_iter()
-                    .filter_map(Slot::into_done)
-                    .collect());
+                state.slots.clear();
+                return Ok(());
             }
             let pause = state.next_deadline().map(|until| until.saturating_duration_since(Instant::now()));
             state = self.shared.wait(state, pause);

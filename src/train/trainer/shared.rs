@@ -67,10 +67,12 @@ impl<'a> SharedUpdates<'a> {
     ) -> Result<Vec<BatchResult>> {
         self.common = None;
         let computer = &mut self.computer;
-        let contributions =
-            self.pool.finish(|task| computer.compute(task)).map_err(|problem| anyhow!(problem))?;
+        let mut results = Vec::new();
+        self.pool
+            .finish(|task| computer.compute(task), |contribution| results.push(learner.add(&contribution)))
+            .map_err(|problem| anyhow!(problem))?;
         self.pool.messages().into_iter().for_each(|message| events.emit(Event::notice(message)));
-        Ok(contributions.iter().map(|contribution| learner.add(contribution)).collect())
+        Ok(results)
     }
 
     /// Emits who has computed how many micro-batches since the last call.

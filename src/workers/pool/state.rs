@@ -38,6 +38,8 @@ pub(super) enum Slot {
         by: Option<usize>,
     },
     Done(Contribution),
+    /// The trainer has added what it contributes.
+    Added,
 }
 
 /// What is known of a worker.
@@ -209,7 +211,7 @@ impl State {
         contribution: Contribution,
         (time, deadlines): (Duration, Deadlines),
     ) {
-        let is_wanted = update == self.update && !matches!(self.slots[slot], Slot::Done(_));
+        let is_wanted = update == self.update && !matches!(self.slots[slot], Slot::Done(_) | Slot::Added);
         // An hour of sleep is no reason to wait for hours the next time.
         let counted = time.min(2 * self.colleagues[index].deadline(deadlines));
         let Colleague { name, state, computed, longest, failures, sent, .. } = &mut self.colleagues[index];
@@ -240,11 +242,13 @@ impl Slot {
         Some(task)
     }
 
-    pub(super) fn into_done(self) -> Option<Contribution> {
-        match self {
-            Self::Done(contribution) => Some(contribution),
-            Self::Free(_) | Self::Taken { .. } => None,
+    /// The contribution of a slot that is done, which then counts as added.
+    pub(super) fn take_done(&mut self) -> Option<Contribution> {
+        if !matches!(self, Self::Done(_)) {
+            return None;
         }
+        let Self::Done(contribution) = std::mem::replace(self, Self::Added) else { return None };
+        Some(contribution)
     }
 }
 

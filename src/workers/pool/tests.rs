@@ -163,8 +163,8 @@ fn updates(pool: &Pool, count: u64) {
             thread::sleep(Duration::from_millis(5));
             Ok::<_, Infallible>(contribution(task))
         };
-        let Ok(found) = pool.finish(compute);
-        let found: Vec<u64> = found.iter().map(|found| found.loss as u64).collect();
+        let mut found = Vec::new();
+        let Ok(()) = pool.finish(compute, |contribution| found.push(contribution.loss as u64));
         assert_eq!(found, seeds);
     }
 }
