@@ -20,8 +20,6 @@ const ESTIMATE_ERROR: f64 = 1.5;
 pub enum Work<'a> {
     /// Training with this recipe, on this number of images.
     Training(&'a Recipe, usize),
-    /// A head that is fitted to the features of this number of images.
-    Fitting(usize),
     /// Forward passes of this number of images at once.
     Inference(usize),
     /// Maps of this number of images at once: a forward and a backward pass without an optimizer, and the attention weights
@@ -77,13 +75,7 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             let batches = BATCHES_IN_MEMORY * batch as u64 * image;
             let moments = recipe.optimizer.moments();
             let step = memory.training(batch, recipe.gradient_checkpointing, moments);
-            let epochs = PROGRAM_BYTES + step + average + sums + batches;
-            if recipe.probe_first { epochs.max(needed(model, Work::Fitting(images))) } else { epochs }
-        }
-        Work::Fitting(images) => {
-            // Next to those of the cache, the features as they are computed, and in the order of the images.
-            let features = 3 * 4 * (images * model.embedding_dim()) as u64;
-            features + needed(model, Work::Inference(1))
+            PROGRAM_BYTES + step + average + sums + batches
         }
         Work::Inference(batch) => PROGRAM_BYTES + memory.inference(batch) + 2 * batch as u64 * image,
         Work::Explaining(batch) => {
@@ -136,9 +128,6 @@ fn message(needed: u64, available: u64, work: Work<'_>) -> String {
         }
         Work::Training(..) => {
             "use a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
-        }
-        Work::Fitting(_) => {
-            "use fewer images or smaller weights, or train by steps with --freeze backbone --epochs"
         }
         Work::Inference(_) | Work::Explaining(_) => "use a smaller --batch-size",
     };

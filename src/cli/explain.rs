@@ -94,7 +94,7 @@ impl Explain {
     fn check_output(&self) -> Result<()> {
         output_file::check_local("--output", &self.output)?;
         OutputFolder::check(&self.output)?;
-        if let Some(folder) = self.inputs.folder_around(&self.output) {
+        if let Some(folder) = self.inputs.around(&self.output) {
             usage!(
                 "--output {}: it would be among the images of {}; choose another place",
                 self.output.display(),

@@ -74,7 +74,17 @@ pub(super) fn folds(labels: &[usize], originals: &[usize], classes: usize) -> Ve
             folds[image] = Some(place * FOLDS / images.len());
         }
     }
-    originals.iter().map(|&original| folds[original]).collect()
+    let mut folds: Vec<Option<usize>> = originals.iter().map(|&original| folds[original]).collect();
+    // A class of copies of another class's image would be held out as a whole.
+    let mut is_divided = vec![false; classes];
+    let mut first = vec![None; classes];
+    for (fold, &label) in folds.iter().zip(labels) {
+        is_divided[label] |= *first[label].get_or_insert(*fold) != *fold;
+    }
+    for (fold, &label) in folds.iter_mut().zip(labels) {
+        *fold = fold.filter(|_| is_divided[label]);
+    }
+    folds
 }
 
 /// Chooses one of `methods` by the predictions for held-out images, and returns it with their judgment. Without an image
@@ -183,12 +193,13 @@ mod tests {
 
     #[test]
     fn copies_are_in_the_fold_of_their_original() {
-        // Image 9 is a copy of image 2; class 1 has one image three times, which is always trained on.
-        let labels = [0, 0, 0, 0, 0, 0, 1, 1, 1, 0];
-        let originals = [0, 1, 2, 3, 4, 5, 6, 6, 6, 2];
-        let folds = folds(&labels, &originals, 2);
+        // Image 9 is a copy of image 2; class 1 has one image three times, and class 2 only copies of image 1, which are always
+        // trained on.
+        let labels = [0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 2, 2];
+        let originals = [0, 1, 2, 3, 4, 5, 6, 6, 6, 2, 1, 1];
+        let folds = folds(&labels, &originals, 3);
         assert_eq!(folds[..6], [0, 0, 1, 2, 3, 4].map(Some));
-        assert_eq!(folds[6..], [None, None, None, folds[2]]);
+        assert_eq!(folds[6..], [None, None, None, folds[2], None, None]);
     }
 
     #[test]

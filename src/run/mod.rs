@@ -184,7 +184,7 @@ impl Run {
 
 /// The work of a run, whose memory is estimated.
 fn work(recipe: &Recipe, images: usize) -> Work<'_> {
-    if recipe.fit_head { Work::Fitting(images) } else { Work::Training(recipe, images) }
+    if recipe.fit_head { Work::Inference(1) } else { Work::Training(recipe, images) }
 }
 
 /// Emits events about the data, the automatic choices with their reasons, and the run folder.

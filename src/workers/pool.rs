@@ -62,6 +62,7 @@ impl Pool {
             computed: 0,
             sent: 0,
             longest: None,
+            last: None,
             busy_until: None,
             failures: 0,
         };
@@ -72,6 +73,7 @@ impl Pool {
             trainer_computes,
             colleagues: workers.iter().map(|worker| colleague(worker.name())).collect(),
             own: 0,
+            own_last: None,
             messages: VecDeque::new(),
         };
         hide_panics();
@@ -145,10 +147,12 @@ impl Pool {
             if let Some(index) = state.next_free().filter(|_| computes) {
                 let Some(task) = state.slots[index].take(None) else { continue };
                 drop(state);
+                let begun = Instant::now();
                 let outcome = compute(&task);
                 state = self.shared.lock();
                 let contribution = outcome.inspect_err(|_| state.abandon_update())?;
                 state.own += 1;
+                state.own_last = Some(begun.elapsed());
                 state.slots[index] = Slot::Done(contribution);
                 continue;
             }

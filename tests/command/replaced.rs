@@ -40,6 +40,8 @@ fn files_of_runs_and_files_of_others_are_not_replaced() {
         ("train data --folds 3 --output run", "not empty"),
         ("train data --output data/run", "inside the data set"),
         ("explain run data --output data/looked", "among the images of data"),
+        ("explain run da* --output data/looked", "among the images of da*"),
+        ("explain run data/**/*.png --output data/looked", "among the images of data/**/*.png"),
     ] {
         run(command).code(2).stderr(contains(word));
     }

@@ -111,9 +111,11 @@ fn classify(images: &Images) {
     let folder = run(&["data/red", "--format", "jsonl", "--logits", "--batch-size", "5"]);
     assert_eq!(folder, run(&["data/red/*.png", "--format", "jsonl", "--logits", "--batch-size", "5"]));
     assert_eq!(folder.lines().count(), 12);
-    // A pattern may match folders, whose images count once, also where it matches these as well.
+    images.folder("data/rest");
+    // A pattern may match folders (empty ones, too), whose images count once, also where it matches these as well.
     assert_eq!(folder, run(&["data/re*", "--format", "jsonl", "--logits", "--batch-size", "5"]));
     assert_eq!(folder, run(&["data/**/red/*", "--format", "jsonl", "--logits", "--batch-size", "5"]));
+    std::fs::remove_dir(images.path("data/rest")).unwrap();
     let first: Value = serde_json::from_str(folder.lines().next().unwrap()).unwrap();
     assert_eq!(first["path"], "data/red/0.png");
     assert_eq!(first["predictions"][0]["label"], "red");

@@ -103,7 +103,7 @@ impl Classify {
             unavailable.check_all(counts)?;
         }
         // A part of several may have nothing but bad images; a single file may hold the results of an earlier command.
-        if matches!(target, Target::File(_)) && shard.is_none() && counts.bad == counts.images {
+        if counts.is_nothing() && shard.is_none() && target.exists()? {
             bail!(NOTHING);
         }
         destination.write(&printer.finish()?)?;
@@ -152,6 +152,11 @@ struct Counts {
 }
 
 impl Counts {
+    /// Whether images were named, and none could be read.
+    fn is_nothing(self) -> bool {
+        self.images > 0 && self.bad == self.images
+    }
+
     fn add(&mut self, other: Self) {
         self.images += other.images;
         self.bad += other.bad;

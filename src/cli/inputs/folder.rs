@@ -24,6 +24,11 @@ impl Folder {
         Self { root: root.to_owned(), walk, others, is_empty: true, is_finished: false }
     }
 
+    /// The same for one folder of several, which may be empty.
+    pub(super) fn within(root: &Path) -> Self {
+        Self { is_empty: false, ..Self::new(root) }
+    }
+
     /// On the first call, prints the counts of other files, and returns an error if the folder has no images.
     fn finish(&mut self) -> Option<(PathBuf, String)> {
         if std::mem::replace(&mut self.is_finished, true) {

@@ -113,13 +113,21 @@ impl Lister {
     }
 
     fn folder(&mut self, root: &Path) -> ControlFlow<()> {
-        for image in folder::Folder::new(root) {
+        self.images_of(folder::Folder::new(root))?;
+        ControlFlow::Continue(())
+    }
+
+    /// Passes on the images of a folder. Returns whether there is anything.
+    fn images_of(&mut self, folder: folder::Folder) -> ControlFlow<(), bool> {
+        let mut has_any = false;
+        for image in folder {
+            has_any = true;
             match image {
                 Ok(path) => self.image(path)?,
                 Err((path, problem)) => self.missing(&path, anyhow!(problem))?,
             }
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(has_any)
     }
 
     fn pattern(&mut self, path: &Path) -> ControlFlow<()> {
@@ -130,20 +138,23 @@ impl Lister {
             Ok(matches) => matches,
             Err(error) => return self.missing(path, anyhow!("not a valid pattern: {error}")),
         };
-        // `**` finds what is in the folders by itself.
+        // `**` finds what is in the folders by itself; hidden ones are left out, as within a folder.
         let finds_all = text.contains("**");
-        let is_wanted = |path: &PathBuf| path.is_file() || (path.is_dir() && !finds_all);
+        let is_hidden =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let is_wanted = |path: &PathBuf| path.is_file() || (path.is_dir() && !finds_all && !is_hidden(path));
         let mut is_empty = true;
         for found in matches.filter(|path| path.as_ref().map_or(true, is_wanted)) {
-            is_empty = false;
+            let is_folder = found.as_ref().is_ok_and(|path| path.is_dir());
+            is_empty &= is_folder;
             match found {
-                Ok(path) if path.is_dir() => self.folder(&path)?,
+                Ok(path) if is_folder => is_empty &= !self.images_of(folder::Folder::within(&path))?,
                 Ok(path) => self.named(path)?,
                 Err(error) => self.missing(error.path(), anyhow!("{}", error.error()))?,
             }
         }
         if is_empty {
-            self.missing(path, anyhow!("no file or folder matches the pattern"))
+            self.missing(path, anyhow!("no image matches the pattern"))
         } else {
             ControlFlow::Continue(())
         }

@@ -70,9 +70,16 @@ impl InputArgs {
         self.paths.iter().any(|path| same_file(path, file))
     }
 
-    /// The first argument that is a folder around this path.
-    pub(super) fn folder_around(&self, path: &Path) -> Option<&Path> {
-        self.paths.iter().map(PathBuf::as_path).find(|folder| folder.is_dir() && is_inside(path, folder))
+    /// The first argument that stands for images in this folder: a folder around it, or a pattern.
+    pub(super) fn around(&self, folder: &Path) -> Option<&Path> {
+        let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::default() };
+        let image = folder.join("image.png");
+        let is_around = |path: &Path| match path.to_str().map(glob::Pattern::new) {
+            _ if path.is_dir() => is_inside(folder, path),
+            Some(Ok(pattern)) => image.ancestors().any(|part| pattern.matches_path_with(part, options)),
+            _ => false,
+        };
+        self.paths.iter().map(PathBuf::as_path).find(|path| is_around(path))
     }
 
     /// The paths and patterns, as they were given.

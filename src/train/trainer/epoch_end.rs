@@ -97,7 +97,7 @@ impl Trainer<'_> {
         let predicted = self.validation.predict(model, Views::One)?;
         let images = self.validation.loader.len();
         self.judge_bad_files(Split::Val, &predicted.bad, images)?;
-        self.session.validated(images, start);
+        self.session.validated(images, start, self.runtime.device.is_gpu);
         let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
         if !metrics.loss.is_finite() {
             let epoch = self.state.progress.epoch + 1;

@@ -42,11 +42,16 @@ impl Trainer<'_> {
         self.state.learner =
             start.learner(&self.config, attempts, self.phase.batches.samples(), self.runtime)?;
         self.change_phase()?;
+        let batches = self.steps().batches;
         let progress = &mut self.state.progress;
         progress.given_up.push(attempt);
         progress.stale_epochs = 0;
         progress.watch = ChanceWatch::default();
-        progress.running = Running { bad: std::mem::take(&mut progress.running.bad), ..Running::default() };
+        // The row of an epoch that is over is about the attempt before.
+        if progress.batch < batches {
+            progress.running =
+                Running { bad: std::mem::take(&mut progress.running.bad), ..Running::default() };
+        }
         self.checkpoint()
     }
 

@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) colleagues: Vec<Colleague>,
     /// Micro-batches that the trainer has computed.
     pub(super) own: usize,
+    /// The time that it has taken for the last one.
+    pub(super) own_last: Option<Duration>,
     /// Messages for the user that were not taken yet.
     pub(super) messages: VecDeque<String>,
 }
@@ -53,6 +55,8 @@ pub(super) struct Colleague {
     pub(super) sent: usize,
     /// The longest time that it has taken for one.
     pub(super) longest: Option<Duration>,
+    /// The time that it has taken for the last one.
+    pub(super) last: Option<Duration>,
     /// When it is late with the micro-batch that it computes now, whether or not that still matters.
     pub(super) busy_until: Option<Instant>,
     /// Failures since it has computed a micro-batch.
@@ -85,19 +89,35 @@ impl State {
     }
 
     /// The micro-batch that a worker is sent next, if there is one for it. While it computes one, it is sent another, so that it does not
-    /// wait for what goes back and forth; but not one of the last ones, which others may begin sooner.
+    /// wait for what goes back and forth.
     pub(super) fn next_for(&self, index: usize) -> Option<usize> {
-        let colleague = &self.colleagues[index];
-        let is_there = |other: &Colleague| other.state == Connection::Connected;
-        let others = self.colleagues.iter().filter(|other| is_there(other)).count().saturating_sub(1)
-            + usize::from(self.trainer_computes);
-        let free = self.slots.iter().filter(|slot| matches!(slot, Slot::Free(_))).count();
-        let is_wanted = match colleague.sent {
+        let is_wanted = match self.colleagues[index].sent {
             0 => true,
-            1 => is_there(colleague) && free > others,
+            1 => self.needs_more(index),
             _ => false,
         };
         self.next_free().filter(|_| is_wanted)
+    }
+
+    /// Whether the others will not have begun with all free micro-batches when the worker has computed the one that it has, going by the
+    /// times of the last ones.
+    fn needs_more(&self, index: usize) -> bool {
+        let colleague = &self.colleagues[index];
+        let is_there = |other: &Colleague| other.state == Connection::Connected;
+        let workers = self
+            .colleagues
+            .iter()
+            .enumerate()
+            .filter(|(other, colleague)| *other != index && is_there(colleague));
+        let mut times: Vec<Option<Duration>> = workers.map(|(_, other)| other.last).collect();
+        times.extend(self.trainer_computes.then_some(self.own_last));
+        let free = self.slots.iter().filter(|slot| matches!(slot, Slot::Free(_))).count();
+        let others = times.len() as u32;
+        let others_take_longer = || {
+            let fastest = times.iter().flatten().min()?;
+            Some(others * colleague.last? < free as u32 * *fastest)
+        };
+        is_there(colleague) && free > 0 && (others == 0 || others_take_longer() == Some(true))
     }
 
     /// Whether a worker may take a micro-batch.
@@ -214,7 +234,9 @@ impl State {
         let is_wanted = update == self.update && !matches!(self.slots[slot], Slot::Done(_) | Slot::Added);
         // An hour of sleep is no reason to wait for hours the next time.
         let counted = time.min(2 * self.colleagues[index].deadline(deadlines));
-        let Colleague { name, state, computed, longest, failures, sent, .. } = &mut self.colleagues[index];
+        let Colleague { name, state, computed, longest, last, failures, sent, .. } =
+            &mut self.colleagues[index];
+        *last = Some(time);
         if *state == Connection::Late {
             self.messages.push_back(format!(
                 "worker {name} has answered after {:.0} s: it goes on",

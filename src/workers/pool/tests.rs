@@ -105,10 +105,18 @@ fn a_worker_has_its_next_task_before_it_has_answered_the_one_before() {
 
 #[test]
 fn the_last_tasks_are_left_to_whoever_is_free_first() {
-    for (trainer_computes, free, is_sent) in
-        [(true, 2, true), (true, 1, false), (false, 1, true), (false, 0, false)]
-    {
-        let busy = Colleague { sent: 1, ..colleague(Connection::Connected) };
+    let seconds = Duration::from_secs;
+    for (trainer_computes, free, took, is_sent) in [
+        (true, 2, Some(1), true),
+        (true, 1, Some(1), false),
+        // The trainer is three times as fast, or the worker may be slow.
+        (true, 2, Some(3), false),
+        (true, 9, None, false),
+        (false, 1, None, true),
+        (false, 0, Some(1), false),
+    ] {
+        let last = took.map(seconds);
+        let busy = Colleague { sent: 1, last, ..colleague(Connection::Connected) };
         let state = State {
             slots: (0..free).map(|seed| Slot::Free(Arc::new(task(seed)))).collect(),
             update: 0,
@@ -116,9 +124,10 @@ fn the_last_tasks_are_left_to_whoever_is_free_first() {
             trainer_computes,
             colleagues: vec![busy, colleague(Connection::Lost)],
             own: 0,
+            own_last: Some(seconds(1)),
             messages: VecDeque::new(),
         };
-        assert_eq!(state.next_for(0).is_some(), is_sent, "{trainer_computes} {free}");
+        assert_eq!(state.next_for(0).is_some(), is_sent, "{trainer_computes} {free} {took:?}");
     }
 }
 
@@ -130,6 +139,7 @@ fn colleague(state: Connection) -> Colleague {
         computed: 0,
         sent: 0,
         longest: None,
+        last: None,
         busy_until: None,
         failures: 0,
     }
