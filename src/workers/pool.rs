@@ -56,22 +56,12 @@ struct Shared {
 impl Pool {
     /// Starts a thread for each worker, which connects. If the trainer does not compute itself, it still does when no worker is left.
     pub fn new(workers: Vec<Box<dyn Worker>>, trainer_computes: bool, deadlines: Deadlines) -> Self {
-        let colleague = |name: String| Colleague {
-            name,
-            state: Connection::New,
-            computed: 0,
-            sent: 0,
-            longest: None,
-            last: None,
-            busy_until: None,
-            failures: 0,
-        };
         let state = State {
             slots: Vec::new(),
             update: 0,
             is_over: false,
             trainer_computes,
-            colleagues: workers.iter().map(|worker| colleague(worker.name())).collect(),
+            colleagues: workers.iter().map(|worker| Colleague::new(worker.name())).collect(),
             own: 0,
             own_last: None,
             messages: VecDeque::new(),

@@ -275,6 +275,20 @@ impl Slot {
 }
 
 impl Colleague {
+    /// A worker that was not reached yet.
+    pub(super) fn new(name: String) -> Self {
+        Self {
+            name,
+            state: Connection::New,
+            computed: 0,
+            sent: 0,
+            longest: None,
+            last: None,
+            busy_until: None,
+            failures: 0,
+        }
+    }
+
     /// How long it may take for the next micro-batch.
     pub(super) fn deadline(&self, Deadlines { first, least, factor }: Deadlines) -> Duration {
         self.longest.map_or(first, |longest| least.max(factor * longest))

@@ -133,16 +133,7 @@ fn the_last_tasks_are_left_to_whoever_is_free_first() {
 
 /// A worker that has done nothing yet.
 fn colleague(state: Connection) -> Colleague {
-    Colleague {
-        name: String::new(),
-        state,
-        computed: 0,
-        sent: 0,
-        longest: None,
-        last: None,
-        busy_until: None,
-        failures: 0,
-    }
+    Colleague { state, ..Colleague::new(String::new()) }
 }
 
 /// A contribution from which the task can be told.
