@@ -42,6 +42,8 @@ pub const CHANNEL_DEVIATION: Bounds<f32> = Bounds { includes_low: false, ..CHANN
 pub const THREADS: Bounds<usize> = Bounds::closed(1, 1024);
 /// Height or width of an image in pixels.
 pub const IMAGE_SIZE: Bounds<usize> = Bounds::closed(1, 16_384);
+/// The seed of a run, which TOML can hold.
+pub const SEED: Bounds<u64> = Bounds::closed(0, i64::MAX as u64);
 /// Number of runs in a series.
 pub const RUNS: Bounds<usize> = Bounds::closed(2, 1000);
 /// Number of classes to print, or of similar images to find, for each image.

@@ -57,6 +57,7 @@ pub mod run;
 pub mod run_folder;
 pub mod runtime;
 pub mod seed;
+mod serialized;
 #[cfg(feature = "serve")]
 pub mod serve;
 mod store;

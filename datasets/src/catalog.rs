@@ -108,15 +108,22 @@ pub fn open(data: &str, options: &OpenOptions) -> Result<Dataset, DatasetError> 
     Ok(dataset(name_of(path), source::read_with(path, options.max_file_bytes, options.label_separator)?))
 }
 
+/// Whether [`open`] takes `data` for the name of a known data set, which is kept in `data_dir`, and not for a path: unless the current
+/// directory has a folder of this name, other than the one in which the data set is kept.
+pub fn is_known_name(data: &str, data_dir: &Path) -> bool {
+    let path = Path::new(data);
+    let is_its_place = || {
+        let (here, kept) = (path.canonicalize(), data_dir.join(data).canonicalize());
+        here.is_ok_and(|here| kept.is_ok_and(|kept| here == kept))
+    };
+    names().contains(&data) && (!path.is_dir() || is_its_place())
+}
+
 /// The data set in a folder of the current directory that has the name of a known data set. `None` if there is no such
 /// folder, or if it is the one in which the known data set is kept.
 fn folder_with_a_name(data: &str, options: &OpenOptions) -> Result<Option<Dataset>, DatasetError> {
     let path = Path::new(data);
-    let is_its_place = || {
-        let (here, kept) = (path.canonicalize(), options.data_dir.join(data).canonicalize());
-        here.is_ok_and(|here| kept.is_ok_and(|kept| here == kept))
-    };
-    if !names().contains(&data) || !path.is_dir() || is_its_place() {
+    if !names().contains(&data) || is_known_name(data, &options.data_dir) {
         return Ok(None);
     }
     let found = source::read_with(path, options.max_file_bytes, options.label_separator)?;

@@ -191,6 +191,6 @@ impl DatasetError {
 }
 
 /// Remarks as further lines of a message.
-fn lines(remarks: Vec<String>) -> String {
+pub(crate) fn lines(remarks: Vec<String>) -> String {
     remarks.into_iter().map(|remark| format!("\n{remark}")).collect()
 }

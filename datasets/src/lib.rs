@@ -29,13 +29,13 @@ mod source;
 mod split;
 mod transform;
 
-pub use catalog::{OpenOptions, can_only_be_dataset, names, open, published_names};
+pub use catalog::{OpenOptions, can_only_be_dataset, is_known_name, names, open, published_names};
 pub use content::{ContentKey, Fingerprint, Inventory, KeySet, ListedImage};
 pub use dataset::{ClassSizes, Dataset, DatasetInfo, Fold, SourceKind, ValidationOrigin, duplicate_name};
 pub use error::DatasetError;
 pub use files::{
     BadFile, Entry, Fault, FileKind, Group, LeftOut, Place, Reason, Spool, Walk, is_image_name, open_regular,
-    read_regular, shown,
+    path_of_shown, read_regular, shown,
 };
 pub use images::{DecodeLimits, Decoded, Image, ImageSource, Sample};
 pub use inspect::{

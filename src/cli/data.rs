@@ -49,9 +49,8 @@ impl DataArgs {
     /// If an option has no effect; the message says why. Environment variables are not checked, because they are set
     /// for all commands.
     pub(super) fn check(&self, data: &str, fetches: bool) -> Result<()> {
-        // A folder in the working directory takes precedence over the data set of this name.
-        let is_named =
-            vitrine_datasets::published_names().any(|name| name == data) && !Path::new(data).exists();
+        let is_known = vitrine_datasets::is_known_name(data, &self.folder());
+        let is_named = is_known && vitrine_datasets::published_names().any(|name| name == data);
         let options = [
             ("--data-dir", self.data_dir.is_some()),
             ("--mirror", self.mirror.is_some()),
@@ -63,8 +62,7 @@ impl DataArgs {
             }
             _ => {}
         }
-        let is_drawn = data == "shapes" && !Path::new(data).exists();
-        if self.file_size.max_file_size.is_some() && (is_named || is_drawn) {
+        if self.file_size.max_file_size.is_some() && is_known {
             usage!("--max-file-size has no effect for {data}, whose images are no files: leave it out");
         }
         Ok(())

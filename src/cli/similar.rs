@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use rayon::prelude::*;
 use serde::Serialize;
-use vitrine_datasets::{DecodeLimits, Image, ImageSource};
+use vitrine_datasets::{DecodeLimits, Image, ImageSource, path_of_shown};
 
 use super::Status;
 use super::inputs::InputArgs;
@@ -15,7 +16,7 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{self, note};
 use crate::cli::within::within;
-use crate::embed::{Embeddings, Found, Neighbor, Query, StoredEmbeddings, similar_page};
+use crate::embed::{Embeddings, Found, Neighbor, Query, StoredEmbeddings, THUMBNAIL, similar_page};
 use crate::events::EventSink;
 use crate::files::write_atomically;
 use crate::flags::explained;
@@ -218,11 +219,11 @@ impl Similar {
         let limits = self.forward.limits();
         let shown = |found: &Neighbor| {
             let name = images.paths[found.index].clone();
-            Found { image: image(&name, &limits), similarity: found.similarity, name }
+            Found { image: thumbnail(&name, &limits), similarity: found.similarity, name }
         };
         let query = |(name, found): (&String, &Vec<Neighbor>)| Query {
             name: name.clone(),
-            image: image(name, &limits),
+            image: thumbnail(name, &limits),
             found: found.iter().map(shown).collect(),
         };
         let facts = [
@@ -230,7 +231,7 @@ impl Similar {
             ("in", self.place.display().to_string()),
             ("images", images.len().to_string()),
         ];
-        let queries: Vec<Query> = queries.paths.iter().zip(found).map(query).collect();
+        let queries: Vec<Query> = queries.paths.par_iter().zip(found).map(query).collect();
         similar_page(&queries, &facts)
     }
 }
@@ -238,10 +239,10 @@ impl Similar {
 /// The most similar images for each query, without the file of the query itself.
 fn nearest(images: &Embeddings, queries: &Embeddings, top: usize) -> Vec<Vec<Neighbor>> {
     let files: Vec<Option<PathBuf>> =
-        queries.paths.iter().map(|path| Path::new(path).canonicalize().ok()).collect();
+        queries.paths.iter().map(|path| path_of_shown(path).canonicalize().ok()).collect();
     // Names are compared first, because resolving a path takes as long as comparing hundreds of images.
     let is_itself = |query: usize, row: usize| {
-        let [asked, other] = [&queries.paths[query], &images.paths[row]].map(Path::new);
+        let [asked, other] = [&queries.paths[query], &images.paths[row]].map(|path| path_of_shown(path));
         let has_its_name = asked.file_name() == other.file_name();
         has_its_name
             && (asked == other || files[query].is_some() && files[query] == other.canonicalize().ok())
@@ -251,16 +252,21 @@ fn nearest(images: &Embeddings, queries: &Embeddings, top: usize) -> Vec<Vec<Nei
 
 /// Says that a page has no pictures of images that are no files, if some are not.
 pub(super) fn note_missing_pictures<'a>(mut paths: impl Iterator<Item = &'a String>) {
-    if paths.any(|path| !Path::new(path).is_file()) {
+    if paths.any(|path| !path_of_shown(path).is_file()) {
         note!(
             "the page has the names alone of images that are no files here, such as those in archives and object stores"
         );
     }
 }
 
-/// The image of a file; `None` if it cannot be read.
+/// The image of a file; `None` if it cannot be read. The path is that of [`shown`].
 pub(super) fn image(path: &str, limits: &DecodeLimits) -> Option<Image> {
-    ImageSource::File(path.into()).decode(limits).ok()
+    ImageSource::File(path_of_shown(path)).decode(limits).ok()
+}
+
+/// The image of a file as pages show it, so that many take little memory; `None` if it cannot be read.
+fn thumbnail(path: &str, limits: &DecodeLimits) -> Option<Image> {
+    Some(image(path, limits)?.fit(THUMBNAIL))
 }
 
 /// A line of JSON.

@@ -85,19 +85,21 @@ impl StoredEmbeddings {
     /// If a file cannot be written.
     pub fn save_npy(&self, path: &Path) -> Result<()> {
         let Self { description, embeddings } = self;
-        // A crash between the two files leaves an array without paths, and never one with those of another.
         let beside = paths_beside(path);
+        let mut array = AtomicFile::create(path)?;
+        array.write(&npy::header("<f4", &[embeddings.len(), embeddings.dim]))?;
+        array.write(bytemuck::cast_slice(&embeddings.values))?;
+        let content = BesideNpy { description: description.clone(), paths: &embeddings.paths };
+        let mut paths = AtomicFile::create(&beside)?;
+        paths.write(&serde_json::to_vec(&content)?)?;
+        // Now that both are written: a crash between the two leaves an array without paths, and never one with those of another.
         if let Err(error) = fs::remove_file(&beside)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             return Err(error).with_context(|| format!("{}: cannot be replaced", beside.display()));
         }
-        let mut file = AtomicFile::create(path)?;
-        file.write(&npy::header("<f4", &[embeddings.len(), embeddings.dim]))?;
-        file.write(bytemuck::cast_slice(&embeddings.values))?;
-        file.finish()?;
-        let content = BesideNpy { description: description.clone(), paths: &embeddings.paths };
-        write_atomically(&beside, &serde_json::to_vec(&content)?)
+        array.finish()?;
+        paths.finish()
     }
 
     /// Writes the embeddings as the tensor `embeddings` of a safetensors file, with the paths of its rows as a JSON list in

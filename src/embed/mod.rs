@@ -41,4 +41,4 @@ pub use embeddings::{Embeddings, normalize};
 pub use file::{DESCRIPTION, Description, StoredEmbeddings, paths_beside};
 pub use map::{ImageClasses, Map};
 pub use search::Neighbor;
-pub use similar_page::{Found, Query, similar_page};
+pub use similar_page::{Found, Query, THUMBNAIL, similar_page};

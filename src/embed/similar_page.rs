@@ -10,7 +10,7 @@ use crate::page::{Thumbnail, facts_line, page, shortened};
 use crate::text::printable;
 
 /// The most pixels per side of an image on the page.
-const THUMBNAIL: u32 = 160;
+pub const THUMBNAIL: u32 = 160;
 /// File names that have more characters than this are shortened.
 const NAME_WIDTH: usize = 28;
 
@@ -18,7 +18,7 @@ const NAME_WIDTH: usize = 28;
 pub struct Query {
     /// Its name, usually its path.
     pub name: String,
-    /// The image; `None` if it cannot be read.
+    /// The image, of at most [`THUMBNAIL`] pixels a side; `None` if it cannot be read.
     pub image: Option<Image>,
     /// The images that were found, the most similar one first.
     pub found: Vec<Found>,
@@ -81,15 +81,14 @@ fn section(query: &Query) -> Markup {
     }
 }
 
-/// An image, scaled down, or a note in its place.
+/// An image, or a note in its place.
 fn picture(image: Option<&Image>, alternative: &str) -> Markup {
     html! {
         div class="image" {
             @match image {
                 Some(image) => {
-                    @let image = image.fit(THUMBNAIL);
                     @let channels = usize::from(image.channels);
-                    (Thumbnail::new(image.width, image.height, channels, image.pixels).compact_element(alternative))
+                    (Thumbnail::new(image.width, image.height, channels, image.pixels.clone()).compact_element(alternative))
                 }
                 None => { span class="muted" { "cannot be read" } }
             }

@@ -1,6 +1,4 @@
-//! Counts, the proportions of them with their intervals, and numbers that may be undefined in JSON.
-
-use serde::{Deserialize, Deserializer};
+//! Counts, and the proportions of them with their intervals.
 
 /// The counts of one class: images that have it, images for which it was predicted, and images with both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,11 +18,6 @@ impl ClassCounts {
 /// `part / whole`, and 0 if the whole is 0.
 pub(super) fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Reads a number, with `null` as NaN, since `serde_json` writes NaN as `null`.
-pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// The 95% score interval of a proportion (Wilson 1927); `[0, 1]` without samples.

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::agreement::Agreement;
 use super::calibration::{expected_calibration_error, reliability};
 use super::confusion::{Confusion, ConfusionCell};
-use super::counts::{ClassCounts, null_is_nan, ratio, wilson_interval};
+use super::counts::{ClassCounts, ratio, wilson_interval};
 use super::multi_label::{MultiLabelMetrics, class_counts};
 use super::predictions::Predictions;
+use crate::serialized::null_is_nan;
 
 /// The metrics of an evaluation.
 ///

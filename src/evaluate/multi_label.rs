@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::counts::{ClassCounts, null_is_nan};
+use super::counts::ClassCounts;
 use super::predictions::{MULTI_LABEL_THRESHOLD, Predictions};
+use crate::serialized::null_is_nan;
 
 /// The metrics that exist only with several labels an image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

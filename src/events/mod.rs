@@ -14,6 +14,7 @@ use serde::Serialize;
 use vitrine_datasets::{BadFile, Split};
 
 use crate::flags::described;
+use crate::serialized::shown_path;
 use crate::text::{count, printable};
 
 pub use epoch::{EpochEnd, EpochRow, clock};
@@ -94,6 +95,7 @@ pub enum Event {
     /// The folder of a new run was created.
     RunFolder {
         /// The path of the folder, as the user gave it or the program chose it.
+        #[serde(serialize_with = "shown_path::serialize")]
         path: PathBuf,
     },
     /// A run of a series (`--seeds`, `--folds`) begins or continues.

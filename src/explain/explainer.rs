@@ -6,14 +6,14 @@ use anyhow::{Context, Result, ensure};
 use burn::module::Module;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use vitrine_datasets::{DecodeLimits, Image, ImageSource, Interpolation};
+use vitrine_datasets::{DatasetError, DecodeLimits, Image, ImageSource, Interpolation};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::{Map, Method, overlay};
 use crate::device::FoundDevice;
 use crate::memory::{self, Work};
 use crate::model_file::{self, ModelCard};
-use crate::predict::{NOT_FINITE, Prediction, image_tensor, rank};
+use crate::predict::{NOT_FINITE, Prediction, Views, image_tensor, rank, unless_panicked};
 
 /// A trained model that is asked what it looked at.
 pub struct Explainer {
@@ -123,14 +123,16 @@ impl Explainer {
 
     /// The image in the size and with the channels of the model's input.
     fn decode(&self, image: &ImageSource) -> Result<Image> {
-        let decoded = image.decode_for_use(&self.limits)?;
-        Ok(self.card.preprocessing.resized(&decoded))
+        let decode = || Ok(self.card.preprocessing.resized(&image.decode_for_use(&self.limits)?));
+        unless_panicked(decode).map_err(|error: DatasetError| error.into())
     }
 
     /// The predicted class, the explained class, and the maps of each image.
     fn answer(&self, images: &[&Image], asked: &Asked) -> Vec<Result<(Prediction, Prediction, Vec<Map>)>> {
         let input = self.input(images);
-        let logits = values(self.model.forward(input.clone()));
+        // The class is the answer of `classify`; the maps are those of the image itself.
+        let views = Views::of(&self.card);
+        let logits = values(views.average(input.clone(), |input| self.model.forward(input)));
         let logits: Vec<&[f32]> = logits.chunks_exact(self.card.classes.len()).collect();
         let ranked: Vec<Vec<Prediction>> =
             logits.iter().map(|logits| rank(&self.card, logits, logits.len())).collect();

@@ -38,11 +38,15 @@ fn card(model: &ModelConfig) -> ModelCard {
 
 /// The explainer of a saved model with random parameters, and its classifier.
 fn saved(config: &ModelConfig) -> (Explainer, Classifier) {
+    saved_with(card(config))
+}
+
+fn saved_with(card: ModelCard) -> (Explainer, Classifier) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("model.safetensors");
     let device = device::select(Some("cpu")).unwrap().0;
-    let model = config.init(&device.device).unwrap();
-    crate::model_file::save(&path, &card(config), &model, Precision::F32).unwrap();
+    let model = card.model.init(&device.device).unwrap();
+    crate::model_file::save(&path, &card, &model, Precision::F32).unwrap();
     (Explainer::load(&path, &device).unwrap(), Classifier::load_on(&path, &device).unwrap())
 }
 
@@ -58,14 +62,16 @@ fn drawn(count: usize) -> Vec<ImageSource> {
 fn the_prediction_is_that_of_inference_whatever_acts_at_random_in_training() {
     let mut config = ModelConfig { dropout: 0.5, attention_dropout: 0.5, drop_path: 0.5, ..plain() };
     config.attention.normalizer = Normalizer::HardSampled;
-    let (explainer, classifier) = saved(&config);
-    let explained = explainer.explain(&drawn(4), &asked(&[Method::GradCam], None, false));
-    for (explanation, logits) in explained.into_iter().zip(classifier.classify(&drawn(4))) {
-        let expected = &crate::predict::rank(classifier.card(), &logits.unwrap(), 1)[0];
-        let found = explanation.unwrap();
-        assert_eq!(found.predicted.index, expected.index);
-        assert_eq!(found.class, found.predicted);
-        assert!((found.predicted.probability - expected.probability).abs() < 1e-5);
+    for mirror_views in [false, true] {
+        let (explainer, classifier) = saved_with(ModelCard { mirror_views, ..card(&config) });
+        let explained = explainer.explain(&drawn(4), &asked(&[Method::GradCam], None, false));
+        for (explanation, logits) in explained.into_iter().zip(classifier.classify(&drawn(4))) {
+            let expected = &crate::predict::rank(classifier.card(), &logits.unwrap(), 1)[0];
+            let found = explanation.unwrap();
+            assert_eq!(found.predicted.index, expected.index);
+            assert_eq!(found.class, found.predicted);
+            assert!((found.predicted.probability - expected.probability).abs() < 1e-5, "{mirror_views}");
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
     }
     let card = ModelCard {
         program: job.card.program.clone(),
+        mirror_views: job.card.mirror_views,
+        resampling: job.card.resampling,
         ..ModelCard::new(model, job.card.classes.clone(), job.card.preprocessing.clone())
             .with_multi_label(job.card.multi_label)
     };
@@ -35,6 +37,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
+    use vitrine_models::weights::Resampling;
     use vitrine_models::{ModelConfig, Pool, preset};
 
     use super::*;
@@ -78,7 +81,12 @@ mod tests {
 
     #[test]
     fn the_card_says_nothing_about_training() {
-        let plain = ModelCard { program: "vitrine 0.0.1".to_owned(), ..card(vit()) };
+        let plain = ModelCard {
+            program: "vitrine 0.0.1".to_owned(),
+            mirror_views: true,
+            resampling: Resampling::Plain,
+            ..card(vit())
+        };
         let trained = ModelCard {
             pretrained: Some("weights.pth".to_owned()),
             data: Some("birds/".to_owned()),

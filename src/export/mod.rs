@@ -48,7 +48,7 @@ pub struct Exported {
     pub files: Vec<PathBuf>,
     /// A line of Python that opens the model.
     pub usage: String,
-    /// Differences between the library's preprocessing and this program's, one per line.
+    /// What the library does otherwise than this program, one per line.
     pub notes: Vec<String>,
 }
 
@@ -70,11 +70,17 @@ pub fn export(
     let mut tensors = weights::to_timm(model);
     tensors.extend(fixed_positions(&card.model));
     let job = Job { card, family, library, output, precision };
-    match library {
+    let mut exported = match library {
         Library::Timm => timm::write(&job, &tensors),
         Library::HuggingFace => hugging_face::write(&job, tensors),
         Library::Torchvision => torchvision::write(&job, tensors),
+    }?;
+    if card.mirror_views {
+        let note =
+            "`classify` also averages each image's mirror image with this model, which the library does not";
+        exported.notes.push(note.to_owned());
     }
+    Ok(exported)
 }
 
 /// Checks that an export can write to `output`, and returns whether it writes a single file there.

@@ -41,7 +41,7 @@ pub(super) fn class_names(
             let (names, is_changed) = numbered(names);
             if is_changed {
                 notes.push(
-                    "class names: those that several classes share are followed by the class number"
+                    "class names: those that several classes share are followed by the class number, and blank ones are it"
                         .to_owned(),
                 );
             }

@@ -33,7 +33,9 @@ pub(super) fn read(
     )?;
     let metadata = ModelMetadata { classes: Some(card.classes), ..ModelMetadata::default() };
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
-    let card = ModelCard::new(reading.config, classes, card.preprocessing).with_multi_label(card.multi_label);
+    let ModelCard { mirror_views, resampling, preprocessing, multi_label, .. } = card;
+    let card = ModelCard::new(reading.config, classes, preprocessing).with_multi_label(multi_label);
+    let card = ModelCard { mirror_views, resampling, ..card };
     Ok(Imported { card, tensors, has_head: true, account })
 }
 
@@ -45,7 +47,7 @@ mod tests {
 
     use burn::tensor::Device;
     use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
-    use vitrine_models::weights::{NamedTensor, to_timm};
+    use vitrine_models::weights::{NamedTensor, Resampling, to_timm};
     use vitrine_models::{ModelConfig, preset};
 
     use super::*;
@@ -64,7 +66,8 @@ mod tests {
             crop_rounding: CropRounding::HalfToEven,
         };
         let model = ModelConfig { depth: 1.into(), ..model };
-        ModelCard::new(model, vec!["ash".to_owned(), "birch".to_owned()], preprocessing)
+        let card = ModelCard::new(model, vec!["ash".to_owned(), "birch".to_owned()], preprocessing);
+        ModelCard { mirror_views: true, resampling: Resampling::Plain, ..card }
     }
 
     /// Imports a file with the card's tensors after a change.

@@ -79,6 +79,13 @@ pub fn files(source: &Path, weights: &[PathBuf]) -> Vec<PathBuf> {
     weights.iter().cloned().chain(descriptions.filter(|path| path.is_file())).collect()
 }
 
+/// The files of an import of which `known` were there: descriptions come and go.
+pub fn files_now(known: &[PathBuf]) -> Vec<PathBuf> {
+    let is_weights = |path: &&PathBuf| !(path.ends_with(CONFIG) || path.ends_with(PREPROCESSOR));
+    let weights: Vec<PathBuf> = known.iter().filter(is_weights).cloned().collect();
+    weights.first().map_or_else(Vec::new, |first| files(first, &weights))
+}
+
 /// Whether a folder holds another library's weights under a usual name.
 pub fn holds_weights(folder: &Path) -> bool {
     hub_weights::choose(|name| folder.join(name).is_file()).is_some()
@@ -103,6 +110,20 @@ fn weights_in(folder: &Path) -> Result<Vec<PathBuf>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn descriptions_that_come_and_go_are_among_the_files_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let weights = [path("model.safetensors")];
+        assert_eq!(files(folder.path(), &weights), weights);
+        std::fs::write(path(PREPROCESSOR), "{}").unwrap();
+        let with_preprocessor = [path("model.safetensors"), path(PREPROCESSOR)];
+        assert_eq!(files_now(&weights), with_preprocessor);
+        assert_eq!(files(folder.path(), &weights), with_preprocessor);
+        std::fs::remove_file(path(PREPROCESSOR)).unwrap();
+        assert_eq!(files_now(&with_preprocessor), weights);
+    }
 
     #[test]
     fn a_folder_holds_one_file_of_weights_or_the_shards_of_an_index() {

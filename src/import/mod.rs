@@ -29,7 +29,7 @@ pub use account::Account;
 use classes::class_names;
 use config::ModelMetadata;
 use files::SourceFiles;
-pub use files::{files, holds_weights};
+pub use files::{files, files_now, holds_weights};
 use layout::recognize;
 pub use preprocessing::preprocessing_for;
 use windows::StoredWindows;
@@ -145,8 +145,9 @@ fn read(
     let layout = recognize(&stored, options.layout)?;
     let metadata = collect::metadata(&files, layout, options, &mut notes)?;
     check_ambiguous(&stored, &metadata)?;
-    notes.extend(projection_note(&stored));
+    let projection = projection_warning(&stored);
     let (mut account, tensors, unneeded) = Account::open(layout, files, stored, notes)?;
+    account.warnings.extend(projection);
     let facts = StoredWindows::of_tables(&unneeded)?.complete(&metadata.facts)?;
     let asked = options.image_size.map(|[height, width]| ImageSize { height, width });
     let reading = image_size::read(&tensors, layout, &facts, asked)
@@ -195,13 +196,13 @@ fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<
     Ok(())
 }
 
-/// What the head of CLIP is.
-fn projection_note(stored: &[StoredTensor]) -> Option<String> {
+/// What the head of CLIP is, which nobody should take for classes.
+fn projection_warning(stored: &[StoredTensor]) -> Option<String> {
     let is_projection = |tensor: &StoredTensor| {
         tensor.name.ends_with("visual_projection.weight") || tensor.name == "visual.proj"
     };
     stored.iter().any(is_projection).then(|| {
-        "the head is CLIP's projection to the space of texts: it gives an embedding, no classes".to_owned()
+        "the head is CLIP's projection to the space of texts: it gives an embedding, no classes, whose probabilities mean nothing".to_owned()
     })
 }
 

@@ -1,5 +1,7 @@
 //! Validation of class names: every class has a name, and no two classes share one.
 
+use std::collections::HashMap;
+
 use anyhow::{Result, bail};
 use vitrine_datasets::duplicate_name;
 
@@ -18,18 +20,23 @@ pub fn check_unique(names: &[String]) -> Result<()> {
     }
 }
 
-/// Makes names unique by appending the class number, as in `crane (0)`, to each name that several classes share. The
-/// second value says whether any name was changed.
+/// Gives each class a name of its own: blank names become the class number, which is appended to each name that several
+/// classes share, as in `crane (0)`. The second value says whether any name was changed.
 pub fn numbered(names: &[String]) -> (Vec<String>, bool) {
-    let is_shared = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
-    if duplicate_name(names).is_none() {
-        return (names.to_vec(), false);
-    }
-    let number = |(index, name): (usize, &String)| match is_shared(name) {
-        true => format!("{name} ({index})"),
+    let named = |(index, name): (usize, &String)| match name.trim().is_empty() {
+        true => index.to_string(),
         false => name.clone(),
     };
-    (names.iter().enumerate().map(number).collect(), true)
+    let mut unique: Vec<String> = names.iter().enumerate().map(named).collect();
+    // A number may make a name that another class has.
+    while duplicate_name(&unique).is_some() {
+        let mut classes: HashMap<String, usize> = HashMap::new();
+        unique.iter().for_each(|name| *classes.entry(name.clone()).or_default() += 1);
+        let shared = unique.iter_mut().enumerate().filter(|(_, name)| classes[*name] > 1);
+        shared.for_each(|(index, name)| *name = format!("{name} ({index})"));
+    }
+    let is_changed = unique != names;
+    (unique, is_changed)
 }
 
 #[cfg(test)]
@@ -47,5 +54,9 @@ mod tests {
         assert_eq!(numbered(&names("cat dog")), (names("cat dog"), false));
         let (numbered, is_changed) = numbered(&names("crane dog crane"));
         assert_eq!((numbered.join(","), is_changed), ("crane (0),dog,crane (2)".to_owned(), true));
+        let given = ["crane", "", "crane", "crane (0)", " ", "4"].map(str::to_owned);
+        let (numbered, is_changed) = super::numbered(&given);
+        assert_eq!(numbered.join(","), "crane (0) (0),1,crane (2),crane (0) (3),4 (4),4 (5)");
+        assert!(is_changed && check_unique(&numbered).is_ok());
     }
 }

@@ -24,6 +24,7 @@ use class_names::check_unique;
 pub use trained_on::TrainedOn;
 
 use crate::recipe::Recipe;
+use crate::serialized::null_is_nan;
 use crate::weights_file::{self, Precision, StoredTensor};
 
 /// The version of the card's format. A file with a higher one was written by a newer program.
@@ -99,8 +100,10 @@ pub struct Validation {
     /// Number of validation images.
     pub samples: usize,
     /// Mean cross entropy.
+    #[serde(deserialize_with = "null_is_nan")]
     pub loss: f64,
-    /// Share of images whose highest logit is that of their class, or of one of them, from 0 to 1.
+    /// Share of images whose highest logit is that of their class, or of one of them, from 0 to 1; NaN if no image has a class.
+    #[serde(deserialize_with = "null_is_nan")]
     pub top1: f64,
     /// Mean F1 score of the classes that occur among labels or predictions; earlier versions did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

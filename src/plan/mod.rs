@@ -104,6 +104,7 @@ impl Plan {
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
         check_views(overrides, evidence, &model)?;
+        check_flips(overrides, evidence, &model)?;
         check_freeze(&recipe, &model, evidence)?;
         head_fit::check(&recipe, &model, evidence)?;
         check_labels(&recipe, evidence)?;
@@ -200,6 +201,22 @@ fn check_views(overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConf
         usage!(
             "--no-tta has no effect: this model would not be asked about mirror images anyway; leave it out"
         );
+    }
+    Ok(())
+}
+
+/// Checks that `--no-flips` has an effect.
+///
+/// # Errors
+/// When no image would be mirrored anyway.
+fn check_flips(overrides: &Overrides, evidence: &Evidence<'_>, model: &ModelConfig) -> Result<()> {
+    if overrides.options.flips != Some(false) {
+        return Ok(());
+    }
+    let mut open = overrides.clone();
+    open.options.flips = None;
+    if recipe::choose(&open, evidence, model, &mut Vec::new())?.augmentation.horizontal_flip == 0.0 {
+        usage!("--no-flips has no effect: no image would be mirrored anyway; leave it out");
     }
     Ok(())
 }

@@ -31,13 +31,7 @@ impl Decoder {
         let outcomes: Vec<_> = values
             .par_chunks_exact_mut(size)
             .zip(images)
-            .map(|(slot, image)| {
-                // An image that brings a decoder to panic fails alone.
-                catch_unwind(AssertUnwindSafe(|| self.decode_one(image, slot))).unwrap_or_else(|_| {
-                    let problem = "it could not be decoded: a bug in the program".to_owned();
-                    Err(DatasetError::Threads { problem })
-                })
-            })
+            .map(|(slot, image)| unless_panicked(|| self.decode_one(image, slot)))
             .collect();
         let readable = keep_readable(&mut values, &outcomes, size);
         Decoded { values, readable, outcomes }
@@ -49,6 +43,16 @@ impl Decoder {
         self.preprocessing.normalize(&self.preprocessing.resized(&image), slot);
         Ok(())
     }
+}
+
+/// The outcome of decoding an image. One that brings a decoder to panic fails alone.
+pub(crate) fn unless_panicked<T>(
+    decode: impl FnOnce() -> Result<T, DatasetError>,
+) -> Result<T, DatasetError> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+        let problem = "it could not be decoded: a bug in the program".to_owned();
+        Err(DatasetError::Threads { problem })
+    })
 }
 
 /// Moves the readable images, each of `size` values, to the front, truncates the rest, and returns the number of

@@ -16,7 +16,7 @@ pub use predictor::{LabeledAnswers, Predictor};
 pub use stream::Asked;
 pub use views::Views;
 
-pub(crate) use decoder::image_tensor;
+pub(crate) use decoder::{image_tensor, unless_panicked};
 
 /// The error message for logits that are NaN or infinite.
 pub(crate) const NOT_FINITE: &str = "the model gives logits that are not finite (NaN or infinity), so there is no prediction; its weights are broken";

@@ -11,7 +11,7 @@ use super::image_size;
 use super::initial_weights::adapted_start;
 use crate::plan::{Budget, Evidence, Overrides, Plan};
 use crate::pretrained::Pretrained;
-use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path};
+use crate::run_folder::{HoldOut, Origin, RunConfig, RunData, data_path, existing_path};
 use crate::runtime::Runtime;
 use crate::train::Start;
 use crate::weights_file;
@@ -103,14 +103,14 @@ impl PlannedRun {
         let config = RunConfig {
             program: PROGRAM.to_owned(),
             data: new.data.to_owned(),
-            data_path: data_path(new.data),
+            data_path: data_path(new.data, new.data_dir),
             data_dir: std::path::absolute(new.data_dir)?,
             val_fraction,
             seed: new.seed,
             split_seed: None,
             fold: new.fold,
             model_name: plan.model_name,
-            pretrained_path: source.as_deref().and_then(data_path),
+            pretrained_path: source.as_deref().and_then(existing_path),
             pretrained: source,
             lengthened: false,
             max_file_size: new.max_file_size,

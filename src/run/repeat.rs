@@ -11,7 +11,9 @@ use super::initial_weights::{adapted_start, check_weights};
 use super::{PROGRAM, PlannedRun};
 use crate::events::clock;
 use crate::pretrained::Pretrained;
-use crate::run_folder::{CONFIG, IMAGES, Purpose, RunConfig, RunData, check_fixed, data_path, states};
+use crate::run_folder::{
+    CONFIG, IMAGES, Purpose, RunConfig, RunData, check_fixed, data_path, existing_path, states,
+};
 use crate::runtime::Runtime;
 use crate::train::{Start, progress};
 
@@ -117,8 +119,8 @@ impl PlannedRun {
         if let Start::Pretrained(tensors) = &start {
             check_weights(&config, &source, tensors)?;
         }
-        config.data_path = data_path(&config.data_now());
-        config.pretrained_path = data_path(&source).or(config.pretrained_path);
+        config.data_path = data_path(&config.data_now(), &config.data_dir);
+        config.pretrained_path = existing_path(&source).or(config.pretrained_path);
         config.program = PROGRAM.to_owned();
         config.lengthened = false;
         config.origin.threads = Some(threads);

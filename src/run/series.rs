@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use vitrine_datasets::{Dataset, Fold};
 
 use super::{Changes, Kind, Member, PlannedRun, Repetition, Resumed, Run, Summary};
+use crate::bounds;
 use crate::events::Event;
 use crate::files::{read_text, write_atomically};
 use crate::model_file::SERIES_FILE_NAME;
@@ -76,7 +77,7 @@ impl Series {
     /// first run within it.
     ///
     /// # Errors
-    /// If the last seed would exceed [`u64::MAX`], the folder is not empty, or the first run cannot begin.
+    /// If the last seed would exceed [`bounds::SEED`], the folder is not empty, or the first run cannot begin.
     pub fn begin(
         (kind, runs): (Kind, usize),
         first: PlannedRun,
@@ -84,7 +85,8 @@ impl Series {
         runtime: Runtime<'_>,
     ) -> Result<(Self, Run)> {
         let plan = SeriesPlan { kind, runs, config: first.config().clone() };
-        if kind == Kind::Seeds && plan.config.seed.checked_add(runs as u64 - 1).is_none() {
+        let last = plan.config.seed.saturating_add(runs as u64 - 1);
+        if kind == Kind::Seeds && !bounds::SEED.contain(last) {
             usage!("--seeds {runs}: there are not so many numbers from --seed {} on", plan.config.seed);
         }
         let folder = create_folder(output, &plan, &first.data_name())?;

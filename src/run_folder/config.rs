@@ -10,9 +10,11 @@ use vitrine_models::ModelConfig;
 use super::hold_out::HoldOut;
 use super::location::data_path;
 use super::origin::Origin;
+use crate::bounds;
 use crate::files::read_text;
 use crate::model_file;
 use crate::recipe::Recipe;
+use crate::serialized::{shown_path, shown_path_option};
 
 /// The complete configuration of a run, from which it can be resumed or repeated. Stored as `config.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +26,10 @@ pub struct RunConfig {
     pub data: String,
     /// The absolute path of the data set, if it was given as a path, so that the run can be resumed from any folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "shown_path_option")]
     pub data_path: Option<PathBuf>,
     /// The folder into which data sets with a name are downloaded.
+    #[serde(with = "shown_path")]
     pub data_dir: PathBuf,
     /// Share of the training images that is split off for validation if the data set has no validation split.
     pub val_fraction: f64,
@@ -45,6 +49,7 @@ pub struct RunConfig {
     pub pretrained: Option<String>,
     /// The absolute path of these weights, if they were given as a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "shown_path_option")]
     pub pretrained_path: Option<PathBuf>,
     /// Whether the length of the run was changed after it had begun. Such a run cannot be repeated bit for bit, since
     /// its learning rate first followed the schedule of the original length.
@@ -101,6 +106,9 @@ impl RunConfig {
         {
             bail!("`fold` is number {number} of {of}: it must be one of them");
         }
+        if !bounds::SEED.contain(self.seed) {
+            bail!("`seed` is {}: it must be {}", self.seed, bounds::SEED);
+        }
         self.recipe.validate()
     }
 
@@ -113,7 +121,7 @@ impl RunConfig {
     /// States a new place of the data set, a name or a path.
     pub fn move_data(&mut self, data: &str) {
         self.data = data.to_owned();
-        self.data_path = data_path(data);
+        self.data_path = data_path(data, &self.data_dir);
     }
 
     /// The name or path under which the pretrained weights are found now; see [`data_now`](Self::data_now).

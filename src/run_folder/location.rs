@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, bail};
+use vitrine_datasets::is_known_name;
 
 use crate::files::is_inside;
 use crate::store;
@@ -66,9 +67,14 @@ pub fn first_free(stem: &Path) -> Result<PathBuf> {
     bail!("{}-N: every number is taken; choose a folder with --output", stem.display())
 }
 
-/// The absolute path of `data` if it is an existing file or folder; `None` if it is a name or does not exist.
-pub fn data_path(data: &str) -> Option<PathBuf> {
-    Path::new(data).exists().then(|| absolute(data).ok()).flatten()
+/// The absolute path of a file or folder; `None` if it does not exist.
+pub fn existing_path(path: &str) -> Option<PathBuf> {
+    Path::new(path).exists().then(|| absolute(path).ok()).flatten()
+}
+
+/// The absolute path of a data set; `None` if `data` is the name of a known one, which is kept in `data_dir`, or does not exist.
+pub fn data_path(data: &str, data_dir: &Path) -> Option<PathBuf> {
+    existing_path(data).filter(|_| !is_known_name(data, data_dir))
 }
 
 #[cfg(test)]
@@ -89,5 +95,17 @@ mod tests {
             outside(text, &place.path().join(separate)).unwrap();
         }
         outside("shapes", &place.path().join("run")).unwrap();
+    }
+
+    #[test]
+    fn a_data_set_has_a_path_unless_it_is_known_by_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("mnist");
+        std::fs::create_dir(&folder).unwrap();
+        let text = folder.to_str().unwrap();
+        assert_eq!(data_path(text, place.path()), Some(folder.clone()));
+        for known in ["shapes", "mnist"] {
+            assert_eq!(data_path(known, place.path()), None);
+        }
     }
 }

@@ -32,7 +32,7 @@ pub use config::RunConfig;
 pub(crate) use file_names::{CONFIG, IMAGES};
 pub use hold_out::HoldOut;
 pub use images::{Purpose, RunData};
-pub use location::{RUNS, check_local, data_path, first_free, outside};
+pub use location::{RUNS, check_local, data_path, existing_path, first_free, outside};
 pub use origin::Origin;
 pub use review::Review;
 
@@ -258,7 +258,7 @@ impl RunFolder {
         let mut config: toml::Table = toml::from_str(&read_text(&path)?)?;
         config.insert("data".to_owned(), data.clone().into());
         match data_path {
-            Some(place) => _ = config.insert("data_path".to_owned(), toml::Value::try_from(place)?),
+            Some(place) => _ = config.insert("data_path".to_owned(), shown(place).into()),
             None => _ = config.remove("data_path"),
         }
         write_atomically(&path, toml::to_string(&config)?.as_bytes())

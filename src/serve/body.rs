@@ -80,11 +80,13 @@ pub(super) async fn images(request: Request, limit: usize, queue: &Queue) -> Res
     let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let images = match kind.as_str() {
-        "multipart/form-data" => form(parts, body).await?,
+        "multipart/form-data" => form(parts, body, queue).await?,
         // A long text would keep all other requests waiting on this thread.
-        "application/json" => tokio::task::spawn_blocking(move || json(&body))
-            .await
-            .map_err(|_| Refusal::bad("the JSON is not usable"))??,
+        "application/json" => {
+            check_objects(&body, queue)?;
+            let read = tokio::task::spawn_blocking(move || json(&body)).await;
+            read.map_err(|_| Refusal::bad("the JSON is not usable"))??
+        }
         image if AS_IT_IS.contains(&image) || image.starts_with("image/") => {
             if body.is_empty() {
                 return Err(Refusal::bad("the body is empty: send the bytes of an image file"));
@@ -111,7 +113,7 @@ pub(super) async fn images(request: Request, limit: usize, queue: &Queue) -> Res
 /// 413 if the body is larger, 503 if there is no memory for it, and 400 if it ends early.
 async fn bytes(body: Body, limit: usize, queue: &Queue) -> Result<(Vec<u8>, OwnedSemaphorePermit), Refusal> {
     let mut stream = body.into_data_stream();
-    let (mut bytes, mut memory) = (Vec::new(), queue.memory(0)?);
+    let (mut bytes, mut memory) = (Vec::new(), queue.memory(0, 0)?);
     while let Some(part) = stream.next().await {
         let part = part.map_err(|error| Refusal::bad(format!("the body ends early: {error}")))?;
         let refusal = if bytes.len() + part.len() > limit {
@@ -119,7 +121,7 @@ async fn bytes(body: Body, limit: usize, queue: &Queue) -> Result<(Vec<u8>, Owne
                 format!("the body is larger than {limit} bytes, which is the most that this server takes");
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
         } else {
-            match queue.memory(part.len()) {
+            match queue.memory(bytes.len(), part.len()) {
                 Ok(more) => {
                     memory.merge(more);
                     bytes.extend_from_slice(&part);
@@ -156,7 +158,7 @@ async fn discard_stream(mut stream: BodyDataStream) {
     let _ = tokio::time::timeout(TIME, rest).await;
 }
 
-async fn form(parts: Parts, body: Vec<u8>) -> Result<Vec<NamedImage>, Refusal> {
+async fn form(parts: Parts, body: Vec<u8>, queue: &Queue) -> Result<Vec<NamedImage>, Refusal> {
     let request = Request::from_parts(parts, Body::from(body));
     let mut form = Multipart::from_request(request, &())
         .await
@@ -169,9 +171,21 @@ async fn form(parts: Parts, body: Vec<u8>) -> Result<Vec<NamedImage>, Refusal> {
             let field = field.name().unwrap_or_default();
             return Err(Refusal::bad(format!("the field `{field}` of the form holds no file")));
         };
+        queue.check_number(images.len() + 1)?;
         images.push(NamedImage { name: Some(name), bytes: field.bytes().await.map_err(failed)?.to_vec() });
     }
     Ok(images)
+}
+
+/// Checks that JSON is not made of more objects than there may be images, which would take many times its memory when it is read. Every
+/// object has a brace, and names hardly ever do.
+///
+/// # Errors
+/// 413 if there are more.
+fn check_objects(body: &[u8], queue: &Queue) -> Result<(), Refusal> {
+    let braces = body.iter().filter(|byte| **byte == b'{').count();
+    // One is the outermost object's, and names may have as many as there are images.
+    queue.check_number(braces.saturating_sub(1) / 2)
 }
 
 fn json(body: &[u8]) -> Result<Vec<NamedImage>, Refusal> {
@@ -199,6 +213,24 @@ mod tests {
         for wrong in ["{}", "[]", r#"{"images": [{"data": "A"}]}"#, r#"{"images": [{"data": "", "x": 1}]}"#] {
             assert_eq!(json(wrong.as_bytes()).err().unwrap().status, StatusCode::BAD_REQUEST, "{wrong}");
         }
+    }
+
+    #[test]
+    fn json_of_many_small_objects_is_refused_before_it_is_read() {
+        let body = |objects: usize| format!("{{\"images\": [{}]}}", vec!["{}"; objects].join(","));
+        let queue = Queue::new(2, 1 << 20);
+        assert!(check_objects(body(2).as_bytes(), &queue).is_ok());
+        let refusal = check_objects(body(6).as_bytes(), &queue).err().unwrap();
+        assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test]
+    async fn small_parts_take_no_more_memory_than_large_ones() {
+        let queue = Queue::new(1, 8192);
+        let parts = (0..100).map(|_| Ok::<_, std::io::Error>(vec![0_u8; 64]));
+        let body = Body::from_stream(futures_util::stream::iter(parts));
+        let (bytes, _memory) = bytes(body, 1 << 20, &queue).await.map_err(|refusal| refusal.status).unwrap();
+        assert_eq!(bytes.len(), 6400);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use anyhow::{Result, ensure};
 use burn::module::Module;
 use vitrine_datasets::DecodeLimits;
-use vitrine_models::ModelConfig;
+use vitrine_models::{ModelConfig, VisionTransformer};
 
 use super::metrics::Metrics;
 use super::refusal::Refusal;
@@ -15,6 +15,8 @@ use super::worker::{Batching, Defects, Worker};
 use crate::device::FoundDevice;
 use crate::events::{Event, EventSink};
 use crate::explain::{Explainer, Method};
+use crate::import;
+use crate::memory::{self, Work};
 use crate::model_file::{self, ModelCard};
 use crate::named_model::{self, NamedModel};
 use crate::predict::{Classifier, Output};
@@ -72,6 +74,19 @@ pub(super) struct ServedModel {
     checksum: String,
 }
 
+impl Loading {
+    /// The methods for which a model has overlays; none if the memory does not suffice, with a warning.
+    fn methods(&self, model: &VisionTransformer, name: &str) -> Vec<Method> {
+        match memory::check(model.config(), Work::Explaining(1), &self.device) {
+            Ok(_) => Method::by_default(model),
+            Err(error) => {
+                self.events.emit(Event::warning(format!("model {name}: without /explain: {error:#}")));
+                Vec::new()
+            }
+        }
+    }
+}
+
 impl ServedModel {
     /// Loads a model. Without a `name`, it gets that of its file, folder, or repository.
     fn load(name: Option<&str>, source: &Path, loading: &Loading) -> Result<Self> {
@@ -91,7 +106,7 @@ impl ServedModel {
             events.emit(Event::warning(warning));
         }
         let has_classifier = card.has_classifier();
-        let methods = if has_classifier { Method::by_default(&model) } else { Vec::new() };
+        let methods = if has_classifier { loading.methods(&model, &name) } else { Vec::new() };
         let explainer = {
             let (card, model, device, limits) = (card.clone(), model.clone(), device.clone(), *limits);
             move || Explainer::new(card, model.train(), &device).with_limits(limits)
@@ -183,7 +198,9 @@ impl Models {
     /// A model from its source, if its files have changed.
     fn reloaded(&self, source: &Path, before: &ServedModel) -> Result<Option<ServedModel>> {
         // The files are compared as they are before they are read: what is replaced meanwhile is found by the next signal.
-        let checksum = model_file::checksum(&before.files)?;
+        // A description may have come that was not there.
+        let files = import::files_now(&before.files);
+        let checksum = model_file::checksum(&files)?;
         if checksum == before.checksum {
             return Ok(None);
         }

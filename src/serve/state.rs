@@ -57,15 +57,28 @@ impl Queue {
         self.size - self.places.available_permits()
     }
 
-    /// Memory for a part of a body.
+    /// Memory for the next `bytes` of a body, of which there are `before` already.
     ///
     /// # Errors
     /// 503 if bodies already take as much as they may.
-    pub(super) fn memory(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-        let blocks = u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX);
+    pub(super) fn memory(&self, before: usize, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        let blocks = (before + bytes).div_ceil(BLOCK) - before.div_ceil(BLOCK);
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         Arc::clone(&self.memory)
             .try_acquire_many_owned(blocks)
             .map_err(|_| Refusal::busy("bodies take all the memory they may: send it again in a moment"))
+    }
+
+    /// Checks the number of images of a request, which may not be all of them yet.
+    ///
+    /// # Errors
+    /// 413 if there will never be as many places.
+    pub(super) fn check_number(&self, images: usize) -> Result<(), Refusal> {
+        if images <= self.size {
+            return Ok(());
+        }
+        let message = format!("this server takes at most {} images in one request", self.size);
+        Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
     }
 
     /// Places for images, which keep the memory of their body.
@@ -73,10 +86,7 @@ impl Queue {
     /// # Errors
     /// 413 if there will never be as many, and 503 if there are not now.
     pub(super) fn places(&self, images: usize, body: OwnedSemaphorePermit) -> Result<Vec<Place>, Refusal> {
-        if images > self.size {
-            let message = format!("{images} images in one request: this server takes at most {}", self.size);
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
-        }
+        self.check_number(images)?;
         let body = Arc::new(body);
         let place = |_| {
             let image = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {

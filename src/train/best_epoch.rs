@@ -25,7 +25,7 @@ pub(super) struct Verdict {
 /// it was reached.
 pub(super) fn judge_next(progress: &mut Progress, metric: Metric, validation: &Validation) -> Verdict {
     let before = progress.best.as_ref().filter(|kept| kept.epoch > 0).map(|kept| score(metric, kept));
-    progress.highest = progress.highest.or(before);
+    progress.highest = progress.highest.filter(|highest| !highest.is_nan()).or(before);
     let mut verdict = judge(metric, validation, progress.highest);
     let probe = progress.probe.as_ref().map(|probe| score(metric, probe));
     verdict.is_kept &= probe.is_none_or(|probe| score(metric, validation) >= probe);
@@ -91,15 +91,16 @@ pub(super) fn row(validation: &Validation) -> EpochRow {
 }
 
 /// The score of a validation; higher is better. Checkpoints of earlier versions lack some metrics, which count as the
-/// lowest.
+/// lowest, and so does what cannot be measured, because no image has a class.
 fn score(metric: Metric, validation: &Validation) -> f64 {
-    match metric {
+    let score = match metric {
         Metric::Accuracy => validation.top1,
         Metric::MacroF1 => validation.macro_f1.unwrap_or(f64::NEG_INFINITY),
         Metric::BalancedAccuracy => validation.balanced_accuracy.unwrap_or(f64::NEG_INFINITY),
         Metric::MeanAveragePrecision => validation.mean_average_precision.unwrap_or(f64::NEG_INFINITY),
         Metric::Loss => -validation.loss,
-    }
+    };
+    if score.is_nan() { f64::NEG_INFINITY } else { score }
 }
 
 #[cfg(test)]
@@ -150,6 +151,17 @@ mod tests {
         assert_eq!(next(0.48), (false, true, 1));
         assert_eq!(next(0.3), (false, false, 2));
         assert_eq!(next(0.6), (true, true, 0));
+    }
+
+    #[test]
+    fn epochs_that_cannot_be_judged_are_kept_until_one_can() {
+        let mut progress = Progress { highest: Some(f64::NAN), ..Progress::default() };
+        let mut is_kept =
+            |top1| judge_next(&mut progress, Metric::Accuracy, &validation([top1, 0.0, 0.0, 1.0])).is_kept;
+        assert_eq!(
+            [f64::NAN, f64::NAN, 0.5, f64::NAN, 0.6].map(&mut is_kept),
+            [true, true, true, false, true]
+        );
     }
 
     #[test]

@@ -80,6 +80,16 @@ const VALUES: &[Case] = &[
     (2, "train good --model tiny.toml --batch-size 0", &["--batch-size", "at least 1"]),
     (2, "train good --model tiny.toml --time soon", &["--time", "30m"]),
     (2, "train good --model tiny.toml --val-fraction 1.5", &["1.5"]),
+    (
+        2,
+        "train good --model tiny.toml --seed 9223372036854775808",
+        &["--seed", "at most 9223372036854775807"],
+    ),
+    (
+        2,
+        "train good --model tiny.toml --seed 9223372036854775807 --seeds 2",
+        &["--seeds 2", "not so many numbers"],
+    ),
     (2, "train good --model tiny.toml --flag", &["--flag"]),
     (2, "train --resume good --seed 1", &["--seed"]),
     (2, "classify text.safetensors", &["PATH"]),
@@ -97,6 +107,7 @@ const WITHOUT_EFFECT: &[Case] = &[
     (2, "train good --model tiny.toml --offline", &["--offline has no effect"]),
     (2, "train good --model tiny.toml --patience 5 --epochs 5", &["--patience 5 has no effect"]),
     (2, "train good --model tiny.toml --recipe cct --no-tta", &["--no-tta has no effect"]),
+    (2, "train good --model tiny.toml --recipe still.toml --no-flips", &["--no-flips has no effect"]),
     (2, "train --max-file-size 1M", &["--max-file-size has no effect for shapes"]),
     (1, "train good --model tiny.toml --recipe mix.toml", &["mix_probability", "no effect"]),
     (2, "train good --freeze backbone", &["--pretrained"]),
@@ -123,6 +134,7 @@ fn prepared() -> Images {
     images.write("unknown_key.toml", &format!("{TINY}\nheads = 3"));
     images.write("recipe.toml", "learning_rat = 0.1");
     images.write("bad_recipe.toml", "warmup = 2.0");
+    images.write("still.toml", "[augmentation]\nhorizontal_flip = 0.0");
     images.write("mix.toml", "[augmentation]\nmix_probability = 0.5");
     images.write("both.toml", "[augmentation]\ntrivial_augment = true\nauto_augment = \"cifar10\"");
     images.write("full/file", "in the way");

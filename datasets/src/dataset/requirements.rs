@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Dataset, DatasetError, Split};
+use crate::{Dataset, DatasetError, SourceKind, Split};
 
 /// Whether each split has images of a class, indexed as [`Split::ALL`].
 type Presence = [bool; 3];
@@ -23,9 +23,11 @@ impl Dataset {
     pub fn training_problems(&self, data: &str) -> Vec<DatasetError> {
         let layout = |problem: String| DatasetError::layout(Path::new(data), problem);
         if self.train.is_empty() {
-            return vec![layout(
-                "has no training images: a data set needs a train split to train on".to_owned(),
-            )];
+            let mut problem = "has no training images: a data set needs a train split to train on".to_owned();
+            if matches!(self.info.source, SourceKind::Folder | SourceKind::Archive) {
+                problem += " (folders such as val, dev, and test-images count as other splits: rename one that is none)";
+            }
+            return vec![layout(problem)];
         }
         let classes = self.presence();
         let given: Vec<Split> =

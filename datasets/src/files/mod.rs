@@ -15,7 +15,7 @@ pub use fault::Fault;
 pub use kind::{FileKind, is_image_name};
 pub use left_out::{Group, LeftOut, Reason};
 pub use regular::{DEFAULT_FILE_BYTES, open_regular, read_regular};
-pub use shown::shown;
+pub use shown::{path_of_shown, shown};
 pub use spool::{Place, Spool};
 pub use walk::{Entry, Walk};
 

@@ -12,7 +12,10 @@
 //! | `k\xE4se.png` | `k\x5CxE4se.png` |
 
 use std::ffi::OsStr;
+#[cfg(unix)]
+use std::ffi::OsString;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// A path or name as text. Different paths give different texts. Valid UTF-8 is unchanged, except for text that looks
 /// like an escape.
@@ -33,6 +36,37 @@ pub fn shown(path: impl AsRef<OsStr>) -> String {
 #[cfg(not(unix))]
 pub fn shown(path: impl AsRef<OsStr>) -> String {
     path.as_ref().to_string_lossy().into_owned()
+}
+
+/// The path of which [`shown`] gives this text.
+///
+/// ```
+/// use std::path::Path;
+/// assert_eq!(vitrine_datasets::path_of_shown(r"k\x5CxE4se.png"), Path::new(r"k\xE4se.png"));
+/// ```
+#[cfg(unix)]
+pub fn path_of_shown(text: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let text = text.as_bytes();
+    let mut name = Vec::with_capacity(text.len());
+    let mut place = 0;
+    while place < text.len() {
+        let digit = |byte: u8| char::from(byte).to_digit(16).map_or(0, |digit| digit as u8);
+        if is_escape(&text[place..]) {
+            name.push(16 * digit(text[place + 2]) + digit(text[place + 3]));
+            place += 4;
+        } else {
+            name.push(text[place]);
+            place += 1;
+        }
+    }
+    OsString::from_vec(name).into()
+}
+
+/// The path of which [`shown`] gives this text.
+#[cfg(not(unix))]
+pub fn path_of_shown(text: &str) -> PathBuf {
+    text.into()
 }
 
 /// A name from an archive as text. Such a name is a sequence of bytes on every system.
@@ -91,7 +125,10 @@ mod tests {
             names =
                 names.iter().flat_map(|name| alphabet.map(|byte| [&name[..], &[byte]].concat())).collect();
             for name in &names {
-                assert!(texts.insert(shown_bytes(name)), "{name:?}");
+                let text = shown_bytes(name);
+                #[cfg(unix)]
+                assert_eq!(path_of_shown(&text).into_os_string().into_encoded_bytes(), *name);
+                assert!(texts.insert(text), "{name:?}");
             }
         }
     }

@@ -121,7 +121,7 @@ fn class_names(origin: &Path, blobs: &[Blob], kind: CifarSet) -> Result<Vec<Stri
             CifarSet::Ten => Ok(CIFAR10.map(str::to_owned).to_vec()),
             CifarSet::Hundred => {
                 let problem = format!(
-                    "lacks '{}' with the class names: add it from the data set's archive",
+                    "lacks '{}' with the class names: add it from the data set's archive, or move train.bin away if it is none of CIFAR's",
                     kind.names_file()
                 );
                 Err(DatasetError::layout(origin, problem))

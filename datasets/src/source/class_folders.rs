@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::LabeledImage;
+use crate::error::lines;
 use crate::{DatasetError, ImageSource, LeftOut, Split, shown};
 
 /// The layouts that are recognized, for error messages.
@@ -72,7 +73,7 @@ impl Listing {
         }
         match self.split_folders(&contents)? {
             Some(splits) => {
-                self.check_split_folders(&splits, &contents)?;
+                self.check_split_folders(&splits, &contents, left_out)?;
                 let split_and_class = |path: &str| {
                     let (split, rest) = path.split_once('/')?;
                     Some((*splits.get(split)?, rest.split_once('/')?.0.to_owned()))
@@ -91,7 +92,7 @@ impl Listing {
                     );
                     return Err(self.problem(problem));
                 }
-                self.check_class_folders("")?;
+                self.check_class_folders("", left_out)?;
                 Ok(self.label(|path| Some((Split::Train, path.split_once('/')?.0.to_owned()))))
             }
         }
@@ -161,6 +162,7 @@ impl Listing {
         &self,
         splits: &BTreeMap<String, Split>,
         contents: &BTreeMap<String, TopFolder>,
+        left_out: &LeftOut,
     ) -> Result<(), DatasetError> {
         if let Some(other) = contents.keys().find(|name| !splits.contains_key(*name)) {
             let split = splits.keys().next().map_or("train", String::as_str);
@@ -171,20 +173,20 @@ impl Listing {
         }
         let is_empty_split = |name: &&String| Split::from_word(name).is_some() && !splits.contains_key(*name);
         if let Some(name) = self.folders.iter().find(is_empty_split) {
-            return Err(self.problem(format!("the folder '{name}' holds no images: fill it or remove it")));
+            return Err(self.empty("folder", name, left_out));
         }
         for name in splits.keys() {
             if let Some(path) = contents.get(name).and_then(|content| content.direct.as_ref()) {
                 let problem = format!("the image '{path}' is in no class folder: {LAYOUTS}");
                 return Err(self.problem(problem));
             }
-            self.check_class_folders(&format!("{name}/"))?;
+            self.check_class_folders(&format!("{name}/"), left_out)?;
         }
         Ok(())
     }
 
     /// Checks that every folder directly below `prefix` has images.
-    fn check_class_folders(&self, prefix: &str) -> Result<(), DatasetError> {
+    fn check_class_folders(&self, prefix: &str, left_out: &LeftOut) -> Result<(), DatasetError> {
         let mut classes = self
             .folders
             .iter()
@@ -194,11 +196,19 @@ impl Listing {
             self.images.range(below.clone()..).next().is_none_or(|(path, _)| !path.starts_with(&below))
         };
         match classes.find(is_empty) {
-            Some(class) => {
-                Err(self.problem(format!("the class folder '{class}' holds no images: fill it or remove it")))
-            }
+            Some(class) => Err(self.empty("class folder", class, left_out)),
             None => Ok(()),
         }
+    }
+
+    /// A folder without images; if it may have some that cannot be used, that is said, and not that it can go.
+    fn empty(&self, kind: &str, folder: &str, left_out: &LeftOut) -> DatasetError {
+        let way_out = if left_out.has_faults() {
+            format!(" that can be used{}", lines(left_out.faults()))
+        } else {
+            ": fill it or remove it".to_owned()
+        };
+        self.problem(format!("the {kind} '{folder}' holds no images{way_out}"))
     }
 
     fn problem(&self, problem: impl Into<String>) -> DatasetError {
@@ -211,6 +221,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::Reason;
 
     fn listing(paths: &[&str]) -> Listing {
         let image = |path: &&str| ImageSource::Encoded { name: (*path).to_owned(), bytes: Arc::from([]) };
@@ -279,6 +290,16 @@ mod tests {
     fn folders_around_everything_else_are_removed() {
         let expected = [row(Split::Test, "cat"), row(Split::Train, "cat")];
         assert_eq!(rows(&["data/pets/test/cat/2.png", "data/pets/train/cat/1.png"]), expected);
+    }
+
+    #[test]
+    fn folders_whose_images_cannot_be_used_are_not_called_superfluous() {
+        let mut left_out = LeftOut::default();
+        left_out.add("emu/1.heic".to_owned(), Reason::Unsupported("HEIC"));
+        let labeled = listing(&["cat/1.png", "emu/"]).labeled(&left_out);
+        let message = labeled.err().unwrap().to_string();
+        assert!(message.contains("'emu'") && message.contains("1 HEIC"), "{message}");
+        assert!(!message.contains("remove it"), "{message}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) struct Train {
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
     val_fraction: Option<f64>,
     /// Random seed.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = within(bounds::SEED))]
     seed: u64,
     /// Train N runs with the seeds --seed, --seed + 1, ..., and print their mean and standard deviation. All have the
     /// same architecture, recipe and validation images, those of the first seed.

@@ -35,7 +35,7 @@ pub(super) fn read(path: &Path) -> Result<ModelMetadata> {
     let mut metadata = architecture(file).with_context(|| path.display().to_string())?;
     metadata.classes = class_names(&value);
     metadata.multi_label = file.get("problem_type").is_some_and(|kind| kind == "multi_label_classification");
-    if let Some(pipeline) = value.get("pretrained_cfg") {
+    if let Some(pipeline) = timm_pipeline::of(&value) {
         timm_pipeline::add(pipeline, &mut metadata).with_context(|| path.display().to_string())?;
     }
     Ok(metadata)
@@ -75,11 +75,15 @@ fn architecture(file: &Map<String, Value>) -> Result<ModelMetadata> {
     Ok(ModelMetadata { facts, ..ModelMetadata::default() })
 }
 
-/// Class names from timm's `label_names` or Hugging Face's `id2label`. The placeholders `LABEL_0`, `LABEL_1`, ... that
+/// Class names from timm's `label_names`, or `labels` in its early files, or from Hugging Face's `id2label`. The placeholders `LABEL_0`, `LABEL_1`, ... that
 /// Hugging Face writes for unnamed classes are no names.
 fn class_names(value: &Value) -> Option<Vec<String>> {
-    let listed = value.get("label_names").or_else(|| value.get("pretrained_cfg")?.get("label_names"));
-    if let Some(names) = listed.and_then(Value::as_array) {
+    let lists = [
+        value.get("label_names"),
+        value.get("pretrained_cfg").and_then(|of| of.get("label_names")),
+        value.get("labels"),
+    ];
+    if let Some(names) = lists.into_iter().flatten().find_map(Value::as_array) {
         return names.iter().map(|name| name.as_str().map(str::to_owned)).collect();
     }
     let by_number = value.get("id2label")?.as_object()?;
@@ -97,11 +101,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_preprocessing_of_early_files_of_timm_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let pipeline = json!({ "input_size": [3, 224, 224], "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "crop_pct": 1.0 });
+        let mut early = pipeline.clone();
+        early["architecture"] = "vit_tiny_patch16_224".into();
+        early["labels"] = json!(["cat", "dog"]);
+        let later = json!({ "architecture": "vit_tiny_patch16_224", "pretrained_cfg": pipeline });
+        let read = |file: &Value| {
+            std::fs::write(&path, file.to_string()).unwrap();
+            read(&path).unwrap()
+        };
+        let (early, later) = (read(&early), read(&later));
+        assert_eq!(early.mean, Some(vec![0.1, 0.2, 0.3]));
+        assert_eq!((&early.mean, &early.std, &early.resize), (&later.mean, &later.std, &later.resize));
+        assert_eq!(early.classes.unwrap(), ["cat", "dog"]);
+    }
+
+    #[test]
     fn class_names_of_both_libraries_are_read_except_for_placeholders() {
         let names = |names: [&str; 2]| Some(names.map(str::to_owned).to_vec());
         for (file, expected) in [
             (json!({ "label_names": ["cat", "dog"] }), names(["cat", "dog"])),
             (json!({ "pretrained_cfg": { "label_names": ["cat", "dog"] } }), names(["cat", "dog"])),
+            (json!({ "labels": ["cat", "dog"] }), names(["cat", "dog"])),
             (json!({ "id2label": { "1": "dog", "0": "cat" } }), names(["cat", "dog"])),
             (json!({ "id2label": { "0": "LABEL_0", "1": "dog" } }), names(["LABEL_0", "dog"])),
             (json!({ "id2label": { "0": "LABEL_0", "1": "LABEL_1" } }), None),

@@ -8,6 +8,11 @@ use vitrine_datasets::{Interpolation, ResizeRule};
 use super::metadata::{ModelMetadata, squash};
 use super::values::numbers;
 
+/// The part of timm's configuration that states the preprocessing. Early versions of timm wrote its keys at the top level.
+pub(super) fn of(file: &Value) -> Option<&Value> {
+    file.get("pretrained_cfg").or_else(|| file.get("architecture").map(|_| file))
+}
+
 /// Adds the preprocessing of a `pretrained_cfg`. A key that is `null` counts as missing.
 ///
 /// # Errors

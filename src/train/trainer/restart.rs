@@ -41,6 +41,9 @@ impl Trainer<'_> {
         self.emit(Event::StartOver { learning_rate: self.recipe().learning_rate, stated_learning_rate });
         self.state.learner =
             start.learner(&self.config, attempts, self.phase.batches.samples(), self.runtime)?;
+        // What a model that has not learned said of flips.
+        let flips = &mut self.state.progress.flips;
+        *flips = flips.take().filter(|verdict| verdict.is_sure);
         self.change_phase()?;
         let batches = self.steps().batches;
         let progress = &mut self.state.progress;

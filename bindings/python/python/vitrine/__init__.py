@@ -159,7 +159,7 @@ def _inputs(images: Iterable[Image]) -> list[object]:
 
 def _input(image: Image, index: int) -> object:
     if isinstance(image, (str, os.PathLike)):
-        return os.fspath(image)
+        return os.fsdecode(image)
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if not isinstance(image, np.ndarray):

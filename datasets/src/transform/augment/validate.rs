@@ -125,7 +125,8 @@ fn check_crop(crop: Crop) -> Checked {
             let rising = |[low, high]: [f64; 2]| low > 0.0 && low <= high && high.is_finite();
             let allowed = "a rising pair of numbers above 0 and at most 1";
             check(rising(scale) && scale[1] <= 1.0, "crop.resized.scale", &scale, allowed)?;
-            check(rising(ratio), "crop.resized.ratio", &ratio, "a rising pair of finite numbers above 0")
+            let is_ratio = rising(ratio) && ratio[0] >= 1e-3 && ratio[1] <= 1e3;
+            check(is_ratio, "crop.resized.ratio", &ratio, "a rising pair of numbers from 0.001 to 1000")
         }
     }
 }
