@@ -1,6 +1,6 @@
 //! The options of data sets: the folder of named data sets, their download, and the limit on the size of image files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;

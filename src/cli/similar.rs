@@ -1,6 +1,6 @@
 //! `vitrine similar`: the images of a folder that are most similar to other images.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};

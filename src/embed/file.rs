@@ -10,7 +10,7 @@ use serde_json::json;
 use vitrine_datasets::open_regular;
 
 use super::Embeddings;
-use crate::files::{AtomicFile, write_atomically};
+use crate::files::AtomicFile;
 use crate::{npy, weights_file};
 
 /// The version of the description's format. A file with a higher one was written by a newer program.

@@ -123,7 +123,10 @@ impl Explainer {
 
     /// The image in the size and with the channels of the model's input.
     fn decode(&self, image: &ImageSource) -> Result<Image> {
-        let decode = || Ok(self.card.preprocessing.resized(&image.decode_for_use(&self.limits)?));
+        let decode = || {
+            let decoded = image.decode_for_use(&self.limits)?;
+            Ok(self.card.preprocessing.resized(&decoded))
+        };
         unless_panicked(decode).map_err(|error: DatasetError| error.into())
     }
 

@@ -103,7 +103,7 @@ impl PlannedRun {
         let config = RunConfig {
             program: PROGRAM.to_owned(),
             data: new.data.to_owned(),
-            data_path: data_path(new.data, new.data_dir),
+            data_path: data_path(new.data, &new.data_dir),
             data_dir: std::path::absolute(new.data_dir)?,
             val_fraction,
             seed: new.seed,

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use vitrine_datasets::Split;
+use vitrine_datasets::{Split, shown};
 use vitrine_models::VisionTransformer;
 
 pub use bad_files::BadFiles;
