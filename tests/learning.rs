@@ -9,7 +9,8 @@ mod variants;
 
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
-use std::thread::sleep;
+use std::sync::Mutex;
+use std::thread::{self, available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
@@ -27,9 +28,15 @@ fn every_mixer_gate_position_and_pooling_learns_32_images_by_heart() {
     // Backends without fused operations take minutes for all variants. They run the same modules as flex, so every
     // third variant is enough there.
     let step = if found.name == "flex" { 1 } else { 3 };
-    for config in variants::variants().into_iter().step_by(step) {
+    // These models are too small to occupy all threads.
+    let all = Mutex::new(variants::variants().into_iter().step_by(step));
+    let learn = || loop {
+        let Some(config) = all.lock().unwrap().next() else { return };
         assert_learns(&config, Optimizer::default(), &found.device);
-    }
+    };
+    thread::scope(|scope| {
+        (0..available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(learn)));
+    });
 }
 
 #[test]

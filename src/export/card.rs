@@ -37,7 +37,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use vitrine_models::weights::Resampling;
+    use vitrine_models::position::Resampling;
     use vitrine_models::{ModelConfig, Pool, preset};
 
     use super::*;

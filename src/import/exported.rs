@@ -47,7 +47,8 @@ mod tests {
 
     use burn::tensor::Device;
     use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
-    use vitrine_models::weights::{NamedTensor, Resampling, to_timm};
+    use vitrine_models::position::Resampling;
+    use vitrine_models::weights::{NamedTensor, to_timm};
     use vitrine_models::{ModelConfig, preset};
 
     use super::*;

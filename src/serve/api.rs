@@ -331,7 +331,10 @@ pub(super) async fn explain(
         Some(name) => Method::from_str(&name, false).ok().filter(|method| model.methods.contains(method)),
     };
     if model.methods.is_empty() {
-        let message = format!("the model {} has no classifier, so there is no answer to explain", model.name);
+        let message = match model.card.has_classifier() {
+            true => format!("the memory does not suffice to explain answers of the model {}", model.name),
+            false => format!("the model {} has no classifier, so there is no answer to explain", model.name),
+        };
         return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, message));
     }
     let Some(method) = method else {
