@@ -120,8 +120,11 @@ impl Replica {
             Tensor::from_data(targets, device),
             |grads| sums.accumulate(&self.model, grads),
         );
-        let mut read =
-            Read { gradients: sums.grads(), name: Vec::new(), has_gradient: vec![], values: vec![] };
+        let sizes = self.sizes();
+        // With room for the rest of the contribution, which follows in a message.
+        let room = sizes.iter().sum::<usize>() + sizes.len() + batch.size + 16;
+        let values = Vec::with_capacity(room);
+        let mut read = Read { gradients: sums.grads(), name: Vec::new(), has_gradient: vec![], values };
         self.model.visit(&mut read);
         Contribution {
             loss: loss.into_scalar(),

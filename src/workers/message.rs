@@ -8,8 +8,8 @@ use crate::learner::micro_batch::{Contribution, MicroBatch, ReplicaConfig};
 
 /// The longest header in bytes.
 const LONGEST_HEADER: usize = 1 << 20;
-/// Numbers before the predicted classes in an answer: whether it is an error, and the loss.
-const BEFORE_ANSWERS: usize = 2;
+/// Numbers at the end of an answer: the loss, and whether it is an error.
+const LAST: usize = 2;
 
 /// What a task says besides weights, images, and targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,18 +65,17 @@ impl Header {
 
 /// The length of the answer about `images` images, from a model with tensors of these sizes.
 pub fn answer_length(sizes: &[usize], images: usize) -> usize {
-    BEFORE_ANSWERS + images + sizes.len() + sizes.iter().sum::<usize>()
+    sizes.iter().sum::<usize>() + sizes.len() + images + LAST
 }
 
-/// An answer of `length` numbers, which is that of [`answer_length`], or else an error that says so.
+/// An answer of `length` numbers, which is that of [`answer_length`], or else an error that says so. The values of a contribution come
+/// first, so that they are not moved.
 pub fn write_answer(outcome: Result<Contribution, String>, length: usize) -> Vec<f32> {
     let outcome = outcome.and_then(|contribution| {
-        let Contribution { loss, answers, has_gradient, values } = contribution;
-        let mut numbers = Vec::with_capacity(length);
-        numbers.extend([0.0, loss]);
-        numbers.extend(answers.iter().map(|answer| *answer as f32));
+        let Contribution { loss, answers, has_gradient, values: mut numbers } = contribution;
         numbers.extend(has_gradient.iter().map(|has| f32::from(u8::from(*has))));
-        numbers.extend_from_slice(&values);
+        numbers.extend(answers.iter().map(|answer| *answer as f32));
+        numbers.extend([loss, 0.0]);
         let found = numbers.len();
         if found == length {
             Ok(numbers)
@@ -86,7 +85,7 @@ pub fn write_answer(outcome: Result<Contribution, String>, length: usize) -> Vec
     });
     outcome.unwrap_or_else(|message| {
         let mut numbers = write_text(&message, length.saturating_sub(1));
-        numbers.insert(0, 1.0);
+        numbers.push(1.0);
         numbers
     })
 }
@@ -95,25 +94,21 @@ pub fn write_answer(outcome: Result<Contribution, String>, length: usize) -> Vec
 ///
 /// # Errors
 /// The message of an answer that is an error, or what is wrong with it.
-pub fn read_answer(numbers: &[f32], sizes: &[usize], images: usize) -> Result<Contribution, String> {
-    if numbers.len() != answer_length(sizes, images) {
-        return Err(format!(
-            "the answer has {} numbers, not {}",
-            numbers.len(),
-            answer_length(sizes, images)
-        ));
+pub fn read_answer(mut numbers: Vec<f32>, sizes: &[usize], images: usize) -> Result<Contribution, String> {
+    let (found, wanted) = (numbers.len(), answer_length(sizes, images));
+    if found != wanted {
+        return Err(format!("the answer has {found} numbers, not {wanted}"));
     }
-    if numbers[0] != 0.0 {
-        return Err(read_text(&numbers[1..]));
+    let values = sizes.iter().sum();
+    if numbers[found - 1] != 0.0 {
+        return Err(read_text(&numbers[..found - 1]));
     }
-    let (answers, rest) = numbers[BEFORE_ANSWERS..].split_at(images);
-    let (has_gradient, values) = rest.split_at(sizes.len());
-    Ok(Contribution {
-        loss: numbers[1],
-        answers: answers.iter().map(|answer| *answer as u32).collect(),
-        has_gradient: has_gradient.iter().map(|has| *has != 0.0).collect(),
-        values: values.to_vec(),
-    })
+    let loss = numbers[found - LAST];
+    let (has_gradient, answers) = numbers[values..found - LAST].split_at(sizes.len());
+    let has_gradient = has_gradient.iter().map(|has| *has != 0.0).collect();
+    let answers = answers.iter().map(|answer| *answer as u32).collect();
+    numbers.truncate(values);
+    Ok(Contribution { loss, answers, has_gradient, values: numbers })
 }
 
 /// A text as numbers, one a byte, filled with zeros up to `length` of them, or cut.
@@ -178,7 +173,7 @@ mod tests {
         };
         let length = answer_length(&sizes, 2);
         let numbers = write_answer(Ok(contribution.clone()), length);
-        let read = read_answer(&numbers, &sizes, 2).unwrap();
+        let read = read_answer(numbers, &sizes, 2).unwrap();
         let bits = |contribution: &Contribution| -> Vec<u32> {
             contribution.values.iter().map(|value| value.to_bits()).collect()
         };
@@ -194,10 +189,10 @@ mod tests {
         ] {
             let numbers = write_answer(outcome, length);
             assert_eq!(numbers.len(), length);
-            let sizes = [length - BEFORE_ANSWERS - 1];
-            assert_eq!(read_answer(&numbers, &sizes, 0).unwrap_err(), part);
+            let sizes = [length - LAST - 1];
+            assert_eq!(read_answer(numbers, &sizes, 0).unwrap_err(), part);
         }
-        assert!(read_answer(&[0.0; 5], &sizes, 2).unwrap_err().contains("5 numbers"));
+        assert!(read_answer(vec![0.0; 5], &sizes, 2).unwrap_err().contains("5 numbers"));
     }
 
     #[test]

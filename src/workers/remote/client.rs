@@ -110,7 +110,7 @@ impl Remote {
         let numbers = operation(&device, GRADIENTS, &inputs, length, scalars).into_data_async();
         let sizes = weights.sizes.clone();
         let mut answer: Answer = Box::pin(Guarded(Box::pin(async move {
-            read_answer(&numbers_of(numbers.await)?, &sizes, images).map_err(Failure::Refused)
+            read_answer(numbers_of(numbers.await)?, &sizes, images).map_err(Failure::Refused)
         })));
         // The first poll sends the request for the numbers, before whatever is sent next.
         Ok(match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
