@@ -319,7 +319,7 @@ impl InProcess {
         let sent = Task { config: Arc::new(config), weights: Arc::clone(&task.weights), batch };
         let sizes = &task.weights.sizes;
         let numbers = write_answer(self.computer.compute(&sent), answer_length(sizes, size));
-        read_answer(&numbers, sizes, size).map_err(Failure::Refused)
+        read_answer(numbers, sizes, size).map_err(Failure::Refused)
     }
 }
 
