@@ -312,11 +312,12 @@ fn at_most_half_of_the_updates_are_on_small_images() {
 
 #[test]
 fn flips_of_unknown_images_are_judged_unless_the_user_decides() {
-    let planned = |source, is_gray, flips| {
+    let plan_of = |source, is_gray, flips| {
         let options = RecipeOverrides { flips, ..RecipeOverrides::default() };
-        let plan =
-            plan(&case(source, [32, 32], is_gray, 4000), &Overrides { options, ..Overrides::default() })
-                .unwrap();
+        plan(&case(source, [32, 32], is_gray, 4000), &Overrides { options, ..Overrides::default() })
+    };
+    let planned = |source, is_gray, flips| {
+        let plan = plan_of(source, is_gray, flips).unwrap();
         let said = plan.reasons.iter().filter(|reason| reason.contains("flips")).count();
         (plan.recipe.augmentation.horizontal_flip > 0.0, plan.recipe.judge_flips, said)
     };
@@ -325,8 +326,12 @@ fn flips_of_unknown_images_are_judged_unless_the_user_decides() {
     assert_eq!(planned(SourceKind::Idx, true, None), (false, false, 1), "digits");
     for source in [SourceKind::Folder, SourceKind::Cifar, SourceKind::Idx] {
         assert_eq!(planned(source, source == SourceKind::Idx, Some(true)), (true, false, 0));
-        assert_eq!(planned(source, source == SourceKind::Idx, Some(false)), (false, false, 0));
+        if source != SourceKind::Idx {
+            assert_eq!(planned(source, false, Some(false)), (false, false, 0));
+        }
     }
+    let refused = plan_of(SourceKind::Idx, true, Some(false)).err().unwrap().to_string();
+    assert!(refused.contains("--no-flips has no effect"), "{refused}");
 }
 
 #[test]

@@ -59,7 +59,9 @@ fn a_test_split_alone_is_a_problem() {
     let images = Images::new();
     images.fill("data/test/red", [200, 30, 30], 4);
     images.fill("data/test/blue", [30, 30, 200], 4);
-    assert_refused(&images, &["data: has no training images: a data set needs a train split to train on"]);
+    let problem = "data: has no training images: a data set needs a train split to train on (folders such as val, dev, and \
+                   test-images count as other splits: rename one that is none)";
+    assert_refused(&images, &[problem]);
 }
 
 #[test]

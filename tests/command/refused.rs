@@ -26,7 +26,7 @@ fn a_model_for_another_number_of_classes_is_refused() {
 fn numbers_out_of_range_are_refused_with_the_range() {
     let images = Images::prepared();
     for (option, value, allowed) in [
-        ("--seed", "-1", "invalid digit"),
+        ("--seed", "-1", "at least 0 and at most 9223372036854775807"),
         ("--threads", "-1", "at least 1 and at most 1024"),
         ("--threads", "2000", "at least 1 and at most 1024"),
         ("--weight-decay", "1e9", "at most 1000000"),
