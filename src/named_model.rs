@@ -22,6 +22,8 @@ pub struct NamedModel {
     pub model: VisionTransformer,
     /// The files that it was read from.
     pub files: Vec<PathBuf>,
+    /// Whether they are another library's.
+    pub is_imported: bool,
 }
 
 /// Loads the model that `source` names onto a device: a model file, a run folder (its best model), another library's weights,
@@ -47,7 +49,8 @@ pub fn load(
     };
     if is_own(&path)? {
         let (card, model) = model_file::load_as(&path, device, change)?;
-        return Ok(NamedModel { name, card, model, files: vec![model_file::locate(&path)?] });
+        let files = vec![model_file::locate(&path)?];
+        return Ok(NamedModel { name, card, model, files, is_imported: false });
     }
     let mut imported = import::load(&path, &Options::default())?.at_size_of_images()?;
     for warning in &imported.account.warnings {
@@ -56,7 +59,7 @@ pub fn load(
     imported.card.pretrained = Some(hub::published::in_full(&shown));
     let (card, files) = (imported.card.clone(), import::files(&path, &imported.account.files));
     let changed = Imported { card: ModelCard { model: change(&card.model), ..card.clone() }, ..imported };
-    Ok(NamedModel { name, card, model: changed.model(device)?, files })
+    Ok(NamedModel { name, card, model: changed.model(device)?, files, is_imported: true })
 }
 
 /// Whether a path leads to a model of this program, and not to another library's weights.

@@ -9,7 +9,7 @@ mod variants;
 
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
@@ -50,12 +50,18 @@ fn every_optimizer_learns_32_images_by_heart() {
 
 /// Asserts that the loss on 32 random images of five classes falls below 0.05 within 600 steps.
 fn assert_learns(config: &ModelConfig, optimizer: Optimizer, device: &Device) {
+    static RANDOM: Mutex<()> = Mutex::new(());
     let tracked = device.clone().autodiff();
-    device.seed(7);
-    let model = config.init(&tracked).unwrap();
-    model.initialize();
     let ImageSize { height, width } = config.image_size;
-    let images = Tensor::<4>::random([32, 2, height, width], Distribution::Normal(0.0, 1.0), &tracked);
+    let (model, images) = {
+        // One after the other: the random numbers of a device are the same for all threads.
+        let _alone = RANDOM.lock().unwrap_or_else(PoisonError::into_inner);
+        device.seed(7);
+        let model = config.init(&tracked).unwrap();
+        model.initialize();
+        let images = Tensor::<4>::random([32, 2, height, width], Distribution::Normal(0.0, 1.0), &tracked);
+        (model, images)
+    };
     let targets: Vec<f32> =
         (0..32).flat_map(|image| (0..5).map(move |class| f32::from(image % 5 == class))).collect();
     let targets = Tensor::<2>::from_data(TensorData::new(targets, [32, 5]), &tracked);

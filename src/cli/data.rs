@@ -1,6 +1,6 @@
 //! The options of data sets: the folder of named data sets, their download, and the limit on the size of image files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -49,7 +49,15 @@ impl DataArgs {
     /// If an option has no effect; the message says why. Environment variables are not checked, because they are set
     /// for all commands.
     pub(super) fn check(&self, data: &str, fetches: bool) -> Result<()> {
-        let is_known = vitrine_datasets::is_known_name(data, &self.folder());
+        self.check_kept_in(&self.folder(), data, fetches)
+    }
+
+    /// Checks as [`check`](Self::check) does, for named data sets that are kept in `folder`.
+    ///
+    /// # Errors
+    /// If an option has no effect.
+    pub(super) fn check_kept_in(&self, folder: &Path, data: &str, fetches: bool) -> Result<()> {
+        let is_known = vitrine_datasets::is_known_name(data, folder);
         let is_named = is_known && vitrine_datasets::published_names().any(|name| name == data);
         let options = [
             ("--data-dir", self.data_dir.is_some()),

@@ -131,7 +131,8 @@ impl Plan {
         }
         let mut alone = overrides.clone();
         alone.options.freeze = Some(Freeze::Backbone);
-        alone.options.mirror_views = None;
+        // A fitted head mirrors nothing.
+        (alone.options.mirror_views, alone.options.flips) = (None, None);
         let mut plan = Self::new(&alone, evidence)?;
         plan.reasons.push(
             "a probe alone: fine-tuning would need more memory than there is (--gradient-checkpointing, or a smaller --batch-size \

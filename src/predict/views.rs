@@ -56,6 +56,7 @@ impl Views {
     pub fn check(self, card: &ModelCard) -> Result<Option<&'static str>> {
         match (self, &card.recipe) {
             (Self::One, _) => Ok(None),
+            (Self::Mirrored, None) if card.mirror_views => Ok(None),
             (Self::Mirrored | Self::MirrorImage, Some(recipe))
                 if recipe.augmentation.horizontal_flip > 0.0 =>
             {

@@ -135,10 +135,11 @@ impl RunConfig {
     }
 }
 
-/// `path`, unless it no longer exists and the relative path `name` does.
+/// `path`, unless it no longer exists, or is no text, and the relative path `name` does.
 fn current_location(name: &str, path: Option<&Path>) -> String {
+    let is_here = Path::new(name).exists();
     match path {
-        Some(path) if path.exists() || !Path::new(name).exists() => path.display().to_string(),
+        Some(path) if !is_here || path.exists() && path.to_str().is_some() => path.display().to_string(),
         _ => name.to_owned(),
     }
 }

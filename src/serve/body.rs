@@ -178,14 +178,14 @@ async fn form(parts: Parts, body: Vec<u8>, queue: &Queue) -> Result<Vec<NamedIma
 }
 
 /// Checks that JSON is not made of more objects than there may be images, which would take many times its memory when it is read. Every
-/// object has a brace, and names hardly ever do.
+/// object has a brace, or a bracket if it is a list of its values, and names hardly ever do.
 ///
 /// # Errors
 /// 413 if there are more.
 fn check_objects(body: &[u8], queue: &Queue) -> Result<(), Refusal> {
-    let braces = body.iter().filter(|byte| **byte == b'{').count();
-    // One is the outermost object's, and names may have as many as there are images.
-    queue.check_number(braces.saturating_sub(1) / 2)
+    let braces = body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    // Two are those of the outermost object and its list, and names may have as many as there are images.
+    queue.check_number(braces.saturating_sub(2) / 2)
 }
 
 fn json(body: &[u8]) -> Result<Vec<NamedImage>, Refusal> {
@@ -217,11 +217,13 @@ mod tests {
 
     #[test]
     fn json_of_many_small_objects_is_refused_before_it_is_read() {
-        let body = |objects: usize| format!("{{\"images\": [{}]}}", vec!["{}"; objects].join(","));
         let queue = Queue::new(2, 1 << 20);
-        assert!(check_objects(body(2).as_bytes(), &queue).is_ok());
-        let refusal = check_objects(body(6).as_bytes(), &queue).err().unwrap();
-        assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
+        for object in ["{}", "[null, \"\"]"] {
+            let body = |objects: usize| format!("{{\"images\": [{}]}}", vec![object; objects].join(","));
+            assert!(check_objects(body(2).as_bytes(), &queue).is_ok());
+            let refusal = check_objects(body(6).as_bytes(), &queue).err().unwrap();
+            assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
+        }
     }
 
     #[tokio::test]

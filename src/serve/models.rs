@@ -71,6 +71,8 @@ pub(super) struct ServedModel {
     pub(super) overlays: Worker<Method, Vec<u8>>,
     /// The files that it was read from, and their SHA-256.
     files: Vec<PathBuf>,
+    /// Whether they are another library's.
+    is_imported: bool,
     checksum: String,
 }
 
@@ -94,7 +96,7 @@ impl ServedModel {
         let change = ModelConfig::deterministic;
         let named = named_model::load(source, *offline, &device.device, change, &**events)?;
         let checksum = model_file::checksum(&named.files)?;
-        let NamedModel { card, model, files, .. } = named;
+        let NamedModel { card, model, files, is_imported, .. } = named;
         let name = name.map_or(named.name, str::to_owned);
         let with_limits = || Classifier::new(card.clone(), model.clone(), device).with_limits(*limits);
         let worker = |output| {
@@ -120,6 +122,7 @@ impl ServedModel {
             name,
             card,
             files,
+            is_imported,
             checksum,
         })
     }
@@ -199,7 +202,7 @@ impl Models {
     fn reloaded(&self, source: &Path, before: &ServedModel) -> Result<Option<ServedModel>> {
         // The files are compared as they are before they are read: what is replaced meanwhile is found by the next signal.
         // A description may have come that was not there.
-        let files = import::files_now(&before.files);
+        let files = if before.is_imported { import::files_now(&before.files) } else { before.files.clone() };
         let checksum = model_file::checksum(&files)?;
         if checksum == before.checksum {
             return Ok(None);

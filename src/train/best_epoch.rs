@@ -43,7 +43,8 @@ fn judge(metric: Metric, new: &Validation, highest: Option<f64>) -> Verdict {
     let Some(highest) = highest else { return Verdict { is_highest: true, is_kept: true } };
     let error = standard_error(metric, highest, new.samples);
     let is_highest = score > highest;
-    let is_kept = is_highest || (metric != Metric::Loss && score >= highest - error);
+    let is_unknown = highest == f64::NEG_INFINITY;
+    let is_kept = is_highest || is_unknown || (metric != Metric::Loss && score >= highest - error);
     Verdict { is_highest, is_kept }
 }
 
@@ -162,6 +163,8 @@ mod tests {
             [f64::NAN, f64::NAN, 0.5, f64::NAN, 0.6].map(&mut is_kept),
             [true, true, true, false, true]
         );
+        let unknown = judge(Metric::Loss, &validation([0.5, 0.0, 0.0, f64::NAN]), Some(f64::NEG_INFINITY));
+        assert!(unknown.is_kept);
     }
 
     #[test]

@@ -325,8 +325,8 @@ impl Train {
     /// Opens the data set of a run that was begun before. `fetches` states whether the command also opens pretrained
     /// weights, which may be downloaded.
     fn dataset_of(&self, config: &RunConfig, fetches: bool, runtime: Runtime<'_>) -> Result<Dataset> {
-        self.data_args.check(&config.data, fetches)?;
         let mut data_args = self.data_args.or_data_dir(config.data_dir.clone());
+        self.data_args.check_kept_in(&data_args.folder(), &config.data, fetches)?;
         data_args.file_size.max_file_size = config.max_file_size;
         data_args.label_separator = config.label_separator;
         let source = config.data_now();

@@ -78,10 +78,11 @@ fn architecture(file: &Map<String, Value>) -> Result<ModelMetadata> {
 /// Class names from timm's `label_names`, or `labels` in its early files, or from Hugging Face's `id2label`. The placeholders `LABEL_0`, `LABEL_1`, ... that
 /// Hugging Face writes for unnamed classes are no names.
 fn class_names(value: &Value) -> Option<Vec<String>> {
+    let is_timms = value.get("architecture").is_some();
     let lists = [
         value.get("label_names"),
-        value.get("pretrained_cfg").and_then(|of| of.get("label_names")),
-        value.get("labels"),
+        value.get("pretrained_cfg").and_then(|pipeline| pipeline.get("label_names")),
+        value.get("labels").filter(|_| is_timms),
     ];
     if let Some(names) = lists.into_iter().flatten().find_map(Value::as_array) {
         return names.iter().map(|name| name.as_str().map(str::to_owned)).collect();
@@ -125,7 +126,8 @@ mod tests {
         for (file, expected) in [
             (json!({ "label_names": ["cat", "dog"] }), names(["cat", "dog"])),
             (json!({ "pretrained_cfg": { "label_names": ["cat", "dog"] } }), names(["cat", "dog"])),
-            (json!({ "labels": ["cat", "dog"] }), names(["cat", "dog"])),
+            (json!({ "architecture": "a", "labels": ["cat", "dog"] }), names(["cat", "dog"])),
+            (json!({ "labels": ["cat", "dog"] }), None),
             (json!({ "id2label": { "1": "dog", "0": "cat" } }), names(["cat", "dog"])),
             (json!({ "id2label": { "0": "LABEL_0", "1": "dog" } }), names(["LABEL_0", "dog"])),
             (json!({ "id2label": { "0": "LABEL_0", "1": "LABEL_1" } }), None),
