@@ -15,8 +15,9 @@ use crate::device::FoundDevice;
 pub use client::Remote;
 pub use server::{Listen, Settings, serve};
 
-/// The name and version of this program.
-const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"));
+/// The name and version of this program, and of what it sends and answers: raise the last number with every change of
+/// [`message`](super::message), which another build of the same version would misread.
+const PROGRAM: &str = concat!("vitrine ", env!("CARGO_PKG_VERSION"), ", messages 2");
 /// The operation that computes a task: weights, images, and targets go in, and the numbers of an answer come out. The header is in its
 /// scalars.
 const GRADIENTS: &str = "vitrine.gradients";
