@@ -50,7 +50,8 @@ impl Cache {
             kept.iter().try_for_each(KeptFeatures::delete)?;
             outln!("{place}: deleted {bytes}")?;
         } else {
-            outln!("{place}: {bytes}; delete them with: vitrine cache --clear")?;
+            let named = self.cache.as_ref().map(|folder| format!(" --cache {}", folder.display()));
+            outln!("{place}: {bytes}; delete them with: vitrine cache{} --clear", named.unwrap_or_default())?;
         }
         Ok(Status::Done)
     }

@@ -11,7 +11,7 @@ use vitrine_datasets::{
 use crate::model_file::ModelCard;
 use crate::model_file::TrainedOn;
 use crate::text::{count, first_few};
-use crate::usage::usage;
+use crate::usage::{did_you_mean, usage};
 
 /// A part of a data set, as `--split` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +130,9 @@ fn model_labels(info: &DatasetInfo, data: &str, card: &ModelCard) -> Result<Vec<
         Some(label) => Ok(label),
         None => {
             bail!(
-                "{data}: its class `{class}` is unknown to the model, which has {}",
-                card.classes.join(", ")
+                "{data}: its class `{class}` is unknown to the model, which has {}{}",
+                first_few(&card.classes),
+                did_you_mean(class, card.classes.iter().map(String::as_str))
             )
         }
     };

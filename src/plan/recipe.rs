@@ -207,13 +207,7 @@ fn suited(named: NamedRecipe, evidence: &Evidence<'_>, model: &ModelConfig) -> R
         *augmentation = augmentation.without_flips();
     }
     if evidence.is_gray_to(model) {
-        *augmentation = Augmentation {
-            brightness: 0.0,
-            contrast: 0.0,
-            saturation: 0.0,
-            hue: 0.0,
-            ..augmentation.clone()
-        };
+        *augmentation = Augmentation { saturation: 0.0, hue: 0.0, ..augmentation.clone() };
     }
     if is_whole {
         return recipe;

@@ -25,13 +25,13 @@ pub(super) struct PhaseKind {
 }
 
 impl PhaseKind {
-    /// The phase of the next update: `done` is the finished share of the attempt, `seconds` the time of the run, and
-    /// `flips` the judgment of the validation images if it has been made.
-    pub(super) fn at(recipe: &Recipe, done: f64, seconds: f64, flips: Option<&FlipVerdict>) -> Self {
+    /// The phase of the next update: `attempt` and `run` are the finished shares of the present attempt and of the run's training,
+    /// and `flips` is the judgment of the validation images if it has been made.
+    pub(super) fn at(recipe: &Recipe, attempt: f64, run: f64, flips: Option<&FlipVerdict>) -> Self {
         let is_easy =
-            recipe.progressive_learning.as_ref().is_some_and(|progressive| done < progressive.until);
+            recipe.progressive_learning.as_ref().is_some_and(|progressive| attempt < progressive.until);
         let flips = !recipe.judge_flips || flips.is_some_and(|verdict| verdict.flips);
-        Self { is_easy, flips, mixes: mixes_after(recipe, seconds) }
+        Self { is_easy, flips, mixes: mixes_after(recipe, run) }
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
         let recipe =
             Recipe { progressive_learning, augmentation, time_seconds: Some(10.0), ..Recipe::default() };
         let at = |done: f64| {
-            let PhaseKind { is_easy, flips, mixes } = PhaseKind::at(&recipe, done, 10.0 * done, None);
+            let PhaseKind { is_easy, flips, mixes } = PhaseKind::at(&recipe, done, done, None);
             assert!(flips, "a recipe without `judge_flips` flips from the beginning");
             (is_easy, mixes)
         };

@@ -69,11 +69,11 @@ pub fn mixed_batches(recipe: &Recipe, epoch: usize, batches: usize) -> usize {
     mixed.round().clamp(0.0, batches as f64) as usize
 }
 
-/// Whether mixup and CutMix may mix batches `seconds` seconds after the beginning of a run. If the recipe has a time
-/// limit, mixing ends after its share `mix_until`; otherwise it does not depend on time.
-pub fn mixes_after(recipe: &Recipe, seconds: f64) -> bool {
+/// Whether mixup and CutMix may mix batches when the share `done` (0 to 1) of the training is over. If the recipe has a time
+/// limit, mixing ends after the share `mix_until`; otherwise [`mixed_batches`] decides.
+pub fn mixes_after(recipe: &Recipe, done: f64) -> bool {
     let until = recipe.augmentation.mix_until;
-    until >= 1.0 || recipe.time_seconds.is_none_or(|total| seconds < until * total)
+    until >= 1.0 || recipe.time_seconds.is_none() || done < until
 }
 
 #[cfg(test)]
@@ -110,9 +110,9 @@ mod tests {
         assert_eq!([0, 3, 4, 5].map(mixed), [10, 10, 5, 0]);
         assert_eq!(mixed_batches(&recipe(1.0, Some(5), None), 4, 10), 10);
         let by_clock = recipe(0.5, None, Some(60.0));
-        assert_eq!([29.0, 30.0].map(|seconds| mixes_after(&by_clock, seconds)), [true, false]);
+        assert_eq!([0.49, 0.5].map(|done| mixes_after(&by_clock, done)), [true, false]);
         assert_eq!(mixed_batches(&by_clock, 7, 10), 10);
-        assert!(mixes_after(&by_epochs, 1e9) && mixes_after(&recipe(1.0, None, Some(60.0)), 60.0));
+        assert!(mixes_after(&by_epochs, 1.0) && mixes_after(&recipe(1.0, None, Some(60.0)), 1.0));
     }
 
     #[test]

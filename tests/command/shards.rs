@@ -91,10 +91,19 @@ fn results_go_to_a_file_whole_or_not_at_all() {
     run("classify run data --format csv --output results.csv").success().stdout("");
     let printed = run("classify run data --format csv").success();
     assert_eq!(fs::read(images.path("results.csv")).unwrap(), printed.get_output().stdout);
-    run("classify run data --format csv --output results.csv").success();
-    run("classify run data --output results.csv")
+    // The name says the format.
+    run("classify run data --top 1 --output results.csv").success();
+    let of_name = fs::read_to_string(images.path("results.csv")).unwrap();
+    assert!(of_name.starts_with("path,rank,label,index,probability\n"), "{of_name}");
+    run("classify run data --output results.jsonl --logits").success();
+    run("classify run data --format jsonl --output results.csv")
         .code(2)
-        .stderr(contains("only files whose names end in .txt"));
+        .stderr(contains("its name says csv, and --format says jsonl"));
+    run("classify run data --format text --output results.csv")
+        .code(2)
+        .stderr(contains("--format says text"));
+    fs::write(images.path("notes"), "mine").unwrap();
+    run("classify run data --output notes").code(2).stderr(contains("only files whose names end in .txt"));
     run("classify run data --output run/model.safetensors").code(2).stderr(contains("the model itself"));
     run("classify run data --output nowhere/results.txt").code(2).stderr(contains("no such folder"));
     // Without a file, a shard goes to standard output.

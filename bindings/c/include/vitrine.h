@@ -78,7 +78,7 @@ size_t vitrine_embedding_dim(const vitrine_classifier *classifier);
  * values receives one row for each image, in their order, of the length that vitrine_output states; capacity is the number of
  * floats that it has room for. If status is not NULL, it receives 0 for each image that was answered and 1 for each that was not,
  * because it could not be read or the answer is not finite; its row is left as it was. Returns the number of images without an answer
- * (the message is about the first one), or -1 if the call was wrong and nothing was computed. */
+ * (the message is about the first one), or -1 if the call was wrong or failed as a whole: values and status then hold nothing. */
 int64_t vitrine_ask(const vitrine_classifier *classifier, vitrine_output output, const vitrine_image *images, size_t count,
                     float *values, size_t capacity, uint8_t *status);
 

@@ -52,9 +52,9 @@ pub(super) struct Classify {
     /// an image several labels.
     #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
     top: Option<usize>,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    /// Output format; by default the one that the name of --output says, or text.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Call an image unknown when the best class has a lower probability than this. If the model gives an image several
     /// labels: name the classes with at least this probability, by default 0.5.
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = within(bounds::SHARE))]
@@ -72,7 +72,7 @@ pub(super) struct Classify {
 
 impl Classify {
     pub(super) fn run(&self) -> Result<Status> {
-        self.check()?;
+        let format = self.checked_format()?;
         let shard = self.destination.shard()?;
         let (log, device) = self.forward.begin()?;
         let (classifier, files) = self.model.classifier(&device, &log)?;
@@ -81,16 +81,16 @@ impl Classify {
             log.emit(Event::notice(message));
         }
         if let Some(shard) = shard {
-            self.destination.join(&self.job(&files, shard, views)?)?;
+            self.destination.join(&self.job((&files, format), shard, views)?)?;
         }
-        let target = self.destination.target(shard, self.format)?;
+        let target = self.destination.target(shard, format)?;
         if shard.is_some() && target.exists()? {
             note!("{target}: this part is finished");
             return Ok(Status::Done);
         }
         let classifier = classifier.with_limits(self.forward.limits()).with_views(views)?;
         let options = PrintOptions { top: self.top, threshold: self.threshold, logits: self.logits };
-        let mut printer = Printer::new(self.format, options, classifier.card())?;
+        let mut printer = Printer::new(format, options, classifier.card())?;
         let mut destination = Destination::open(&target)?;
         let (mut counts, mut unavailable) = (Counts::default(), InARow::default());
         let batches = self.inputs.batches(shard, self.forward.batch_size, self.forward.limits())?;
@@ -115,12 +115,12 @@ impl Classify {
     }
 
     /// What all parts of the same job have in common.
-    fn job(&self, files: &[PathBuf], shard: Shard, views: Views) -> Result<Job> {
+    fn job(&self, (files, format): (&[PathBuf], Format), shard: Shard, views: Views) -> Result<Job> {
         let top = self.top.map(|top| format!("--top {top}"));
         let threshold = self.threshold.map(|threshold| format!("--threshold {threshold}"));
         let logits = self.logits.then(|| "--logits".to_owned());
         let mirrored = (views == Views::Mirrored).then(|| "--tta".to_owned());
-        let format = Some(format!("--format {}", self.format.extension()));
+        let format = Some(format!("--format {}", format.extension()));
         let size = self.forward.max_file_size().map(|bytes| format!("--max-file-size {bytes}"));
         Ok(Job {
             model: model_file::checksum(files)?,
@@ -130,17 +130,22 @@ impl Classify {
         })
     }
 
-    /// Refuses options that have no effect.
-    fn check(&self) -> Result<()> {
-        if self.logits && !matches!(self.format, Format::Jsonl | Format::Parquet) {
+    /// The format of the output.
+    ///
+    /// # Errors
+    /// If an option has no effect, or the output cannot be written in this format.
+    fn checked_format(&self) -> Result<Format> {
+        let format = self.destination.format(self.format)?;
+        if self.logits && !matches!(format, Format::Jsonl | Format::Parquet) {
             usage!("--logits only works with --format jsonl or parquet");
         }
-        if self.format == Format::Parquet {
+        if format == Format::Parquet {
             Table::new(self.logits)?;
         }
         self.model.check()?;
         self.inputs.check()?;
-        self.destination.check(self.format, &self.model.model, &self.inputs)
+        self.destination.check(format, &self.model.model, &self.inputs)?;
+        Ok(format)
     }
 }
 

@@ -113,7 +113,7 @@ impl Trainer<'_> {
     /// The kind of phase that the next update belongs to.
     pub(super) fn phase_now(&self) -> PhaseKind {
         let flips = self.state.progress.flips.as_ref();
-        PhaseKind::at(self.recipe(), self.attempt_done(), self.session.run_seconds(), flips)
+        PhaseKind::at(self.recipe(), self.attempt_done(), self.done(), flips)
     }
 
     /// Changes the loader if another phase begins.
