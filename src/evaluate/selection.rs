@@ -120,7 +120,9 @@ impl Selection {
         let mut remarks = request.remarks(&left_out, take, (trained_on, samples.len()));
         remarks.extend(changes);
         let trained_on = request.known.map(|_| trained_on);
-        Ok(Self { samples, part, left_out: left_out.len(), trained_on, title, remarks })
+        // Of the training images, those that are not among them are no loss.
+        let left_out = if take == Take::Unseen { left_out.len() } else { 0 };
+        Ok(Self { samples, part, left_out, trained_on, title, remarks })
     }
 }
 

@@ -27,6 +27,14 @@ fn in_two_classes(images: &Inventory, limits: &DecodeLimits) -> Option<String> {
     let names = pairs.iter().map(|(first, other)| format!("{} = {}", class(first), class(other)));
     (!pairs.is_empty()).then(|| {
         let (are, their) = if pairs.len() == 1 { ("is", "its") } else { ("are", "their") };
+        if images.info.multi_label {
+            return format!(
+                "warning: {} {are} listed more than once, with labels that contradict each other: {}; list each image once, with all {their} \
+                 labels (`vitrine inspect` lists them)",
+                count(pairs.len(), "image"),
+                first_few(names)
+            );
+        }
         format!(
             "warning: {} {are} in two classes or more, so {their} labels contradict each other: {}; keep each in one class \
              (`vitrine inspect` lists them)",
@@ -162,6 +170,15 @@ mod tests {
         ] {
             assert!(remarks[0].contains(part), "{remarks:?}");
         }
+    }
+
+    #[test]
+    fn an_image_listed_twice_with_other_labels_is_to_be_listed_once_with_all() {
+        let train = [(0, png("beach", 1)), (1, png("beach", 1))];
+        let mut images = inventory([&train, &[], &[]]);
+        images.info.multi_label = true;
+        let remarks = remarks(&images, &[], &DecodeLimits::default());
+        assert!(remarks[0].contains("list each image once, with all its labels"), "{remarks:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ const FILES: &[Case] = &[
     (1, "train empty", &["empty"]),
     (1, "train single", &["single", "red"]),
     (1, "train lopsided", &["blue"]),
+    (1, "train list.csv.gz", &["list.csv.gz", "is packed: unpack it"]),
     (1, "train good --model nowhere.toml", &["nowhere.toml"]),
     (1, "train good --model unknown_key.toml", &["unknown_key.toml", "heads"]),
     (1, "train good --model tiny.toml --recipe recipe.toml", &["recipe.toml", "learning_rat"]),
@@ -139,6 +140,7 @@ fn prepared() -> Images {
     images.write("both.toml", "[augmentation]\ntrivial_augment = true\nauto_augment = \"cifar10\"");
     images.write("full/file", "in the way");
     images.write("text.safetensors", "this is no model");
+    images.write("list.csv.gz", "packed");
     images
 }
 

@@ -70,6 +70,9 @@ fn a_new_file_moves_no_training_image_into_validation() {
     assert_eq!(result["samples"], before["val"].len());
     assert_eq!((&result["split"], &result["trained_on"]), (&"val".into(), &0.into()));
     assert_eq!(result["left_out"], before["train"].len());
+    // Of the training images, none is left out, though the other part is not among them.
+    let (trained, _) = evaluate(&images, &["data", "--split", "train"]);
+    assert_eq!((&trained["samples"], &trained["left_out"]), (&before["train"].len().into(), &0.into()));
     let (_, last_line) = train(&images, "data", "again", &[]);
     assert!(last_line.contains(&format!("{} images", before["val"].len())), "{last_line}");
     images.fill("new", [90, 90, 90], 1);

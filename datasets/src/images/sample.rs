@@ -221,11 +221,14 @@ impl ImageSource {
 
 /// Converts separate planes of color channels to interleaved pixels.
 fn interleave(planes: &[u8], channels: usize) -> Vec<u8> {
-    if channels == 1 {
-        return planes.to_vec();
+    let mut pixels = vec![0; planes.len()];
+    let area = (planes.len() / channels).max(1);
+    for (channel, plane) in planes.chunks_exact(area).enumerate() {
+        for (pixel, value) in pixels.chunks_exact_mut(channels).zip(plane) {
+            pixel[channel] = *value;
+        }
     }
-    let area = planes.len() / channels;
-    (0..planes.len()).map(|index| planes[index % channels * area + index / channels]).collect()
+    pixels
 }
 
 #[cfg(test)]

@@ -160,6 +160,13 @@ pub(crate) fn read_with(
         return folder::read(path);
     }
     let head = head(path)?;
+    let unpacked = name.strip_suffix(".gz").and_then(manifest::ManifestFormat::of);
+    if unpacked.is_some() {
+        return Err(DatasetError::layout(
+            path,
+            "is packed: unpack it (gunzip), as lists are read as .csv, .tsv, or .jsonl",
+        ));
+    }
     if let Some(format) =
         archive::ArchiveFormat::of_content(&head).or_else(|| archive::ArchiveFormat::of(&name))
     {
