@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use super::inputs::InputArgs;
 use crate::embed;
@@ -12,6 +13,28 @@ use crate::run_folder;
 use crate::store;
 use crate::usage::usage;
 use crate::weights_file::{self, StoredTensor};
+
+/// The format of a file: the `stated` one, or the one whose name its extension is; `None` if neither is known.
+///
+/// # Errors
+/// If the name says another one than is stated.
+pub(super) fn format<F: ValueEnum + PartialEq>(output: &Path, stated: Option<F>) -> Result<Option<F>> {
+    let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let named = F::from_str(extension, true).ok();
+    if let (Some(stated), Some(named)) = (&stated, &named)
+        && stated != named
+    {
+        let [named, stated] =
+            [named, stated].map(|format| format.to_possible_value().map(|value| value.get_name().to_owned()));
+        usage!(
+            "--output {}: its name says {}, and --format says {}; leave out --format, or choose another name",
+            output.display(),
+            named.unwrap_or_default(),
+            stated.unwrap_or_default()
+        );
+    }
+    Ok(stated.or(named))
+}
 
 /// Checks that a file can be written to `path`, which the option names. A file that is there is only replaced if its name has one of
 /// `extensions`, and it has no weights and is none of the inputs.

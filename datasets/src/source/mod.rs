@@ -159,14 +159,13 @@ pub(crate) fn read_with(
     if path.is_dir() {
         return folder::read(path);
     }
-    let head = head(path)?;
-    let unpacked = name.strip_suffix(".gz").and_then(manifest::ManifestFormat::of);
-    if unpacked.is_some() {
+    if name.strip_suffix(".gz").and_then(manifest::ManifestFormat::of).is_some() {
         return Err(DatasetError::layout(
             path,
             "is packed: unpack it (gunzip), as lists are read as .csv, .tsv, or .jsonl",
         ));
     }
+    let head = head(path)?;
     if let Some(format) =
         archive::ArchiveFormat::of_content(&head).or_else(|| archive::ArchiveFormat::of(&name))
     {

@@ -86,20 +86,11 @@ impl DestinationArgs {
     /// If the name says another one than is stated.
     pub(super) fn format(&self, stated: Option<Format>) -> Result<Format> {
         // Parts have names of their own.
-        let path = self.output.as_deref().filter(|_| self.shard.is_none());
-        let named = path.and_then(Path::extension).and_then(|extension| {
-            let is_named = |format: &&Format| extension.eq_ignore_ascii_case(format.extension());
-            [Format::Jsonl, Format::Csv, Format::Parquet].iter().find(is_named).copied()
-        });
-        match (stated, named, path) {
-            (Some(stated), Some(named), Some(path)) if stated != named => usage!(
-                "--output {}: its name says {}, and --format says {}; leave out --format, or choose another name",
-                path.display(),
-                named.name(),
-                stated.name()
-            ),
-            _ => Ok(stated.or(named).unwrap_or(Format::Text)),
-        }
+        let named = match self.output.as_deref().filter(|_| self.shard.is_none()) {
+            Some(output) => output_file::format(output, stated)?,
+            None => stated,
+        };
+        Ok(named.unwrap_or(Format::Text))
     }
 
     /// Checks that results can be written there, before anything is computed.

@@ -30,14 +30,6 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format's name as a value of `--format`.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Jsonl | Self::Csv | Self::Parquet => self.extension(),
-        }
-    }
-
     /// The extension of files in this format.
     pub(super) fn extension(self) -> &'static str {
         match self {

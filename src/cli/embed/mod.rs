@@ -200,19 +200,7 @@ impl Embed {
                 format => Ok(Some(format.unwrap_or(Format::Jsonl))),
             };
         };
-        let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        let named = Format::from_str(extension, true).ok();
-        if let (Some(stated), Some(named)) = (self.format, named)
-            && stated != named
-        {
-            usage!(
-                "--output {}: its name says {}, and --format says {}; leave out --format, or choose another name",
-                output.display(),
-                named.extension(),
-                stated.extension()
-            );
-        }
-        let Some(format) = self.format.or(named) else {
+        let Some(format) = output_file::format(output, self.format)? else {
             usage!(
                 "--output {}: its name does not tell the format (.npy, .safetensors, .jsonl, .csv, or .parquet); say it with --format",
                 output.display()
