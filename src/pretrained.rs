@@ -72,12 +72,13 @@ fn without_refitted_head(card: ModelCard) -> ModelCard {
 
 impl Pretrained {
     /// Adapts the weights to an architecture with the same blocks. The head is kept only if `classes` are the classes
-    /// of the weights, in the same order.
+    /// of the weights, in the same order, and if it reads the same.
     ///
     /// # Errors
     /// If the weights do not fit the architecture.
     pub fn adapted(self, to: &ModelConfig, classes: &[String]) -> Result<Adaptation> {
-        let keep_head = self.has_head && self.card.classes == classes;
+        let reads_the_same = self.card.model.pool == to.pool;
+        let keep_head = self.has_head && reads_the_same && self.card.classes == classes;
         let adaptation =
             weights::adapt(self.tensors, [&self.card.model, to], keep_head, self.card.resampling);
         let model = to.init(&burn::tensor::Device::default())?;

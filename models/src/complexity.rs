@@ -164,6 +164,7 @@ impl Complexity {
             | Pool::Mean
             | Pool::NormalizedMean
             | Pool::ClassTokenMean
+            | Pool::TwoDepths { .. }
             | Pool::Sequence
             | Pool::Attention
             | Pool::Queries(_)
@@ -295,7 +296,7 @@ mod tests {
             let model = config.init(&device).unwrap();
             let ImageSize { height, width } = config.image_size;
             let images = Tensor::<4>::zeros([1, config.channels, height, width], &device);
-            let counted = multiply_adds_of(|| model.classify(model.features(images.clone())));
+            let counted = multiply_adds_of(|| model.classify(model.all_tokens(images.clone())));
             assert_eq!(Complexity::of(&config).total(), counted, "{config:?}");
             let needed = multiply_adds_of(|| model.forward(images));
             let reads_all = config.pool != Pool::ClassToken || config.class_depth > 0;

@@ -85,7 +85,12 @@ fn pooling(config: &ModelConfig) -> u64 {
     let (dim, hidden) = (config.last_dim(), config.mlp_dim(stage));
     let patches: usize = config.stage_grid(stage).iter().product();
     let kept = match config.pool {
-        Pool::ClassToken | Pool::Mean | Pool::NormalizedMean | Pool::ClassTokenMean | Pool::Sequence => 0,
+        Pool::ClassToken
+        | Pool::Mean
+        | Pool::NormalizedMean
+        | Pool::ClassTokenMean
+        | Pool::TwoDepths { .. }
+        | Pool::Sequence => 0,
         Pool::Attention => 2 * patches * dim,
         Pool::Queries(queries) => 2 * patches * dim * queries,
         Pool::Recurrent { steps } => 2 * patches * dim * (1 + steps),

@@ -137,23 +137,27 @@ impl Stage {
 
     /// [`Self::forward`], which also adds the attention weights of each block to `maps`. If there are `probes`, one per
     /// block of the model up to this stage's last, each is added to the weights of its block.
-    pub(crate) fn forward_with_weights(
+    pub(crate) fn forward_block_with_weights(
         &self,
+        block: usize,
         tokens: Tensor<3>,
         position: &Option<Tensor<3>>,
-        probes: &[WeightProbe],
-        maps: &mut Vec<Tensor<4>>,
-    ) -> Tensor<3> {
-        self.blocks.iter().enumerate().fold(self.enter(tokens), |tokens, (index, block)| {
-            let context = Context { probe: probes.get(maps.len()).cloned(), ..self.context(index, position) };
-            let (tokens, weights) = block.forward_with_weights(tokens, &context);
-            maps.push(weights);
-            self.place(index, tokens)
-        })
+        probe: Option<WeightProbe>,
+    ) -> (Tensor<3>, Tensor<4>) {
+        let tokens = if block == 0 { self.enter(tokens) } else { tokens };
+        let context = Context { probe, ..self.context(block, position) };
+        let (tokens, weights) = self.blocks[block].forward_with_weights(tokens, &context);
+        (self.place(block, tokens), weights)
     }
 
     /// [`Self::forward`] as operators.
-    pub(crate) fn trace(&self, graph: &mut Graph, tokens: &Value, position: &Option<Tensor<3>>) -> Value {
+    pub(crate) fn trace(
+        &self,
+        graph: &mut Graph,
+        tokens: &Value,
+        position: &Option<Tensor<3>>,
+        after_block: &mut dyn FnMut(usize, &Value),
+    ) -> Value {
         let start = match &self.downsample {
             Some(merge) => graph.within("downsample", |graph| merge.trace(graph, tokens)),
             None => tokens.clone(),
@@ -162,12 +166,14 @@ impl Stage {
             let context = self.context(index, position);
             let name = format!("blocks.{index}");
             let tokens = graph.within(name, |graph| block.trace(graph, &tokens, &context));
-            match &self.conditional {
+            let tokens = match &self.conditional {
                 Some(position) if index == 0 => graph.within("pos_block", |graph| {
                     position.trace(graph, &tokens, self.prefix, [self.rows, self.columns])
                 }),
                 _ => tokens,
-            }
+            };
+            after_block(index, &tokens);
+            tokens
         })
     }
 

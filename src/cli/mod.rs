@@ -93,27 +93,28 @@ enum Status {
 /// The option that chooses a device.
 #[derive(Args)]
 struct DeviceArgs {
-    /// cpu, gpu, or a backend's name with an index, such as wgpu:0; by default the best one this binary supports.
-    #[arg(long, env = "VITRINE_DEVICE", value_name = "DEVICE", value_parser = device::known)]
+    /// cpu, gpu, or a backend's name with an index, such as wgpu:0; by default what the environment variable VITRINE_DEVICE names, or
+    /// else the best one this binary supports.
+    #[arg(long, value_name = "DEVICE", value_parser = device::known)]
     device: Option<String>,
 }
 
 impl DeviceArgs {
     /// The device of the option, or else the default. A notice names a default that may be unexpected.
     fn select(&self, events: &dyn EventSink) -> Result<FoundDevice> {
-        let chosen = device::select(self.device.as_deref());
-        let (device, message) =
-            if self.is_from_environment() { chosen.context("VITRINE_DEVICE")? } else { chosen? };
+        let (device, message) = match (&self.device, std::env::var_os(DEVICE_VARIABLE)) {
+            (None, Some(name)) if !name.is_empty() => {
+                device::select(Some(&name.to_string_lossy())).context(DEVICE_VARIABLE)?
+            }
+            (stated, _) => device::select(stated.as_deref())?,
+        };
         events.emit_notice(message);
         Ok(device)
     }
-
-    /// Whether the environment names the device, and no argument does.
-    fn is_from_environment(&self) -> bool {
-        let stated = |argument: std::ffi::OsString| argument.to_string_lossy().starts_with("--device");
-        self.device.is_some() && !std::env::args_os().any(stated)
-    }
 }
+
+/// The environment variable that names the device where no option does.
+const DEVICE_VARIABLE: &str = "VITRINE_DEVICE";
 
 /// The option for the number of compute threads.
 #[derive(Args)]

@@ -158,6 +158,7 @@ fn vit_arguments(config: &ModelConfig) -> Value {
             Pool::Attention
             | Pool::NormalizedMean
             | Pool::ClassTokenMean
+            | Pool::TwoDepths { .. }
             | Pool::Sequence
             | Pool::Queries(_)
             | Pool::Recurrent { .. }

@@ -6,6 +6,7 @@ mod architecture;
 mod budget;
 mod class_balance;
 mod head_fit;
+mod pooling;
 mod recipe;
 mod resize;
 mod smaller_size;
@@ -20,6 +21,7 @@ use vitrine_models::{ModelConfig, Tokenizer};
 
 pub use architecture::{named_model, read_model};
 pub use budget::Budget;
+pub use pooling::Pooling;
 pub use resize::Resize;
 
 use crate::device::FoundDevice;
@@ -36,6 +38,8 @@ pub struct Overrides {
     pub model: Option<String>,
     /// Height and width of the input in pixels.
     pub image_size: Option<usize>,
+    /// What the head of a pretrained backbone reads.
+    pub pool: Option<Pooling>,
     /// How images with other aspect ratios are brought to that size.
     pub resize: Option<Resize>,
     /// Recipe: a name or the path of a TOML file.
@@ -97,6 +101,7 @@ impl Plan {
         }
         let preprocessing = preprocessing(&model, overrides.resize, evidence, &mut reasons);
         let recipe = recipe::choose(overrides, evidence, &model, &mut reasons)?;
+        let model = pooling::choose(model, &recipe, overrides, evidence, &mut reasons)?;
         // Recipe files and named recipes were validated when they were read, so the error is in the command-line
         // options.
         if let Err(error) = recipe.validate() {

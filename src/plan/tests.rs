@@ -181,6 +181,7 @@ fn overrides_take_precedence() {
         model: Some("vit_tiny_patch16_224".to_owned()),
         recipe: Some("plain".to_owned()),
         image_size: Some(64),
+        pool: None,
         resize: Some(Resize::Crop),
         length: AskedLength { epochs: Some(4), seconds: None },
         options: RecipeOverrides {

@@ -3,7 +3,8 @@
 use rayon::prelude::*;
 
 use vitrine_models::linear_probe::{
-    LinearHead, LogisticRegression, Samples, Solution, covariance, nearest_mean,
+    LinearHead, LogisticRegression, Preconditioner, Samples, Solution, covariance, nearest_mean,
+    preconditioner,
 };
 
 use crate::evaluate::Predictions;
@@ -101,56 +102,74 @@ pub(super) fn choose(
         return (Method::NearestMean(MARGINS[0]), None);
     }
     let covariance = covariance(samples);
-    let of_folds: Vec<Vec<Predictions>> = (0..FOLDS)
-        .into_par_iter()
-        .map(|fold| {
-            let all = 0..samples.len();
-            let (held_out, trained): (Vec<usize>, Vec<usize>) =
-                all.partition(|&row| folds[row] == Some(fold));
-            let fold = Fold { samples, covariance: &covariance, trained: &trained, held_out: &held_out };
-            fold.predictions(methods, class_weights)
+    let mut of_folds: Vec<Fold<'_>> = (0..FOLDS).map(|fold| Fold::new(samples, &folds, fold)).collect();
+    let predictions: Vec<Predictions> = methods
+        .iter()
+        .map(|method| {
+            let prepared = match *method {
+                Method::Logistic(strength) => Prepared::Logistic(
+                    strength,
+                    preconditioner(samples, &covariance, class_weights, strength),
+                ),
+                Method::NearestMean(margin) => Prepared::NearestMean(margin),
+            };
+            let parts: Vec<Predictions> =
+                of_folds.par_iter_mut().map(|fold| fold.predictions(&prepared, class_weights)).collect();
+            let mut all = Predictions::new(samples.classes());
+            parts.into_iter().for_each(|part| all.append(part));
+            all
         })
         .collect();
-    let mut predictions = vec![Predictions::new(samples.classes()); methods.len()];
-    for of_fold in of_folds {
-        predictions.iter_mut().zip(of_fold).for_each(|(all, of_fold)| all.append(of_fold));
-    }
     let judged: Vec<(Method, Judgment)> =
         methods.iter().copied().zip(predictions.iter().map(judge)).collect();
     let (method, judgment) = best(&judged);
     (method, Some(judgment))
 }
 
+/// A method with what its fits to all folds share.
+enum Prepared {
+    Logistic(f64, Preconditioner),
+    NearestMean(f64),
+}
+
 /// The images of a fold, and those that its methods are fitted to.
 struct Fold<'a> {
     samples: &'a Samples<'a>,
-    covariance: &'a [f64],
-    trained: &'a [usize],
-    held_out: &'a [usize],
+    trained: Vec<usize>,
+    features: Vec<f32>,
+    labels: Vec<usize>,
+    /// The last regression, where the next one begins.
+    last: Option<Solution>,
 }
 
-impl Fold<'_> {
-    /// The predictions of every method, fitted to the images `trained`, for the images `held_out`.
-    fn predictions(&self, methods: &[Method], class_weights: &[f64]) -> Vec<Predictions> {
-        let Self { samples, covariance, trained: rows, held_out } = *self;
-        let features: Vec<f32> = held_out.iter().flat_map(|&row| samples.row(row)).copied().collect();
-        let labels: Vec<usize> = held_out.iter().map(|&row| samples.labels()[row]).collect();
-        let mut last = None;
-        let predict = |&method: &Method| {
-            let head = match method {
-                Method::Logistic(strength) => {
-                    let regression =
-                        LogisticRegression { samples, covariance, rows, class_weights, strength };
-                    let solution: Solution = regression.fit(last.as_ref(), TOLERANCE);
-                    let head = regression.head(&solution);
-                    last = Some(solution);
-                    head
-                }
-                Method::NearestMean(margin) => nearest_mean(samples, rows, margin),
-            };
-            predictions(&head, &features, &labels)
+impl<'a> Fold<'a> {
+    fn new(samples: &'a Samples<'a>, folds: &[Option<usize>], fold: usize) -> Self {
+        let (held_out, trained): (Vec<usize>, Vec<usize>) =
+            (0..samples.len()).partition(|&row| folds[row] == Some(fold));
+        Self {
+            samples,
+            trained,
+            features: held_out.iter().flat_map(|&row| samples.row(row)).copied().collect(),
+            labels: held_out.iter().map(|&row| samples.labels()[row]).collect(),
+            last: None,
+        }
+    }
+
+    /// The predictions of a method, fitted to the other images, for those of the fold.
+    fn predictions(&mut self, method: &Prepared, class_weights: &[f64]) -> Predictions {
+        let Self { samples, trained: rows, .. } = self;
+        let head = match method {
+            &Prepared::Logistic(strength, ref preconditioner) => {
+                let regression =
+                    LogisticRegression { samples, preconditioner, rows, class_weights, strength };
+                let solution = regression.fit(self.last.as_ref(), TOLERANCE);
+                let head = regression.head(&solution);
+                self.last = Some(solution);
+                head
+            }
+            Prepared::NearestMean(margin) => nearest_mean(samples, rows, *margin),
         };
-        methods.iter().map(predict).collect()
+        predictions(&head, &self.features, &self.labels)
     }
 }
 

@@ -8,11 +8,13 @@ use crate::events::Event;
 use crate::memory::{self, Work};
 use crate::plan::Plan;
 use crate::pretrained::Pretrained;
+use crate::probe::Judgment;
+use crate::recipe::Metric;
 use crate::run_folder::{RunConfig, RunData};
 use crate::runtime::Runtime;
 use crate::train::{Trial, affordable_images, interrupt};
 
-/// The configuration with the image size at which a probe recognizes more of some training images by cross-validation: the one
+/// The configuration with the image size at which a probe has the better score for some training images by cross-validation: the one
 /// that it has, or that of the plan `smaller`. Adds the reason to `reasons`. Without the time or the memory for it, or with too
 /// few images, the size stays.
 ///
@@ -44,26 +46,40 @@ pub(super) fn choose(
         sizes[1], sizes[0]
     )));
     let small = with_plan(&config, &smaller);
-    let mut top1 = [0.0; 2];
-    for (top1, config) in top1.iter_mut().zip([&small, &config]) {
-        let judgment = trial.judgment(config, tensors(config)?, runtime)?;
+    let mut judged = Vec::new();
+    for config in [&small, &config] {
+        judged.extend(trial.judgment(config, tensors(config)?, runtime)?);
         if interrupt::requested() {
             bail!(
                 "stopped before the run began, while its image size was tried (--image-size N goes without)"
             );
         }
-        *top1 = judgment.map_or(0.0, |judgment| judgment.top1);
     }
-    let chosen = usize::from(top1[1] > top1[0]);
+    // Without images that can be read and held out, nothing is chosen.
+    let &[of_small, of_large] = &judged[..] else { return Ok((config, reasons)) };
+    let chosen = usize::from(of_large.score > of_small.score);
+    let metric = config.recipe.metric;
+    let scores = [of_small, of_large].map(|judgment| stated(metric, judgment));
     let (config, mut reasons) = if chosen == 0 { (small, smaller.reasons) } else { (config, reasons) };
     reasons.push(format!(
-        "image size {}: a probe recognizes {} of {images} training images by cross-validation, and {} at {} (--image-size chooses any)",
+        "image size {}: by cross-validation among {images} training images, a probe's {metric} is {}, and {} at {} (--image-size chooses \
+         any)",
         sizes[chosen],
-        percent(top1[chosen]),
-        percent(top1[1 - chosen]),
+        scores[chosen],
+        scores[1 - chosen],
         sizes[1 - chosen]
     ));
     Ok((config, reasons))
+}
+
+/// The score of a judgment as people write it.
+fn stated(metric: Metric, judgment: Judgment) -> String {
+    match metric {
+        Metric::Loss => format!("{:.4}", judgment.loss),
+        Metric::Accuracy | Metric::MacroF1 | Metric::BalancedAccuracy | Metric::MeanAveragePrecision => {
+            percent(judgment.score)
+        }
+    }
 }
 
 /// The configuration with the choices of another plan.

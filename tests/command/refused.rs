@@ -156,13 +156,17 @@ fn empty_weight_files_are_named() {
 #[test]
 fn a_device_of_the_environment_is_refused_by_the_name_of_the_variable() {
     let images = Images::new();
+    let bench = |device: &str, arguments: &[&str]| {
+        let command = ["bench", "--model", "vit_pico_patch4_32", "--steps", "1", "--batch-size", "1"];
+        vitrine(&images).args(command).args(arguments).env("VITRINE_DEVICE", device).assert()
+    };
     let refused = |arguments: &[&str], expected: &str| {
-        let command = ["bench", "--model", "vit_pico_patch4_32"];
-        let command =
-            vitrine(&images).args(command).args(arguments).env("VITRINE_DEVICE", "gpu").assert().code(1);
+        let command = bench("gpu", arguments).code(1);
         let stderr = String::from_utf8_lossy(&command.get_output().stderr).into_owned();
         assert!(stderr.contains(expected), "{stderr}");
     };
     refused(&[], "VITRINE_DEVICE: --device gpu");
     refused(&["--device", "gpu"], "error: --device gpu");
+    bench("tpu", &[]).code(2).stderr(contains("VITRINE_DEVICE: --device tpu"));
+    bench("", &[]).success();
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::Value;
+use vitrine_models::Pool;
 
 use crate::support::{Images, vitrine};
 
@@ -312,7 +313,8 @@ fn half_the_image_size_of_the_weights_is_tried_for_small_images() {
     let size = |run: &str| vitrine::model_file::read(&images.path(run)).unwrap().0.preprocessing.image_size;
     let told = train(&["--output", "half"]);
     assert!(
-        told.contains("image size 24x24: a probe recognizes 100.0%") && told.contains("at 48x48"),
+        told.contains("image size 24x24: by cross-validation")
+            && told.contains("is 100.0%, and 100.0% at 48x48"),
         "{told}"
     );
     assert_eq!(size("half"), [24, 24]);
@@ -320,5 +322,50 @@ fn half_the_image_size_of_the_weights_is_tried_for_small_images() {
         let told = train(&[&more[..], &["--output", output]].concat());
         assert!(!told.contains("a probe of"), "{told}");
         assert_eq!(size(output), [48, 48]);
+    }
+}
+
+#[test]
+fn the_head_reads_two_depths_of_a_backbone_unless_its_own_pooling_is_wanted() {
+    let images = Images::trained();
+    images.write("deep.toml", "image_size = 16\npatch_size = 8\nembed_dim = 16\ndepth = 4\nnum_heads = 2\n");
+    vitrine(&images)
+        .args(["train", "data", "--model", "deep.toml", "--epochs", "1", "--output", "deep"])
+        .assert()
+        .success();
+    for (class, color) in [("rouge", [210, 40, 20]), ("bleu", [20, 40, 210])] {
+        images.fill(&format!("other/{class}"), color, 12);
+    }
+    let train = |more: &[&str]| {
+        let begin = ["train", "other", "--pretrained", "deep", "--threads", "1"];
+        let assert = vitrine(&images).args(begin).args(more).assert().success();
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+    };
+    let pool = |run: &str| vitrine::model_file::read(&images.path(run)).unwrap().0.model.pool;
+    let told = train(&["--freeze", "backbone", "--output", "fitted"]);
+    assert!(told.contains("after all 4 blocks, and their mean after block 3"), "{told}");
+    assert_eq!(pool("fitted"), Pool::TwoDepths { early: 3 });
+    vitrine(&images).args(["evaluate", "fitted", "other"]).assert().success();
+    // Fine-tuning starts from the same head, and is resumed with the same weights.
+    train(&["--epochs", "1", "--output", "tuned"]);
+    assert_eq!(pool("tuned"), Pool::TwoDepths { early: 3 });
+    vitrine(&images).args(["train", "--resume", "tuned", "--epochs", "2"]).assert().success();
+    // A head of its own can be given to other libraries.
+    let export = |run: &str| {
+        let arguments = ["export", run, "--layout", "timm", "--output", "exported"];
+        vitrine(&images).args(arguments).assert()
+    };
+    export("fitted").code(2).stderr(contains("because of its pool").and(contains("--pool own")));
+    let told = train(&["--freeze", "backbone", "--pool", "own", "--output", "own"]);
+    assert!(!told.contains("the head reads"), "{told}");
+    assert_eq!(pool("own"), Pool::ClassToken);
+    export("own").success();
+
+    for (arguments, part) in [
+        (&["--pretrained", "deep", "--recipe", "fine-tune", "--pool", "own"][..], "--pool own has no effect"),
+        (&["--pretrained", "run", "--pool", "two-depths"], "--pool two-depths"),
+        (&["--pool", "own"], "--pretrained"),
+    ] {
+        vitrine(&images).args(["train", "other"]).args(arguments).assert().code(2).stderr(contains(part));
     }
 }

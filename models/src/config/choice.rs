@@ -436,6 +436,14 @@ pub enum Pool {
     /// The class token and, concatenated with it, the mean of the patches, both after the final norm (transformers'
     /// classifier of DINOv2).
     ClassTokenMean,
+    /// The class token (if the model has one) and the mean of the patches after the last block, and the mean of the patches after block
+    /// number `early`, all after the final norm, concatenated: an earlier block knows less of the task that a backbone was trained for,
+    /// and may tell more about images of another kind (linear classifiers on several blocks: Oquab et al. 2024, DINOv2, appendix B.3;
+    /// Evci et al. 2022, Head2Toe).
+    TwoDepths {
+        /// The number of blocks before the earlier mean, at least 1 and less than `depth`.
+        early: usize,
+    },
     /// The mean of the patches, weighted by a softmax over learned scores (Hassani et al. 2021, section 3.2).
     Sequence,
     /// Attention of a learned query to the patches, then a residual MLP (Zhai et al. 2022, 'Scaling Vision
@@ -465,6 +473,7 @@ impl Pool {
         Self::Mean,
         Self::NormalizedMean,
         Self::ClassTokenMean,
+        Self::TwoDepths { early: 1 },
         Self::Sequence,
         Self::Attention,
         Self::Queries(4),
@@ -478,6 +487,7 @@ impl Pool {
             Self::ClassToken | Self::ClassTokenMean => true,
             Self::Mean
             | Self::NormalizedMean
+            | Self::TwoDepths { .. }
             | Self::Sequence
             | Self::Attention
             | Self::Queries(_)
@@ -486,12 +496,20 @@ impl Pool {
         }
     }
 
+    /// Whether the pooling reads the class token of a model that has one, and the patches.
+    pub(crate) fn reads_class_token_and_patches(self) -> bool {
+        matches!(self, Self::ClassTokenMean | Self::TwoDepths { .. })
+    }
+
     /// Whether queries attend to the patches, so that there is a score to choose.
     pub fn attends(self) -> bool {
         match self {
-            Self::ClassToken | Self::Mean | Self::NormalizedMean | Self::ClassTokenMean | Self::Sequence => {
-                false
-            }
+            Self::ClassToken
+            | Self::Mean
+            | Self::NormalizedMean
+            | Self::ClassTokenMean
+            | Self::TwoDepths { .. }
+            | Self::Sequence => false,
             Self::Attention | Self::Queries(_) | Self::Recurrent { .. } | Self::ClassQueries { .. } => true,
         }
     }

@@ -271,6 +271,7 @@ impl ModelConfig {
         match self.pool {
             Pool::Queries(queries) => queries * self.last_dim(),
             Pool::ClassTokenMean => 2 * self.last_dim(),
+            Pool::TwoDepths { .. } => (2 + usize::from(self.class_token)) * self.last_dim(),
             Pool::ClassToken
             | Pool::Mean
             | Pool::NormalizedMean

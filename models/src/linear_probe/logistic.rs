@@ -44,8 +44,8 @@ pub struct Convergence {
 pub struct LogisticRegression<'a> {
     /// The samples.
     pub samples: &'a Samples<'a>,
-    /// The [`covariance`] of their features, `[width, width]`.
-    pub covariance: &'a [f64],
+    /// The [`preconditioner`] for this strength.
+    pub preconditioner: &'a Preconditioner,
     /// The samples that it is fitted to.
     pub rows: &'a [usize],
     /// The factor of each class's losses, `[classes]`.
@@ -74,13 +74,33 @@ pub fn logistic_regression(
     let rows: Vec<usize> = (0..samples.len()).collect();
     let regression = LogisticRegression {
         samples,
-        covariance: &covariance(samples),
+        preconditioner: &preconditioner(samples, &covariance(samples), class_weights, strength),
         rows: &rows,
         class_weights,
         strength,
     };
     let solution = regression.fit(None, TOLERANCE);
     (regression.head(&solution), solution.convergence)
+}
+
+/// A first estimate of the inverse of the Hessian of a regression on these samples, whose features have this [`covariance`]. It serves
+/// regressions on most of the samples as well.
+pub fn preconditioner(
+    samples: &Samples<'_>,
+    covariance: &[f64],
+    class_weights: &[f64],
+    strength: f64,
+) -> Preconditioner {
+    let weights: f64 = samples.labels().iter().map(|&label| class_weights[label]).sum();
+    let share = 1.0 / samples.classes() as f64;
+    let losses = strength * weights * share * (1.0 - share);
+    Preconditioner::new(covariance, samples.width(), losses, penalty(samples.classes()))
+}
+
+/// The factor of `0.5 * ||W||^2`. For two classes scikit-learn fits a single vector, the difference of the two rows; these are half of it
+/// each, and the sum of their squares is half of its square.
+fn penalty(classes: usize) -> f64 {
+    if classes == 2 { 2.0 } else { 1.0 }
 }
 
 impl LogisticRegression<'_> {
@@ -93,19 +113,10 @@ impl LogisticRegression<'_> {
         let weights = self.rows.iter().map(|&row| self.class_weights[self.samples.labels()[row]]);
         let scale = self.strength * weights.sum::<f64>();
         let function = |parameters: &[f64]| self.objective(parameters);
-        let share = 1.0 / self.samples.classes() as f64;
-        let losses = scale * share * (1.0 - share);
-        let inverse = Preconditioner::new(self.covariance, self.samples.width(), losses, self.penalty());
-        let precondition = |gradient: &mut [f64]| inverse.apply::<LANES>(gradient);
+        let precondition = |gradient: &mut [f64]| self.preconditioner.apply::<LANES>(gradient);
         let Minimum { point, steps, converged } =
             minimize(&function, start, &precondition, tolerance * scale);
         Solution { parameters: point, convergence: Convergence { steps, converged } }
-    }
-
-    /// The factor of `0.5 * ||W||^2`. For two classes scikit-learn fits a single vector, the difference of the two rows; these
-    /// are half of it each, and the sum of their squares is half of its square.
-    fn penalty(&self) -> f64 {
-        if self.samples.classes() == 2 { 2.0 } else { 1.0 }
     }
 
     /// The objective and its gradient.
@@ -121,7 +132,7 @@ impl LogisticRegression<'_> {
         }
         value *= self.strength;
         gradient.iter_mut().for_each(|slope| *slope *= self.strength);
-        let (penalty, width) = (self.penalty(), self.samples.width());
+        let (penalty, width) = (penalty(self.samples.classes()), self.samples.width());
         let of_panel = LANES * (width + 1);
         for (panel, slopes) in parameters.chunks_exact(of_panel).zip(gradient.chunks_exact_mut(of_panel)) {
             for (parameter, slope) in panel.iter().zip(slopes).take(LANES * width) {

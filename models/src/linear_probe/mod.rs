@@ -23,7 +23,7 @@ mod samples;
 mod tests;
 
 pub use linear_head::LinearHead;
-pub use logistic::{Convergence, LogisticRegression, Solution, logistic_regression};
+pub use logistic::{Convergence, LogisticRegression, Solution, logistic_regression, preconditioner};
 pub use nearest_mean::nearest_mean;
-pub use preconditioner::covariance;
+pub use preconditioner::{Preconditioner, covariance};
 pub use samples::Samples;

@@ -34,9 +34,12 @@ pub fn covariance(samples: &Samples<'_>) -> Vec<f64> {
     sums
 }
 
+/// The rows of a factor that are finished together, before those below.
+const BLOCK: usize = 64;
+
 /// The lower Cholesky factor of `losses * covariance + penalty`.
 #[derive(Clone, Debug)]
-pub(super) struct Preconditioner {
+pub struct Preconditioner {
     /// `[width, width]`.
     factor: Vec<f64>,
     width: usize,
@@ -48,19 +51,30 @@ impl Preconditioner {
     /// The preconditioner for the factor `losses` of the covariance, and the penalty.
     pub(super) fn new(covariance: &[f64], width: usize, losses: f64, penalty: f64) -> Self {
         let mut factor = vec![0.0; width * width];
-        for row in 0..width {
-            let (done, rest) = factor.split_at_mut(row * width);
-            let current = &mut rest[..width];
-            for column in 0..row {
-                let other = &done[column * width..][..width];
-                let value =
-                    losses * covariance[row * width + column] - dot(&current[..column], &other[..column]);
-                current[column] = value / other[column];
+        let solve = |current: &mut [f64], covariance: &[f64], column: usize, other: &[f64]| {
+            let value = losses * covariance[column] - dot(&current[..column], &other[..column]);
+            current[column] = value / other[column];
+        };
+        for first in (0..width).step_by(BLOCK) {
+            let last = (first + BLOCK).min(width);
+            for row in first..last {
+                let (done, rest) = factor.split_at_mut(row * width);
+                let (current, covariance) = (&mut rest[..width], &covariance[row * width..][..width]);
+                for column in first..row {
+                    solve(current, covariance, column, &done[column * width..][..width]);
+                }
+                let square = losses * covariance[row] + penalty - dot(&current[..row], &current[..row]);
+                // The penalty keeps the matrix away from a singular one, except for rounding.
+                current[row] = square.max(1e-12 * penalty).sqrt();
             }
-            let square =
-                losses * covariance[row * width + row] + penalty - dot(&current[..row], &current[..row]);
-            // The penalty keeps the matrix away from a singular one, except for rounding.
-            current[row] = square.max(1e-12 * penalty).sqrt();
+            let (done, below) = factor.split_at_mut(last * width);
+            let below =
+                below.par_chunks_exact_mut(width).zip(covariance[last * width..].par_chunks_exact(width));
+            below.for_each(|(current, covariance)| {
+                for column in first..last {
+                    solve(current, covariance, column, &done[column * width..][..width]);
+                }
+            });
         }
         Self { factor, width, losses }
     }

@@ -27,6 +27,8 @@ pub enum Pooling {
     Mean(MeanPooling),
     /// The class token and the mean of the patches, concatenated; the number of tokens before the patches.
     ClassTokenMean(usize),
+    /// Class token and means of the patches after two blocks.
+    TwoDepths(TwoDepthsPooling),
     /// A mean of the patches with weights that are computed from them.
     Sequence(SequencePooling),
     /// Attention of a learned query to the patches.
@@ -46,6 +48,10 @@ impl Pooling {
             Pool::ClassToken => Self::ClassToken(0),
             Pool::Mean | Pool::NormalizedMean => Self::Mean(MeanPooling::new(config, device)),
             Pool::ClassTokenMean => Self::ClassTokenMean(config.num_prefix_tokens()),
+            Pool::TwoDepths { .. } => Self::TwoDepths(TwoDepthsPooling {
+                prefix: config.num_prefix_tokens(),
+                class_token: config.class_token,
+            }),
             Pool::Sequence => Self::Sequence(SequencePooling::new(config, device)),
             Pool::Attention => Self::Attention(AttentionPooling::new(config, device)),
             Pool::Queries(queries) => Self::Queries(QueriesPooling::new(config, queries, device)),
@@ -58,7 +64,7 @@ impl Pooling {
     /// patches.
     ///
     /// # Shapes
-    /// - tokens: `[batch, tokens, dim]`
+    /// - tokens: `[batch, tokens, dim]`; for two depths `[batch, 2 * tokens, dim]`, first those after the last block
     /// - output: `[batch, embedding_dim]`
     ///
     /// # Examples
@@ -87,6 +93,7 @@ impl Pooling {
                 let mean = patches(tokens.clone(), *prefix).mean_dim(1);
                 Tensor::cat(vec![tokens.narrow(1, 0, 1), mean], 2).squeeze_dim(1)
             }
+            Self::TwoDepths(pooling) => pooling.forward(tokens),
             Self::Sequence(pooling) => pooling.forward(tokens),
             Self::Attention(pooling) => pooling.forward(tokens),
             Self::Queries(pooling) => pooling.forward(tokens),
@@ -103,7 +110,7 @@ impl Pooling {
     /// - output: `[batch, heads or 1, rows, patches]`
     pub fn weights(&self, tokens: Tensor<3>) -> Option<Tensor<4>> {
         match self {
-            Self::ClassToken(_) | Self::Mean(_) | Self::ClassTokenMean(_) => None,
+            Self::ClassToken(_) | Self::Mean(_) | Self::ClassTokenMean(_) | Self::TwoDepths(_) => None,
             Self::Sequence(pooling) => Some(pooling.weights(tokens)),
             Self::Attention(pooling) => Some(pooling.weights(tokens)),
             Self::Queries(pooling) => Some(pooling.weights(tokens)),
@@ -133,6 +140,7 @@ impl Pooling {
                 let mean = trace_mean(graph, tokens, *prefix);
                 graph.concat(&[&token, &mean], 1)
             }
+            Self::TwoDepths(pooling) => pooling.trace(graph, tokens),
             Self::Sequence(pooling) => pooling.trace(graph, tokens),
             Self::Attention(pooling) => pooling.trace(graph, tokens),
             Self::Queries(pooling) => pooling.trace(graph, tokens),
@@ -147,7 +155,11 @@ impl Pool {
     pub(crate) fn cost(self, config: &ModelConfig, patches: usize) -> u64 {
         let dim = config.last_dim();
         match self {
-            Self::ClassToken | Self::Mean | Self::NormalizedMean | Self::ClassTokenMean => 0,
+            Self::ClassToken
+            | Self::Mean
+            | Self::NormalizedMean
+            | Self::ClassTokenMean
+            | Self::TwoDepths { .. } => 0,
             Self::Sequence => product([patches, dim]),
             Self::Attention => {
                 let mlp = 2 * product([dim, config.mlp_dim(config.num_stages() - 1)]);
@@ -200,6 +212,40 @@ impl MeanPooling {
             Some(norm) => norm.forward(mean),
             None => mean,
         }
+    }
+}
+
+/// The class token, if there is one, and the mean of the patches after the last block, and their mean after an earlier one.
+#[derive(Module, Debug)]
+pub struct TwoDepthsPooling {
+    /// The number of tokens before the patches.
+    prefix: usize,
+    class_token: bool,
+}
+
+impl TwoDepthsPooling {
+    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
+        let [_, both, _] = tokens.dims();
+        let count = both / 2;
+        let token = self.class_token.then(|| tokens.clone().narrow(1, 0, 1));
+        let mean =
+            |start: usize| tokens.clone().narrow(1, start + self.prefix, count - self.prefix).mean_dim(1);
+        let parts: Vec<Tensor<3>> = token.into_iter().chain([mean(0), mean(count)]).collect();
+        Tensor::cat(parts, 2).squeeze_dim(1)
+    }
+
+    fn trace(&self, graph: &mut Graph, tokens: &Value) -> Value {
+        let [_, both, dim] = tokens.dims[..] else { panic!("tokens have three dimensions") };
+        let count = both / 2;
+        let last = graph.narrow(tokens, 1, 0, count);
+        let early = graph.narrow(tokens, 1, count, count);
+        let [last_mean, early_mean] = [&last, &early].map(|tokens| trace_mean(graph, tokens, self.prefix));
+        if !self.class_token {
+            return graph.concat(&[&last_mean, &early_mean], 1);
+        }
+        let token = graph.narrow(&last, 1, 0, 1);
+        let token = graph.reshape(&token, &[1, dim]);
+        graph.concat(&[&token, &last_mean, &early_mean], 1)
     }
 }
 

@@ -66,6 +66,7 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         | Pool::Mean
         | Pool::NormalizedMean
         | Pool::ClassTokenMean
+        | Pool::TwoDepths { .. }
         | Pool::Sequence
         | Pool::Attention => {}
         Pool::Queries(queries) => numbers.push(("pool.queries", queries, 4096)),
@@ -131,6 +132,7 @@ fn sizes(config: &ModelConfig) -> [JointSize; 6] {
         | Pool::Mean
         | Pool::NormalizedMean
         | Pool::ClassTokenMean
+        | Pool::TwoDepths { .. }
         | Pool::Sequence
         | Pool::Attention
         | Pool::Queries(_)
@@ -205,7 +207,12 @@ pub(crate) fn parameters(config: &ModelConfig) -> f64 {
 fn pooling(config: &ModelConfig) -> f64 {
     let (dim, hidden) = (config.last_dim() as f64, config.mlp_dim(config.num_stages() - 1) as f64);
     match config.pool {
-        Pool::ClassToken | Pool::Mean | Pool::NormalizedMean | Pool::ClassTokenMean | Pool::Sequence => 0.0,
+        Pool::ClassToken
+        | Pool::Mean
+        | Pool::NormalizedMean
+        | Pool::ClassTokenMean
+        | Pool::TwoDepths { .. }
+        | Pool::Sequence => 0.0,
         Pool::Attention => 4.0 * dim * dim + 2.0 * dim * hidden,
         Pool::Queries(queries) => 4.0 * dim * dim + queries as f64 * dim,
         Pool::Recurrent { .. } => 11.0 * dim * dim,

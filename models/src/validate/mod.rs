@@ -191,6 +191,7 @@ impl ModelConfig {
             "`distillation_token` needs `pool = \"class_token\"`: its head stands next to that one",
         )?;
         self.check_pool()?;
+        self.check_two_depths()?;
         if self.class_depth > 0 {
             refuse(
                 self.pool != Pool::ClassToken || self.num_stages() > 1,
@@ -236,6 +237,20 @@ impl ModelConfig {
             self.pool_score.is_some_and(Score::hides_own_token),
             "`pool_score = \"locality\"` hides a token from itself, and the queries of a pooling are no tokens: choose \
              another one",
+        )
+    }
+
+    fn check_two_depths(&self) -> Checked {
+        let Pool::TwoDepths { early } = self.pool else { return Ok(()) };
+        let depth = self.depth.sum();
+        if early == 0 || early >= depth {
+            return fail(format!(
+                "`pool.two_depths.early` {early} must be at least 1 and less than `depth`, which is {depth}"
+            ));
+        }
+        refuse(
+            self.num_stages() > 1 || self.block == BlockStyle::PostNorm,
+            "`pool = { two_depths = ... }` needs a single stage, and a final norm for the tokens of both depths: no blocks with `post_norm`",
         )
     }
 

@@ -11,7 +11,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Gradients, Tensor};
 
-use super::VisionTransformer;
+use super::{BlockTokens, VisionTransformer};
 use crate::ModelConfig;
 use crate::stage::learns;
 
@@ -61,9 +61,11 @@ impl VisionTransformer {
         let (embedded, position) = self.embed(images);
         let mut kept = self.forward_unrecorded(embedded.clone().inner(), &position, first, &random);
 
-        let output = leaf(kept.output);
-        let grads = loss(self.classify(self.finish(output.clone()))).backward();
+        let (output, early) = (leaf(kept.output), kept.early.map(leaf));
+        let read = BlockTokens { last: output.clone(), early: early.clone() };
+        let grads = loss(self.classify(self.finish(read))).backward();
         let mut gradient = gradient_of(&output, &grads);
+        let early_gradient = early.map(|early| gradient_of(&early, &grads));
         found(grads);
         let mut position_gradient: Option<Tensor<3>> = None;
         while let Some(input) = kept.inputs.pop() {
@@ -71,6 +73,9 @@ impl VisionTransformer {
             random.start(part);
             let (input, position) = (leaf(input), position.clone().map(|position| leaf(position.inner())));
             let output = self.block_output(part - 1, input.clone(), &position);
+            if let (Some(early), true) = (&early_gradient, self.early_block() == Some(part)) {
+                gradient = gradient + early.clone();
+            }
             let grads = along(output, gradient).backward();
             gradient = gradient_of(&input, &grads);
             position_gradient = sum(position_gradient, position.and_then(|position| position.grad(&grads)));
@@ -95,7 +100,7 @@ impl VisionTransformer {
     ) -> KeptInputs {
         let unrecorded = self.clone().no_grad();
         let position = position.clone().map(|position| Tensor::from_inner(position.inner()));
-        let mut inputs = Vec::new();
+        let (mut inputs, mut early) = (Vec::new(), None);
         let blocks = unrecorded.blocks().len();
         for part in 1..=blocks {
             if part >= first {
@@ -103,9 +108,12 @@ impl VisionTransformer {
             }
             random.start(part);
             tokens = unrecorded.block_output(part - 1, Tensor::from_inner(tokens), &position).inner();
+            if self.early_block() == Some(part) {
+                early = Some(tokens.clone());
+            }
         }
         random.start(blocks + 1);
-        KeptInputs { inputs, output: tokens }
+        KeptInputs { inputs, output: tokens, early }
     }
 
     /// Whether a forward pass in training draws random numbers.
@@ -134,6 +142,8 @@ impl VisionTransformer {
 struct KeptInputs {
     inputs: Vec<Tensor<3>>,
     output: Tensor<3>,
+    /// The output of the block whose tokens the pooling reads besides.
+    early: Option<Tensor<3>>,
 }
 
 /// The random numbers of each part, which must be the same when its forward pass runs again.

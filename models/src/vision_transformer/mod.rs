@@ -19,7 +19,7 @@ use crate::norm::LayerNorm;
 use crate::pooling::{Pooling, normalizes_mean};
 use crate::position::PositionEmbedding;
 use crate::stage::Stage;
-use crate::{BlockStyle, ConfigError, ImageSize, ModelConfig, PositionPlace};
+use crate::{BlockStyle, ConfigError, ImageSize, ModelConfig, Pool, PositionPlace};
 
 /// A Vision Transformer, from images to class logits.
 #[derive(Module, Debug)]
@@ -44,6 +44,14 @@ pub struct VisionTransformer {
     is_quantized: bool,
     #[module(skip)]
     config: ModelConfig,
+}
+
+/// What the blocks leave for the final norm and the pooling, `[batch, tokens, dim]` each.
+struct BlockTokens {
+    /// The tokens after the last block.
+    last: Tensor<3>,
+    /// Those after an earlier one, if the pooling reads them.
+    early: Option<Tensor<3>>,
 }
 
 impl ModelConfig {
@@ -228,8 +236,55 @@ impl VisionTransformer {
     /// # Ok::<(), vitrine_models::ConfigError>(())
     /// ```
     pub fn features(&self, images: Tensor<4>) -> Tensor<3> {
+        let tokens = self.all_tokens(images);
+        match self.early_block() {
+            Some(_) => tokens.narrow(1, 0, self.config.num_tokens()),
+            None => tokens,
+        }
+    }
+
+    /// All tokens that the pooling may read: the [features](Self::features), and after them the tokens of the block that it reads
+    /// besides.
+    pub(crate) fn all_tokens(&self, images: Tensor<4>) -> Tensor<3> {
         let (tokens, position) = self.embed(images);
-        self.finish(self.stages.iter().fold(tokens, |tokens, stage| stage.forward(tokens, &position)))
+        let blocks = self.blocks();
+        let forward = |index: usize, tokens| {
+            let (stage, block): (&Stage, usize) = blocks[index];
+            stage.forward_block(block, tokens, &position)
+        };
+        self.finish(self.through_blocks(tokens, forward))
+    }
+
+    /// The number of blocks after which the pooling reads tokens besides those after the last one.
+    fn early_block(&self) -> Option<usize> {
+        match self.config.pool {
+            Pool::TwoDepths { early } => Some(early),
+            Pool::ClassToken
+            | Pool::Mean
+            | Pool::NormalizedMean
+            | Pool::ClassTokenMean
+            | Pool::Sequence
+            | Pool::Attention
+            | Pool::Queries(_)
+            | Pool::Recurrent { .. }
+            | Pool::ClassQueries { .. } => None,
+        }
+    }
+
+    /// The tokens after all blocks, of which `forward` computes each, counted over all stages from 0.
+    fn through_blocks(
+        &self,
+        mut tokens: Tensor<3>,
+        mut forward: impl FnMut(usize, Tensor<3>) -> Tensor<3>,
+    ) -> BlockTokens {
+        let mut early = None;
+        for index in 0..self.config.depth.sum() {
+            tokens = forward(index, tokens);
+            if self.early_block() == Some(index + 1) {
+                early = Some(tokens.clone());
+            }
+        }
+        BlockTokens { last: tokens, early }
     }
 
     /// The pooled embedding, which the head classifies: timm's `forward_head(features, pre_logits=True)` for a head
@@ -319,8 +374,8 @@ impl VisionTransformer {
     /// which the last block need not compute the others.
     fn read_tokens(&self, images: Tensor<4>) -> Tensor<3> {
         let (tokens, position) = self.embed(images);
-        let blocks = 0..self.blocks().len();
-        self.finish(blocks.fold(tokens, |tokens, block| self.block_output(block, tokens, &position)))
+        let forward = |block, tokens| self.block_output(block, tokens, &position);
+        self.finish(self.through_blocks(tokens, forward))
     }
 
     /// The tokens after a block, counted over all stages from 0. After the last one, only those that the head reads.
@@ -393,8 +448,17 @@ impl VisionTransformer {
         }
     }
 
-    /// The steps after the last stage: the class blocks of CaiT, and the final norm.
-    fn finish(&self, patches: Tensor<3>) -> Tensor<3> {
+    /// The steps after the last stage: the class blocks of CaiT, and the final norm. Behind the tokens of the last block are those of an
+    /// earlier one, if the pooling reads them.
+    fn finish(&self, BlockTokens { last, early }: BlockTokens) -> Tensor<3> {
+        let last = self.finish_tokens(last);
+        match early {
+            Some(early) => Tensor::cat(vec![last, self.finish_tokens(early)], 1),
+            None => last,
+        }
+    }
+
+    fn finish_tokens(&self, patches: Tensor<3>) -> Tensor<3> {
         let [batch, _, _] = patches.dims();
         let tokens = match &self.class_token {
             Some(token) if !self.class_blocks.is_empty() => {

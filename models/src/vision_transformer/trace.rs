@@ -52,18 +52,29 @@ impl VisionTransformer {
         graph.scale(&sum, 0.5)
     }
 
-    /// [`Self::features`] as operators.
+    /// The features, and after them the tokens of the block that the pooling reads besides, as operators.
     fn trace_features(&self, graph: &mut Graph, images: &Value) -> Value {
         let (tokens, position) = self.trace_embed(graph, images);
         let several = self.stages.len() > 1;
+        let mut early = None;
+        let mut after_block = |block: usize, tokens: &Value| {
+            if self.early_block() == Some(block + 1) {
+                early = Some(tokens.clone());
+            }
+        };
         let tokens = self.stages.iter().enumerate().fold(tokens, |tokens, (index, stage)| {
             if several {
-                graph.within(format!("layers.{index}"), |graph| stage.trace(graph, &tokens, &position))
+                graph.within(format!("layers.{index}"), |graph| {
+                    stage.trace(graph, &tokens, &position, &mut after_block)
+                })
             } else {
-                stage.trace(graph, &tokens, &position)
+                stage.trace(graph, &tokens, &position, &mut after_block)
             }
         });
-        self.trace_finish(graph, &tokens)
+        let last = self.trace_finish(graph, &tokens);
+        let Some(early) = early else { return last };
+        let early = self.trace_finish(graph, &early);
+        graph.concat(&[&last, &early], 1)
     }
 
     /// Tokens, and the positions that queries and keys get.

@@ -23,7 +23,7 @@ use crate::cli::output::{note, out, outln};
 use crate::cli::within::within;
 use crate::events::{Event, clock};
 use crate::hub;
-use crate::plan::{Overrides, Resize};
+use crate::plan::{Overrides, Pooling, Resize};
 use crate::pretrained::{self, Pretrained};
 use crate::run::series::{Series, Sources};
 use crate::run::{Changes, Earlier, FinishedRun, Kind, NewRun, PlannedRun, Resumed, Run};
@@ -68,6 +68,10 @@ pub(super) struct Train {
     /// another library's file or folder (see `vitrine import`), or hf:OWNER/NAME[@REVISION] on Hugging Face.
     #[arg(long, value_name = "NAME|FILE|DIR|hf:OWNER/NAME", conflicts_with = "model")]
     pretrained: Option<String>,
+    /// What the head of the pretrained backbone reads; by default two depths where the head is fitted and the weights allow it, and
+    /// otherwise what it read before. Other libraries have no pooling of two depths, so that `export` to them needs `own`.
+    #[arg(long, value_enum, value_name = "POOLING", requires = "pretrained")]
+    pool: Option<Pooling>,
     /// Share of the training images kept for validation if the data set has no validation split; by default 0.2 and at
     /// most about 5000 images, or 0.1 and 2000 if it has a test split. Images are chosen by content, so adding or removing some does not move the others.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = within(bounds::PART), aliases = aliases::VAL_FRACTION)]
@@ -257,6 +261,7 @@ impl Train {
         Overrides {
             model: self.model.clone(),
             image_size: self.image_size,
+            pool: self.pool,
             resize: self.resize,
             recipe: self.recipe.clone(),
             length: self.length.length(),
@@ -474,7 +479,7 @@ mod tests {
     fn every_option_is_accepted_in_a_new_run() {
         for option in options() {
             let mut arguments = written(&option);
-            if option.get_id() == "freeze" {
+            if ["freeze", "pool"].contains(&option.get_id().as_str()) {
                 arguments.extend(["--pretrained", "somewhere"].map(str::to_owned));
             }
             assert_eq!(refused(&arguments), None, "{arguments:?}");

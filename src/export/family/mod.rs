@@ -39,8 +39,15 @@ impl Family {
         let family = Self::nearest(config);
         let unknown = family.missing_everywhere(config);
         if !unknown.is_empty() {
+            let own = match config.pool {
+                Pool::TwoDepths { .. } => {
+                    ", and `vitrine train --pretrained ... --pool own` makes heads for other libraries"
+                }
+                _ => "",
+            };
             usage!(
-                "--layout {}: no other library has this architecture, because of its {}; --layout onnx writes most models for ONNX Runtime",
+                "--layout {}: no other library has this architecture, because of its {}; --layout onnx writes most models for ONNX \
+                 Runtime{own}",
                 Layout::from(library).name(),
                 unknown.join(", ")
             );
@@ -118,6 +125,7 @@ impl Family {
                     Pool::ClassToken | Pool::Attention => !is_staged,
                     Pool::NormalizedMean
                     | Pool::ClassTokenMean
+                    | Pool::TwoDepths { .. }
                     | Pool::Sequence
                     | Pool::Queries(_)
                     | Pool::Recurrent { .. }
@@ -271,6 +279,7 @@ fn original(config: &ModelConfig, registers: usize) -> Vec<Requirement> {
         Pool::Mean
         | Pool::NormalizedMean
         | Pool::ClassTokenMean
+        | Pool::TwoDepths { .. }
         | Pool::Sequence
         | Pool::Attention
         | Pool::Queries(_)

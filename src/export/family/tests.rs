@@ -141,6 +141,7 @@ fn every_pooling_is_accepted_by_the_libraries_that_have_it() {
             Pool::Attention => (TIMM, NONE),
             Pool::NormalizedMean
             | Pool::ClassTokenMean
+            | Pool::TwoDepths { .. }
             | Pool::Sequence
             | Pool::Queries(_)
             | Pool::Recurrent { .. }
@@ -149,7 +150,10 @@ fn every_pooling_is_accepted_by_the_libraries_that_have_it() {
         assert_accepted(&ModelConfig { pool, ..vit() }, plain, "pool");
         let swin = ModelConfig { pool, ..swin() };
         // A model with stages has no class token.
-        let of_plain_models = matches!(pool, Pool::ClassToken | Pool::ClassTokenMean | Pool::NormalizedMean);
+        let of_plain_models = matches!(
+            pool,
+            Pool::ClassToken | Pool::ClassTokenMean | Pool::NormalizedMean | Pool::TwoDepths { .. }
+        );
         assert_eq!(swin.validate().is_err(), of_plain_models);
         if swin.validate().is_ok() {
             assert_accepted(&swin, staged, "pool");

@@ -147,7 +147,7 @@ impl VisionTransformer {
         let (tokens, maps) = self.tokens_and_weights(images, &probes);
         let grads = chosen(self.classify(tokens.clone()), classes).backward();
         let identity = |count| Tensor::<2>::eye(count, &device.clone().inner()).unsqueeze::<3>();
-        let count = tokens.dims()[1];
+        let count = self.config.num_tokens();
         let relevance = maps.into_iter().zip(&probes).fold(identity(count), |relevance, (weights, probe)| {
             let gradient = probe.grad(&grads).unwrap_or_else(|| weights.clone().inner().zeros_like());
             let counted = (weights.inner() * gradient).clamp_min(0.0).mean_dim(1).squeeze_dim::<3>(1);
@@ -182,14 +182,18 @@ impl VisionTransformer {
     /// ```
     pub fn grad_cam(&self, images: Tensor<4>, classes: &[usize]) -> Tensor<3> {
         let (tokens, position) = self.embed(images);
-        let stages = self.stages.len();
-        let before = self.stages[..stages - 1].iter();
-        let tokens = before.fold(tokens, |tokens, stage| stage.forward(tokens, &position));
-        let stage = &self.stages[stages - 1];
-        let last = stage.depth() - 1;
-        let tokens = (0..last).fold(tokens, |tokens, block| stage.forward_block(block, tokens, &position));
-        let read = Tensor::<3>::from_inner(tokens.inner()).require_grad();
-        let output = stage.forward_block(last, read.clone(), &position);
+        let (stages, blocks) = (self.stages.len(), self.blocks());
+        let mut read = tokens.clone();
+        let output = self.through_blocks(tokens, |index, tokens| {
+            let (stage, block) = blocks[index];
+            read = if index + 1 == blocks.len() {
+                Tensor::<3>::from_inner(tokens.inner()).require_grad()
+            } else {
+                tokens
+            };
+            stage.forward_block(block, read.clone(), &position)
+        });
+        let last = self.stages[stages - 1].depth() - 1;
         let grads = chosen(self.classify(self.finish(output)), classes).backward();
         let values = read.clone().inner();
         let gradient = read.grad(&grads).unwrap_or_else(|| values.zeros_like());
@@ -230,18 +234,27 @@ impl VisionTransformer {
     /// # Ok::<(), vitrine_models::ConfigError>(())
     /// ```
     pub fn patch_logits(&self, images: Tensor<4>) -> Tensor<4> {
-        let tokens = self.features(images);
+        let tokens = self.all_tokens(images);
         let [batch, count, dim] = tokens.dims();
+        let depths = 1 + usize::from(self.early_block().is_some());
+        let count = count / depths;
         let [rows, columns] = self.config.stage_grid(self.config.num_stages() - 1);
         let patches = rows * columns;
-        let each = tokens.clone().narrow(1, count - patches, patches).reshape([batch * patches, 1, dim]);
+        let each = |depth: usize| {
+            let start = depth * count + count - patches;
+            tokens.clone().narrow(1, start, patches).reshape([batch * patches, 1, dim])
+        };
         let logits = match (&self.pooling, self.config.num_prefix_tokens()) {
-            (Pooling::ClassToken(_), _) => self.head_of(each.squeeze_dim(1)),
-            (_, 0) => self.classify(each),
+            (Pooling::ClassToken(_), _) => self.head_of(each(0).squeeze_dim(1)),
             (_, prefix) => {
                 // Poolings leave out the tokens before the patches.
-                let before = tokens.narrow(1, 0, prefix).unsqueeze_dim::<4>(1).repeat_dim(1, patches);
-                self.classify(Tensor::cat(vec![before.reshape([batch * patches, prefix, dim]), each], 1))
+                let before = |depth: usize| {
+                    let before = tokens.clone().narrow(1, depth * count, prefix).unsqueeze_dim::<4>(1);
+                    before.repeat_dim(1, patches).reshape([batch * patches, prefix, dim])
+                };
+                let with =
+                    |depth| if prefix == 0 { vec![each(depth)] } else { vec![before(depth), each(depth)] };
+                self.classify(Tensor::cat((0..depths).flat_map(with).collect(), 1))
             }
         };
         let classes = logits.dims()[1];
@@ -266,9 +279,10 @@ impl VisionTransformer {
     /// If it has none, so that [`Self::pooling_map`] has no map.
     pub fn check_pooling_weighs_patches(&self) -> Result<(), NoMap> {
         match self.pooling {
-            Pooling::ClassToken(_) | Pooling::Mean(_) | Pooling::ClassTokenMean(_) => {
-                Err(NoMap::UnweightedPooling)
-            }
+            Pooling::ClassToken(_)
+            | Pooling::Mean(_)
+            | Pooling::ClassTokenMean(_)
+            | Pooling::TwoDepths(_) => Err(NoMap::UnweightedPooling),
             Pooling::Sequence(_)
             | Pooling::Attention(_)
             | Pooling::Queries(_)
@@ -277,7 +291,7 @@ impl VisionTransformer {
         }
     }
 
-    /// The tokens after the last block, as [`Self::features`], and the weights of all blocks, to which `probes` are added.
+    /// The tokens after the last block, as [`Self::all_tokens`], and the weights of all blocks, to which `probes` are added.
     pub(super) fn tokens_and_weights(
         &self,
         images: Tensor<4>,
@@ -285,11 +299,14 @@ impl VisionTransformer {
     ) -> (Tensor<3>, Vec<Tensor<4>>) {
         let mut maps = Vec::with_capacity(self.config.depth.sum());
         let (tokens, position) = self.embed(images);
-        let tokens = self
-            .stages
-            .iter()
-            .fold(tokens, |tokens, stage| stage.forward_with_weights(tokens, &position, probes, &mut maps));
-        (self.finish(tokens), maps)
+        let blocks = self.blocks();
+        let read = self.through_blocks(tokens, |index, tokens| {
+            let ((stage, block), probe) = (blocks[index], probes.get(index).cloned());
+            let (tokens, weights) = stage.forward_block_with_weights(block, tokens, &position, probe);
+            maps.push(weights);
+            tokens
+        });
+        (self.finish(read), maps)
     }
 
     /// How the answer reads the tokens: by the pooling's own weights, averaged over heads and rows, or by
@@ -343,6 +360,7 @@ impl VisionTransformer {
             Pool::Mean
             | Pool::NormalizedMean
             | Pool::ClassTokenMean
+            | Pool::TwoDepths { .. }
             | Pool::Sequence
             | Pool::Attention
             | Pool::Queries(_)
@@ -352,7 +370,7 @@ impl VisionTransformer {
         let share = 1.0 / read.len() as f32;
         let mut values: Vec<f32> =
             (0..tokens).map(|token| if read.contains(&token) { share } else { 0.0 }).collect();
-        if self.config.pool == Pool::ClassTokenMean {
+        if prefix > 0 && self.config.class_token && self.config.pool.reads_class_token_and_patches() {
             values.iter_mut().for_each(|value| *value /= 2.0);
             values[0] = 0.5;
         }

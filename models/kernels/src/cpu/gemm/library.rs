@@ -2,6 +2,20 @@
 //! CPUs without AMX, and all products on CPUs without AVX2.
 
 use super::view::{Epilogue, Matrix, MatrixMut};
+use crate::cpu::threads::Chunks;
+
+/// The crate computes as many columns at a time on AVX-512, or twice as many as on AVX2.
+const TILE: usize = 48;
+/// With more rows, the next pass over the product would no longer find it in the cache.
+const FEW_ROWS: usize = 512;
+
+/// How the columns of a product are cut into tasks, if that packs less than `row_chunks`, each of which would pack the whole right
+/// factor; `None` if the rows should be cut.
+pub(crate) fn column_parts(rows: usize, row_chunks: usize, columns: usize) -> Option<Chunks> {
+    let parts = Chunks::few(columns, TILE).in_groups(TILE);
+    let packed = [columns + parts.count() * rows, row_chunks * columns];
+    (rows <= FEW_ROWS && packed[0] < packed[1]).then_some(parts)
+}
 
 /// `out = scale * left * right`, added to what `epilogue` says; on rayon's pool if the product is large and `threads`
 /// is set.

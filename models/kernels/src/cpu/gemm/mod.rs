@@ -15,7 +15,7 @@ pub(crate) use avx512::{first_lanes, transposed};
 pub(crate) use library::gemm;
 pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 
-use crate::cpu::threads::{Buffer, Shared, parallel};
+use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};
 
 /// Whether a product of these sizes runs on AMX.
 pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
@@ -73,8 +73,9 @@ impl<'a> RightFactor<'a> {
     }
 }
 
-/// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows. Returns
-/// `false`, and computes nothing, if the product has too many rows or the CPU no AMX.
+/// `out = left * right`, added to what `epilogue` says, [in parallel](parallel), for a left factor of few rows: the columns are
+/// cut, so that each task packs a part of the right factor. Returns `false`, and computes nothing, if cutting the rows into
+/// `row_chunks` is less work.
 ///
 /// # Panics
 ///
@@ -84,18 +85,29 @@ pub(crate) fn product_of_few_rows(
     epilogue: Epilogue<'_>,
     left: Matrix<'_>,
     right: Matrix<'_>,
+    row_chunks: usize,
 ) -> bool {
-    let (rows, columns) = (left.rows, right.columns);
-    let amx = amx::few_rows(rows, left.columns, columns).filter(|_| left.compact() && right.compact());
+    let (rows, inner, columns) = (left.rows, left.columns, right.columns);
+    let in_parts = |parts: Chunks, multiply: &(dyn Fn(MatrixMut<'_>, Epilogue<'_>, Matrix<'_>) + Sync)| {
+        parallel(parts.count(), |index| {
+            let range = parts.range(index);
+            // SAFETY: the column ranges of the tasks are disjoint.
+            let out = unsafe { MatrixMut::shared(out, range.start, [rows, range.len()], columns) };
+            multiply(out, epilogue.columns(range.clone()), right.block(0..inner, range));
+        });
+    };
+    if amx::takes(rows, inner, columns).is_none() {
+        let parts = library::column_parts(rows, row_chunks, columns)
+            .filter(|_| small::takes(rows, inner, columns).is_none());
+        let Some(parts) = parts else { return false };
+        in_parts(parts, &|out, epilogue, right| gemm(out, epilogue, 1.0, left, right, false));
+        return true;
+    }
+    let amx = amx::few_rows(rows, inner, columns).filter(|_| left.compact() && right.compact());
     let Some(amx) = amx else { return false };
     let left = amx::LeftPanels::new(amx, left);
-    parallel(columns.div_ceil(amx::PANEL), |index| {
-        let range = index * amx::PANEL..((index + 1) * amx::PANEL).min(columns);
-        // SAFETY: the column ranges of the tasks are disjoint.
-        let out = unsafe { MatrixMut::shared(out, range.start, [rows, range.len()], columns) };
-        let epilogue = epilogue.columns(range.clone());
-        left.before(right.block(0..right.rows, range), out, epilogue, 1.0);
-    });
+    let panels = Chunks::of(columns, amx::PANEL).in_groups(amx::PANEL);
+    in_parts(panels, &|out, epilogue, right| left.before(right, out, epilogue, 1.0));
     true
 }
 

@@ -107,13 +107,14 @@ impl Linear {
         let outputs = Outputs { y: data.shared(), derivative, features: out_features };
         let x = &inputs.x.storage::<f32>()[..rows * in_features];
         let x = Matrix::new(x, [rows, in_features], [in_features, 1]);
-        if product_of_few_rows(outputs.y, epilogue, x, weight) {
+        let chunks = Chunks::new(rows, amx::PANEL).in_groups(amx::PANEL);
+        if product_of_few_rows(outputs.y, epilogue, x, weight, chunks.count()) {
             parallel_elements(rows * out_features, |range| {
                 // SAFETY: the ranges of the tasks are disjoint.
                 unsafe { self.activate(&outputs, range) };
             });
         } else {
-            self.outputs_in_chunks(&outputs, epilogue, x, weight);
+            self.outputs_in_chunks(&outputs, chunks, epilogue, (x, weight));
         }
         // SAFETY: the product wrote each output: `product_of_few_rows` all columns, or `outputs_in_chunks` all rows.
         flex::tensor(unsafe { data.written() }, shape)
@@ -123,12 +124,11 @@ impl Linear {
     fn outputs_in_chunks(
         &self,
         outputs: &Outputs<'_>,
+        chunks: Chunks,
         epilogue: Epilogue<'_>,
-        x: Matrix<'_>,
-        weight: Matrix<'_>,
+        (x, weight): (Matrix<'_>, Matrix<'_>),
     ) {
         let weight = RightFactor::new(weight, x.rows);
-        let chunks = Chunks::new(x.rows, amx::PANEL).in_groups(amx::PANEL);
         let at_a_time = weight.rows_at_a_time();
         parallel(chunks.count(), |index| {
             let chunk = chunks.range(index);
