@@ -4,7 +4,7 @@
 use super::view::{Epilogue, Matrix, MatrixMut};
 use crate::cpu::threads::Chunks;
 
-/// The crate computes as many columns at a time on AVX-512, or twice as many as on AVX2.
+/// Columns of a part are a multiple of this number, as the crate computes several at a time.
 const TILE: usize = 48;
 /// With more rows, the next pass over the product would no longer find it in the cache.
 const FEW_ROWS: usize = 512;
@@ -12,7 +12,10 @@ const FEW_ROWS: usize = 512;
 /// How the columns of a product are cut into tasks, if that packs less than `row_chunks`, each of which would pack the whole right
 /// factor; `None` if the rows should be cut.
 pub(crate) fn column_parts(rows: usize, row_chunks: usize, columns: usize) -> Option<Chunks> {
-    let parts = Chunks::few(columns, TILE).in_groups(TILE);
+    let threads = rayon::current_num_threads();
+    let parts = Chunks::of(columns, columns.div_ceil(2 * threads).max(TILE)).in_groups(TILE);
+    // Threads wait for each other at the end.
+    let row_chunks = row_chunks.next_multiple_of(threads);
     let packed = [columns + parts.count() * rows, row_chunks * columns];
     (rows <= FEW_ROWS && packed[0] < packed[1]).then_some(parts)
 }
@@ -73,6 +76,15 @@ pub(crate) fn gemm(
 mod tests {
     use super::super::testing::assert_product;
     use super::*;
+
+    #[test]
+    fn the_columns_are_cut_where_that_packs_less() {
+        let parts = |rows, row_chunks| column_parts(rows, row_chunks, 1152).map(Chunks::count);
+        assert!(parts(197, 16 * rayon::current_num_threads()).is_some_and(|count| count > 1));
+        assert_eq!(parts(600, 64), None, "the product leaves the cache");
+        // With as many chunks as threads, cutting the rows packs the weight once for each thread.
+        assert!(column_parts(400, 1, 48).is_none());
+    }
 
     #[test]
     fn products_of_the_gemm_crate_agree_with_exact_ones() {

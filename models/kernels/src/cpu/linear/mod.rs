@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! forward:
-//! for a chunk of rows                    a task
-//!   for up to 192 rows                   on AMX; the gemm crate takes all rows, as it packs the weight for each product
+//! for a chunk of rows                    a task; few and large ones for the gemm crate, which packs the weight for each product
+//!   for up to 192 rows                   on AMX; the gemm crate takes all rows
 //!     y = x weight + bias                the product's epilogue
 //!     y, derivative = gelu(y)            while the rows lie in the cache
 //! ```
@@ -16,7 +16,7 @@ mod backward;
 use super::flex::{self, contiguous, rows, sizes};
 use super::gelu;
 use super::gemm::amx;
-use super::gemm::{Epilogue, Matrix, MatrixMut, RightFactor, product_of_few_rows};
+use super::gemm::{Epilogue, Matrix, MatrixMut, RightFactor, is_for_amx, product_of_few_rows};
 use super::operation::{self, Operation, WithBias};
 use super::threads::{Buffer, Chunks, Shared, parallel, parallel_elements};
 use burn::backend::{TensorMetadata, flex::FlexTensor};
@@ -107,7 +107,7 @@ impl Linear {
         let outputs = Outputs { y: data.shared(), derivative, features: out_features };
         let x = &inputs.x.storage::<f32>()[..rows * in_features];
         let x = Matrix::new(x, [rows, in_features], [in_features, 1]);
-        let chunks = Chunks::new(rows, amx::PANEL).in_groups(amx::PANEL);
+        let chunks = row_chunks(rows, [in_features, out_features]);
         if product_of_few_rows(outputs.y, epilogue, x, weight, chunks.count()) {
             parallel_elements(rows * out_features, |range| {
                 // SAFETY: the ranges of the tasks are disjoint.
@@ -159,6 +159,17 @@ impl Linear {
         // SAFETY: no other task uses these elements, as the caller promises.
         gelu::in_place_with_derivative(y, unsafe { derivative.slice(elements) });
     }
+}
+
+/// How the rows are cut into tasks. AMX takes panels of a weight that is packed once. The gemm crate packs it for each task: a few large
+/// ones, but some for each thread.
+fn row_chunks(rows: usize, [in_features, out_features]: [usize; 2]) -> Chunks {
+    const ROWS: usize = 384;
+    let chunks = match is_for_amx(rows, in_features, out_features) {
+        true => Chunks::new(rows, amx::PANEL),
+        false => Chunks::few(rows, ROWS.min(rows.div_ceil(2 * rayon::current_num_threads())).max(amx::PANEL)),
+    };
+    chunks.in_groups(amx::PANEL)
 }
 
 /// What the forward pass writes: rows of so many `features`.
