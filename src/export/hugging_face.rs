@@ -7,7 +7,7 @@ use vitrine_models::ModelConfig;
 use vitrine_models::weights::{NamedTensor, hugging_face};
 
 use super::folder::ExportFolder;
-use super::{Exported, Family, Job, window_side};
+use super::{Exported, Family, Job, python_string, window_side};
 use crate::model_file::ModelCard;
 use crate::usage::usage;
 
@@ -35,7 +35,7 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
         folder.json("config.json", &hugging_face_config(card, class, kind))?,
         folder.json("preprocessor_config.json", &processor)?,
     ];
-    let usage = format!("transformers.{class}.from_pretrained(\"{}\")", output.display());
+    let usage = format!("transformers.{class}.from_pretrained({})", python_string(output.display()));
     Ok(Exported { files, usage, notes: crop_note(card).into_iter().collect() })
 }
 

@@ -10,6 +10,7 @@ mod testing;
 mod timm;
 mod torchvision;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -50,6 +51,11 @@ pub struct Exported {
     pub usage: String,
     /// What the library does otherwise than this program, one per line.
     pub notes: Vec<String>,
+}
+
+/// A text as a string in Python's syntax. That of JSON is one.
+fn python_string(text: impl Display) -> String {
+    serde_json::Value::String(text.to_string()).to_string()
 }
 
 /// Writes a model for another library: for torchvision a `.safetensors` file, for Hugging Face a folder with weights

@@ -7,7 +7,7 @@ use vitrine_models::weights::NamedTensor;
 use vitrine_models::{ModelConfig, Pool, Position};
 
 use super::folder::ExportFolder;
-use super::{Exported, Family, Job, card, is_epsilon, window_side};
+use super::{Exported, Family, Job, card, is_epsilon, python_string, window_side};
 use crate::model_file::ModelCard;
 use crate::usage::usage;
 use crate::weights_file;
@@ -37,8 +37,8 @@ fn write_file(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
         arguments += &format!(", norm_layer=functools.partial(torch.nn.LayerNorm, eps={epsilon:e})");
     }
     let usage = format!(
-        "{import}timm.create_model(\"{architecture}\", {arguments}, checkpoint_path=\"{}\")",
-        output.display()
+        "{import}timm.create_model(\"{architecture}\", {arguments}, checkpoint_path={})",
+        python_string(output.display())
     );
     Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() })
 }
@@ -56,7 +56,10 @@ fn write_folder(job: &Job<'_>, tensors: &[NamedTensor]) -> Result<Exported> {
     let files = vec![folder.weights(job, tensors)?, folder.json("config.json", &timm_config(card, family))?];
     Ok(Exported {
         files,
-        usage: format!("timm.create_model(\"local-dir:{}\", pretrained=True)", output.display()),
+        usage: format!(
+            "timm.create_model({}, pretrained=True)",
+            python_string(format_args!("local-dir:{}", output.display()))
+        ),
         notes: crop_note(job).into_iter().collect(),
     })
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use vitrine_models::ModelConfig;
 use vitrine_models::weights::{IndexTable, NamedTensor, torchvision};
 
-use super::{Exported, Family, Job, card, window_side};
+use super::{Exported, Family, Job, card, python_string, window_side};
 use crate::weights_file;
 
 /// Writes a file of weights, with the tables of relative positions that torchvision's Swin expects in it.
@@ -27,8 +27,8 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
         Family::Vit | Family::Distilled | Family::Cait => (VIT_IMPORT, vit_constructor(config)),
     };
     let usage = format!(
-        "{import}model = {model}; model.load_state_dict(safetensors.torch.load_file(\"{}\"))",
-        output.display()
+        "{import}model = {model}; model.load_state_dict(safetensors.torch.load_file({}))",
+        python_string(output.display())
     );
     Ok(Exported { files: vec![output.to_owned()], usage, notes: Vec::new() })
 }

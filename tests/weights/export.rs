@@ -162,6 +162,10 @@ fn the_line_of_python_states_an_epsilon_other_than_the_librarys() {
     }
     let exported = write(&card(&swin()), Library::Timm, &output).unwrap();
     assert!(!exported.usage.contains("norm_layer"), "{}", exported.usage);
+    // A path is a string of Python, whatever its name.
+    let output = folder.path().join("a \"model\".safetensors");
+    let exported = write(&card(&swin()), Library::Timm, &output).unwrap();
+    assert!(exported.usage.contains("a \\\"model\\\".safetensors\""), "{}", exported.usage);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use vitrine_models::graph::{Attribute, Constant, Graph, Node, OPERATOR_SET, Valu
 use vitrine_models::{Mixer, ModelConfig, VisionTransformer};
 
 use self::proto::{ElementType, Extent};
-use super::Exported;
+use super::{Exported, python_string};
 use crate::files::write_atomically;
 use crate::model_file::ModelCard;
 use crate::predict::Views;
@@ -67,8 +67,10 @@ pub fn write(
     let file = file(card, graph, input, &answers, precision)?;
     ensure!(file.encoded_len() <= LARGEST_FILE, too_large(file.encoded_len()));
     write_atomically(output, &file.encode_to_vec())?;
-    let usage =
-        format!("import onnxruntime; session = onnxruntime.InferenceSession(\"{}\")", output.display());
+    let usage = format!(
+        "import onnxruntime; session = onnxruntime.InferenceSession({})",
+        python_string(output.display())
+    );
     Ok(Exported { files: vec![output.to_owned()], usage, notes: notes(card, with_preprocessing) })
 }
 
