@@ -171,7 +171,7 @@ fn onnx_runtime_computes_the_same() {
     }
     // Without a classifier: the embedding of every pooling, and of a model with a distillation token.
     for (number, &pool) in Pool::EXAMPLES.iter().enumerate() {
-        let class_token = matches!(pool, Pool::ClassToken | Pool::ClassTokenMean);
+        let class_token = matches!(pool, Pool::ClassToken | Pool::ClassTokenMean | Pool::TwoDepths { .. });
         let config = ModelConfig { pool, class_token, ..variants::base() };
         write(
             folder,

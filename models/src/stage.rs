@@ -135,8 +135,7 @@ impl Stage {
         Self { blocks: self.blocks.into_iter().enumerate().map(freeze).collect(), ..self }
     }
 
-    /// [`Self::forward`], which also adds the attention weights of each block to `maps`. If there are `probes`, one per
-    /// block of the model up to this stage's last, each is added to the weights of its block.
+    /// [`Self::forward_block`], and the block's attention weights, to which a `probe` is added if there is one.
     pub(crate) fn forward_block_with_weights(
         &self,
         block: usize,

@@ -129,9 +129,9 @@ fn reads_class_token(pool: Pool) -> bool {
 
 fn positions_and_pools() -> Vec<ModelConfig> {
     let mut all = Vec::new();
-    // The mean also with a class token, which it leaves out.
-    let pools =
-        Pool::EXAMPLES.iter().map(|&pool| (pool, reads_class_token(pool))).chain([(Pool::Mean, true)]);
+    // The mean also with a class token, which it leaves out, and two depths with one, which they read.
+    let with_token = [(Pool::Mean, true), (Pool::TwoDepths { early: 1 }, true)];
+    let pools = Pool::EXAMPLES.iter().map(|&pool| (pool, reads_class_token(pool))).chain(with_token);
     for &position in Position::ALL {
         for (pool, class_token) in pools.clone() {
             for (registers, patch_size) in [(0, 4), (2, 2)] {

@@ -53,7 +53,7 @@ impl Method {
         match self {
             Self::Attention => {
                 "the share of a block's attention that goes to the patch: that of the class token, or of all patches on \
-                 average in a model without one. It does not depend on the class."
+                 average in a model without one, or half of each where the head reads both. It does not depend on the class."
             }
             Self::Rollout => {
                 "the share of the final tokens that comes from the patch, if attention and residual connections carry it \
@@ -69,11 +69,13 @@ impl Method {
                  shown."
             }
             Self::GradCam => {
-                "the patch, at the input of the last block, has the features that raise the logit of the class."
+                "the patch, at the input of the last block, has the features that raise the logit of the class. What the head reads of \
+                 an earlier block is left out."
             }
             Self::PatchLogits => {
-                "the logit of the class if the patch alone were pooled. In a model with a class token, the head was trained \
-                 on that token and not on patches, so compare places rather than values."
+                "the logit of the class if the patch alone were pooled. Where the head reads the class token alone, it was trained \
+                 on that token and not on patches, and where it reads both, the token is that of the whole image: compare places \
+                 rather than values."
             }
         }
     }

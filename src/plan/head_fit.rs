@@ -3,7 +3,7 @@
 use anyhow::Result;
 use vitrine_models::{ModelConfig, Pool};
 
-use super::{Evidence, Overrides};
+use super::{Evidence, Overrides, Pooling};
 use crate::recipe::{Freeze, Recipe};
 use crate::usage::usage;
 
@@ -51,7 +51,8 @@ pub(super) fn comes_first(
     reasons: &mut Vec<String>,
 ) -> bool {
     let Some((_, card)) = evidence.pretrained else { return false };
-    let has_head = card.has_classifier() && card.classes == evidence.info.classes;
+    let reads_the_same = overrides.pool != Some(Pooling::TwoDepths);
+    let has_head = reads_the_same && card.has_classifier() && card.classes == evidence.info.classes;
     let is_default = overrides.recipe.is_none() && overrides.options.freeze != Some(Freeze::Backbone);
     let comes_first = is_default && !has_head && obstacle(model, evidence).is_none();
     if comes_first {

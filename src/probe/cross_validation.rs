@@ -136,8 +136,7 @@ enum Prepared {
 struct Fold<'a> {
     samples: &'a Samples<'a>,
     trained: Vec<usize>,
-    features: Vec<f32>,
-    labels: Vec<usize>,
+    held_out: Vec<usize>,
     /// The last regression, where the next one begins.
     last: Option<Solution>,
 }
@@ -146,13 +145,7 @@ impl<'a> Fold<'a> {
     fn new(samples: &'a Samples<'a>, folds: &[Option<usize>], fold: usize) -> Self {
         let (held_out, trained): (Vec<usize>, Vec<usize>) =
             (0..samples.len()).partition(|&row| folds[row] == Some(fold));
-        Self {
-            samples,
-            trained,
-            features: held_out.iter().flat_map(|&row| samples.row(row)).copied().collect(),
-            labels: held_out.iter().map(|&row| samples.labels()[row]).collect(),
-            last: None,
-        }
+        Self { samples, trained, held_out, last: None }
     }
 
     /// The predictions of a method, fitted to the other images, for those of the fold.
@@ -169,7 +162,9 @@ impl<'a> Fold<'a> {
             }
             Prepared::NearestMean(margin) => nearest_mean(samples, rows, *margin),
         };
-        predictions(&head, &self.features, &self.labels)
+        let features: Vec<f32> = self.held_out.iter().flat_map(|&row| samples.row(row)).copied().collect();
+        let labels: Vec<usize> = self.held_out.iter().map(|&row| samples.labels()[row]).collect();
+        predictions(&head, &features, &labels)
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use burn::tensor::Tensor;
 use vitrine_datasets::{ClassSizes, ContentKey, KeySet, Sample, Split, epoch_order};
-use vitrine_models::VisionTransformer;
 use vitrine_models::linear_probe::{Convergence, LinearHead, Samples};
 use vitrine_models::weights::{self, is_head};
+use vitrine_models::{Pool, VisionTransformer};
 
 use super::best_epoch::{self, score_of, standard_error};
 use super::interrupt;
@@ -391,7 +391,11 @@ fn class_weights(images: &[Sample], RunConfig { classes, recipe, .. }: &RunConfi
 
 /// The backbone of a run in words, for the list of kept features.
 fn about(config: &RunConfig) -> String {
-    format!("{}: {}", config.model_name, import::summary(&config.model))
+    let depths = match config.model.pool {
+        Pool::TwoDepths { early } => format!(", read after block {early} and the last one"),
+        _ => String::new(),
+    };
+    format!("{}: {}{depths}", config.model_name, import::summary(&config.model))
 }
 
 /// Keeps the features of all backbones within their limit. A failure is a warning.

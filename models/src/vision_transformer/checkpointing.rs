@@ -187,8 +187,8 @@ fn sum(total: Option<Tensor<3>>, more: Option<Tensor<3>>) -> Option<Tensor<3>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::ModelConfig;
     use crate::testing::{self, base};
+    use crate::{ModelConfig, Pool};
     use burn::module::{ModuleVisitor, Param};
     use burn::tensor::{Device, TensorData, Tolerance};
 
@@ -250,8 +250,16 @@ mod tests {
 
     #[test]
     fn what_does_not_learn_is_not_run_again() {
-        let device = Device::default().autodiff();
-        let model = ModelConfig { depth: 3.into(), ..base() }.init(&device).unwrap();
+        let three = ModelConfig { depth: 3.into(), ..base() };
+        let two_depths =
+            |early| ModelConfig { class_token: true, pool: Pool::TwoDepths { early }, ..three.clone() };
+        for config in [three.clone(), two_depths(1), two_depths(2)] {
+            check_what_learns(&config);
+        }
+    }
+
+    fn check_what_learns(config: &ModelConfig) {
+        let model = config.init(&Device::default().autodiff()).unwrap();
         model.initialize();
         let embedding_frozen = VisionTransformer {
             patch_embed: model.patch_embed.clone().no_grad(),

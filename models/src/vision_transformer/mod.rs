@@ -287,8 +287,8 @@ impl VisionTransformer {
         BlockTokens { last: tokens, early }
     }
 
-    /// The pooled embedding, which the head classifies: timm's `forward_head(features, pre_logits=True)` for a head
-    /// without hidden layers. For a distilled model, the mean of the class and the distillation token. For class queries,
+    /// The pooled embedding, which the head classifies: timm's `forward_head(features, pre_logits=True)` for a pooling that timm has and a
+    /// head without hidden layers. For a distilled model, the mean of the class and the distillation token. For class queries,
     /// whose head takes one vector per class, the mean of the patches.
     ///
     /// # Shapes

@@ -159,7 +159,8 @@ impl VisionTransformer {
 
     /// Grad-CAM at the input of the last block: its channels, weighted by the mean of their gradients over the patches,
     /// summed; the positive part (Selvaraju et al. 2017, section 3). It suits every architecture: the last block still
-    /// reads all patches, whatever the pooling. The gradient is that of the logit of each image's class.
+    /// reads all patches, whatever the pooling. What a pooling reads of an earlier block is left out. The gradient is that of the logit
+    /// of each image's class.
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`, on a device with autodiff, as the model

@@ -14,10 +14,11 @@ const FEW_ROWS: usize = 512;
 pub(crate) fn column_parts(rows: usize, row_chunks: usize, columns: usize) -> Option<Chunks> {
     let threads = rayon::current_num_threads();
     let parts = Chunks::of(columns, columns.div_ceil(2 * threads).max(TILE)).in_groups(TILE);
+    let is_spread = parts.count() >= row_chunks.min(threads);
     // Threads wait for each other at the end.
     let row_chunks = row_chunks.next_multiple_of(threads);
     let packed = [columns + parts.count() * rows, row_chunks * columns];
-    (rows <= FEW_ROWS && packed[0] < packed[1]).then_some(parts)
+    (rows <= FEW_ROWS && is_spread && packed[0] < packed[1]).then_some(parts)
 }
 
 /// `out = scale * left * right`, added to what `epilogue` says; on rayon's pool if the product is large and `threads`
@@ -79,11 +80,12 @@ mod tests {
 
     #[test]
     fn the_columns_are_cut_where_that_packs_less() {
-        let parts = |rows, row_chunks| column_parts(rows, row_chunks, 1152).map(Chunks::count);
-        assert!(parts(197, 16 * rayon::current_num_threads()).is_some_and(|count| count > 1));
-        assert_eq!(parts(600, 64), None, "the product leaves the cache");
-        // With as many chunks as threads, cutting the rows packs the weight once for each thread.
-        assert!(column_parts(400, 1, 48).is_none());
+        let threads = rayon::current_num_threads();
+        let parts = |rows, chunks, columns| column_parts(rows, chunks * threads, columns).map(Chunks::count);
+        let columns = 48 * 2 * threads;
+        assert_eq!(parts(64, 16, columns), Some(2 * threads));
+        assert_eq!(parts(600, 16, columns), None, "the product leaves the cache");
+        assert_eq!(parts(500, 1, 48), None, "a single part of columns leaves threads idle, or packs more");
     }
 
     #[test]

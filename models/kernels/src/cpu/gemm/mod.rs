@@ -98,7 +98,8 @@ pub(crate) fn product_of_few_rows(
     };
     if amx::takes(rows, inner, columns).is_none() {
         let parts = library::column_parts(rows, row_chunks, columns)
-            .filter(|_| small::takes(rows, inner, columns).is_none());
+            // A chunk of rows may be so small that nothing is packed.
+            .filter(|_| small::takes(rows.div_ceil(row_chunks.max(1)), inner, columns).is_none());
         let Some(parts) = parts else { return false };
         in_parts(parts, &|out, epilogue, right| gemm(out, epilogue, 1.0, left, right, false));
         return true;
