@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, get_current_pid};
-use vitrine_models::{ModelConfig, StepMemory};
+use vitrine_models::{ModelConfig, StepMemory, linear_probe};
 
 use crate::device::FoundDevice;
 use crate::recipe::Recipe;
@@ -11,6 +11,8 @@ use crate::recipe::Recipe;
 const PROGRAM_BYTES: u64 = 64 << 20;
 /// Number of batches of images in memory at once, waiting or in preparation: see `LoaderConfig::prefetch`.
 const BATCHES_IN_MEMORY: u64 = 6;
+/// Folds of a cross-validation whose regressions are fitted at once: see `probe`.
+const FOLDS_AT_ONCE: usize = 5;
 /// Work is refused if its estimate exceeds the available memory by more than this factor. Estimates differ from
 /// measured peaks by less, as a test below checks.
 const ESTIMATE_ERROR: f64 = 1.5;
@@ -20,6 +22,8 @@ const ESTIMATE_ERROR: f64 = 1.5;
 pub enum Work<'a> {
     /// Training with this recipe, on this number of images.
     Training(&'a Recipe, usize),
+    /// Fitting a head to the features of this number of images.
+    Fitting(usize),
     /// Forward passes of this number of images at once.
     Inference(usize),
     /// Maps of this number of images at once: a forward and a backward pass without an optimizer, and the attention weights
@@ -39,9 +43,9 @@ pub fn check(model: &ModelConfig, work: Work<'_>, device: &FoundDevice) -> Resul
     let Some(available) = available() else { return Ok(None) };
     let needed = needed(model, work);
     if needed as f64 > ESTIMATE_ERROR * available as f64 {
-        bail!("{}", message(needed, available, work));
+        bail!("{}", message(needed, available, most(model, work)));
     }
-    Ok((needed > available).then(|| message(needed, available, work)))
+    Ok((needed > available).then(|| message(needed, available, most(model, work))))
 }
 
 /// Whether the estimate is within the available memory. Also true for a GPU, or if the available memory is unknown.
@@ -75,7 +79,15 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             let batches = BATCHES_IN_MEMORY * batch as u64 * image;
             let moments = recipe.optimizer.moments();
             let step = memory.training(batch, recipe.gradient_checkpointing, moments);
-            PROGRAM_BYTES + step + average + sums + batches
+            let steps = PROGRAM_BYTES + step + average + sums + batches;
+            if recipe.probe_first { steps.max(needed(model, Work::Fitting(images))) } else { steps }
+        }
+        Work::Fitting(images) => {
+            let width = model.embedding_dim();
+            // Those in the cache, those just computed, and all together in order; later those of two splits, and both joined.
+            let features = 3 * 4 * (images * width) as u64;
+            let fit = linear_probe::fit_bytes(images, width, model.num_classes, FOLDS_AT_ONCE);
+            needed(model, Work::Inference(1)) + features + fit
         }
         Work::Inference(batch) => PROGRAM_BYTES + memory.inference(batch) + 2 * batch as u64 * image,
         Work::Explaining(batch) => {
@@ -83,6 +95,17 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             let weights = 4 * 5 * attention_weights(model);
             PROGRAM_BYTES + memory.training(batch, false, 0) + batch as u64 * (weights + 2 * image)
         }
+    }
+}
+
+/// The part of the work that needs the most memory.
+fn most<'a>(model: &ModelConfig, work: Work<'a>) -> Work<'a> {
+    match work {
+        Work::Training(recipe, images) if recipe.probe_first => {
+            let probe = Work::Fitting(images);
+            if needed(model, probe) >= needed(model, work) { probe } else { work }
+        }
+        _ => work,
     }
 }
 
@@ -129,6 +152,10 @@ fn message(needed: u64, available: u64, work: Work<'_>) -> String {
         Work::Training(..) => {
             "use a smaller --batch-size, --image-size or --model, or --gradient-checkpointing"
         }
+        Work::Fitting(_) => {
+            "the features of all images are in memory at once: use --pool own, if they are those of two depths, --pretrained weights of a \
+             narrower model, or fewer images"
+        }
         Work::Inference(_) | Work::Explaining(_) => "use a smaller --batch-size",
     };
     format!(
@@ -147,6 +174,25 @@ mod tests {
     fn the_available_memory_is_known() {
         let available = available().unwrap();
         assert!(available > 64 << 20, "{available}");
+    }
+
+    #[test]
+    fn the_features_of_many_images_count() {
+        let model = preset::find("vit_pico_patch4_32").expect("a preset");
+        let fitting = |images| needed(&model, Work::Fitting(images));
+        let features = 12_000_000 * model.embedding_dim() as u64;
+        assert_eq!(fitting(2_000_000) - fitting(1_000_000), features);
+        let many_classes = model.clone().with_num_classes(10_000);
+        assert!(needed(&many_classes, Work::Fitting(1_000)) > fitting(1_000) + (300 << 20));
+        let recipe = |probe_first| Recipe { probe_first, ..Recipe::default() };
+        let training = |probe_first, images| needed(&model, Work::Training(&recipe(probe_first), images));
+        assert_eq!(training(true, 1_000), training(false, 1_000), "the steps need more");
+        assert_eq!(training(true, 100_000_000), fitting(100_000_000));
+        let with_probe = recipe(true);
+        for (images, way_out) in [(1_000, "--gradient-checkpointing"), (100_000_000, "--pool own")] {
+            let text = message(2, 1, most(&model, Work::Training(&with_probe, images)));
+            assert!(text.contains(way_out), "{text}");
+        }
     }
 
     #[test]

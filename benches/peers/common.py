@@ -5,7 +5,7 @@ import resource
 import time
 
 MODELS = ["hybrid_micro_patch8_32", "hybrid_small_patch8_32", "vit_192_6_3", "swin_32", "vit_tiny_patch16_224",
-          "vit_small_patch16_224", "vit_base_patch16_224"]
+          "vit_small_patch16_224", "vit_base_patch16_224", "vit_small_patch14_dinov2"]
 WARM_UP = 2  # steps that are not timed
 
 

@@ -30,8 +30,10 @@ SCRIPTS = {"torch": ["torch_peer.py"], "torch.compile": ["torch_peer.py", "--com
 # runs: the runs of each side, (model, batch, threads), CLASSIFY, or EPOCH. Each run gives lists of samples by name.
 # `value` computes a figure from them with `pick`, which reduces a list to a number: its median or its minimum.
 Case = namedtuple("Case", "title unit peer runs value")
+Inference = namedtuple("Inference", "model threads")  # of a batch of 16 and of one image, by weights as timm stores them
 CLASSIFY, EPOCH = "classify", "epoch"
 PICO, PICO_BATCH, IMAGES_A_CLASS, EPOCHS = "vit_pico_patch4_32", 64, 400, 3
+LARGE = {"small": "vit_small_patch16_224", "dinov2": "vit_small_patch14_dinov2", "base": "vit_base_patch16_224"}
 HYBRID, VIT, SWIN, TINY = "hybrid_micro_patch8_32", "vit_192_6_3", "swin_32", "vit_tiny_patch16_224"
 
 
@@ -40,8 +42,17 @@ def all_cases(threads):
         return Case(f"training {model}, batch {batch}", "images/s", peer, [(model, batch, threads)],
                     lambda pick, f: 1e3 * batch / pick(f["train"]))
 
+    def infer(model, batch):
+        run = [Inference(model, threads)]
+        if batch == 1:
+            return Case(f"inference {model}, batch 1", "ms", "ONNX Runtime", run, lambda pick, f: pick(f["infer_batch1"]))
+        return Case(f"inference {model}, batch {batch}", "images/s", "ONNX Runtime", run,
+                    lambda pick, f: 1e3 * batch / pick(f["infer"]))
+
     tiny = [(TINY, 16, threads)]
+    large = {f"infer-{short}-{batch}": infer(model, batch) for short, model in LARGE.items() for batch in (16, 1)}
     return {
+        **large,
         "train-hybrid": train(HYBRID, 64, "torch"),
         "train-vit": train(VIT, 64, "torch"),
         "train-vit-compile": train(VIT, 64, "torch.compile"),
@@ -127,6 +138,8 @@ def measure(args, who, run, prepared):
         return {"wall_ms": [wall_ms], "best": [json.loads(answer)["predictions"][0]["index"]]}
     if run == EPOCH:
         return {"ms_per_image": epochs(args, prepared["images"]) if who == "vitrine" else bare_epoch(args)}
+    if isinstance(run, Inference):
+        return inference(args, who, run, prepared)
     model, batch, threads = run
     options = ["--batch-size", batch, "--steps", args.steps, "--threads", threads]
     if who != "vitrine":
@@ -137,6 +150,22 @@ def measure(args, who, run, prepared):
         name = file if file.exists() else model
         answer = json.loads(output(args.vitrine, "bench", "--model", name, *options, "--device", "cpu", "--json"))
     return {**answer["step_ms"], "peak_rss_mb": [answer["peak_rss_mb"]]}
+
+
+def stored(folder, model):
+    """A folder with a model as timm saves it, with random weights."""
+    path = Path(folder, model)
+    output(sys.executable, HERE / SCRIPTS["torch"][0], "--model", model, "--save", path)
+    return path
+
+
+def inference(args, who, run, prepared):
+    options = ["--batch-size", 16, "--steps", args.steps, "--threads", run.threads]
+    if who == "vitrine":
+        command = [args.vitrine, "bench", "--model", prepared[run.model], "--inference-only", "--device", "cpu", "--json"]
+    else:
+        command = [sys.executable, HERE / SCRIPTS[who][0], "--model", run.model]
+    return json.loads(output(*command, *options))["step_ms"]
 
 
 def one_round(args, cases, number, prepared):
@@ -197,6 +226,8 @@ def main():
         if "epoch" in cases:
             prepared["images"] = Path(folder, "images")
             extract_images(args.cifar10, prepared["images"])
+        prepared |= {run.model: stored(folder, run.model) for case in cases.values() for run in case.runs
+                     if isinstance(run, Inference)}
         rounds = [one_round(args, cases, number, prepared) for number in range(args.rounds)]
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "timm", "onnxruntime"))
     print(f"{args.threads} threads, {args.rounds} rounds, {versions}\n")

@@ -6,6 +6,7 @@ fused=True (a quarter of the time of the default, which loops over parameters, a
 """
 import timm
 import torch
+from timm.models._hub import save_for_hf
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 from timm.optim import param_groups_weight_decay
@@ -29,7 +30,8 @@ def build(name):
     if name == "swin_32":  # without timm's default of stochastic depth, which vitrine's model does not have
         return SwinTransformer(img_size=32, patch_size=2, embed_dim=48, depths=(2, 4), num_heads=(3, 6), window_size=4,
                                num_classes=10, drop_path_rate=0.0)
-    return timm.create_model(name, num_classes=1000)
+    size = {"img_size": 224} if "dinov2" in name else {}  # its default is 518
+    return timm.create_model(name, num_classes=1000, **size)
 
 
 def images(model, batch):
@@ -68,10 +70,14 @@ def main():
     options = parser(__doc__)
     options.add_argument("--compile", action="store_true", help="torch.compile, with a graph for each batch size")
     options.add_argument("--training-only", action="store_true", help="leave out inference, and its compilation")
+    options.add_argument("--save", metavar="FOLDER", help="save the model with random weights, and measure nothing")
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     model = build(args.model)
+    if args.save:
+        save_for_hf(model, args.save, safe_serialization=True)
+        return
     run = torch.compile(model, dynamic=False) if args.compile else model
     step_ms = {"train": train(model, run, args)}
     if not args.training_only:

@@ -1,5 +1,6 @@
 //! `vitrine bench`: the speed of training and inference, and the peak memory, of a model on random images.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -16,18 +17,22 @@ use crate::cli::aliases;
 use crate::cli::output::{note, outln};
 use crate::cli::within::within;
 use crate::events::EventSink;
+use crate::hub;
 use crate::learner::Learner;
 use crate::memory::{self, Work};
-use crate::plan::named_model;
+use crate::named_model::{self, NamedModel};
+use crate::plan;
 use crate::recipe::Recipe;
 use crate::usage::usage;
 
 /// Measure training and inference speed on random images.
 #[derive(Args)]
-#[command(after_help = "Example:\n  vitrine bench --model vit_tiny_patch16_224 --batch-size 16 --json")]
+#[command(
+    after_help = "Examples:\n  vitrine bench --model vit_tiny_patch16_224 --batch-size 16 --json\n  vitrine bench --model runs/photos-1"
+)]
 pub(super) struct Bench {
-    /// Preset or TOML file to measure.
-    #[arg(long, value_name = "NAME|FILE", default_value = "vit_tiny_patch16_224", aliases = aliases::MODEL)]
+    /// Preset, TOML file, or model (as `classify` takes it) to measure.
+    #[arg(long, value_name = "NAME|FILE|MODEL", default_value = "vit_tiny_patch16_224", aliases = aliases::MODEL)]
     model: String,
     /// Images per step.
     #[arg(long, value_name = "N", default_value_t = 16, allow_negative_numbers = true, value_parser = within(bounds::BATCH_SIZE), aliases = aliases::BATCH_SIZE)]
@@ -36,8 +41,11 @@ pub(super) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true, value_parser = within(bounds::EPOCHS))]
     steps: usize,
     /// Train with gradient checkpointing, to see what it saves.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "inference_only")]
     gradient_checkpointing: bool,
+    /// Do not train, which takes more time and memory than inference.
+    #[arg(long)]
+    inference_only: bool,
     /// Also ask the model with weights of eight bits (`vitrine quantize`), in turn with those of 32.
     #[arg(long)]
     int8: bool,
@@ -58,7 +66,9 @@ struct Figures {
     batch_size: usize,
     /// Number of the model's parameters.
     parameters: usize,
-    train_images_per_second: f64,
+    /// Absent with `--inference-only`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_images_per_second: Option<f64>,
     infer_images_per_second: f64,
     latency_ms_batch1: f64,
     /// The duration of every timed step in order, which shows whether other programs slowed some steps down.
@@ -83,9 +93,59 @@ struct Int8Figures {
 /// Duration of each timed step in milliseconds.
 #[derive(Serialize)]
 struct StepTimes {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     train: Vec<f64>,
     infer: Vec<f64>,
     infer_batch1: Vec<f64>,
+}
+
+/// The model to measure.
+struct Measured {
+    name: String,
+    source: Source,
+}
+
+enum Source {
+    /// With random weights.
+    Architecture(ModelConfig),
+    /// With these weights, which lie in memory as its file has them.
+    Stored(Box<VisionTransformer>),
+}
+
+impl Measured {
+    /// The model that `--model` names.
+    ///
+    /// # Errors
+    /// If there is no such model, or it cannot be read.
+    fn named(name: &str, device: &Device, log: &Log) -> Result<Self> {
+        let is_stored = Path::new(name).exists() && !name.ends_with(".toml");
+        if is_stored || hub::is_repository(name) {
+            let NamedModel { name, model, .. } =
+                named_model::load(Path::new(name), false, device, ModelConfig::clone, log)?;
+            return Ok(Self { name, source: Source::Stored(Box::new(model)) });
+        }
+        let (name, config, _) = plan::named_model(name)?;
+        Ok(Self { name, source: Source::Architecture(config) })
+    }
+
+    fn config(&self) -> &ModelConfig {
+        match &self.source {
+            Source::Architecture(config) => config,
+            Source::Stored(model) => model.config(),
+        }
+    }
+
+    /// The model on a device, which tracks gradients for training.
+    ///
+    /// # Errors
+    /// If the configuration is not valid.
+    fn model(&self, device: &Device) -> Result<VisionTransformer> {
+        Ok(match &self.source {
+            Source::Architecture(config) => config.init(device)?,
+            Source::Stored(model) if device.is_autodiff() => model.as_ref().clone().train(),
+            Source::Stored(model) => model.as_ref().clone(),
+        })
+    }
 }
 
 /// Number of steps before the timed ones.
@@ -94,29 +154,33 @@ const WARM_UP: usize = 2;
 impl Bench {
     pub(super) fn run(&self) -> Result<Status> {
         self.threads.apply()?;
-        let (name, config, _) = named_model(&self.model)?;
         let log = Log::text();
         let found = self.device.select(&log)?;
+        let measured = Measured::named(&self.model, &found.device, &log)?;
+        let config = measured.config();
         if found.is_gpu && self.threads.threads.is_some() {
             usage!("--threads has no effect on {}: random images need no decoding", found.name);
         }
         let batch_size = self.batch_size;
         let recipe =
             Recipe { batch_size, gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
-        let work = Work::Training(&recipe, batch_size);
-        (&log as &dyn EventSink).emit_warning(memory::check(&config, work, &found)?);
+        let work = match self.inference_only {
+            true => Work::Inference(batch_size),
+            false => Work::Training(&recipe, batch_size),
+        };
+        (&log as &dyn EventSink).emit_warning(memory::check(config, work, &found)?);
         let device = found.device;
-        let train = self.train(&config, &device)?;
-        let model = config.init(&device)?;
-        let infer = self.infer(&model, &config, batch_size, &device)?;
-        let single = self.infer(&model, &config, 1, &device)?;
-        let int8 = self.int8.then(|| self.int8_figures(&model, &config, &device)).transpose()?;
+        let train = if self.inference_only { Vec::new() } else { self.train(&measured, &device)? };
+        let model = measured.model(&device)?;
+        let infer = self.infer(&model, config, batch_size, &device)?;
+        let single = self.infer(&model, config, 1, &device)?;
+        let int8 = self.int8.then(|| self.int8_figures(&model, config, &device)).transpose()?;
         let figures = Figures {
-            model: name,
+            model: measured.name,
             device: found.name,
             batch_size,
             parameters: model.num_params(),
-            train_images_per_second: 1e3 * batch_size as f64 / median(&train),
+            train_images_per_second: (!train.is_empty()).then(|| 1e3 * batch_size as f64 / median(&train)),
             infer_images_per_second: 1e3 * batch_size as f64 / median(&infer),
             latency_ms_batch1: median(&single),
             step_ms: StepTimes { train, infer, infer_batch1: single },
@@ -133,7 +197,9 @@ impl Bench {
         }
         outln!("{} on {}, batch {}", figures.model, figures.device, figures.batch_size)?;
         let StepTimes { train, infer, infer_batch1 } = &figures.step_ms;
-        outln!("training   {:10.1} images/s  ({})", figures.train_images_per_second, range(train))?;
+        if let Some(images_per_second) = figures.train_images_per_second {
+            outln!("training   {images_per_second:10.1} images/s  ({})", range(train))?;
+        }
         outln!("inference  {:10.1} images/s  ({})", figures.infer_images_per_second, range(infer))?;
         outln!("one image  {:10.2} ms        ({})", figures.latency_ms_batch1, range(infer_batch1))?;
         if let Some(int8) = &figures.int8 {
@@ -153,10 +219,11 @@ impl Bench {
     }
 
     /// Durations of training steps (forward pass, loss, backward pass, clipping, AdamW) in milliseconds.
-    fn train(&self, config: &ModelConfig, device: &Device) -> Result<Vec<f64>> {
+    fn train(&self, measured: &Measured, device: &Device) -> Result<Vec<f64>> {
+        let config = measured.config();
         let tracked = device.clone().autodiff();
         let recipe = Recipe { gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
-        let mut learner = Learner::new(config.init(&tracked)?, &recipe);
+        let mut learner = Learner::new(measured.model(&tracked)?, &recipe);
         let images = images(config, self.batch_size, &tracked);
         let classes = config.num_classes;
         let targets = Tensor::<2>::full([self.batch_size, classes], 1.0 / classes as f64, &tracked);

@@ -94,6 +94,11 @@ impl Extractor<'_> {
                     written = Instant::now();
                 }
             }
+            if new.values.is_empty() {
+                // Without it, the vector would double as it grows.
+                let width = values.len() / indices.len().max(1);
+                new.values.reserve_exact(missing.len() * width);
+            }
             new.values.extend(values);
             new.indices.extend(indices);
             new.pixel_keys.extend(pixel_keys);
@@ -114,6 +119,7 @@ impl Extractor<'_> {
     fn joined(&self, keys: &[ContentKey], new: Features) -> Features {
         let width = new.values.len() / new.indices.len().max(1);
         let mut all = Features { bad: new.bad, computed: new.indices.len(), ..Features::default() };
+        all.values.reserve_exact(keys.len() * width);
         let mut rows =
             new.indices.iter().zip(&new.pixel_keys).zip(new.values.chunks_exact(width.max(1))).peekable();
         for (index, key) in keys.iter().enumerate() {

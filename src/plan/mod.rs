@@ -15,7 +15,7 @@ mod tests;
 
 use anyhow::{Context, Result, bail};
 use vitrine_datasets::{
-    Augmentation, ClassSizes, CropRounding, DatasetInfo, Interpolation, Preprocessing, Survey,
+    Augmentation, ClassSizes, Crop, CropRounding, DatasetInfo, Interpolation, Preprocessing, Survey,
 };
 use vitrine_models::{ModelConfig, Tokenizer};
 
@@ -108,6 +108,7 @@ impl Plan {
             usage!("{error:#}");
         }
         check_effect(&recipe, overrides, evidence.is_gray_to(&model))?;
+        check_shift(&recipe, &model)?;
         check_views(overrides, evidence, &model)?;
         check_flips(overrides, evidence, &model)?;
         check_freeze(&recipe, &model, evidence)?;
@@ -166,6 +167,22 @@ impl Evidence<'_> {
     }
 }
 
+/// Checks that a shifted image keeps some of its pixels.
+///
+/// # Errors
+/// When shifts by `crop.pad.pixels` may leave nothing but padding.
+fn check_shift(recipe: &Recipe, model: &ModelConfig) -> Result<()> {
+    let side = model.image_size.height.min(model.image_size.width);
+    match recipe.augmentation.crop {
+        Crop::Pad { pixels, reflect: false } if pixels as usize >= side => bail!(
+            "`augmentation.crop.pad.pixels` is {pixels}, and images are {}: a shift by as much leaves nothing of an image; \
+             a sixteenth of the side is usual",
+            model.image_size
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Returns an error if a requested setting would have no effect.
 fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result<()> {
     let Augmentation { saturation, hue, mixup, cutmix, .. } = recipe.augmentation;
@@ -183,10 +200,14 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
             );
         }
     }
-    match (overrides.options.patience, recipe.epochs) {
-        (Some(patience), Some(epochs)) if patience >= epochs => {
+    let patience = recipe.patience;
+    // A stated number of epochs may be lower than a recipe's patience.
+    let is_of_file = overrides.options.patience.is_none() && overrides.length.epochs.is_none();
+    match recipe.epochs {
+        Some(epochs) if patience >= epochs && (is_of_file || overrides.options.patience.is_some()) => {
+            let name = if is_of_file { "`patience` " } else { "--patience " };
             usage!(
-                "--patience {patience} has no effect, because the run ends after epoch {epochs}: give fewer epochs, or leave it out"
+                "{name}{patience} has no effect, because the run ends after epoch {epochs}: give fewer epochs, or leave it out"
             )
         }
         _ => Ok(()),
@@ -274,7 +295,7 @@ fn check_freeze(recipe: &Recipe, model: &ModelConfig, evidence: &Evidence<'_>) -
 /// Checks that the recipe suits the number of labels of an image.
 fn check_labels(recipe: &Recipe, evidence: &Evidence<'_>) -> Result<()> {
     if !evidence.info.multi_label {
-        if recipe.metric == Metric::MeanAveragePrecision {
+        if recipe.metric() == Metric::MeanAveragePrecision {
             usage!(
                 "--metric mean-average-precision needs images of several labels each (--label-separator); {} has one label an image",
                 evidence.info.name

@@ -20,7 +20,9 @@ pub(super) fn choose(
     model: &ModelConfig,
     reasons: &mut Vec<String>,
 ) -> Result<Recipe> {
-    if let Some(recipe) = head_fit::choose(overrides, evidence, model, reasons) {
+    let usual = if evidence.info.multi_label { Metric::MeanAveragePrecision } else { Metric::Accuracy };
+    if let Some(mut recipe) = head_fit::choose(overrides, evidence, model, reasons) {
+        recipe.metric.get_or_insert(usual);
         return Ok(recipe);
     }
     let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
@@ -36,9 +38,6 @@ pub(super) fn choose(
         // A time limit takes the place of epochs elsewhere; here it limits the images.
         recipe = recipe.fitting_head();
     }
-    if evidence.info.multi_label && recipe.metric == Metric::default() {
-        recipe.metric = Metric::MeanAveragePrecision;
-    }
     let freeze = overrides.options.freeze.or(recipe.freeze);
     if freeze == Some(Freeze::Backbone) && !is_file {
         // Only the head is trained, a single layer: AdamW at a higher learning rate suits it, and layer decay has no effect.
@@ -53,6 +52,7 @@ pub(super) fn choose(
         );
     }
     overrides.options.apply(&mut recipe);
+    recipe.metric.get_or_insert(usual);
     recipe.probe_first |= head_fit::comes_first(overrides, evidence, model, reasons);
     if !is_file {
         reasons.extend(flips_reason(&recipe, overrides, evidence).map(str::to_owned));

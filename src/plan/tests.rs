@@ -204,7 +204,7 @@ fn overrides_take_precedence() {
 
 #[test]
 fn a_published_recipe_is_adapted_only_in_its_flips() {
-    let published = NamedRecipe::find("sl-vit").unwrap().recipe;
+    let published = Recipe { metric: Some(Metric::Accuracy), ..NamedRecipe::find("sl-vit").unwrap().recipe };
     let overrides = Overrides { recipe: Some("sl-vit".to_owned()), ..Overrides::default() };
     let color = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &overrides).unwrap();
     assert_eq!(color.recipe, published);
@@ -246,6 +246,21 @@ fn settings_without_effect_are_refused_and_never_chosen() {
         assert!(error.contains("no effect on gray images"), "{error}");
         plan(&color, &overrides).unwrap();
     }
+    for (text, part) in [
+        ("epochs = 9\npatience = 9", "`patience` 9"),
+        ("[augmentation]\ncrop = { pad = { pixels = 32 } }", "`augmentation.crop.pad.pixels` is 32"),
+        (
+            "progressive_learning = { until = 0.5, scale = 0.5 }\n[augmentation]\nmixup = 0.2\nmix_until = 0.5",
+            "`augmentation.mix_until` is 0.5",
+        ),
+    ] {
+        let overrides = Overrides { recipe: recipe(text), ..Overrides::default() };
+        let error = format!("{:#}", plan(&color, &overrides).unwrap_err());
+        assert!(error.contains(part), "{error}");
+    }
+    let patient = recipe("patience = 9");
+    let stated = AskedLength { epochs: Some(3), ..AskedLength::default() };
+    plan(&color, &Overrides { recipe: patient, length: stated, ..Overrides::default() }).unwrap();
     let gray_model = folder.path().join("gray.toml");
     std::fs::write(
         &gray_model,
@@ -347,6 +362,24 @@ fn speed_is_measured_with_the_model_and_recipe_of_the_run() {
     let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
     assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
     assert_eq!(recipe.optimizer, Optimizer::Muon, "the optimizer of the recipe that the plan chooses");
+}
+
+#[test]
+fn a_stated_metric_is_kept_for_images_of_several_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.toml");
+    let mut case = case(SourceKind::Manifest, [32, 32], false, 300);
+    case.info.multi_label = true;
+    for (text, expected) in [
+        ("epochs = 9", Metric::MeanAveragePrecision),
+        ("epochs = 9\nmetric = \"accuracy\"", Metric::Accuracy),
+        ("epochs = 9\nmetric = \"loss\"", Metric::Loss),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let overrides = Overrides { recipe: Some(file.display().to_string()), ..Overrides::default() };
+        assert_eq!(plan(&case, &overrides).unwrap().recipe.metric, Some(expected), "{text}");
+    }
+    assert_eq!(plan(&case, &Overrides::default()).unwrap().recipe.metric, Some(Metric::MeanAveragePrecision));
 }
 
 #[test]

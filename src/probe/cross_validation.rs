@@ -3,14 +3,17 @@
 use rayon::prelude::*;
 
 use vitrine_models::linear_probe::{
-    LinearHead, LogisticRegression, Preconditioner, Samples, Solution, covariance, nearest_mean,
-    preconditioner,
+    LinearHead, LogisticRegression, MANY_PARAMETERS, Preconditioner, Samples, Solution, Stop, covariance,
+    nearest_mean, parameters, preconditioner,
 };
 
 use crate::evaluate::Predictions;
 
 /// The number of folds.
 pub const FOLDS: usize = 5;
+/// With more images, a single fold tells the methods apart: it has more than 4,000 images, so that the standard error of an accuracy is
+/// below 0.8 points.
+const MANY_IMAGES: usize = 20_000;
 /// The exponents of the strengths, powers of ten, that are tried for features of variance 1.
 const EXPONENTS: [i32; 5] = [-3, -2, -1, 0, 1];
 /// A class with fewer images also makes the nearest class mean a candidate.
@@ -88,42 +91,60 @@ pub(super) fn folds(labels: &[usize], originals: &[usize], classes: usize) -> Ve
     folds
 }
 
+/// The folds that are held out, of samples as many as these.
+pub(super) fn judged_folds(images: usize) -> usize {
+    if images > MANY_IMAGES { 1 } else { FOLDS }
+}
+
+/// A chosen method.
+pub(super) struct Choice {
+    pub(super) method: Method,
+    /// The judgment of its predictions; `None` if no image could be held out.
+    pub(super) judgment: Option<Judgment>,
+    /// A solution that was fitted to most of the images.
+    pub(super) start: Option<Solution>,
+}
+
 /// Chooses one of `methods` by the predictions for held-out images, and returns it with their judgment. Without an image
-/// that can be held out, it is the nearest class mean.
+/// that can be held out, it is the nearest class mean. When `stop` says so, it is the best one until then.
 pub(super) fn choose(
     samples: &Samples<'_>,
     originals: &[usize],
     methods: &[Method],
     class_weights: &[f64],
     judge: &dyn Fn(&Predictions) -> Judgment,
-) -> (Method, Option<Judgment>) {
+    stop: Stop<'_>,
+) -> Choice {
     let folds = folds(samples.labels(), originals, samples.classes());
     if folds.iter().all(Option::is_none) {
-        return (Method::NearestMean(MARGINS[0]), None);
+        return Choice { method: Method::NearestMean(MARGINS[0]), judgment: None, start: None };
     }
     let covariance = covariance(samples);
-    let mut of_folds: Vec<Fold<'_>> = (0..FOLDS).map(|fold| Fold::new(samples, &folds, fold)).collect();
-    let predictions: Vec<Predictions> = methods
-        .iter()
-        .map(|method| {
-            let prepared = match *method {
-                Method::Logistic(strength) => Prepared::Logistic(
-                    strength,
-                    preconditioner(samples, &covariance, class_weights, strength),
-                ),
-                Method::NearestMean(margin) => Prepared::NearestMean(margin),
-            };
-            let parts: Vec<Predictions> =
-                of_folds.par_iter_mut().map(|fold| fold.predictions(&prepared, class_weights)).collect();
-            let mut all = Predictions::new(samples.classes());
-            parts.into_iter().for_each(|part| all.append(part));
-            all
-        })
-        .collect();
-    let judged: Vec<(Method, Judgment)> =
-        methods.iter().copied().zip(predictions.iter().map(judge)).collect();
-    let (method, judgment) = best(&judged);
-    (method, Some(judgment))
+    let of_folds = (0..judged_folds(samples.len())).map(|fold| Fold::new(samples, &folds, fold));
+    let mut of_folds: Vec<Fold<'_>> = of_folds.filter(|fold| !fold.held_out.is_empty()).collect();
+    let (mut judged, mut starts) = (Vec::new(), Vec::new());
+    for &method in methods {
+        let prepared = match method {
+            Method::Logistic(strength) => {
+                Prepared::Logistic(strength, preconditioner(samples, &covariance, class_weights, strength))
+            }
+            Method::NearestMean(margin) => Prepared::NearestMean(margin),
+        };
+        let predicted = |fold: &mut Fold<'_>| fold.predictions(&prepared, class_weights, stop);
+        let parts: Vec<Predictions> = match parameters(samples.width(), samples.classes()) {
+            ..=MANY_PARAMETERS => of_folds.par_iter_mut().map(predicted).collect(),
+            _ => of_folds.iter_mut().map(predicted).collect(),
+        };
+        if stop() && !judged.is_empty() {
+            break;
+        }
+        let mut all = Predictions::new(samples.classes());
+        parts.into_iter().for_each(|part| all.append(part));
+        judged.push((method, judge(&all)));
+        starts.push(of_folds.first().and_then(|fold| fold.last.clone()));
+    }
+    let (chosen, (method, judgment)) = best(&judged);
+    Choice { method, judgment: Some(judgment), start: starts.swap_remove(chosen) }
 }
 
 /// A method with what its fits to all folds share.
@@ -149,13 +170,13 @@ impl<'a> Fold<'a> {
     }
 
     /// The predictions of a method, fitted to the other images, for those of the fold.
-    fn predictions(&mut self, method: &Prepared, class_weights: &[f64]) -> Predictions {
+    fn predictions(&mut self, method: &Prepared, class_weights: &[f64], stop: Stop<'_>) -> Predictions {
         let Self { samples, trained: rows, .. } = self;
         let head = match method {
             &Prepared::Logistic(strength, ref preconditioner) => {
                 let regression =
                     LogisticRegression { samples, preconditioner, rows, class_weights, strength };
-                let solution = regression.fit(self.last.as_ref(), TOLERANCE);
+                let solution = regression.fit(self.last.as_ref(), TOLERANCE, stop);
                 let head = regression.head(&solution);
                 self.last = Some(solution);
                 head
@@ -179,12 +200,13 @@ pub fn predictions(head: &LinearHead, features: &[f32], labels: &[usize]) -> Pre
     predictions
 }
 
-/// Of the methods whose score is within the standard error of the best one, that with the least loss.
-fn best(judged: &[(Method, Judgment)]) -> (Method, Judgment) {
+/// Of the methods whose score is within the standard error of the best one, that with the least loss, and its place.
+fn best(judged: &[(Method, Judgment)]) -> (usize, (Method, Judgment)) {
     let highest = judged.iter().max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score));
     let (_, highest) = highest.expect("there are methods");
-    let near = judged.iter().filter(|(_, judgment)| judgment.score >= highest.score - highest.error);
-    *near.min_by(|(_, a), (_, b)| a.loss.total_cmp(&b.loss)).expect("the best one is among them")
+    let all = judged.iter().copied().enumerate();
+    let near = all.filter(|(_, (_, judgment))| judgment.score >= highest.score - highest.error);
+    near.min_by(|(_, (_, a)), (_, (_, b))| a.loss.total_cmp(&b.loss)).expect("the best one is among them")
 }
 
 #[cfg(test)]
@@ -238,9 +260,9 @@ mod tests {
             (Method::Logistic(method), Judgment { score: top1, error: 0.01, loss, top1 })
         };
         let all = [judged(0.1, 0.95, 0.3), judged(1.0, 0.945, 0.2), judged(10.0, 0.93, 0.1)];
-        assert_eq!(best(&all).0, Method::Logistic(1.0));
+        assert_eq!(best(&all).1.0, Method::Logistic(1.0));
         let exact: Vec<_> =
             all.iter().map(|(method, judgment)| (*method, Judgment { error: 0.0, ..*judgment })).collect();
-        assert_eq!(best(&exact).0, Method::Logistic(0.1));
+        assert_eq!(best(&exact).1.0, Method::Logistic(0.1));
     }
 }

@@ -1,7 +1,7 @@
 //! The linear classifier of a fixed backbone's features: which one, by cross-validation, and its fit.
 //!
 //! ```
-//! use vitrine::probe::{Judgment, Method, fit};
+//! use vitrine::probe::{Judgment, Method, Stops, fit};
 //! use vitrine_models::linear_probe::Samples;
 //!
 //! // Two features of 20 images: the sign of the first is the class, and the second is noise.
@@ -13,7 +13,8 @@
 //!     Judgment { score: top1, error: 0.0, loss: 0.0, top1 }
 //! };
 //! let originals: Vec<usize> = (0..20).collect();
-//! let fitted = fit(&Samples::new(&features, &labels, 2), &originals, &[1.0, 1.0], &judge);
+//! let samples = Samples::new(&features, &labels, 2);
+//! let fitted = fit(&samples, &originals, &[1.0, 1.0], &judge, Stops::NEVER);
 //! assert_eq!(fitted.held_out.expect("images were held out").top1, 1.0);
 //! assert!(matches!(fitted.method, Method::Logistic(_)));
 //! let logits = fitted.head.logits(&[1.0, 3.0]);
@@ -26,8 +27,10 @@ mod tests;
 
 pub use cross_validation::{FOLDS, Judgment, Method, predictions};
 
-use cross_validation::{candidates, choose};
-use vitrine_models::linear_probe::{Convergence, LinearHead, Samples, logistic_regression, nearest_mean};
+use cross_validation::{Choice, candidates, choose, judged_folds};
+use vitrine_models::linear_probe::{
+    Convergence, LinearHead, Samples, Solution, Stop, logistic_regression, nearest_mean,
+};
 
 use crate::evaluate::Predictions;
 
@@ -42,8 +45,26 @@ pub struct Fitted {
     pub strengths: Vec<f64>,
     /// The judgment of the method's predictions for held-out images; `None` if no image could be held out.
     pub held_out: Option<Judgment>,
+    /// The number of folds, of [`FOLDS`], that were held out: all but with many images.
+    pub folds: usize,
     /// How the fit to all images ended.
     pub convergence: Convergence,
+    /// Where that fit began: at the solution of a fold, if there was one.
+    pub start: Option<Solution>,
+}
+
+/// What ends a fit before it has converged.
+#[derive(Clone, Copy)]
+pub struct Stops<'a> {
+    /// Ends the comparison of methods: the best one until then is taken.
+    pub choosing: Stop<'a>,
+    /// Ends the fit to all images.
+    pub fitting: Stop<'a>,
+}
+
+impl Stops<'_> {
+    /// Nothing.
+    pub const NEVER: Self = Self { choosing: &|| false, fitting: &|| false };
 }
 
 /// Fits a classifier to the samples. The method is chosen by stratified cross-validation among them.
@@ -55,23 +76,34 @@ pub fn fit(
     originals: &[usize],
     class_weights: &[f64],
     judge: &dyn Fn(&Predictions) -> Judgment,
+    stops: Stops<'_>,
 ) -> Fitted {
     let methods = candidates(samples);
-    let (method, held_out) = choose(samples, originals, &methods, class_weights, judge);
-    let (head, convergence) = method.fit(samples, class_weights);
+    let Choice { method, judgment, start } =
+        choose(samples, originals, &methods, class_weights, judge, stops.choosing);
+    let (head, convergence) = method.fit(samples, class_weights, start.as_ref(), stops.fitting);
     let strength = |method: &Method| match method {
         Method::Logistic(strength) => Some(*strength),
         Method::NearestMean(_) => None,
     };
-    Fitted { head, method, strengths: methods.iter().filter_map(strength).collect(), held_out, convergence }
+    let strengths = methods.iter().filter_map(strength).collect();
+    let folds = judged_folds(samples.len());
+    Fitted { head, method, strengths, held_out: judgment, folds, convergence, start }
 }
 
 impl Method {
     /// The classifier that this method makes of the samples, and how the fit ended. `class_weights` has the factor of each
-    /// class's losses, which the nearest class mean does not need.
-    pub fn fit(self, samples: &Samples<'_>, class_weights: &[f64]) -> (LinearHead, Convergence) {
+    /// class's losses, which the nearest class mean does not need. A regression begins at `start`; if `stop` ends it, it has not
+    /// converged.
+    pub fn fit(
+        self,
+        samples: &Samples<'_>,
+        class_weights: &[f64],
+        start: Option<&Solution>,
+        stop: Stop<'_>,
+    ) -> (LinearHead, Convergence) {
         match self {
-            Self::Logistic(strength) => logistic_regression(samples, class_weights, strength),
+            Self::Logistic(strength) => logistic_regression(samples, class_weights, strength, start, stop),
             Self::NearestMean(margin) => {
                 let rows: Vec<usize> = (0..samples.len()).collect();
                 (nearest_mean(samples, &rows, margin), Convergence { steps: 0, converged: true })

@@ -47,9 +47,9 @@ mod tests {
         for &metric in Metric::value_variants() {
             let name = metric.to_possible_value().unwrap().get_name().to_owned();
             let recipe: Recipe = toml::from_str(&format!("metric = \"{name}\"")).unwrap();
-            assert_eq!(recipe, Recipe { metric, ..Recipe::default() });
+            assert_eq!(recipe, Recipe { metric: Some(metric), ..Recipe::default() });
             assert_eq!(toml::from_str::<Recipe>(&toml::to_string(&recipe).unwrap()).unwrap(), recipe);
         }
-        assert_eq!(toml::from_str::<Recipe>("").unwrap().metric, Metric::Accuracy);
+        assert_eq!(toml::from_str::<Recipe>("").unwrap().metric(), Metric::Accuracy);
     }
 }

@@ -95,8 +95,10 @@ pub struct Recipe {
     /// Factor by which the learning rate falls with each block from the head toward the input (Bao et al. 2022, BEiT,
     /// appendix H). 1 gives all blocks the same rate.
     pub layer_decay: f64,
-    /// The result on the validation images that chooses the best epoch, whose model is kept.
-    pub metric: Metric,
+    /// The result on the validation images that chooses the best epoch, whose model is kept. If left out, it is accuracy, or mean
+    /// average precision for images of several labels each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
     /// Number of epochs without a better validation result after which the run stops. 0 never stops a run early.
     pub patience: usize,
     /// Share of unreadable images in a split above which the run fails. Up to five are tolerated where they are at most a
@@ -146,7 +148,7 @@ impl Default for Recipe {
             fit_head: false,
             probe_first: false,
             layer_decay: 1.0,
-            metric: Metric::default(),
+            metric: None,
             patience: 0,
             bad_file_limit: 0.01,
             progressive_learning: None,
@@ -159,6 +161,11 @@ impl Default for Recipe {
 }
 
 impl Recipe {
+    /// The [`metric`](Self#structfield.metric) of a recipe that belongs to a run, or else accuracy.
+    pub fn metric(&self) -> Metric {
+        self.metric.unwrap_or_default()
+    }
+
     /// Reads a recipe file. Next to the keys of a recipe, it may have the texts `purpose`, `source`, and `expected`.
     ///
     /// # Errors
@@ -279,6 +286,19 @@ impl Recipe {
                     "`{key}` has no effect, because `augmentation.horizontal_flip` is 0: leave it out, or set a share of images to mirror"
                 );
             }
+        }
+        self.check_first_phase()
+    }
+
+    /// Refuses mixing that would end before the first phase of progressive learning, which mixes nothing.
+    fn check_first_phase(&self) -> Result<()> {
+        let Augmentation { mixup, cutmix, mix_until, .. } = self.augmentation;
+        let Some(ProgressiveLearning { until, .. }) = self.progressive_learning else { return Ok(()) };
+        if (mixup > 0.0 || cutmix > 0.0) && mix_until <= until {
+            bail!(
+                "`augmentation.mix_until` is {mix_until}, and the first phase, which mixes nothing, lasts until \
+                 `progressive_learning.until` {until}: `mixup` and `cutmix` have no effect; let them end later, or leave them out"
+            );
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl RecipeOverrides {
         set(&mut recipe.learning_rate, learning_rate);
         set(&mut recipe.optimizer, optimizer);
         set(&mut recipe.weight_decay, weight_decay);
-        set(&mut recipe.metric, metric);
+        recipe.metric = metric.or(recipe.metric);
         set(&mut recipe.patience, patience);
         set(&mut recipe.bad_file_limit, bad_file_limit);
         recipe.gradient_checkpointing |= gradient_checkpointing;

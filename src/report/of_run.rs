@@ -163,7 +163,7 @@ impl ReportedRun<'_> {
         self.predictor.set_views(Views::Mirrored);
         let both = self.measure_split(split, None, None)?;
         let Some((_, both)) = both else { return Ok(Some((split, one))) };
-        let gain = MirrorGain::new(self.config.recipe.metric, &one.metrics, &both.metrics);
+        let gain = MirrorGain::new(self.config.recipe.metric(), &one.metrics, &both.metrics);
         self.predictor.set_views(gain.views());
         let mirror_views = gain.views() == Views::Mirrored;
         self.runtime.events.emit(Event::Views { mirrored: mirror_views, message: gain.to_string() });
@@ -228,7 +228,7 @@ impl ReportedRun<'_> {
 
     /// The result in one line.
     fn line(&self, split: Split, result: &MeasuredSplit) -> String {
-        let best = match self.config.recipe.metric {
+        let best = match self.config.recipe.metric() {
             _ if !self.has_epochs() => String::new(),
             _ if self.is_probe() => format!(", the probe: no epoch of {} was as good", self.progress.epoch),
             Metric::Accuracy => format!(", best epoch {}", self.best_epoch()),
@@ -293,7 +293,7 @@ impl ReportedRun<'_> {
         if !config.recipe.fit_head {
             facts.extend([
                 fact("Epochs", progress.epoch.to_string()),
-                fact("Best epoch by", config.recipe.metric.to_string()),
+                fact("Best epoch by", config.recipe.metric().to_string()),
             ]);
         }
         facts.extend(progress.flips.as_ref().map(|verdict| fact("Flips", verdict.in_short())));

@@ -58,7 +58,7 @@ pub(super) fn choose(
     // Without images that can be read and held out, nothing is chosen.
     let &[of_small, of_large] = &judged[..] else { return Ok((config, reasons)) };
     let chosen = usize::from(of_large.score > of_small.score);
-    let metric = config.recipe.metric;
+    let metric = config.recipe.metric();
     let scores = [of_small, of_large].map(|judgment| stated(metric, judgment));
     let (config, mut reasons) = if chosen == 0 { (small, smaller.reasons) } else { (config, reasons) };
     reasons.push(format!(

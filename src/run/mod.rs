@@ -78,7 +78,7 @@ impl Run {
         let Runtime { device, events, .. } = runtime;
         let PlannedRun { config, data, start, reasons, begun } = planned;
         let dataset = data.dataset();
-        events.emit_warning(memory::check(&config.model, work(&config.recipe, dataset.train.len()), device)?);
+        events.emit_warning(memory::check(&config.model, work(&config.recipe, &dataset), device)?);
         let bad_files = check_unreadable(&data, &dataset, &config, events)?;
         let folder = RunFolder::create(output, &config, &dataset.info.name, events)?;
         data.write(&folder).inspect_err(|_| folder.discard_unsaved())?;
@@ -103,8 +103,7 @@ impl Run {
             Resumption::Finished(progress) => return Ok(Resumed::Finished(progress)),
         };
         let data = RunData::reopen(open(&config)?, &config, folder.path(), Purpose::Resume)?;
-        let images = data.dataset().train.len();
-        events.emit_warning(memory::check(&config.model, work(&config.recipe, images), device)?);
+        events.emit_warning(memory::check(&config.model, work(&config.recipe, &data.dataset()), device)?);
         if changes.length != AskedLength::default() {
             folder.write_length(&config.recipe)?;
         }
@@ -142,8 +141,8 @@ impl Run {
         let (outcome, trained) = self.trained(runtime).inspect_err(|_| folder.discard_unsaved())?;
         let progress = trained.progress.clone();
         if outcome == Outcome::StoppedEarly {
-            let Recipe { metric, patience, .. } = &config.recipe;
-            events.emit(Event::EarlyStop { metric: metric.to_string(), patience: *patience });
+            let (metric, patience) = (config.recipe.metric().to_string(), config.recipe.patience);
+            events.emit(Event::EarlyStop { metric, patience });
         }
         let report = match outcome {
             Outcome::Interrupted => None,
@@ -183,8 +182,12 @@ impl Run {
 }
 
 /// The work of a run, whose memory is estimated.
-fn work(recipe: &Recipe, images: usize) -> Work<'_> {
-    if recipe.fit_head { Work::Inference(1) } else { Work::Training(recipe, images) }
+fn work<'a>(recipe: &'a Recipe, dataset: &Dataset) -> Work<'a> {
+    let images = dataset.train.len() + dataset.val.len();
+    match recipe.fit_head {
+        true => Work::Fitting(images),
+        false => Work::Training(recipe, if recipe.probe_first { images } else { dataset.train.len() }),
+    }
 }
 
 /// Emits events about the data, the automatic choices with their reasons, and the run folder.

@@ -1,5 +1,7 @@
 //! A run that fits the head: each image goes through the frozen backbone once, and the head is computed from the features.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, bail};
 use vitrine_datasets::{KeySet, Split};
 use vitrine_models::VisionTransformer;
@@ -115,10 +117,11 @@ impl<'a> HeadFit<'a> {
             return self.validate_again();
         }
         let model = self.backbone(reread)?;
+        let mut deadline = None;
         if let Some(seconds) = self.config.recipe.time_seconds {
-            self.restrict(&model, seconds)?;
+            deadline = Some(self.restrict(&model, seconds)?);
         }
-        let wanted = (&self.config, self.refits);
+        let wanted = (&self.config, self.refits, deadline);
         let probe = self.probing.probe(&model, wanted, &mut self.bad_files, self.runtime)?;
         let Some(probe) = probe else {
             self.progress.seconds = self.session.run_seconds();
@@ -133,8 +136,9 @@ impl<'a> HeadFit<'a> {
         Ok(Outcome::Finished)
     }
 
-    /// Restricts the images to those whose features a run of `seconds` seconds pays for, with the measurement that follows.
-    fn restrict(&mut self, model: &VisionTransformer, seconds: f64) -> Result<()> {
+    /// Restricts the images to those whose features a run of `seconds` seconds pays for, with the measurement that follows, and returns
+    /// when that begins.
+    fn restrict(&mut self, model: &VisionTransformer, seconds: f64) -> Result<Instant> {
         let speed = measured_speed(model, &self.config, self.runtime)?;
         self.session.measured(speed);
         let images = self.probing.validation.samples.len();
@@ -146,13 +150,15 @@ impl<'a> HeadFit<'a> {
             self.runtime.events.emit(Event::PartialValidation { measured: validated, images });
         }
         let reserved = reserved_seconds(tested, seconds, Some(speed));
-        let left = (FEATURES_SHARE * (seconds - reserved) - self.session.run_seconds()).max(0.0);
+        let until = |end: f64| (end - self.session.run_seconds()).max(0.0);
+        let left = until(FEATURES_SHARE * (seconds - reserved));
+        let deadline = Instant::now() + Duration::from_secs_f64(until(seconds - reserved));
         let affordable = [(left * speed) as usize, validated];
         let all = self.probing.training.samples.len();
         let (part, enough) = self.probing.affordable(affordable, model, &self.config, self.runtime)?;
         self.probing = part;
         self.progress.fitted_images = (enough < all).then_some(enough);
-        Ok(())
+        Ok(deadline)
     }
 
     /// For a finished run without a report: the head in its model may have seen the validation images, so that the report needs
@@ -166,7 +172,7 @@ impl<'a> HeadFit<'a> {
         let all = [&self.probing.training, &self.probing.validation].map(|split| split.samples.len());
         let part = [fitted_images.unwrap_or(all[0]), validation_images.unwrap_or(all[1])];
         let part = self.probing.part(part, self.config.seed);
-        let probe = part.probe(&model, (&self.config, false), &mut self.bad_files, self.runtime)?;
+        let probe = part.probe(&model, (&self.config, false, None), &mut self.bad_files, self.runtime)?;
         self.validated = probe.map(|probe| probe.validated);
         Ok(if self.validated.is_some() { Outcome::Finished } else { Outcome::Interrupted })
     }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::Tensor;
 use vitrine_datasets::{ClassSizes, ContentKey, KeySet, Sample, Split, epoch_order};
-use vitrine_models::linear_probe::{Convergence, LinearHead, Samples};
+use vitrine_models::linear_probe::{Convergence, LinearHead, Samples, Stop};
 use vitrine_models::weights::{self, is_head};
 use vitrine_models::{Pool, VisionTransformer};
 
@@ -21,13 +21,15 @@ use crate::events::{EpochRow, Event, EventSink};
 use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
 use crate::predict::{Output, Predictor};
-use crate::probe::{self, Fitted, Judgment, Method};
+use crate::probe::{self, Fitted, Judgment, Method, Stops};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
 use crate::seed::{Stream, stream};
 
 /// Images of the batch by which the speed of the backbone is measured.
 const MEASURED_BATCH: usize = 8;
+/// The least share of a run's time that a fit may take, and the least number of seconds.
+const MIN_FIT: (f64, f64) = (0.05, 1.0);
 /// The least number of images to which a head is fitted, however little time there is.
 const MIN_IMAGES: usize = 100;
 
@@ -236,29 +238,39 @@ impl Probing {
     }
 
     /// Computes the features of the images with `model`, and fits a head to those of the training images; with `refits`, another
-    /// one to all. `None` if the user asked to stop.
+    /// one to all. `None` if the user asked to stop. Fits that have not converged end at `deadline`, which a warning says.
     ///
     /// # Errors
     /// When too many images are unreadable, or the loader or the device fails.
     pub(super) fn probe(
         &self,
         model: &VisionTransformer,
-        (config, refits): (&RunConfig, bool),
+        (config, refits, deadline): (&RunConfig, bool, Option<Instant>),
         bad_files: &mut BadFiles,
         runtime: Runtime<'_>,
     ) -> Result<Option<Probe>> {
         let Some([training, validation]) = self.features(model, config, bad_files, runtime)? else {
             return Ok(None);
         };
-        let fitted = self.training.fit(&training, config);
-        let refitted = refits.then(|| self.refitted([&training, &validation], fitted.method, config));
+        let ends = FitEnds::new(deadline, config);
+        let [choosing, fitting, refitting] = ends.stops();
+        let stops = Stops { choosing: &choosing, fitting: &fitting };
+        let fitted = self.training.fit(&training, config, stops);
+        let refitted = refits.then(|| self.refitted([&training, &validation], &fitted, config, &refitting));
+        if interrupt::requested() {
+            return Ok(None);
+        }
         let fits = [Some(fitted.convergence), refitted.as_ref().map(|(_, convergence)| *convergence)];
         if let Some(fit) = fits.into_iter().flatten().find(|fit| !fit.converged) {
-            let message = format!(
-                "the fit of the head has not converged after {} steps; its features may be of very different scales",
-                fit.steps
-            );
-            runtime.events.emit(Event::warning(message));
+            let steps = fit.steps;
+            runtime.events.emit(match ends.are_over() {
+                true => Event::notice(format!(
+                    "the fit of the head ended after {steps} steps, before it converged, as the time is over (--time)"
+                )),
+                false => Event::warning(format!(
+                    "the fit of the head has not converged after {steps} steps; its features may be of very different scales"
+                )),
+            });
         }
         Ok(Some(Probe {
             refitted,
@@ -286,18 +298,20 @@ impl Probing {
         Ok(features.try_into().ok())
     }
 
-    /// The head that `method` makes of the training and the validation images, which have these features.
+    /// The head that the method of `fitted` makes of the training and the validation images, which have these features.
     fn refitted(
         &self,
         [training, validation]: [&Features; 2],
-        method: Method,
+        fitted: &Fitted,
         config: &RunConfig,
+        stop: Stop<'_>,
     ) -> (LinearHead, Convergence) {
         let values = [&training.values[..], &validation.values].concat();
         let labels = [self.training.labels(training), self.validation.labels(validation)].concat();
         let images = [&self.training.samples[..], &self.validation.samples].concat();
         let samples = Samples::new(&values, &labels, config.classes.len());
-        method.fit(&samples, &class_weights(&images, config))
+        let weights = class_weights(&images, config);
+        fitted.method.fit(&samples, &weights, fitted.start.as_ref(), stop)
     }
 }
 
@@ -361,22 +375,52 @@ impl SplitImages {
     ) -> Result<Option<Judgment>> {
         let features = features_of(&[self], model, config, runtime)?.and_then(|mut of| of.pop());
         let features = features.filter(|features| !features.indices.is_empty());
-        Ok(features.and_then(|features| self.fit(&features, config).held_out))
+        let stops = Stops { choosing: &interrupt::requested, fitting: &|| true };
+        let judgment = features.and_then(|features| self.fit(&features, config, stops).held_out);
+        Ok(judgment.filter(|_| !interrupt::requested()))
     }
 
     /// Fits the head to the features of the images.
-    fn fit(&self, features: &Features, config: &RunConfig) -> Fitted {
+    fn fit(&self, features: &Features, config: &RunConfig, stops: Stops<'_>) -> Fitted {
         let RunConfig { classes, recipe, .. } = config;
         let judge = |predictions: &Predictions| {
             let metrics = Metrics::compute(predictions, classes);
-            let score = score_of(recipe.metric, &metrics);
-            let error = standard_error(recipe.metric, score, metrics.samples);
+            let score = score_of(recipe.metric(), &metrics);
+            let error = standard_error(recipe.metric(), score, metrics.samples);
             Judgment { score, error, loss: metrics.loss, top1: metrics.top1 }
         };
         let labels = self.labels(features);
         let samples = Samples::new(&features.values, &labels, classes.len());
         let originals = self.originals(features);
-        probe::fit(&samples, &originals, &class_weights(&self.samples, config), &judge)
+        probe::fit(&samples, &originals, &class_weights(&self.samples, config), &judge, stops)
+    }
+}
+
+/// The ends of the parts of a fit: the choice of a method, the fit to the training images, and that to the validation images, too.
+struct FitEnds(Option<[Instant; 3]>);
+
+impl FitEnds {
+    /// Until `deadline`, but not within less than [`MIN_FIT`]: reading images may take longer than was measured.
+    fn new(deadline: Option<Instant>, config: &RunConfig) -> Self {
+        let now = Instant::now();
+        Self(deadline.zip(config.recipe.time_seconds).map(|(deadline, seconds)| {
+            let least = (MIN_FIT.0 * seconds).max(MIN_FIT.1);
+            let left = deadline.saturating_duration_since(now).as_secs_f64().max(least);
+            [0.6, 0.8, 1.0].map(|share| now + Duration::from_secs_f64(share * left))
+        }))
+    }
+
+    /// Whether each part should end, because its time is over or the user asked to stop.
+    fn stops(&self) -> [impl Fn() -> bool + Sync; 3] {
+        [0, 1, 2].map(|part| {
+            let end = self.0.map(|ends| ends[part]);
+            move || interrupt::requested() || end.is_some_and(|end| Instant::now() >= end)
+        })
+    }
+
+    /// Whether the time of the fit to the training images is over.
+    fn are_over(&self) -> bool {
+        self.0.is_some_and(|[_, end, _]| Instant::now() >= end)
     }
 }
 
@@ -467,8 +511,12 @@ fn description(fitted: &Fitted) -> String {
     };
     match fitted.held_out {
         Some(judgment) => format!(
-            "{method}, chosen by {}-fold cross-validation on the training images: top-1 {}, loss {:.4}",
-            probe::FOLDS,
+            "{method}, chosen by {} the training images: top-1 {}, loss {:.4}",
+            if fitted.folds == 1 {
+                "holding out a fifth of".to_owned()
+            } else {
+                format!("{}-fold cross-validation on", fitted.folds)
+            },
             percent(judgment.top1),
             judgment.loss
         ),

@@ -149,3 +149,25 @@ fn bench_reports_every_figure() {
         assert!(figures[key].is_string(), "{key}");
     }
 }
+
+#[test]
+fn bench_measures_a_trained_model_and_names_what_it_does_not_find() {
+    let images = Images::trained();
+    let bench = |model: &str| {
+        let arguments = ["bench", "--model", model, "--batch-size", "2", "--steps", "1", "--json"];
+        vitrine(&images).args(arguments).assert()
+    };
+    let output = bench("run").success();
+    let figures: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(figures["model"], "run");
+    assert!(figures["train_images_per_second"].as_f64().unwrap() > 0.0, "{figures}");
+    let output = vitrine(&images)
+        .args(["bench", "--model", "run", "--inference-only", "--batch-size", "2", "--steps", "1", "--json"])
+        .assert()
+        .success();
+    let figures: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert!(figures.get("train_images_per_second").is_none() && figures["step_ms"].get("train").is_none());
+    assert!(figures["infer_images_per_second"].as_f64().unwrap() > 0.0, "{figures}");
+    bench("vit_pico_patch4_3").code(2).stderr(contains("vit_pico_patch4_32"));
+    bench("data/red/0.png").code(1).stderr(contains("data/red/0.png"));
+}

@@ -33,7 +33,7 @@ fn logistic_regression_is_that_of_scikit_learn() {
         let samples = Samples::new(features, &labels, classes);
         for strength in [0.01, 1.0, 100.0] {
             for (name, weights) in [("plain", vec![1.0; classes]), ("balanced", balanced(&labels, classes))] {
-                let (head, convergence) = logistic_regression(&samples, &weights, strength);
+                let (head, convergence) = logistic_regression(&samples, &weights, strength, None, &|| false);
                 assert!(convergence.converged, "{convergence:?}");
                 let case = format!("{classes}.{strength}.{name}");
                 let expected = |part: &str| &io[&format!("{case}.{part}")].values;

@@ -60,6 +60,7 @@ mod counting;
 #[cfg(feature = "flex")]
 mod cpu;
 mod cross_entropy;
+mod double;
 mod gather_rows;
 mod gelu;
 mod int8;
@@ -85,6 +86,7 @@ pub use convolution::{
     depthwise_convolution_composed, max_pool, max_pool_composed,
 };
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
+pub use double::{DoubleMatrix, add_product};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use int8::{

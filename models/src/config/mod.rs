@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 mod choice;
+mod pool;
 
 pub use choice::{
     AttentionOptions, BlockStyle, ChannelAttention, ChannelGate, GatePlace, Mixer, MlpKind, Normalizer,
-    PerStage, Pool, Position, PositionPlace, RelativePosition, RotaryCoordinates, RotaryOptions, Score,
-    Tokenizer,
+    PerStage, Position, PositionPlace, RelativePosition, RotaryCoordinates, RotaryOptions, Score, Tokenizer,
 };
+pub use pool::Pool;
 
 /// The architecture of a Vision Transformer: plain (Dosovitskiy et al. 2021, section 3.1), or of stages with patch
 /// merging between them (Liu et al. 2021, section 3.1). It is read from TOML or JSON.

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 /// The number of earlier steps from which the curvature is estimated.
 const MEMORY: usize = 20;
+/// The vectors that a minimization holds: two for each earlier step, and the points, gradients, and directions of a search.
+pub(super) const VECTORS: usize = 2 * MEMORY + 8;
 /// The largest number of steps.
 const MAX_STEPS: usize = 5000;
 /// The largest number of points that a line search tries.
@@ -46,12 +48,13 @@ struct Step {
 }
 
 /// Minimizes `function`, which returns its value and gradient, from `start` until no component of the gradient is larger
-/// than `tolerance`. `precondition` multiplies a vector by an estimate of the inverse Hessian.
+/// than `tolerance`, or until `stop`. `precondition` multiplies a vector by an estimate of the inverse Hessian.
 pub(super) fn minimize(
     function: Function<'_>,
     start: Vec<f64>,
     precondition: &dyn Fn(&mut [f64]),
     tolerance: f64,
+    stop: &dyn Fn() -> bool,
 ) -> Minimum {
     let (value, gradient) = function(&start);
     let mut place = Place { point: start, value, gradient };
@@ -59,6 +62,9 @@ pub(super) fn minimize(
     for steps in 0..MAX_STEPS {
         if place.gradient.iter().all(|slope| slope.abs() <= tolerance) {
             return Minimum { point: place.point, steps, converged: true };
+        }
+        if stop() {
+            return Minimum { point: place.point, steps, converged: false };
         }
         let direction = direction(&place.gradient, &memory, precondition);
         let Some(next) = search(function, &place, &direction) else {
@@ -151,11 +157,15 @@ mod tests {
             let precondition = |vector: &mut [f64]| {
                 vector.iter_mut().zip(diagonal).for_each(|(value, inverse)| *value *= inverse);
             };
-            let found = minimize(&function, vec![0.0; 4], &precondition, 1e-9);
+            let found = minimize(&function, vec![0.0; 4], &precondition, 1e-9, &|| false);
             assert!(found.converged && found.steps < 40, "{found:?}");
             assert!(found.point.iter().all(|value| (value - 3.0).abs() < 1e-5), "{found:?}");
         }
-        assert_eq!(minimize(&function, vec![3.0; 4], &|_| {}, 1e-9).steps, 0, "there is nothing to do");
+        assert_eq!(
+            minimize(&function, vec![3.0; 4], &|_| {}, 1e-9, &|| true).steps,
+            0,
+            "there is nothing to do"
+        );
     }
 
     #[test]
@@ -165,7 +175,12 @@ mod tests {
             let [a, b] = [point[0].exp(), (-2.0 * point[0]).exp()];
             ((a + b).ln(), vec![(a - 2.0 * b) / (a + b)])
         };
-        let found = minimize(&function, vec![20.0], &|_| {}, 1e-10);
+        let found = minimize(&function, vec![20.0], &|_| {}, 1e-10, &|| false);
         assert!(found.converged && (found.point[0] - 2f64.ln() / 3.0).abs() < 1e-9, "{found:?}");
+        let asked = std::cell::Cell::new(0);
+        let third = || asked.replace(asked.get() + 1) == 2;
+        let stopped = minimize(&function, vec![20.0], &|_| {}, 1e-10, &third);
+        assert!(!stopped.converged && stopped.steps == 2, "{stopped:?}");
+        assert!(function(&stopped.point).0 < function(&[20.0]).0, "what was won is kept");
     }
 }

@@ -1,6 +1,7 @@
 //! A linear classifier of features.
 
 use rayon::prelude::*;
+use vitrine_kernels::{DoubleMatrix, add_product};
 
 /// A linear classifier: the logits of features `x` are `x * weight^T + bias`.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,16 +34,20 @@ impl LinearHead {
     /// - features: `[images, width]`, row by row
     /// - output: `[images, classes]`
     pub fn logits(&self, features: &[f32]) -> Vec<f32> {
-        let width = self.weight.len() / self.bias.len();
-        let of_row = |row: &[f32]| -> Vec<f32> {
-            let row: Vec<f64> = row.iter().map(|value| f64::from(*value)).collect();
-            let products = self
-                .weight
-                .chunks_exact(width)
-                .map(|weight| dot(weight.iter().map(|value| f64::from(*value)), &row));
-            products.zip(&self.bias).map(|(product, bias)| (product + f64::from(*bias)) as f32).collect()
+        /// Images at a time, on one thread.
+        const IMAGES: usize = 256;
+        let (classes, width) = (self.bias.len(), self.weight.len() / self.bias.len());
+        let weight: Vec<f64> = self.weight.iter().map(|value| f64::from(*value)).collect();
+        let weight = DoubleMatrix::new(&weight, [classes, width], width).transposed();
+        let of_images = |features: &[f32]| -> Vec<f32> {
+            let x: Vec<f64> = features.iter().map(|value| f64::from(*value)).collect();
+            let images = features.len() / width;
+            let biases = std::iter::repeat_n(&self.bias, images).flatten();
+            let mut logits: Vec<f64> = biases.map(|bias| f64::from(*bias)).collect();
+            add_product(&mut logits, 1.0, DoubleMatrix::new(&x, [images, width], width), weight);
+            logits.into_iter().map(|logit| logit as f32).collect()
         };
-        features.par_chunks_exact(width).flat_map_iter(of_row).collect()
+        features.par_chunks(IMAGES * width).flat_map_iter(of_images).collect()
     }
 }
 

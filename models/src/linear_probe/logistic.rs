@@ -1,14 +1,14 @@
 //! Multinomial logistic regression with an L2 penalty, fitted to convergence: the objective of scikit-learn's
 //! `LogisticRegression`, `C * sum of losses + 0.5 * ||W||^2`, in which the intercept is not penalized.
 //!
-//! The features are centered, which changes nothing but the intercept, and makes the problem easier. A pass over them
-//! takes four images at a time, so that each feature is read from memory once:
+//! The features are centered, which changes nothing but the intercept, and makes the problem easier. Images go through in blocks,
+//! whose features are held in float64 for two products:
 //!
 //! ```text
-//! for 4 images:                       x: [width + 1, 4], the last feature is 1, for the intercept
-//!     for 4 classes (a panel):        z[4, 4] = x^T * parameters[panel], of [width + 1, 4]
+//! for a block of images:              x: [images, width + 1], the last feature is 1, for the intercept
+//!     z = x * parameters              [images, classes], cut by images
 //!     losses, and d = softmax(z) - one-hot
-//!     for 4 classes (a panel):        gradient[panel] += x * d, of [width + 1, 4]
+//!     gradient += x^T * d             [width + 1, classes], cut by features
 //! ```
 
 use rayon::prelude::*;
@@ -17,15 +17,14 @@ use super::lbfgs::{Minimum, minimize};
 use super::linear_head::LinearHead;
 use super::preconditioner::{Preconditioner, covariance};
 use super::samples::Samples;
+use vitrine_kernels::{DoubleMatrix, add_product};
 
-/// Images at a time, and classes of a panel.
-const LANES: usize = 4;
-/// A block of logits: four images, and four classes of each.
-type Block = [[f64; LANES]; LANES];
-/// The smallest number of images whose gradients are summed on one thread.
-const MIN_CHUNK: usize = 128;
-/// The largest number of such sums, each as large as the parameters.
-const MAX_CHUNKS: usize = 16;
+/// The images of a block.
+pub(super) const BLOCK: usize = 2048;
+/// The images whose losses are computed at a time, on one thread.
+const IMAGES: usize = 256;
+/// The features whose part of the gradient is computed at a time, on one thread.
+const FEATURES: usize = 192;
 /// The largest component of the gradient of the mean loss at the end of a fit. Directions in which the features hardly vary are
 /// held by the penalty alone, so that this must be small for coefficients that are exact to four decimals.
 const TOLERANCE: f64 = 1e-8;
@@ -57,19 +56,25 @@ pub struct LogisticRegression<'a> {
 /// A fitted regression.
 #[derive(Clone, Debug)]
 pub struct Solution {
-    /// For every four classes a matrix `[width + 1, 4]`.
+    /// `[width + 1, classes]`; the last row is the intercept.
     parameters: Vec<f64>,
     /// How the fit ended.
     convergence: Convergence,
 }
 
+/// Whether a fit should end before it has converged, because the time is over or the user asked to stop.
+pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// The multinomial logistic regression of all samples, with scikit-learn's objective: `strength` is its `C`.
 ///
-/// `class_weights` has the factor of each class's losses, `[classes]`.
+/// `class_weights` has the factor of each class's losses, `[classes]`. The fit begins at `start`, if there is one, which should be the
+/// solution for similar samples. If `stop` ends the fit, it has not converged.
 pub fn logistic_regression(
     samples: &Samples<'_>,
     class_weights: &[f64],
     strength: f64,
+    start: Option<&Solution>,
+    stop: Stop<'_>,
 ) -> (LinearHead, Convergence) {
     let rows: Vec<usize> = (0..samples.len()).collect();
     let regression = LogisticRegression {
@@ -79,7 +84,7 @@ pub fn logistic_regression(
         class_weights,
         strength,
     };
-    let solution = regression.fit(None, TOLERANCE);
+    let solution = regression.fit(start, TOLERANCE, stop);
     (regression.head(&solution), solution.convergence)
 }
 
@@ -105,136 +110,90 @@ fn penalty(classes: usize) -> f64 {
 
 impl LogisticRegression<'_> {
     /// Fits the regression until no component of the gradient of the mean loss is larger than `tolerance` (scikit-learn's
-    /// `tol`). It begins with an earlier solution, for another strength, if there is one.
-    pub fn fit(&self, start: Option<&Solution>, tolerance: f64) -> Solution {
-        let of_panel = LANES * (self.samples.width() + 1);
-        let fresh = || vec![0.0; self.samples.classes().div_ceil(LANES) * of_panel];
+    /// `tol`), or until `stop`. It begins with an earlier solution, for another strength, if there is one.
+    pub fn fit(&self, start: Option<&Solution>, tolerance: f64, stop: Stop<'_>) -> Solution {
+        let classes = self.samples.classes();
+        let fresh = || vec![0.0; (self.samples.width() + 1) * classes];
         let start = start.map_or_else(fresh, |start| start.parameters.clone());
         let weights = self.rows.iter().map(|&row| self.class_weights[self.samples.labels()[row]]);
         let scale = self.strength * weights.sum::<f64>();
         let function = |parameters: &[f64]| self.objective(parameters);
-        let precondition = |gradient: &mut [f64]| self.preconditioner.apply::<LANES>(gradient);
+        let precondition = |gradient: &mut [f64]| self.preconditioner.apply(gradient, classes);
         let Minimum { point, steps, converged } =
-            minimize(&function, start, &precondition, tolerance * scale);
+            minimize(&function, start, &precondition, tolerance * scale, stop);
         Solution { parameters: point, convergence: Convergence { steps, converged } }
     }
 
     /// The objective and its gradient.
     fn objective(&self, parameters: &[f64]) -> (f64, Vec<f64>) {
-        let chunk = self.rows.len().div_ceil(MAX_CHUNKS).max(MIN_CHUNK);
-        let sums: Vec<(f64, Vec<f64>)> =
-            self.rows.par_chunks(chunk).map(|rows| self.losses(rows, parameters)).collect();
+        let (classes, width) = (self.samples.classes(), self.samples.width());
+        let columns = width + 1;
+        let images = BLOCK.min(self.rows.len());
+        let (mut x, mut slopes) = (vec![0.0; images * columns], vec![0.0; images * classes]);
         let mut value = 0.0;
         let mut gradient = vec![0.0; parameters.len()];
-        for (loss, part) in sums {
-            value += loss;
-            gradient.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        for rows in self.rows.chunks(BLOCK) {
+            let (x, slopes) = (&mut x[..rows.len() * columns], &mut slopes[..rows.len() * classes]);
+            let parts = x.par_chunks_mut(IMAGES * columns).zip(slopes.par_chunks_mut(IMAGES * classes));
+            let losses: Vec<f64> = parts
+                .zip(rows.par_chunks(IMAGES))
+                .map(|((x, slopes), rows)| self.losses(rows, parameters, x, slopes))
+                .collect();
+            value += losses.iter().sum::<f64>();
+            let slopes = DoubleMatrix::new(slopes, [rows.len(), classes], classes);
+            gradient.par_chunks_mut(FEATURES * classes).enumerate().for_each(|(place, gradient)| {
+                let shape = [rows.len(), gradient.len() / classes];
+                let x = DoubleMatrix::new(&x[place * FEATURES..], shape, columns);
+                add_product(gradient, 1.0, x.transposed(), slopes);
+            });
         }
         value *= self.strength;
         gradient.iter_mut().for_each(|slope| *slope *= self.strength);
-        let (penalty, width) = (penalty(self.samples.classes()), self.samples.width());
-        let of_panel = LANES * (width + 1);
-        for (panel, slopes) in parameters.chunks_exact(of_panel).zip(gradient.chunks_exact_mut(of_panel)) {
-            for (parameter, slope) in panel.iter().zip(slopes).take(LANES * width) {
-                value += 0.5 * penalty * parameter * parameter;
-                *slope += penalty * parameter;
-            }
+        let penalty = penalty(classes);
+        for (parameter, slope) in parameters.iter().zip(&mut gradient).take(width * classes) {
+            value += 0.5 * penalty * parameter * parameter;
+            *slope += penalty * parameter;
         }
         (value, gradient)
     }
 
-    /// The sum of the losses of some images, and its gradient.
-    fn losses(&self, rows: &[usize], parameters: &[f64]) -> (f64, Vec<f64>) {
-        let of_panel = LANES * (self.samples.width() + 1);
-        let mut x = vec![[0.0; LANES]; self.samples.width() + 1];
-        let mut blocks = vec![Block::default(); parameters.len() / of_panel];
-        let mut value = 0.0;
-        let mut gradient = vec![0.0; parameters.len()];
-        for rows in rows.chunks(LANES) {
-            self.gather(rows, &mut x);
-            for (block, panel) in blocks.iter_mut().zip(parameters.chunks_exact(of_panel)) {
-                *block = logits(&x, panel);
-            }
-            for lane in 0..LANES {
-                value += self.slopes(rows.get(lane).copied(), lane, &mut blocks);
-            }
-            for (block, panel) in blocks.iter().zip(gradient.chunks_exact_mut(of_panel)) {
-                add_products(&x, block, panel);
-            }
-        }
-        (value, gradient)
-    }
-
-    /// Copies the features of up to four images, less their mean over all images, into `x`, followed by a one.
-    fn gather(&self, rows: &[usize], x: &mut [[f64; LANES]]) {
-        let (last, features) = x.split_last_mut().expect("there is the one of the intercept");
-        *last = [1.0; LANES];
-        for (lane, &row) in rows.iter().enumerate() {
+    /// The sum of the losses of some images, whose features and slopes by the logits are written to `x`, `[images, width + 1]`, and
+    /// `slopes`, `[images, classes]`.
+    fn losses(&self, rows: &[usize], parameters: &[f64], x: &mut [f64], slopes: &mut [f64]) -> f64 {
+        let (classes, columns) = (self.samples.classes(), self.samples.width() + 1);
+        for (x, &row) in x.chunks_exact_mut(columns).zip(rows) {
             let centered = self.samples.row(row).iter().zip(self.samples.mean());
-            for (x, (value, mean)) in features.iter_mut().zip(centered) {
-                x[lane] = f64::from(*value) - mean;
-            }
+            let centered = centered.map(|(value, mean)| f64::from(*value) - mean).chain([1.0]);
+            x.iter_mut().zip(centered).for_each(|(x, value)| *x = value);
         }
+        slopes.fill(0.0);
+        let x = DoubleMatrix::new(x, [rows.len(), columns], columns);
+        add_product(slopes, 1.0, x, DoubleMatrix::new(parameters, [columns, classes], classes));
+        slopes.chunks_exact_mut(classes).zip(rows).map(|(logits, &row)| self.slopes(row, logits)).sum()
     }
 
-    /// Replaces the logits of an image by the gradient of its loss, and returns the loss. Without an image, both are zero.
-    fn slopes(&self, row: Option<usize>, lane: usize, blocks: &mut [Block]) -> f64 {
-        let Some(row) = row else {
-            blocks.iter_mut().for_each(|block| block[lane] = [0.0; LANES]);
-            return 0.0;
-        };
-        let (classes, label) = (self.samples.classes(), self.samples.labels()[row]);
+    /// Replaces the logits of an image by the gradient of its loss, and returns the loss.
+    fn slopes(&self, row: usize, logits: &mut [f64]) -> f64 {
+        let label = self.samples.labels()[row];
         let weight = self.class_weights[label];
-        // Places past the last class have the probability 0.
-        let last = blocks.len() - 1;
-        blocks[last][lane][classes - last * LANES..].fill(f64::NEG_INFINITY);
-        let true_logit = blocks[label / LANES][lane][label % LANES];
-        let largest = blocks.iter().flat_map(|block| block[lane]).fold(f64::NEG_INFINITY, f64::max);
+        let true_logit = logits[label];
+        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let mut sum = 0.0;
-        for value in blocks.iter_mut().flat_map(|block| &mut block[lane]) {
+        for value in &mut *logits {
             *value = (*value - largest).exp();
             sum += *value;
         }
-        blocks.iter_mut().flat_map(|block| &mut block[lane]).for_each(|value| *value *= weight / sum);
-        blocks[label / LANES][lane][label % LANES] -= weight;
+        logits.iter_mut().for_each(|value| *value *= weight / sum);
+        logits[label] -= weight;
         weight * (sum.ln() + largest - true_logit)
     }
 
     /// The regression's classifier.
     pub fn head(&self, solution: &Solution) -> LinearHead {
-        let width = self.samples.width();
-        let of_panel = LANES * (width + 1);
-        let value = |class: usize, feature: usize| {
-            solution.parameters[class / LANES * of_panel + feature * LANES + class % LANES]
-        };
-        let classes = 0..self.samples.classes();
-        let weight: Vec<f64> =
-            classes.clone().flat_map(|class| (0..width).map(move |feature| value(class, feature))).collect();
-        let bias: Vec<f64> = classes.map(|class| value(class, width)).collect();
-        LinearHead::of_centered(&weight, &bias, self.samples.mean())
-    }
-}
-
-/// `x^T * panel`.
-fn logits(x: &[[f64; LANES]], panel: &[f64]) -> Block {
-    let mut block = Block::default();
-    for (x, weights) in x.iter().zip(panel.as_chunks::<LANES>().0) {
-        for (sums, x) in block.iter_mut().zip(x) {
-            for (sum, weight) in sums.iter_mut().zip(weights) {
-                *sum += x * weight;
-            }
-        }
-    }
-    block
-}
-
-/// `panel += x * block`.
-fn add_products(x: &[[f64; LANES]], block: &Block, panel: &mut [f64]) {
-    for (x, sums) in x.iter().zip(panel.as_chunks_mut::<LANES>().0) {
-        for (slopes, x) in block.iter().zip(x) {
-            for (sum, slope) in sums.iter_mut().zip(slopes) {
-                *sum += x * slope;
-            }
-        }
+        let (classes, width) = (self.samples.classes(), self.samples.width());
+        let (weight, bias) = solution.parameters.split_at(width * classes);
+        let of_class = |class: usize| weight.iter().skip(class).step_by(classes).copied();
+        let weight: Vec<f64> = (0..classes).flat_map(of_class).collect();
+        LinearHead::of_centered(&weight, bias, self.samples.mean())
     }
 }

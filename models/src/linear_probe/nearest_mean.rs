@@ -14,13 +14,14 @@ const UNSEEN: f64 = 100.0;
 /// If a row is not below the number of images.
 pub fn nearest_mean(samples: &Samples<'_>, rows: &[usize], margin: f64) -> LinearHead {
     let width = samples.width();
-    let mean_of_class = |class: usize| -> Option<Vec<f64>> {
-        let mut of_class = rows.iter().filter(|&&row| samples.labels()[row] == class).peekable();
-        of_class.peek()?;
-        let mean = mean_of(of_class.map(|&row| samples.row(row)), width);
+    let mut of_class = vec![Vec::new(); samples.classes()];
+    rows.iter().for_each(|&row| of_class[samples.labels()[row]].push(row));
+    let mean_of_class = |of_class: &Vec<usize>| -> Option<Vec<f64>> {
+        of_class.first()?;
+        let mean = mean_of(of_class.iter().map(|&row| samples.row(row)), width);
         Some(mean.iter().zip(samples.mean()).map(|(value, mean)| value - mean).collect())
     };
-    let means: Vec<Option<Vec<f64>>> = (0..samples.classes()).map(mean_of_class).collect();
+    let means: Vec<Option<Vec<f64>>> = of_class.iter().map(mean_of_class).collect();
     let distance = half_square_distance(&means.iter().flatten().collect::<Vec<_>>());
     let factor = if distance > 0.0 { margin / distance } else { 1.0 };
     let biases = means.iter().map(|mean| mean.as_ref().map(|mean| -0.5 * factor * square(mean)));

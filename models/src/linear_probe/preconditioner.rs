@@ -6,6 +6,7 @@
 use rayon::prelude::*;
 
 use super::samples::Samples;
+use vitrine_kernels::{DoubleMatrix, add_product};
 
 /// The images whose features are held in float64 at a time.
 const IMAGES: usize = 1024;
@@ -14,23 +15,30 @@ const IMAGES: usize = 1024;
 pub fn covariance(samples: &Samples<'_>) -> Vec<f64> {
     let (width, images) = (samples.width(), samples.len());
     let mut sums = vec![0.0; width * width];
-    // Each feature of some images, next to each other.
     let mut centered = vec![0.0; width * IMAGES.min(images)];
     for first in (0..images).step_by(IMAGES) {
         let count = IMAGES.min(images - first);
-        centered[..width * count].par_chunks_exact_mut(count).enumerate().for_each(|(place, values)| {
-            for (image, value) in values.iter_mut().enumerate() {
-                *value = f64::from(samples.row(first + image)[place]) - samples.mean()[place];
-            }
+        let x = &mut centered[..count * width];
+        x.par_chunks_exact_mut(width).enumerate().for_each(|(image, x)| {
+            let values = samples.row(first + image).iter().zip(samples.mean());
+            x.iter_mut().zip(values).for_each(|(x, (value, mean))| *x = f64::from(*value) - mean);
         });
-        let feature = |place: usize| &centered[place * count..][..count];
-        sums.par_chunks_exact_mut(width).enumerate().for_each(|(place, sums)| {
-            for (other, sum) in sums[..=place].iter_mut().enumerate() {
-                *sum += dot(feature(place), feature(other));
+        // Whole blocks on the diagonal, of which the upper halves are not needed.
+        sums.par_chunks_mut(BLOCK * width).enumerate().for_each(|(block, sums)| {
+            let (features, of_block) = (block * BLOCK, sums.len() / width);
+            let left = DoubleMatrix::new(&x[features..], [count, of_block], width).transposed();
+            let others = features + of_block;
+            let mut products = vec![0.0; of_block * others];
+            add_product(&mut products, 1.0, left, DoubleMatrix::new(x, [count, others], width));
+            for (sums, products) in sums.chunks_exact_mut(width).zip(products.chunks_exact(others)) {
+                sums.iter_mut().zip(products).for_each(|(sum, product)| *sum += product);
             }
         });
     }
-    sums.iter_mut().for_each(|sum| *sum /= images as f64);
+    for (place, sums) in sums.chunks_exact_mut(width).enumerate() {
+        sums[..=place].iter_mut().for_each(|sum| *sum /= images as f64);
+        sums[place + 1..].fill(0.0);
+    }
     sums
 }
 
@@ -79,32 +87,66 @@ impl Preconditioner {
         Self { factor, width, losses }
     }
 
-    /// Multiplies a gradient, `[panels, width + 1, LANES]`, by the inverse.
-    pub(super) fn apply<const LANES: usize>(&self, gradient: &mut [f64]) {
-        for panel in gradient.chunks_exact_mut((self.width + 1) * LANES) {
-            let (rows, _) = panel.as_chunks_mut::<LANES>();
-            for place in 0..self.width {
-                let (done, rest) = rows.split_at_mut(place);
-                let factor = &self.factor[place * self.width..][..=place];
-                for (factor, done) in factor.iter().zip(done.iter()) {
-                    subtract(&mut rest[0], *factor, done);
-                }
-                rest[0].iter_mut().for_each(|value| *value /= factor[place]);
+    /// Multiplies a gradient, `[width + 1, classes]`, by the inverse.
+    pub(super) fn apply(&self, gradient: &mut [f64], classes: usize) {
+        let (gradient, biases) = gradient.split_at_mut(self.width * classes);
+        for first in (0..self.width).step_by(BLOCK) {
+            let (done, rest) = gradient.split_at_mut(first * classes);
+            let rows = BLOCK.min(self.width - first);
+            let block = &mut rest[..rows * classes];
+            let before = DoubleMatrix::new(done, [first, classes], classes);
+            add_product(block, -1.0, self.part([first, 0], [rows, first]), before);
+            self.solve(block, first, classes);
+        }
+        for first in (0..self.width).step_by(BLOCK).rev() {
+            let rows = BLOCK.min(self.width - first);
+            let (rest, done) = gradient.split_at_mut((first + rows) * classes);
+            let (block, below) = (&mut rest[first * classes..], self.width - first - rows);
+            let after = DoubleMatrix::new(done, [below, classes], classes);
+            let factor = self.part([first + rows, first], [below, rows]).transposed();
+            add_product(block, -1.0, factor, after);
+            self.solve_transposed(block, first, classes);
+        }
+        biases.iter_mut().for_each(|value| *value /= self.losses);
+    }
+
+    /// The part of the factor that begins at this row and column.
+    fn part(&self, [row, column]: [usize; 2], shape: [usize; 2]) -> DoubleMatrix<'_> {
+        DoubleMatrix::new(
+            &self.factor[(row * self.width + column).min(self.factor.len())..],
+            shape,
+            self.width,
+        )
+    }
+
+    /// Solves the triangle of the factor that begins at `first` for a block of rows.
+    fn solve(&self, block: &mut [f64], first: usize, classes: usize) {
+        for place in 0..block.len() / classes {
+            let (done, rest) = block.split_at_mut(place * classes);
+            let factor = &self.factor[(first + place) * self.width + first..][..=place];
+            let row = &mut rest[..classes];
+            for (factor, done) in factor.iter().zip(done.chunks_exact(classes)) {
+                subtract(row, *factor, done);
             }
-            for place in (0..self.width).rev() {
-                let (before, rest) = rows.split_at_mut(place);
-                let factor = &self.factor[place * self.width..][..=place];
-                rest[0].iter_mut().for_each(|value| *value /= factor[place]);
-                for (factor, before) in factor.iter().zip(before) {
-                    subtract(before, *factor, &rest[0]);
-                }
+            row.iter_mut().for_each(|value| *value /= factor[place]);
+        }
+    }
+
+    /// Solves the transposed triangle, from below.
+    fn solve_transposed(&self, block: &mut [f64], first: usize, classes: usize) {
+        for place in (0..block.len() / classes).rev() {
+            let (before, rest) = block.split_at_mut(place * classes);
+            let factor = &self.factor[(first + place) * self.width + first..][..=place];
+            let row = &mut rest[..classes];
+            row.iter_mut().for_each(|value| *value /= factor[place]);
+            for (factor, before) in factor.iter().zip(before.chunks_exact_mut(classes)) {
+                subtract(before, *factor, row);
             }
-            rows[self.width].iter_mut().for_each(|value| *value /= self.losses);
         }
     }
 }
 
-fn subtract<const LANES: usize>(values: &mut [f64; LANES], factor: f64, others: &[f64; LANES]) {
+fn subtract(values: &mut [f64], factor: f64, others: &[f64]) {
     values.iter_mut().zip(others).for_each(|(value, other)| *value -= factor * other);
 }
 
@@ -143,7 +185,7 @@ mod tests {
             product[3][lane] = losses * vector[3][lane];
         }
         let mut solved: Vec<f64> = product.as_flattened().to_vec();
-        inverse.apply::<2>(&mut solved);
+        inverse.apply(&mut solved, 2);
         let pairs = solved.iter().zip(vector.as_flattened());
         assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-9), "{solved:?}");
     }

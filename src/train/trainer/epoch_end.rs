@@ -33,7 +33,7 @@ impl Trainer<'_> {
         let progress = &mut self.state.progress;
         (progress.epoch, progress.batch) = (progress.epoch + 1, 0);
         let validation = best_epoch::validation(progress.epoch, &metrics);
-        let verdict = best_epoch::judge_next(progress, self.phase.recipe.metric, &validation);
+        let verdict = best_epoch::judge_next(progress, self.phase.recipe.metric(), &validation);
         progress.validated_on = Some(self.validation.loader.len());
         let row = EpochRow {
             step: progress.updates,
@@ -56,7 +56,7 @@ impl Trainer<'_> {
 
     /// Reports the results of the epoch and adds them to the history.
     fn record(&mut self, row: EpochRow, best: bool) {
-        let Recipe { epochs, metric, .. } = *self.recipe();
+        let (epochs, metric) = (self.recipe().epochs, self.recipe().metric());
         self.emit(Event::EpochEnd(EpochEnd { row: row.clone(), epochs, metric, best }));
         self.state.progress.history.push(row);
     }
@@ -118,7 +118,7 @@ impl Trainer<'_> {
         let (_, model) = model_file::load(&self.folder.model(), &self.runtime.device.device)?;
         let predicted = self.validation.predict(&model, Views::One)?;
         let metrics = Metrics::compute(&predicted.predictions, &self.config.classes);
-        let metric = self.recipe().metric;
+        let metric = self.recipe().metric();
         let progress = &mut self.state.progress;
         progress.highest = Some(best_epoch::score_of(metric, &metrics));
         progress.best = Some(best_epoch::validation(epoch, &metrics));

@@ -1,5 +1,7 @@
 //! The beginning of a run that fine-tunes pretrained weights: a probe, from whose head the epochs start.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use vitrine_models::{VisionTransformer, weights};
 
@@ -13,6 +15,8 @@ use crate::train::probing::{Probe, Probing, measured_speed, with_head};
 
 /// The largest share of a run's time for the features of the probe.
 const MAX_SHARE: f64 = 0.4;
+/// The share of a run's time after which the probe ends.
+const PROBE_SHARE: f64 = 0.5;
 /// The time of a training step, in forward passes.
 const STEP_PASSES: f64 = 3.0;
 
@@ -26,7 +30,12 @@ impl Trainer<'_> {
             Some(seconds) => self.affordable(&probing, &model, seconds)?,
             None => probing,
         };
-        let probe = probing.probe(&model, (&self.config, false), &mut self.bad_files, self.runtime)?;
+        let deadline = self.time_limit().map(|seconds| {
+            let left = (PROBE_SHARE * seconds - self.session.run_seconds()).max(0.0);
+            Instant::now() + Duration::from_secs_f64(left)
+        });
+        let probe =
+            probing.probe(&model, (&self.config, false, deadline), &mut self.bad_files, self.runtime)?;
         let Some(probe) = probe else {
             self.checkpoint()?;
             return Ok(false);
