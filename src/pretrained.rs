@@ -56,6 +56,8 @@ fn read(path: &Path, source: String, name: String) -> Result<Pretrained> {
         return Ok(Pretrained { source, name, card, tensors, has_head, account: None });
     }
     let import::Imported { card, tensors, has_head, account } = import::load(path, &Options::default())?;
+    let card = without_refitted_head(card);
+    let has_head = has_head && card.has_classifier();
     Ok(Pretrained { source, name, card, tensors, has_head, account: Some(account) })
 }
 

@@ -75,7 +75,7 @@ struct BesideNpy<P> {
 impl StoredEmbeddings {
     /// Whether [`Self::load`] takes a file of this name for one of embeddings: by its extension, `.npy` or `.safetensors`.
     pub fn is_name(path: &Path) -> bool {
-        path.extension().is_some_and(|extension| extension == "npy" || extension == "safetensors")
+        ["npy", "safetensors"].iter().any(|format| has_extension(path, format))
     }
 
     /// Writes the embeddings as NumPy's float32 array `[images, dim]`, and next to it the paths of its rows and the
@@ -142,7 +142,7 @@ impl StoredEmbeddings {
     /// # Errors
     /// If the file cannot be read, is damaged, has no paths, or was written by a newer program.
     pub fn load(path: &Path) -> Result<Self> {
-        let is_npy = path.extension().is_some_and(|extension| extension == "npy");
+        let is_npy = has_extension(path, "npy");
         let stored = if is_npy { Self::load_npy(path)? } else { Self::load_safetensors(path)? };
         let Embeddings { paths, values, dim } = &stored.embeddings;
         ensure!(
@@ -191,6 +191,11 @@ impl StoredEmbeddings {
 /// The file with the paths, next to a NumPy file.
 pub fn paths_beside(npy: &Path) -> PathBuf {
     npy.with_extension(BESIDE_NPY)
+}
+
+/// Whether a file's name ends so, in upper or lower case, as `--output` takes it.
+fn has_extension(path: &Path, format: &str) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(format))
 }
 
 #[cfg(test)]

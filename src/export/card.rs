@@ -1,5 +1,5 @@
-//! The header of an exported file: the model card, from which `vitrine import` restores class names, preprocessing, and
-//! architecture.
+//! The header of an exported file: the model card, from which `vitrine import` restores class names, preprocessing,
+//! architecture, and the images, by hashes of their content, that the model has learned from.
 
 use std::collections::HashMap;
 
@@ -25,6 +25,7 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
     let card = ModelCard {
         program: job.card.program.clone(),
         mirror_views: job.card.mirror_views,
+        trained_on: job.card.trained_on.clone(),
         resampling: job.card.resampling,
         ..ModelCard::new(model, job.card.classes.clone(), job.card.preprocessing.clone())
             .with_multi_label(job.card.multi_label)
@@ -35,13 +36,16 @@ pub(super) fn metadata(job: &Job<'_>) -> Result<HashMap<String, String>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
     use std::path::Path;
 
+    use vitrine_datasets::{ContentKey, DecodeLimits, ImageSource};
     use vitrine_models::position::Resampling;
     use vitrine_models::{ModelConfig, Pool, preset};
 
     use super::*;
     use crate::export::testing::{card, job, swin, swin_v2, vit};
+    use crate::model_file::TrainedOn;
 
     /// The card in the header of a file for the library.
     fn written(card: &ModelCard, library: Library) -> ModelCard {
@@ -80,19 +84,23 @@ mod tests {
     }
 
     #[test]
-    fn the_card_says_nothing_about_training() {
+    fn of_training_the_card_says_only_which_images_were_learned_from() {
         let plain = ModelCard {
             program: "vitrine 0.0.1".to_owned(),
             mirror_views: true,
             resampling: Resampling::Plain,
             ..card(vit())
         };
+        let image = ImageSource::Drawn { class: 0, seed: 7 };
+        let keys = [ContentKey::of(&image, &DecodeLimits::default())].into_iter().collect();
+        let trained_on = Some(TrainedOn::new(BTreeMap::new(), &keys, None));
         let trained = ModelCard {
             pretrained: Some("weights.pth".to_owned()),
             data: Some("birds/".to_owned()),
             recipe: Some(crate::recipe::Recipe::default()),
+            trained_on: trained_on.clone(),
             ..plain.clone()
         };
-        assert_eq!(written(&trained, Library::Timm), plain);
+        assert_eq!(written(&trained, Library::Timm), ModelCard { trained_on, ..plain });
     }
 }

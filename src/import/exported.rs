@@ -33,9 +33,9 @@ pub(super) fn read(
     )?;
     let metadata = ModelMetadata { classes: Some(card.classes), ..ModelMetadata::default() };
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;
-    let ModelCard { mirror_views, resampling, preprocessing, multi_label, .. } = card;
+    let ModelCard { mirror_views, resampling, preprocessing, multi_label, trained_on, .. } = card;
     let card = ModelCard::new(reading.config, classes, preprocessing).with_multi_label(multi_label);
-    let card = ModelCard { mirror_views, resampling, ..card };
+    let card = ModelCard { mirror_views, resampling, trained_on, ..card };
     Ok(Imported { card, tensors, has_head: true, account })
 }
 

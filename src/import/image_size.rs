@@ -7,7 +7,6 @@ use vitrine_models::weights::{
 };
 use vitrine_models::{ImageSize, ModelConfig, Position};
 
-use super::config::ModelMetadata;
 use crate::usage::usage;
 
 /// Reads the architecture at the image size of the stored positions. If no file states that size, the tensors are first
@@ -55,7 +54,7 @@ pub(super) fn resampled(
     Ok((Reading { config, ..reading }, adaptation.tensors))
 }
 
-/// The height and width in pixels to which preprocessing brings images. `asked` tells whether the user chose the
+/// The height and width in pixels to which preprocessing brings images, if a size is `stated`. `asked` tells whether the user chose the
 /// model's size.
 ///
 /// For a classifier, this is the model's size. The preprocessing of a backbone may be for another size than its stored
@@ -64,14 +63,14 @@ pub(super) fn resampled(
 /// # Errors
 /// If the preprocessing of a classifier is for another size, and the user has not chosen one.
 pub(super) fn of_images(
-    metadata: &ModelMetadata,
+    stated: Option<[usize; 2]>,
     reading: &Reading,
     asked: bool,
     warnings: &mut Vec<String>,
 ) -> Result<[usize; 2]> {
     let own = reading.config.image_size;
     let own_sides = [own.height, own.width];
-    let Some(stated @ [height, width]) = metadata.image_size.filter(|stated| *stated != own_sides) else {
+    let Some(stated @ [height, width]) = stated.filter(|stated| *stated != own_sides) else {
         return Ok(own_sides);
     };
     if asked {
@@ -129,12 +128,11 @@ mod tests {
             (vit, Some(66), false, false, Some(32), true),
             (swin, Some(64), false, false, Some(32), true),
         ] {
-            let metadata =
-                ModelMetadata { image_size: stated.map(|side| [side; 2]), ..ModelMetadata::default() };
+            let stated = stated.map(|side: usize| [side; 2]);
             let config = preset::find(name).unwrap();
             let reading = Reading { config, ..reading(vit, has_head) };
             let mut warnings = Vec::new();
-            let size = of_images(&metadata, &reading, asked, &mut warnings);
+            let size = of_images(stated, &reading, asked, &mut warnings);
             assert_eq!(size.ok(), found.map(|side| [side; 2]), "{name} {stated:?} {has_head} {asked}");
             assert_eq!(warnings.len(), usize::from(warns), "{warnings:?}");
         }

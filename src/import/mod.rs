@@ -167,7 +167,8 @@ fn read(
     account.notes.extend(reading.notes.iter().cloned());
     account.warnings.extend(reading.guesses.iter().map(way_to_state::warning));
     let mut pipeline = preprocessing::choose(&metadata, layout, &reading.config, &mut account.warnings);
-    pipeline.image_size = image_size::of_images(&metadata, &reading, asked.is_some(), &mut account.warnings)?;
+    let stated = preprocessing::image_size(&metadata, layout, &reading);
+    pipeline.image_size = image_size::of_images(stated, &reading, asked.is_some(), &mut account.warnings)?;
     collect::add_crop(options, &metadata, &mut pipeline)?;
     pipeline.validate()?;
     let classes = class_names(&reading, &metadata, options, &mut account.notes)?;

@@ -2,7 +2,7 @@
 //! a model.
 
 use vitrine_datasets::{CropRounding, Interpolation, Preprocessing, ResizeRule};
-use vitrine_models::weights::Layout;
+use vitrine_models::weights::{Layout, Reading};
 use vitrine_models::{ModelConfig, Pool, Position, Score};
 
 use super::config::ModelMetadata;
@@ -23,6 +23,23 @@ struct DefaultPreprocessing {
     normalization: ([f32; 3], [f32; 3]),
     /// Whose preprocessing it is, for messages.
     source: &'static str,
+}
+
+/// The side of the images that Hugging Face's processor makes for DINOv2, whose positions are stored for 518 pixels.
+const DINO_SIDE: usize = 224;
+
+/// The height and width that preprocessing brings images to: as stated, or else, for a backbone whose library is known to make images of
+/// another size than that of the stored positions, as it does.
+pub(super) fn image_size(metadata: &ModelMetadata, layout: Layout, reading: &Reading) -> Option<[usize; 2]> {
+    let config = &reading.config;
+    let is_dino = layout == Layout::HuggingFace && is_dino(config) && config.position == Position::Learned;
+    let is_open = metadata.resize.is_none() && !reading.has_head && config.image_size.height > DINO_SIDE;
+    metadata.image_size.or_else(|| (is_dino && is_open).then_some([DINO_SIDE; 2]))
+}
+
+/// Whether an architecture is one of DINOv2's.
+fn is_dino(config: &ModelConfig) -> bool {
+    config.patch_size == 14 && config.layer_scale.is_some()
 }
 
 /// The stated preprocessing, completed with the library's usual one. A warning says which parts were assumed.
@@ -88,7 +105,7 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
     use Interpolation::{Bicubic, Bilinear};
     let shorter = |crop| ResizeRule::ShorterSide { crop };
     let is_swin = config.num_stages() > 1;
-    let is_dino = config.patch_size == 14 && config.layer_scale.is_some();
+    let is_dino = is_dino(config);
     let is_siglip = config.pool == Pool::Attention;
     let is_dino_v3 = config.position == Position::Rotary;
     let (resize, interpolation, normalization, source) = match layout {
@@ -154,6 +171,27 @@ mod tests {
 
     fn vit() -> ModelConfig {
         named("vit_tiny_patch16_224")
+    }
+
+    #[test]
+    fn a_dinov2_backbone_of_hugging_face_has_images_of_224_unless_others_are_stated() {
+        let dino = ModelConfig {
+            image_size: ImageSize::square(518),
+            patch_size: 14,
+            layer_scale: Some(1e-5),
+            position: Position::Learned,
+            ..vit()
+        };
+        let size = |layout, config: &ModelConfig, has_head, stated| {
+            let reading =
+                Reading { config: config.clone(), has_head, guesses: Vec::new(), notes: Vec::new() };
+            image_size(&ModelMetadata { image_size: stated, ..ModelMetadata::default() }, layout, &reading)
+        };
+        assert_eq!(size(Layout::HuggingFace, &dino, false, None), Some([224; 2]));
+        assert_eq!(size(Layout::HuggingFace, &dino, false, Some([448; 2])), Some([448; 2]));
+        assert_eq!(size(Layout::HuggingFace, &dino, true, None), None, "a classifier has its size");
+        assert_eq!(size(Layout::Timm, &dino, false, None), None);
+        assert_eq!(size(Layout::HuggingFace, &vit(), false, None), None);
     }
 
     #[test]

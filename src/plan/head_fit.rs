@@ -8,28 +8,29 @@ use crate::recipe::{Freeze, Recipe};
 use crate::usage::usage;
 
 /// The recipe that fits the head, if `--freeze backbone` is given and nothing that needs training by steps. Adds to `reasons`
-/// what is done with the head, why, and how to get the other.
+/// what is done with the head, and how to get the other.
+///
+/// # Errors
+/// If the recipe is another one. With `--freeze backbone`, the error is the reason why the head is trained by steps.
 pub(super) fn choose(
     overrides: &Overrides,
     evidence: &Evidence<'_>,
     model: &ModelConfig,
     reasons: &mut Vec<String>,
-) -> Option<Recipe> {
+) -> Result<Recipe, Option<String>> {
     if overrides.options.freeze != Some(Freeze::Backbone) || evidence.pretrained.is_none() {
-        return None;
+        return Err(None);
     }
     if let Some(option) = option_for_steps(overrides) {
-        reasons.push(format!(
+        return Err(Some(format!(
             "the head is trained by steps, because of {option}: without it, the head is fitted to features that are computed \
              once"
-        ));
-        return None;
+        )));
     }
     if let Some(obstacle) = obstacle(model, evidence) {
-        reasons.push(format!(
+        return Err(Some(format!(
             "the head is trained by steps: it cannot be fitted to features, because {obstacle}"
-        ));
-        return None;
+        )));
     }
     reasons.push(
         "each image goes through the frozen backbone once, as it is, and the head is fitted to the features; --epochs or \
@@ -39,7 +40,7 @@ pub(super) fn choose(
     let mut recipe =
         Recipe { batch_size: BATCH_SIZE, time_seconds: overrides.length.seconds, ..Recipe::default() };
     overrides.options.apply(&mut recipe);
-    Some(recipe.fitting_head())
+    Ok(recipe.fitting_head())
 }
 
 /// Whether a probe comes before fine-tuning: by default, if the head can be fitted and is not one for these classes already.

@@ -21,10 +21,13 @@ pub(super) fn choose(
     reasons: &mut Vec<String>,
 ) -> Result<Recipe> {
     let usual = if evidence.info.multi_label { Metric::MeanAveragePrecision } else { Metric::Accuracy };
-    if let Some(mut recipe) = head_fit::choose(overrides, evidence, model, reasons) {
-        recipe.metric.get_or_insert(usual);
-        return Ok(recipe);
-    }
+    let by_steps = match head_fit::choose(overrides, evidence, model, reasons) {
+        Ok(mut recipe) => {
+            recipe.metric.get_or_insert(usual);
+            return Ok(recipe);
+        }
+        Err(reason) => reason,
+    };
     let is_file = overrides.recipe.as_ref().is_some_and(|recipe| recipe.ends_with(".toml"));
     let mut recipe = match &overrides.recipe {
         Some(file) if is_file => from_file(Path::new(file), evidence)?,
@@ -33,6 +36,9 @@ pub(super) fn choose(
             for_labels(suited(by_default(overrides, evidence, model, reasons), evidence, model), evidence)
         }
     };
+    if !recipe.fit_head {
+        reasons.extend(by_steps);
+    }
     overrides.length.apply(&mut recipe);
     if recipe.fit_head && overrides.length.epochs.is_none() {
         // A time limit takes the place of epochs elsewhere; here it limits the images.

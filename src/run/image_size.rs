@@ -35,7 +35,7 @@ pub(super) fn choose(
     }
     let affordable = match config.recipe.time_seconds {
         Some(seconds) if Trial::new(data, &config, usize::MAX).is_some() => {
-            affordable_images(seconds, &config, tensors(&config)?, runtime)?
+            affordable_images(seconds, data, &config, tensors(&config)?, runtime)?
         }
         _ => usize::MAX,
     };

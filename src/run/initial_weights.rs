@@ -13,8 +13,9 @@ use crate::weights_file;
 /// Reads the initial parameters of a run again, without events, for a run that starts over because it did not learn.
 pub(super) fn reread_start(config: &RunConfig) -> Result<Start> {
     let Some(source) = config.pretrained_now() else { return Ok(Start::Fresh) };
-    // The weights were downloaded when the run began, so the network is not needed.
-    let weights = pretrained::open(&source, true, &Quiet)?;
+    // The weights were downloaded when the run began, so the network is needed only if they were deleted since.
+    let weights =
+        pretrained::open(&source, true, &Quiet).or_else(|_| pretrained::open(&source, false, &Quiet))?;
     let adaptation = weights.adapted(&config.model, &config.classes)?;
     check_weights(config, &source, &adaptation.tensors)?;
     Ok(Start::Pretrained(adaptation.tensors))

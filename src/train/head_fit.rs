@@ -139,7 +139,7 @@ impl<'a> HeadFit<'a> {
     /// Restricts the images to those whose features a run of `seconds` seconds pays for, with the measurement that follows, and returns
     /// when that begins.
     fn restrict(&mut self, model: &VisionTransformer, seconds: f64) -> Result<Instant> {
-        let speed = measured_speed(model, &self.config, self.runtime)?;
+        let speed = measured_speed(&self.probing.training, model, &self.config, self.runtime)?;
         self.session.measured(speed);
         let images = self.probing.validation.samples.len();
         let [validated, tested] =

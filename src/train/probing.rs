@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use burn::tensor::Tensor;
+use anyhow::{Result, ensure};
 use vitrine_datasets::{ClassSizes, ContentKey, KeySet, Sample, Split, epoch_order};
 use vitrine_models::linear_probe::{Convergence, LinearHead, Samples, Stop};
 use vitrine_models::weights::{self, is_head};
@@ -20,14 +19,15 @@ use crate::evaluate::{Metrics, Predicted, Predictions, percent};
 use crate::events::{EpochRow, Event, EventSink};
 use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
-use crate::predict::{Output, Predictor};
+use crate::predict::{LabeledAnswers, Output, Predictor};
 use crate::probe::{self, Fitted, Judgment, Method, Stops};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
 use crate::seed::{Stream, stream};
 
-/// Images of the batch by which the speed of the backbone is measured.
+/// Images of a batch by which the speed of the backbone is measured, and the number of these batches.
 const MEASURED_BATCH: usize = 8;
+const MEASURED_BATCHES: usize = 3;
 /// The least share of a run's time that a fit may take, and the least number of seconds.
 const MIN_FIT: (f64, f64) = (0.05, 1.0);
 /// The least number of images to which a head is fitted, however little time there is.
@@ -460,28 +460,38 @@ fn shrink(store: &FeatureStore, used: &Path, events: &dyn EventSink) {
     }
 }
 
-/// Images per second that the backbone computes, from one batch of blank images.
+/// Images per second that are read, decoded, and passed through the backbone, from a few training images.
 ///
 /// # Errors
-/// When the device fails.
+/// When the loader or the device fails.
 pub(super) fn measured_speed(
+    images: &SplitImages,
     model: &VisionTransformer,
     config: &RunConfig,
     runtime: Runtime<'_>,
 ) -> Result<f64> {
-    let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device);
+    let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
+        .with_limits(config.limits());
     let batch = predictor.largest_batch(MEASURED_BATCH.min(config.recipe.batch_size));
-    let [height, width] = config.preprocessing.image_size;
-    let shape = [batch, config.preprocessing.channels, height, width];
-    let mut seconds = f64::INFINITY;
-    // The first batch allocates memory.
-    for _ in 0..2 {
-        let begin = Instant::now();
-        let images = Tensor::zeros(shape, &runtime.device.device);
-        predictor.ask(Output::Embedding, images).try_into_data().context("the device failed")?;
-        seconds = seconds.min(begin.elapsed().as_secs_f64());
+    let order = epoch_order(images.samples.len(), stream(config.seed, Stream::Measuring, 2), 0);
+    let some = order.into_iter().take(MEASURED_BATCHES * batch);
+    let loader = predictor.loader(
+        some.map(|index| images.samples[index].clone()).collect(),
+        batch,
+        runtime.threads,
+    )?;
+    let mut since = Instant::now();
+    let (mut measured, mut answered) = (0, 0);
+    for (place, answers) in predictor.ask_labeled(Output::Embedding, &loader).enumerate() {
+        let LabeledAnswers { indices, bad, .. } = answers?;
+        answered = indices.len() + bad.len();
+        measured += answered;
+        if place == 0 && loader.batches() > 1 {
+            // The first batch allocates memory, and waits for the first images.
+            (since, measured) = (Instant::now(), 0);
+        }
     }
-    Ok(batch as f64 / seconds.max(1e-9))
+    Ok(measured.max(answered).max(1) as f64 / since.elapsed().as_secs_f64().max(1e-9))
 }
 
 /// The same model with another head, or with the same for both of its heads: the logits of a model with a distillation token

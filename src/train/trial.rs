@@ -57,14 +57,16 @@ impl Trial {
 /// The number of images for whose features a run with a time limit of `seconds` seconds has the time before it begins.
 ///
 /// # Errors
-/// If the parameters do not fit the architecture, or the device fails.
+/// If the parameters do not fit the architecture, the images cannot be loaded, or the device fails.
 pub fn affordable_images(
     seconds: f64,
+    data: &RunData,
     config: &RunConfig,
     tensors: Vec<NamedTensor>,
     runtime: Runtime<'_>,
 ) -> Result<usize> {
-    let speed = measured_speed(&backbone(config, tensors, runtime)?, config, runtime)?;
+    let images = SplitImages::part_of_training(data, MIN_IMAGES, config.seed);
+    let speed = measured_speed(&images, &backbone(config, tensors, runtime)?, config, runtime)?;
     Ok((MAX_SHARE * seconds * speed) as usize)
 }
 

@@ -49,7 +49,7 @@ fn similar_images_are_of_the_same_color_and_never_the_image_itself() {
 #[test]
 fn a_file_of_embeddings_finds_what_its_folder_does() {
     let images = Images::trained();
-    for name in ["rows.npy", "rows.safetensors"] {
+    for name in ["rows.npy", "rows.safetensors", "UPPER.NPY"] {
         for normalize in [&[][..], &["--normalize"]] {
             vitrine(&images)
                 .args(["embed", "run", "data", "--output", name])

@@ -135,9 +135,9 @@ fn options_for_steps_train_by_steps_and_say_so() {
         [("in-time", &["--time", "1h"][..]), ("in-time-by-file", &["--time", "1h", "--recipe", "fit.toml"])]
     {
         images.write("fit.toml", "fit_head = true\nfreeze = \"backbone\"\n");
-        train(&[options, &["--output", run]].concat())
-            .success()
-            .stderr(contains("head: ").and(contains("epoch 1").not()));
+        train(&[options, &["--output", run]].concat()).success().stderr(
+            contains("head: ").and(contains("epoch 1").or(contains("the head is trained by steps")).not()),
+        );
         let config = fs::read_to_string(images.path(&format!("{run}/config.toml"))).unwrap();
         assert!(config.contains("time_seconds = 3600.0") && config.contains("epochs = 1"), "{config}");
     }
@@ -284,6 +284,20 @@ fn with_test_images_the_head_learns_from_validation_images_too() {
         .success()
         .stderr(contains("a new head for 2 classes").and(contains("a probe first")));
     assert!(trained_on("tuned") < earlier + 40);
+    // An exported file keeps the record: the same holds for it.
+    vitrine(&images).args(["export", "both", "--layout", "timm", "--output", "exported"]).assert().success();
+    vitrine(&images)
+        .args(["evaluate", "exported", "split", "--split", "val"])
+        .assert()
+        .code(1)
+        .stderr(contains("the model was trained on all 40 images"));
+    let tune = ["train", "split", "--pretrained", "exported", "--epochs", "1", "--threads", "1"];
+    vitrine(&images)
+        .args(tune)
+        .args(["--output", "tuned-exported"])
+        .assert()
+        .success()
+        .stderr(contains("a new head for 2 classes").and(contains("a probe first")));
     // Validation images that the user has set aside, or that are a fold, are no training images.
     for (output, more) in [("folds", &["--folds", "2"][..]), ("own", &[])] {
         if output == "own" {

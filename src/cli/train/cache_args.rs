@@ -20,7 +20,7 @@ pub(super) struct CacheArgs {
     /// Neither read nor keep features of images.
     #[arg(long)]
     no_cache: bool,
-    /// Size of all kept features above which those of the backbone that was not used for longest are deleted [default: 4G].
+    /// Size of all kept features above which those of the backbone that was not used for longest are deleted, but not those in use [default: 4G].
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "no_cache")]
     cache_limit: Option<u64>,
 }

@@ -60,7 +60,7 @@ impl Trainer<'_> {
 
     /// The part of the images whose features the time limit of `seconds` seconds allows: all if enough of them are kept.
     fn affordable(&mut self, probing: &Probing, model: &VisionTransformer, seconds: f64) -> Result<Probing> {
-        let speed = measured_speed(model, &self.config, self.runtime)?;
+        let speed = measured_speed(&probing.training, model, &self.config, self.runtime)?;
         self.session.measured(speed);
         self.restrict_validation()?;
         let images = (MAX_SHARE * seconds * speed) as usize;
