@@ -1,5 +1,5 @@
-//! Matrix products: small ones on AVX-512 or AVX2 without packing, large ones on AMX, and on the gemm crate if the CPU
-//! lacks the instructions.
+//! Matrix products: small ones on AVX-512 or AVX2 without packing, large ones on AMX; without it, those of a few hundred rows on
+//! AVX-512, and others on the gemm crate.
 
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,7 @@ pub(crate) fn is_for_amx(rows: usize, inner: usize, columns: usize) -> bool {
 pub(crate) enum RightFactor<'a> {
     /// Packed for AMX.
     Packed(amx::RightPanels<'a>),
-    /// Not packed: the gemm crate packs it for each product.
+    /// Not packed: each product packs it.
     Plain(Matrix<'a>),
 }
 
@@ -39,8 +39,8 @@ impl<'a> RightFactor<'a> {
         }
     }
 
-    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. The gemm
-    /// crate packs the factor for each product, which pays only for all rows at once.
+    /// The number of rows to multiply at a time, so that the next pass over the product finds it in the cache. Without AMX, each
+    /// product packs the factor, which pays only for all rows at once.
     pub(crate) fn rows_at_a_time(&self) -> usize {
         match self {
             Self::Packed(_) => 192,
@@ -67,7 +67,12 @@ impl<'a> RightFactor<'a> {
                 Some(instructions) if matrix.compact() => {
                     small::multiply(instructions, out, epilogue, 1.0, left, *matrix)
                 }
-                _ => gemm(out, epilogue, 1.0, left, *matrix, threads),
+                _ => match small::packs(left.rows, left.columns).filter(|_| matrix.compact()) {
+                    Some(instructions) => {
+                        small::multiply_packed(instructions, out, epilogue, 1.0, left, *matrix);
+                    }
+                    None => gemm(out, epilogue, 1.0, left, *matrix, threads),
+                },
             },
         }
     }
@@ -97,6 +102,13 @@ pub(crate) fn product_of_few_rows(
         });
     };
     if amx::takes(rows, inner, columns).is_none() {
+        if let Some(instructions) = small::packs(rows, inner).filter(|_| right.compact()) {
+            let panels = Chunks::of(columns, small::PANEL).in_groups(small::PANEL);
+            in_parts(panels, &|out, epilogue, right| {
+                small::multiply_packed(instructions, out, epilogue, 1.0, left, right);
+            });
+            return true;
+        }
         let parts = library::column_parts(rows, row_chunks, columns)
             // A chunk of rows may be so small that nothing is packed.
             .filter(|_| small::takes(rows.div_ceil(row_chunks.max(1)), inner, columns).is_none());
@@ -177,6 +189,8 @@ pub(crate) fn product(
         small::multiply(instructions, out, epilogue, scale, left, right);
     } else if let Some(amx) = amx::takes(rows, inner, columns).filter(|_| left.compact() && right.compact()) {
         amx::multiply(amx, out, epilogue, scale, left, right);
+    } else if let Some(instructions) = small::packs(rows, inner).filter(|_| right.compact()) {
+        small::multiply_packed(instructions, out, epilogue, scale, left, right);
     } else {
         gemm(out, epilogue, scale, left, right, false);
     }

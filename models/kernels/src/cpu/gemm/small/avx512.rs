@@ -14,8 +14,8 @@ use std::arch::x86_64::*;
 use std::cell::RefCell;
 
 thread_local! {
-    /// Scratch memory for a transposed right factor.
-    static TRANSPOSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// Scratch memory for a right factor whose rows follow each other.
+    static PACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// # Safety
@@ -23,7 +23,7 @@ thread_local! {
 /// The CPU must have AVX-512F, and the sizes of the three matrices must be those of a product.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn multiply(
-    out: MatrixMut<'_>,
+    mut out: MatrixMut<'_>,
     epilogue: Epilogue<'_>,
     scale: f32,
     left: Matrix<'_>,
@@ -35,22 +35,51 @@ pub(crate) unsafe fn multiply(
         return unsafe { columns(&out, epilogue, scale, left, right.start(), row_stride) };
     }
     assert_eq!(row_stride, 1, "the right factor of a small product must have a unit stride");
+    // SAFETY: the sizes fit, as the caller promises.
+    unsafe { multiply_packed(&mut out, epilogue, scale, left, right) };
+}
+
+/// The same after a copy of the right factor in scratch memory, where its rows follow each other: for many rows of the left factor.
+///
+/// # Panics
+///
+/// If the right factor is not [compact](Matrix::compact).
+///
+/// # Safety
+///
+/// The CPU must have AVX-512F, and the sizes of the three matrices must be those of a product.
+#[target_feature(enable = "avx512f")]
+pub(crate) unsafe fn multiply_packed(
+    out: &mut MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    let (row_stride, column_stride) = right.strides();
     let width = right.columns.next_multiple_of(LANES);
-    TRANSPOSED.with_borrow_mut(|transposed| {
-        transposed.resize(transposed.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
-        for column in (0..right.columns).step_by(LANES) {
-            for row in (0..right.rows).step_by(LANES) {
-                let start = right.start().wrapping_add(column * column_stride + row);
-                let mask = first_lanes(right.rows - row);
-                let to = transposed[row * width + column..].as_mut_ptr();
-                // SAFETY: rows and columns beyond those of `right` are masked, and `transposed` is as large as
-                // whole blocks of 16 by 16.
-                unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
+    PACKED.with_borrow_mut(|packed| {
+        packed.resize(packed.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
+        if column_stride == 1 {
+            for (row, packed) in packed.chunks_exact_mut(width).take(right.rows).enumerate() {
+                packed[..right.columns].copy_from_slice(right.row(row));
+            }
+        } else {
+            assert_eq!(row_stride, 1, "the right factor must have a unit stride");
+            for column in (0..right.columns).step_by(LANES) {
+                for row in (0..right.rows).step_by(LANES) {
+                    let start = right.start().wrapping_add(column * column_stride + row);
+                    let mask = first_lanes(right.rows - row);
+                    let to = packed[row * width + column..].as_mut_ptr();
+                    // SAFETY: rows and columns beyond those of `right` are masked, and `packed` is as large as
+                    // whole blocks of 16 by 16.
+                    unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
+                }
             }
         }
         // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in
-        // `transposed`.
-        unsafe { columns(&out, epilogue, scale, left, transposed.as_ptr(), width) };
+        // `packed`.
+        unsafe { columns(out, epilogue, scale, left, packed.as_ptr(), width) };
     });
 }
 

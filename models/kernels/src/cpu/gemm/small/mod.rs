@@ -1,5 +1,6 @@
 //! Products of small matrices, such as the scores of one attention head, on AVX-512 or AVX2. The right factor is read where
-//! it lies in the cache; libraries for large products copy both factors first.
+//! it lies in the cache; libraries for large products copy both factors first. With AVX-512, products of a few hundred rows with a
+//! large right factor run on the same kernel, after a copy of one panel of it at a time ([`multiply_packed`]).
 //!
 //! The terms of an element are added in order, and each step is rounded once: the error of a sum of `n` terms is at
 //! most `n * 2^-24` times the sum of their absolute values.
@@ -12,6 +13,7 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
 use super::view::{Epilogue, Matrix, MatrixMut};
+use crate::cpu::threads::Chunks;
 #[cfg(target_arch = "x86_64")]
 use avx2::Avx2;
 
@@ -72,6 +74,59 @@ pub(crate) fn multiply(
     }
 }
 
+/// The columns of a large right factor that are copied at a time...
+pub(crate) const PANEL: usize = 64;
+/// ... and the inner elements: 32 KiB, which stay in the first-level cache.
+const PANEL_INNER: usize = 128;
+/// With fewer rows, copying the right factor takes longer than it saves.
+const PACKED_ROWS: usize = 32;
+/// With more rows, those of the left factor leave the second-level cache between two panels.
+const MOST_PACKED_ROWS: usize = 512;
+
+/// The instructions for [`multiply_packed`], if the CPU has AVX-512 and the number of rows is right for it.
+pub(crate) fn packs(rows: usize, inner: usize) -> Option<Instructions> {
+    widest().filter(|_| (PACKED_ROWS..=MOST_PACKED_ROWS).contains(&rows) && inner > 0)
+}
+
+/// [`multiply`] with a right factor of any size, which is copied panel by panel to where the next rows find it in the cache. Elements
+/// are sums over parts of the inner elements, in their order.
+///
+/// # Panics
+///
+/// If the sizes do not fit, or `right` is not [compact](Matrix::compact).
+pub(crate) fn multiply_packed(
+    instructions: Instructions,
+    mut out: MatrixMut<'_>,
+    epilogue: Epilogue<'_>,
+    scale: f32,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+) {
+    out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
+    for columns in Chunks::of(right.columns, PANEL).in_groups(PANEL).ranges_after(0) {
+        let mut epilogue = epilogue.columns(columns.clone());
+        let mut out = out.block(0..left.rows, columns.clone());
+        for first in (0..left.columns).step_by(PANEL_INNER) {
+            let inner = first..(first + PANEL_INNER).min(left.columns);
+            let left = left.block(0..left.rows, inner.clone());
+            let right = right.block(inner, columns.clone());
+            match instructions {
+                // SAFETY: as for `multiply`.
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Avx512(_) => unsafe {
+                    avx512::multiply_packed(&mut out, epilogue, scale, left, right);
+                },
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Avx2(_) => {
+                    let (rows, columns) = (out.rows, out.columns);
+                    multiply(instructions, out.block(0..rows, 0..columns), epilogue, scale, left, right);
+                }
+            }
+            epilogue = Epilogue::Accumulate;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::assert_product;
@@ -86,6 +141,17 @@ mod tests {
             .collect();
         #[cfg(not(target_arch = "x86_64"))]
         Vec::new()
+    }
+
+    #[test]
+    fn products_with_large_right_factors_agree_with_exact_ones() {
+        for instructions in all() {
+            for size in [[33, 40, 64], [50, 1, 64], [197, 384, 64], [40, 130, 17], [35, 300, 150]] {
+                assert_product(size, 1e-6, |out, epilogue, scale, left, right| {
+                    multiply_packed(instructions, out, epilogue, scale, left, right);
+                });
+            }
+        }
     }
 
     #[test]
