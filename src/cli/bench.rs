@@ -107,7 +107,7 @@ struct Measured {
 
 enum Source {
     /// With random weights.
-    Architecture(ModelConfig),
+    Architecture(Box<ModelConfig>),
     /// With these weights, which lie in memory as its file has them.
     Stored(Box<VisionTransformer>),
 }
@@ -125,7 +125,7 @@ impl Measured {
             return Ok(Self { name, source: Source::Stored(Box::new(model)) });
         }
         let (name, config, _) = plan::named_model(name)?;
-        Ok(Self { name, source: Source::Architecture(config) })
+        Ok(Self { name, source: Source::Architecture(Box::new(config)) })
     }
 
     fn config(&self) -> &ModelConfig {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! forward:
-//! for a chunk of rows                    a task; few and large ones for the gemm crate, which packs the weight for each product
-//!   for up to 192 rows                   on AMX; the gemm crate takes all rows
+//! for a chunk of rows                    a task; without AMX few and large ones, each of which packs the weight
+//!   for up to 192 rows                   on AMX; otherwise all rows
 //!     y = x weight + bias                the product's epilogue
 //!     y, derivative = gelu(y)            while the rows lie in the cache
 //! ```
@@ -161,7 +161,7 @@ impl Linear {
     }
 }
 
-/// How the rows are cut into tasks. AMX takes panels of a weight that is packed once. The gemm crate packs it for each task: a few large
+/// How the rows are cut into tasks. AMX takes panels of a weight that is packed once. Without AMX, each task packs it: a few large
 /// ones, but some for each thread.
 fn row_chunks(rows: usize, [in_features, out_features]: [usize; 2]) -> Chunks {
     const ROWS: usize = 384;

@@ -23,7 +23,7 @@ thread_local! {
 /// The CPU must have AVX-512F, and the sizes of the three matrices must be those of a product.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn multiply(
-    mut out: MatrixMut<'_>,
+    out: MatrixMut<'_>,
     epilogue: Epilogue<'_>,
     scale: f32,
     left: Matrix<'_>,
@@ -36,7 +36,7 @@ pub(crate) unsafe fn multiply(
     }
     assert_eq!(row_stride, 1, "the right factor of a small product must have a unit stride");
     // SAFETY: the sizes fit, as the caller promises.
-    unsafe { multiply_packed(&mut out, epilogue, scale, left, right) };
+    unsafe { multiply_packed(&out, epilogue, scale, left, right) };
 }
 
 /// The same after a copy of the right factor in scratch memory, where its rows follow each other: for many rows of the left factor.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn multiply(
 /// The CPU must have AVX-512F, and the sizes of the three matrices must be those of a product.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn multiply_packed(
-    out: &mut MatrixMut<'_>,
+    out: &MatrixMut<'_>,
     epilogue: Epilogue<'_>,
     scale: f32,
     left: Matrix<'_>,

@@ -114,12 +114,13 @@ pub(crate) fn multiply_packed(
                 // SAFETY: as for `multiply`.
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx512(_) => unsafe {
-                    avx512::multiply_packed(&mut out, epilogue, scale, left, right);
+                    avx512::multiply_packed(&out, epilogue, scale, left, right);
                 },
+                // Not chosen by `packs`: the gemm crate is as fast.
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx2(_) => {
-                    let (rows, columns) = (out.rows, out.columns);
-                    multiply(instructions, out.block(0..rows, 0..columns), epilogue, scale, left, right);
+                    let part = out.block(0..left.rows, 0..columns.len());
+                    multiply(instructions, part, epilogue, scale, left, right);
                 }
             }
             epilogue = Epilogue::Accumulate;
