@@ -74,10 +74,8 @@ pub(crate) fn multiply(
     }
 }
 
-/// The columns of a large right factor that are copied at a time...
+/// The columns of a large right factor that are copied at a time, so that they stay in the second-level cache.
 pub(crate) const PANEL: usize = 64;
-/// ... and the inner elements: 32 KiB, which stay in the first-level cache.
-const PANEL_INNER: usize = 128;
 /// With fewer rows, copying the right factor takes longer than it saves.
 const PACKED_ROWS: usize = 32;
 /// With more rows, those of the left factor leave the second-level cache between two panels.
@@ -88,8 +86,8 @@ pub(crate) fn packs(rows: usize, inner: usize) -> Option<Instructions> {
     widest().filter(|_| (PACKED_ROWS..=MOST_PACKED_ROWS).contains(&rows) && inner > 0)
 }
 
-/// [`multiply`] with a right factor of any size, which is copied panel by panel to where the next rows find it in the cache. Elements
-/// are sums over parts of the inner elements, in their order.
+/// [`multiply`] with a right factor of any size, with the same results: a panel after the other is copied to where the next rows find it
+/// in the cache.
 ///
 /// # Panics
 ///
@@ -104,26 +102,17 @@ pub(crate) fn multiply_packed(
 ) {
     out.assert_product_of([left.rows, left.columns], [right.rows, right.columns]);
     for columns in Chunks::of(right.columns, PANEL).in_groups(PANEL).ranges_after(0) {
-        let mut epilogue = epilogue.columns(columns.clone());
-        let mut out = out.block(0..left.rows, columns.clone());
-        for first in (0..left.columns).step_by(PANEL_INNER) {
-            let inner = first..(first + PANEL_INNER).min(left.columns);
-            let left = left.block(0..left.rows, inner.clone());
-            let right = right.block(inner, columns.clone());
-            match instructions {
-                // SAFETY: as for `multiply`.
-                #[cfg(target_arch = "x86_64")]
-                Instructions::Avx512(_) => unsafe {
-                    avx512::multiply_packed(&out, epilogue, scale, left, right);
-                },
-                // Not chosen by `packs`: the gemm crate is as fast.
-                #[cfg(target_arch = "x86_64")]
-                Instructions::Avx2(_) => {
-                    let part = out.block(0..left.rows, 0..columns.len());
-                    multiply(instructions, part, epilogue, scale, left, right);
-                }
-            }
-            epilogue = Epilogue::Accumulate;
+        let out = out.block(0..left.rows, columns.clone());
+        let (epilogue, right) = (epilogue.columns(columns.clone()), right.block(0..right.rows, columns));
+        match instructions {
+            // SAFETY: as for `multiply`.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512(_) => unsafe {
+                avx512::multiply_packed(&out, epilogue, scale, left, right);
+            },
+            // Not chosen by `packs`: the gemm crate is as fast.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2(_) => multiply(instructions, out, epilogue, scale, left, right),
         }
     }
 }
@@ -151,6 +140,24 @@ mod tests {
                 assert_product(size, 1e-6, |out, epilogue, scale, left, right| {
                     multiply_packed(instructions, out, epilogue, scale, left, right);
                 });
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_of_the_right_factor_changes_no_bit() {
+        let numbers =
+            |count: usize| (0..count).map(|place| (place as f32 * 12.9898).sin()).collect::<Vec<_>>();
+        let (rows, inner, columns) = (37, 200, 90);
+        let (left, right, bias) = (numbers(rows * inner), numbers(inner * columns), numbers(columns));
+        let left = Matrix::row_major(&left, inner);
+        for right in [Matrix::row_major(&right, columns), Matrix::row_major(&right, inner).transposed()] {
+            for instructions in all() {
+                let mut outs = [vec![0.0; rows * columns], vec![0.0; rows * columns]];
+                let [plain, packed] = outs.each_mut().map(|out| MatrixMut::row_major(out, columns));
+                multiply(instructions, plain, Epilogue::Bias(&bias), 0.5, left, right);
+                multiply_packed(instructions, packed, Epilogue::Bias(&bias), 0.5, left, right);
+                assert_eq!(outs[0], outs[1]);
             }
         }
     }
