@@ -80,7 +80,9 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             let moments = recipe.optimizer.moments();
             let step = memory.training(batch, recipe.gradient_checkpointing, moments);
             let steps = PROGRAM_BYTES + step + average + sums + batches;
-            if recipe.probe_first { steps.max(needed(model, Work::Fitting(images))) } else { steps }
+            // A time limit limits the images whose features are computed.
+            let is_whole = recipe.probe_first && recipe.time_seconds.is_none();
+            if is_whole { steps.max(needed(model, Work::Fitting(images))) } else { steps }
         }
         Work::Fitting(images) => {
             let width = model.embedding_dim();
@@ -101,7 +103,7 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
 /// The part of the work that needs the most memory.
 fn most<'a>(model: &ModelConfig, work: Work<'a>) -> Work<'a> {
     match work {
-        Work::Training(recipe, images) if recipe.probe_first => {
+        Work::Training(recipe, images) if recipe.probe_first && recipe.time_seconds.is_none() => {
             let probe = Work::Fitting(images);
             if needed(model, probe) >= needed(model, work) { probe } else { work }
         }
@@ -154,7 +156,7 @@ fn message(needed: u64, available: u64, work: Work<'_>) -> String {
         }
         Work::Fitting(_) => {
             "the features of all images are in memory at once: use --pool own, if they are those of two depths, --pretrained weights of a \
-             narrower model, or fewer images"
+             narrower model, fewer images, or --time; --recipe fine-tune goes without"
         }
         Work::Inference(_) | Work::Explaining(_) => "use a smaller --batch-size",
     };

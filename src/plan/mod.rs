@@ -130,7 +130,9 @@ impl Plan {
     /// As those of [`new`](Self::new).
     pub fn for_device(overrides: &Overrides, evidence: &Evidence<'_>, device: &FoundDevice) -> Result<Self> {
         let plan = Self::new(overrides, evidence)?;
-        let work = Work::Training(&plan.recipe, evidence.train);
+        // The features of a probe are needed in either case.
+        let steps = Recipe { probe_first: false, ..plan.recipe.clone() };
+        let work = Work::Training(&steps, evidence.train);
         let is_open = head_fit::option_for_steps(overrides).is_none() && overrides.options.freeze.is_none();
         if !plan.recipe.probe_first || !is_open || memory::check(&plan.model, work, device).is_ok() {
             return Ok(plan);

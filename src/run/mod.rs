@@ -185,6 +185,8 @@ impl Run {
 fn work<'a>(recipe: &'a Recipe, dataset: &Dataset) -> Work<'a> {
     let images = dataset.train.len() + dataset.val.len();
     match recipe.fit_head {
+        // A time limit limits the images whose features are computed.
+        true if recipe.time_seconds.is_some() => Work::Inference(1),
         true => Work::Fitting(images),
         false => Work::Training(recipe, if recipe.probe_first { images } else { dataset.train.len() }),
     }

@@ -17,7 +17,9 @@ impl<'a> DoubleMatrix<'a> {
     ///
     /// If an element lies outside `values`, or rows overlap.
     pub fn new(values: &'a [f64], [rows, columns]: [usize; 2], row_stride: usize) -> Self {
-        assert!(columns <= row_stride && (rows == 0 || (rows - 1) * row_stride + columns <= values.len()));
+        let end =
+            rows.checked_sub(1).map_or(Some(0), |last| last.checked_mul(row_stride)?.checked_add(columns));
+        assert!(columns <= row_stride && end.is_some_and(|end| end <= values.len()));
         Self { values, rows, columns, row_stride, column_stride: 1 }
     }
 
@@ -55,7 +57,8 @@ impl<'a> DoubleMatrix<'a> {
 /// assert_eq!(out, [23.0]);
 /// ```
 pub fn add_product(out: &mut [f64], scale: f64, left: DoubleMatrix<'_>, right: DoubleMatrix<'_>) {
-    assert!(left.columns == right.rows && out.len() == left.rows * right.columns, "the shapes must fit");
+    let elements = left.rows.checked_mul(right.columns);
+    assert!(left.columns == right.rows && elements == Some(out.len()), "the shapes must fit");
     // SAFETY: `out` has the elements of the product, row by row; those of the factors lie within their values, which `new` checks and
     // `transposed` keeps.
     unsafe {

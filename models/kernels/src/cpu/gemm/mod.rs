@@ -104,6 +104,9 @@ pub(crate) fn product_of_few_rows(
     if amx::takes(rows, inner, columns).is_none() {
         if let Some(instructions) = small::packs(rows, inner).filter(|_| right.compact()) {
             let panels = Chunks::of(columns, small::PANEL).in_groups(small::PANEL);
+            if panels.count() < row_chunks.min(rayon::current_num_threads()) {
+                return false;
+            }
             in_parts(panels, &|out, epilogue, right| {
                 small::multiply_packed(instructions, out, epilogue, 1.0, left, right);
             });

@@ -81,9 +81,14 @@ const PACKED_ROWS: usize = 32;
 /// With more rows, those of the left factor leave the second-level cache between two panels.
 const MOST_PACKED_ROWS: usize = 512;
 
-/// The instructions for [`multiply_packed`], if the CPU has AVX-512 and the number of rows is right for it.
+/// With more inner elements, a panel leaves the second-level cache.
+const MOST_PACKED_INNER: usize = 4096;
+
+/// The instructions for [`multiply_packed`], if the CPU has AVX-512 and the sizes are right for it.
 pub(crate) fn packs(rows: usize, inner: usize) -> Option<Instructions> {
-    widest().filter(|_| (PACKED_ROWS..=MOST_PACKED_ROWS).contains(&rows) && inner > 0)
+    widest().filter(|_| {
+        (PACKED_ROWS..=MOST_PACKED_ROWS).contains(&rows) && (1..=MOST_PACKED_INNER).contains(&inner)
+    })
 }
 
 /// [`multiply`] with a right factor of any size, with the same results: a panel after the other is copied to where the next rows find it
