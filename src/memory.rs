@@ -89,7 +89,8 @@ fn needed(model: &ModelConfig, work: Work<'_>) -> u64 {
             // Those in the cache, those just computed, and all together in order; later those of two splits, and both joined.
             let features = 3 * 4 * (images * width) as u64;
             let fit = linear_probe::fit_bytes(images, width, model.num_classes, FOLDS_AT_ONCE);
-            needed(model, Work::Inference(1)) + features + fit
+            // The backbone's weights are kept, and copied as products read them.
+            needed(model, Work::Inference(1)) + memory.parameters + features + fit
         }
         Work::Inference(batch) => PROGRAM_BYTES + memory.inference(batch) + 2 * batch as u64 * image,
         Work::Explaining(batch) => {

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use crate::attention::{ChannelGating, Context, CrossAttention, TokenMixer};
 use crate::drop_path::DropPath;
 use crate::graph::{Graph, Value};
-use crate::linear::constant;
+use crate::linear::{Linear, constant};
 use crate::mlp::Mlp;
 use crate::norm::LayerNorm;
 use crate::{BlockStyle, GatePlace, ModelConfig};
@@ -101,10 +101,9 @@ impl Block {
         self.finish(x, mixed, context)
     }
 
-    /// Rounds the weights of the mixer's projections and of the MLP to bytes.
-    pub(crate) fn quantize(&mut self) {
-        self.mixer.quantize();
-        self.mlp.quantize();
+    /// The layers that map all tokens: the mixer's projections and those of the MLP.
+    pub(crate) fn linear_layers(&mut self) -> impl Iterator<Item = &mut Linear> {
+        self.mixer.linear_layers().into_iter().chain(self.mlp.linear_layers())
     }
 
     /// The first `count` tokens of [`Self::forward`], which are no patches. Only these are computed, if nothing in the block

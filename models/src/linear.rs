@@ -6,7 +6,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 
 use crate::graph::{Graph, Value};
-use vitrine_kernels::{Int8Weight, linear_int8, round_to_int8};
+use vitrine_kernels::{Int8Weight, PackedWeight, linear_int8, linear_packed, round_to_int8};
 
 /// `x · weight + bias` over the last dimension.
 #[derive(Module, Debug)]
@@ -16,7 +16,38 @@ pub struct Linear {
     /// `[output]`.
     pub bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
-    int8: Option<Int8Weight>,
+    prepared: Option<Prepared>,
+}
+
+/// The weight as this CPU's products for inference read it.
+#[derive(Clone, Debug)]
+enum Prepared {
+    /// Parameters that are replaced afterwards have no effect on it.
+    Int8(Int8Weight),
+    /// It counts as long as nothing has replaced or read the parameter, which then has the weight.
+    Packed(PackedWeight),
+}
+
+impl Prepared {
+    fn outputs(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::Int8(weight) => Self::Int8(weight.outputs(range)),
+            Self::Packed(weight) => Self::Packed(weight.outputs(range)),
+        }
+    }
+
+    /// The layer, with GELU if `is_gelu`; `None` if gradients are wanted.
+    fn forward<const D: usize>(
+        &self,
+        x: &Tensor<D>,
+        bias: Option<Tensor<1>>,
+        is_gelu: bool,
+    ) -> Option<Tensor<D>> {
+        match self {
+            Self::Int8(weight) => linear_int8(x, weight, bias, is_gelu),
+            Self::Packed(weight) => linear_packed(x, weight, bias, is_gelu),
+        }
+    }
 }
 
 impl Linear {
@@ -28,19 +59,60 @@ impl Linear {
 
     /// A layer of these parameters.
     pub fn of(weight: Param<Tensor<2>>, bias: Option<Param<Tensor<1>>>) -> Self {
-        Self { weight, bias, int8: None }
+        Self { weight, bias, prepared: None }
     }
 
     /// Rounds the weight to bytes, and multiplies bytes from now on where the device can.
     pub(crate) fn quantize(&mut self) {
-        let weight = round_to_int8(self.weight.val(), 1);
-        self.int8 = Int8Weight::of_linear(weight.clone());
+        let weight =
+            round_to_int8(self.packed().map_or_else(|| self.weight.val(), PackedWeight::unpacked), 1);
+        self.prepared = Int8Weight::of_linear(weight.clone()).map(Prepared::Int8);
         self.weight = Param::initialized(self.weight.id, weight);
+    }
+
+    /// Copies the weight for the products of this CPU, if they have a use for it. The parameter gives it up, and has it again when
+    /// something reads it.
+    pub(crate) fn pack(&mut self) {
+        if self.prepared().is_some() {
+            return;
+        }
+        let weight = self.weight.val();
+        let (shape, device) = (weight.shape(), weight.device());
+        let Some(packed) = PackedWeight::new(weight) else { return };
+        let copy = packed.clone();
+        let unpack = move |device: &Device, require_grad: bool| {
+            let weight = copy.unpacked().to_device(device);
+            if require_grad { weight.require_grad() } else { weight }
+        };
+        self.weight = Param::uninitialized(self.weight.id, unpack, device, true, shape);
+        self.prepared = Some(Prepared::Packed(packed));
+    }
+
+    /// Gives the parameter a weight of its own again.
+    pub(crate) fn unpack(&mut self) {
+        if let Some(packed) = self.packed() {
+            self.weight = Param::initialized(self.weight.id, packed.unpacked());
+            self.prepared = None;
+        }
+    }
+
+    /// The weight as products for inference read it.
+    fn prepared(&self) -> Option<&Prepared> {
+        let is_packed = matches!(self.prepared, Some(Prepared::Packed(_)));
+        self.prepared.as_ref().filter(|_| !is_packed || !self.weight.is_initialized())
+    }
+
+    /// The copy of the weight, if it was [packed](Self::pack).
+    fn packed(&self) -> Option<&PackedWeight> {
+        match self.prepared() {
+            Some(Prepared::Packed(weight)) => Some(weight),
+            _ => None,
+        }
     }
 
     /// Whether the layer multiplies bytes where no gradient is wanted.
     pub(crate) fn is_on_bytes(&self) -> bool {
-        self.int8.is_some()
+        matches!(self.prepared, Some(Prepared::Int8(_)))
     }
 
     /// # Shapes
@@ -67,8 +139,8 @@ impl Linear {
 
     /// [`Self::forward`] with another bias, `[output]`.
     pub(crate) fn forward_with<const D: usize>(&self, x: Tensor<D>, bias: Option<Tensor<1>>) -> Tensor<D> {
-        let on_bytes = self.int8.as_ref().and_then(|int8| linear_int8(&x, int8, bias.clone(), false));
-        on_bytes.unwrap_or_else(|| vitrine_kernels::linear(x, self.weight.val(), bias))
+        let prepared = self.prepared().and_then(|weight| weight.forward(&x, bias.clone(), false));
+        prepared.unwrap_or_else(|| vitrine_kernels::linear(x, self.weight.val(), bias))
     }
 
     /// [`Self::forward_with`] for some of the outputs.
@@ -78,17 +150,17 @@ impl Linear {
         bias: Option<Tensor<1>>,
         outputs: Range<usize>,
     ) -> Tensor<D> {
-        let int8 = self.int8.as_ref().map(|int8| int8.outputs(outputs.clone()));
-        let on_bytes = int8.and_then(|int8| linear_int8(&x, &int8, bias.clone(), false));
+        let prepared = self.prepared().map(|weight| weight.outputs(outputs.clone()));
+        let prepared = prepared.and_then(|weight| weight.forward(&x, bias.clone(), false));
         let weight = || self.weight.val().narrow(1, outputs.start, outputs.len());
-        on_bytes.unwrap_or_else(|| vitrine_kernels::linear(x, weight(), bias))
+        prepared.unwrap_or_else(|| vitrine_kernels::linear(x, weight(), bias))
     }
 
     /// [`Self::forward`] followed by GELU, in one pass on the CPU.
     pub fn forward_gelu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let bias = self.bias.as_ref().map(Param::val);
-        let on_bytes = self.int8.as_ref().and_then(|int8| linear_int8(&x, int8, bias.clone(), true));
-        on_bytes.unwrap_or_else(|| vitrine_kernels::linear_gelu(x, self.weight.val(), bias))
+        let prepared = self.prepared().and_then(|weight| weight.forward(&x, bias.clone(), true));
+        prepared.unwrap_or_else(|| vitrine_kernels::linear_gelu(x, self.weight.val(), bias))
     }
 
     /// [`Self::forward`] as operators; `name` is the name of the layer.

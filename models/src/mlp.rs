@@ -82,10 +82,9 @@ impl Mlp {
         self.dropout.forward(output)
     }
 
-    /// Rounds the weights of both layers to bytes.
-    pub(crate) fn quantize(&mut self) {
-        self.fc1.quantize();
-        self.fc2.quantize();
+    /// Both layers.
+    pub(crate) fn linear_layers(&mut self) -> [&mut Linear; 2] {
+        [&mut self.fc1, &mut self.fc2]
     }
 
     /// Whether each token is mapped by itself.

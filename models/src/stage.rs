@@ -90,12 +90,10 @@ impl Stage {
         self.blocks[block].forward_first(tokens, count, &self.context(block, position))
     }
 
-    /// Rounds the weights of the merging and of the blocks to bytes.
-    pub(crate) fn quantize(&mut self) {
-        if let Some(merging) = &mut self.downsample {
-            merging.reduction.quantize();
-        }
-        self.blocks.iter_mut().for_each(Block::quantize);
+    /// The layers that map all tokens: that of the merging and those of the blocks.
+    pub(crate) fn linear_layers(&mut self) -> impl Iterator<Item = &mut Linear> {
+        let merging = self.downsample.iter_mut().map(|merging| &mut merging.reduction);
+        merging.chain(self.blocks.iter_mut().flat_map(Block::linear_layers))
     }
 
     /// The number of blocks.

@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
-use vitrine_models::{ModelConfig, VisionTransformer};
+use vitrine_models::{ModelConfig, VisionTransformer, preset};
 
 use super::console::Log;
 use super::{DeviceArgs, Status, ThreadArgs};
@@ -118,8 +118,9 @@ impl Measured {
     /// # Errors
     /// If there is no such model, or it cannot be read.
     fn named(name: &str, device: &Device, log: &Log) -> Result<Self> {
-        let is_stored = Path::new(name).exists() && !name.ends_with(".toml");
-        if is_stored || hub::is_repository(name) {
+        // A file or folder that is called like a preset is `./NAME`.
+        let is_file = Path::new(name).exists() && !name.ends_with(".toml") && preset::find(name).is_none();
+        if is_file || hub::is_repository(name) {
             let NamedModel { name, model, .. } =
                 named_model::load(Path::new(name), false, device, ModelConfig::clone, log)?;
             return Ok(Self { name, source: Source::Stored(Box::new(model)) });
@@ -135,16 +136,27 @@ impl Measured {
         }
     }
 
-    /// The model on a device, which tracks gradients for training.
+    /// The model for training on a device with autodiff.
     ///
     /// # Errors
     /// If the configuration is not valid.
-    fn model(&self, device: &Device) -> Result<VisionTransformer> {
+    fn training(&self, device: &Device) -> Result<VisionTransformer> {
         Ok(match &self.source {
             Source::Architecture(config) => config.init(device)?,
-            Source::Stored(model) if device.is_autodiff() => model.as_ref().clone().train(),
-            Source::Stored(model) => model.as_ref().clone(),
+            Source::Stored(model) => model.as_ref().clone().train(),
         })
+    }
+
+    /// The model for inference on a device.
+    ///
+    /// # Errors
+    /// If the configuration is not valid.
+    fn inference(self, device: &Device) -> Result<VisionTransformer> {
+        let model = match self.source {
+            Source::Architecture(config) => config.init(device)?,
+            Source::Stored(model) => *model,
+        };
+        Ok(model.packed())
     }
 }
 
@@ -171,12 +183,14 @@ impl Bench {
         (&log as &dyn EventSink).emit_warning(memory::check(config, work, &found)?);
         let device = found.device;
         let train = if self.inference_only { Vec::new() } else { self.train(&measured, &device)? };
-        let model = measured.model(&device)?;
+        let name = measured.name.clone();
+        let model = measured.inference(&device)?;
+        let config = model.config();
         let infer = self.infer(&model, config, batch_size, &device)?;
         let single = self.infer(&model, config, 1, &device)?;
         let int8 = self.int8.then(|| self.int8_figures(&model, config, &device)).transpose()?;
         let figures = Figures {
-            model: measured.name,
+            model: name,
             device: found.name,
             batch_size,
             parameters: model.num_params(),
@@ -223,7 +237,7 @@ impl Bench {
         let config = measured.config();
         let tracked = device.clone().autodiff();
         let recipe = Recipe { gradient_checkpointing: self.gradient_checkpointing, ..Recipe::default() };
-        let mut learner = Learner::new(measured.model(&tracked)?, &recipe);
+        let mut learner = Learner::new(measured.training(&tracked)?, &recipe);
         let images = images(config, self.batch_size, &tracked);
         let classes = config.num_classes;
         let targets = Tensor::<2>::full([self.batch_size, classes], 1.0 / classes as f64, &tracked);

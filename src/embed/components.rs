@@ -5,9 +5,6 @@ use rayon::prelude::*;
 use super::Embeddings;
 use crate::eigenvectors::leading;
 
-/// Rows whose products are added in 32 bits before they are added to the covariance.
-const ROWS: usize = 128;
-
 /// The first two principal components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Components {
@@ -39,7 +36,7 @@ impl Embeddings {
             return Components { places: Vec::new(), shares: [0.0; 2] };
         }
         let mean = self.mean();
-        let covariance = self.covariance(&mean);
+        let covariance = vitrine_kernels::covariance(&self.values, &mean);
         let total: f64 = (0..dim).map(|place| covariance[place * dim + place]).sum();
         let found = leading(&covariance, dim, 2);
         let mut shares = [0.0; 2];
@@ -60,42 +57,13 @@ impl Embeddings {
     }
 
     /// The mean of all rows: `[dim]`.
-    fn mean(&self) -> Vec<f64> {
+    pub(super) fn mean(&self) -> Vec<f64> {
         let mut mean = vec![0.0; self.dim];
         for row in self.values.chunks_exact(self.dim) {
             mean.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
         }
         mean.iter_mut().for_each(|sum| *sum /= self.len() as f64);
         mean
-    }
-
-    /// The sums of products of the deviations from `mean`: `[dim, dim]`. The result does not depend on the number of
-    /// threads, because each computes rows of it.
-    fn covariance(&self, mean: &[f64]) -> Vec<f64> {
-        let dim = self.dim;
-        let mean: Vec<f32> = mean.iter().map(|&value| value as f32).collect();
-        let mut covariance = vec![0.0f64; dim * dim];
-        for block in self.values.chunks(ROWS * dim) {
-            let deviations: Vec<f32> = block
-                .chunks_exact(dim)
-                .flat_map(|row| row.iter().zip(&mean).map(|(value, mean)| value - mean))
-                .collect();
-            covariance.par_chunks_exact_mut(dim).enumerate().with_min_len(16).for_each(|(place, sums)| {
-                let mut products = vec![0.0f32; place + 1];
-                for row in deviations.chunks_exact(dim) {
-                    let factor = row[place];
-                    vitrine_kernels::add_scaled(&mut products, factor, row);
-                }
-                sums.iter_mut().zip(&products).for_each(|(sum, product)| *sum += f64::from(*product));
-            });
-        }
-        // Only the part up to the diagonal was computed.
-        for row in 0..dim {
-            for column in row + 1..dim {
-                covariance[row * dim + column] = covariance[column * dim + row];
-            }
-        }
-        covariance
     }
 }
 

@@ -41,7 +41,7 @@ impl Predictor {
     /// A predictor for a model whose parameters are on `device`, with the default limits and one view of each image.
     pub fn new(model: VisionTransformer, preprocessing: Preprocessing, device: &FoundDevice) -> Self {
         let decoder = Decoder { preprocessing, limits: DecodeLimits::default() };
-        Self { model, decoder, device: device.clone(), views: Views::One, multi_label: false }
+        Self { model: model.packed(), decoder, device: device.clone(), views: Views::One, multi_label: false }
     }
 
     /// The same predictor with other limits on the size of images that are decoded.

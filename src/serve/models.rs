@@ -98,6 +98,8 @@ impl ServedModel {
         let checksum = model_file::checksum(&named.files)?;
         let NamedModel { card, model, files, is_imported, .. } = named;
         let name = name.map_or(named.name, str::to_owned);
+        // All classifiers share the copies; the first overlay gets parameters of its own.
+        let model = model.packed();
         let with_limits = || Classifier::new(card.clone(), model.clone(), device).with_limits(*limits);
         let worker = |output| {
             let (metrics, name) = (Arc::clone(metrics), name.clone());
@@ -111,7 +113,7 @@ impl ServedModel {
         let methods = if has_classifier { loading.methods(&model, &name) } else { Vec::new() };
         let explainer = {
             let (card, model, device, limits) = (card.clone(), model.clone(), device.clone(), *limits);
-            move || Explainer::new(card, model.train(), &device).with_limits(limits)
+            move || Explainer::new(card, model.unpacked().train(), &device).with_limits(limits)
         };
         Ok(Self {
             parameters: model.num_params(),

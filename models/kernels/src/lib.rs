@@ -68,6 +68,7 @@ mod linear;
 mod neighbors;
 mod norm;
 mod optimizer;
+mod packed;
 mod product;
 mod residual;
 mod row_map;
@@ -86,7 +87,7 @@ pub use convolution::{
     depthwise_convolution_composed, max_pool, max_pool_composed,
 };
 pub use cross_entropy::{cross_entropy, cross_entropy_composed};
-pub use double::{DoubleMatrix, add_product};
+pub use double::{Cholesky, DoubleMatrix, add_product, covariance};
 pub use gather_rows::{gather_rows, gather_rows_composed};
 pub use gelu::{gelu, gelu_composed};
 pub use int8::{
@@ -101,6 +102,7 @@ pub use norm::{
 pub use optimizer::{
     AdamW, adamw, adamw_composed, orthogonalize, orthogonalize_composed, scaled, sum_of_squares,
 };
+pub use packed::{PackedWeight, linear_packed};
 pub use product::{matmul, same_conv2d};
 pub use residual::{residual, residual_composed};
 pub use row_map::RowMap;

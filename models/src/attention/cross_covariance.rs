@@ -39,10 +39,9 @@ impl CrossCovarianceAttention {
         }
     }
 
-    /// Rounds the weights of both projections to bytes.
-    pub(crate) fn quantize(&mut self) {
-        self.qkv.quantize();
-        self.proj.quantize();
+    /// The projections of all tokens.
+    pub(crate) fn linear_layers(&mut self) -> [&mut Linear; 2] {
+        [&mut self.qkv, &mut self.proj]
     }
 
     /// # Shapes

@@ -34,6 +34,7 @@ use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor};
 
 use crate::graph::{Graph, Value};
+use crate::linear::Linear;
 use crate::rotary::Rotary;
 use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
 
@@ -263,13 +264,13 @@ impl TokenMixer {
         }
     }
 
-    /// Rounds the weights of the projections to bytes.
-    pub(crate) fn quantize(&mut self) {
+    /// The projections of all tokens.
+    pub(crate) fn linear_layers(&mut self) -> [&mut Linear; 2] {
         match self {
-            Self::MultiHead(mixer) => mixer.quantize(),
-            Self::Window(mixer) => mixer.inner.quantize(),
-            Self::CrossCovariance(mixer) => mixer.quantize(),
-            Self::Graph(mixer) => mixer.inner.quantize(),
+            Self::MultiHead(mixer) => mixer.linear_layers(),
+            Self::Window(mixer) => mixer.inner.linear_layers(),
+            Self::CrossCovariance(mixer) => mixer.linear_layers(),
+            Self::Graph(mixer) => mixer.inner.linear_layers(),
         }
     }
 

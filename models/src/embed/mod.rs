@@ -96,6 +96,14 @@ impl TokenEmbed {
         }
     }
 
+    /// The layer that maps each patch, if the tokens are patches.
+    pub(crate) fn linear_layer(&mut self) -> Option<&mut Linear> {
+        match &mut self.tokenizer {
+            ImageTokenizer::Patch(patches) => Some(&mut patches.proj),
+            ImageTokenizer::Convolution(_) | ImageTokenizer::Residual(_) => None,
+        }
+    }
+
     /// [`Self::forward`] as operators.
     pub(crate) fn trace(&self, graph: &mut Graph, images: &Value) -> Value {
         graph.within("patch_embed", |graph| {

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use super::lbfgs::{Minimum, minimize};
 use super::linear_head::LinearHead;
-use super::preconditioner::{Preconditioner, covariance};
+use super::preconditioner::Preconditioner;
 use super::samples::Samples;
 use vitrine_kernels::{DoubleMatrix, add_product};
 
@@ -79,7 +79,7 @@ pub fn logistic_regression(
     let rows: Vec<usize> = (0..samples.len()).collect();
     let regression = LogisticRegression {
         samples,
-        preconditioner: &preconditioner(samples, &covariance(samples), class_weights, strength),
+        preconditioner: &preconditioner(samples, class_weights, strength),
         rows: &rows,
         class_weights,
         strength,
@@ -88,18 +88,12 @@ pub fn logistic_regression(
     (regression.head(&solution), solution.convergence)
 }
 
-/// A first estimate of the inverse of the Hessian of a regression on these samples, whose features have this [`covariance`]. It serves
-/// regressions on most of the samples as well.
-pub fn preconditioner(
-    samples: &Samples<'_>,
-    covariance: &[f64],
-    class_weights: &[f64],
-    strength: f64,
-) -> Preconditioner {
+/// A first estimate of the inverse of the Hessian of a regression on these samples. It serves regressions on most of the samples as well.
+pub fn preconditioner(samples: &Samples<'_>, class_weights: &[f64], strength: f64) -> Preconditioner {
     let weights: f64 = samples.labels().iter().map(|&label| class_weights[label]).sum();
     let share = 1.0 / samples.classes() as f64;
     let losses = strength * weights * share * (1.0 - share);
-    Preconditioner::new(covariance, samples.width(), losses, penalty(samples.classes()))
+    Preconditioner::new(samples.covariance(), samples.width(), losses, penalty(samples.classes()))
 }
 
 /// The factor of `0.5 * ||W||^2`. For two classes scikit-learn fits a single vector, the difference of the two rows; these are half of it

@@ -28,5 +28,5 @@ pub use linear_head::LinearHead;
 pub use logistic::{Convergence, LogisticRegression, Solution, Stop, logistic_regression, preconditioner};
 pub use memory::{MANY_PARAMETERS, fit_bytes, parameters};
 pub use nearest_mean::nearest_mean;
-pub use preconditioner::{Preconditioner, covariance};
+pub use preconditioner::Preconditioner;
 pub use samples::Samples;

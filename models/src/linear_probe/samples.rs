@@ -1,5 +1,9 @@
 //! Features of images with their classes.
 
+use std::sync::OnceLock;
+
+use vitrine_kernels::covariance;
+
 /// Features of images with the class of each image, and the mean and the variance of each feature.
 #[derive(Clone, Debug)]
 pub struct Samples<'a> {
@@ -9,6 +13,7 @@ pub struct Samples<'a> {
     classes: usize,
     mean: Vec<f64>,
     variances: Vec<f64>,
+    covariance: OnceLock<Vec<f64>>,
 }
 
 impl<'a> Samples<'a> {
@@ -34,7 +39,7 @@ impl<'a> Samples<'a> {
             let squares = row.iter().zip(&mean).map(|(value, mean)| (f64::from(*value) - mean).powi(2));
             variances.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square / images as f64);
         }
-        Self { features, labels, classes, mean, variances }
+        Self { features, labels, classes, mean, variances, covariance: OnceLock::new() }
     }
 
     /// Number of images.
@@ -74,6 +79,11 @@ impl<'a> Samples<'a> {
     /// The variance of each feature, `[width]`.
     pub fn variances(&self) -> &[f64] {
         &self.variances
+    }
+
+    /// The covariance of the features, `[width, width]`. It is computed when it is first asked for.
+    pub(super) fn covariance(&self) -> &[f64] {
+        self.covariance.get_or_init(|| covariance(self.features, &self.mean))
     }
 }
 

@@ -14,7 +14,7 @@ pub use self::relevance::NoMap;
 use crate::block::ClassBlock;
 use crate::embed::TokenEmbed;
 use crate::head::Head;
-use crate::linear::normal;
+use crate::linear::{Linear, normal};
 use crate::norm::LayerNorm;
 use crate::pooling::{Pooling, normalizes_mean};
 use crate::position::PositionEmbedding;
@@ -176,9 +176,31 @@ impl VisionTransformer {
     /// ```
     pub fn quantized(mut self) -> Self {
         self.patch_embed.quantize();
-        self.stages.iter_mut().for_each(Stage::quantize);
+        self.stages.iter_mut().flat_map(Stage::linear_layers).for_each(Linear::quantize);
         self.is_quantized = true;
         self
+    }
+
+    /// The model for inference, with the weights of its linear layers laid out as this CPU's products read them, where they have a use for
+    /// it ([`vitrine_kernels::PackedWeight`]). A weight in this layout takes the place of the parameter. Something else that reads the
+    /// parameter, such as an export or training, makes it again, and the layer then uses that.
+    ///
+    /// Outputs may differ from those without it in the last bits. A second time, this changes nothing.
+    pub fn packed(mut self) -> Self {
+        self.linear_layers().for_each(Linear::pack);
+        self
+    }
+
+    /// The model with all of its parameters in memory, for training, if it was [packed](Self::packed).
+    pub fn unpacked(mut self) -> Self {
+        self.linear_layers().for_each(Linear::unpack);
+        self
+    }
+
+    /// The layers that map all patches or all tokens.
+    fn linear_layers(&mut self) -> impl Iterator<Item = &mut Linear> {
+        let of_patches = self.patch_embed.linear_layer().into_iter();
+        of_patches.chain(self.stages.iter_mut().flat_map(Stage::linear_layers))
     }
 
     /// Whether the model is [quantized](Self::quantized).

@@ -275,3 +275,57 @@ fn weights_of_eight_bits_answer_nearly_as_those_of_32_in_every_variant() {
         assert_eq!(logits(&again).into_data(), logits(&rounded).into_data(), "{config:?}");
     }
 }
+
+#[test]
+fn packed_weights_answer_and_are_read_as_they_were_in_every_variant() {
+    let device = Device::default();
+    for config in testing::variants().into_iter().filter(|config| !config.attention.normalizer.draws()) {
+        let model = config.init(&device).unwrap().map(&mut Vary { seed: 5 });
+        let mut packed = model.clone().packed().packed();
+        let images = images(&config, 3, &device);
+        let expected = model.forward(images.clone());
+        let largest = expected.clone().abs().max().into_scalar::<f32>().max(1.0);
+        let gap = |other: &VisionTransformer| {
+            (other.forward(images.clone()) - expected.clone()).abs().max().into_scalar::<f32>() / largest
+        };
+        assert!(gap(&packed) <= 1e-5, "{}: {config:?}", gap(&packed));
+        // Nothing has made a parameter again, if there are copies on this CPU.
+        let is_copied = |layer: &Linear| {
+            let weight = Tensor::<2>::ones(layer.weight.lazy_shape(), &device);
+            vitrine_kernels::PackedWeight::new(weight).is_some()
+        };
+        let is_kept = |layer: &mut Linear| layer.weight.is_initialized() != is_copied(layer);
+        assert!(packed.linear_layers().all(is_kept), "{config:?}");
+        let kept = crate::weights::to_timm(&model);
+        for read in [packed.clone().unpacked(), packed.clone()] {
+            let found = crate::weights::to_timm(&read);
+            assert_eq!(found.len(), kept.len());
+            for (found, kept) in found.iter().zip(&kept) {
+                assert!((&found.name, &found.shape) == (&kept.name, &kept.shape));
+                assert_eq!(found.values, kept.values, "{}: {config:?}", found.name);
+            }
+        }
+        // A clone shares the parameters, so that the layers use them from now on.
+        assert!(packed.linear_layers().all(|layer| layer.weight.is_initialized()), "{config:?}");
+        assert!(gap(&packed) <= 1e-5, "{}: {config:?}", gap(&packed));
+    }
+}
+
+#[test]
+fn other_weights_take_the_place_of_packed_ones() {
+    let device = Device::default();
+    let config = crate::preset::find("vit_pico_patch4_32").unwrap();
+    let model = |seed| config.init(&device).unwrap().map(&mut Vary { seed });
+    let images = images(&config, 3, &device);
+    let [first, second] = [5, 6].map(model);
+    let expected = second.forward(images.clone()).into_data();
+    let replaced =
+        crate::weights::from_timm(first.clone().packed(), crate::weights::to_timm(&second)).unwrap();
+    replaced
+        .forward(images.clone())
+        .into_data()
+        .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+    // Training replaces the parameters.
+    let trained = first.packed().train().map(&mut Vary { seed: 6 }).valid();
+    trained.forward(images).into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+}

@@ -12,7 +12,7 @@ pub(crate) mod cross_entropy;
 pub(crate) mod flex;
 pub(crate) mod gather_rows;
 pub(crate) mod gelu;
-mod gemm;
+pub(crate) mod gemm;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod int8;
 pub(crate) mod linear;

@@ -116,10 +116,9 @@ impl MultiHeadAttention {
         self
     }
 
-    /// Rounds the weights of both projections to bytes.
-    pub(crate) fn quantize(&mut self) {
-        self.qkv.quantize();
-        self.proj.quantize();
+    /// The projections of all tokens.
+    pub(crate) fn linear_layers(&mut self) -> [&mut Linear; 2] {
+        [&mut self.qkv, &mut self.proj]
     }
 
     /// # Shapes

@@ -13,6 +13,8 @@ mod view;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{first_lanes, transposed};
 pub(crate) use library::gemm;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use small::{PANEL, Panels};
 pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};

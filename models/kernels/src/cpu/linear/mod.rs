@@ -12,6 +12,8 @@
 //! [`backward`].
 
 mod backward;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod packed;
 
 use super::flex::{self, contiguous, rows, sizes};
 use super::gelu;

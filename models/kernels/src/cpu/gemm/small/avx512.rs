@@ -4,6 +4,7 @@
 //! for 64 columns (80 if that is all)        4 or 5 vectors of each row of the right factor: first-level cache
 //!   for 6 rows (5 for 80 columns)           6 x 4 or 5 x 5 vectors of sums: registers
 //!     for each inner element                a row of the right factor: registers; elements of the left one: broadcast
+//!       a part of what is read next         fetched into the cache
 //!       sums += left[row, inner] * right[inner, columns]
 //!     out = epilogue(scale * sums)
 //! ```
@@ -32,7 +33,7 @@ pub(crate) unsafe fn multiply(
     let (row_stride, column_stride) = right.strides();
     if column_stride == 1 {
         // SAFETY: the sizes fit, as the caller promises, and the rows of `right` begin `row_stride` elements apart.
-        return unsafe { columns(&out, epilogue, scale, left, right.start(), row_stride) };
+        return unsafe { columns(&out, epilogue, scale, left, RightRows::new(right.start(), row_stride)) };
     }
     assert_eq!(row_stride, 1, "the right factor of a small product must have a unit stride");
     // SAFETY: the sizes fit, as the caller promises.
@@ -56,31 +57,87 @@ pub(crate) unsafe fn multiply_packed(
     left: Matrix<'_>,
     right: Matrix<'_>,
 ) {
-    let (row_stride, column_stride) = right.strides();
-    let width = right.columns.next_multiple_of(LANES);
+    let length = packed_length(right.rows, right.columns);
     PACKED.with_borrow_mut(|packed| {
-        packed.resize(packed.len().max(right.rows.next_multiple_of(LANES) * width), 0.0);
-        if column_stride == 1 {
-            for (row, packed) in packed.chunks_exact_mut(width).take(right.rows).enumerate() {
-                packed[..right.columns].copy_from_slice(right.row(row));
-            }
-        } else {
-            assert_eq!(row_stride, 1, "the right factor must have a unit stride");
-            for column in (0..right.columns).step_by(LANES) {
-                for row in (0..right.rows).step_by(LANES) {
-                    let start = right.start().wrapping_add(column * column_stride + row);
-                    let mask = first_lanes(right.rows - row);
-                    let to = packed[row * width + column..].as_mut_ptr();
-                    // SAFETY: rows and columns beyond those of `right` are masked, and `packed` is as large as
-                    // whole blocks of 16 by 16.
-                    unsafe { transpose(start, column_stride, right.columns - column, mask, to, width) };
-                }
-            }
-        }
+        packed.resize(packed.len().max(length), 0.0);
+        // SAFETY: the CPU has AVX-512F.
+        let width = unsafe { pack(right, &mut packed[..length]) };
         // SAFETY: the sizes fit, as the caller promises; the rows of `right` begin `width` elements apart in
         // `packed`.
-        unsafe { columns(out, epilogue, scale, left, packed.as_ptr(), width) };
+        unsafe { columns(out, epilogue, scale, left, RightRows::new(packed.as_ptr(), width)) };
     });
+}
+
+/// The length of a [packed](pack) matrix: whole blocks of 16 by 16.
+pub(crate) fn packed_length(rows: usize, columns: usize) -> usize {
+    rows.next_multiple_of(LANES) * columns.next_multiple_of(LANES)
+}
+
+/// Copies a matrix to where its rows follow each other, at the distance that is returned: that of whole blocks of 16 columns.
+///
+/// # Panics
+///
+/// If the matrix is not [compact](Matrix::compact), or `packed` does not have the [length](packed_length) of its copy.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512F.
+#[target_feature(enable = "avx512f")]
+pub(crate) unsafe fn pack(matrix: Matrix<'_>, packed: &mut [f32]) -> usize {
+    let (row_stride, column_stride) = matrix.strides();
+    assert_eq!(packed.len(), packed_length(matrix.rows, matrix.columns), "length of a packed matrix");
+    let width = matrix.columns.next_multiple_of(LANES);
+    if column_stride == 1 {
+        for (row, packed) in packed.chunks_exact_mut(width.max(1)).take(matrix.rows).enumerate() {
+            packed[..matrix.columns].copy_from_slice(matrix.row(row));
+        }
+        return width;
+    }
+    assert_eq!(row_stride, 1, "a packed matrix must have a unit stride");
+    for column in (0..matrix.columns).step_by(LANES) {
+        for row in (0..matrix.rows).step_by(LANES) {
+            let start = matrix.start().wrapping_add(column * column_stride + row);
+            let mask = first_lanes(matrix.rows - row);
+            let to = packed[row * width + column..].as_mut_ptr();
+            // SAFETY: rows and columns beyond those of the matrix are masked, and `packed` has whole blocks of 16 by 16.
+            unsafe { transpose(start, column_stride, matrix.columns - column, mask, to, width) };
+        }
+    }
+    width
+}
+
+/// The rows of a right factor in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct RightRows {
+    start: *const f32,
+    /// The distance between rows.
+    stride: usize,
+    /// What is read after them, if that is known, and lies farther away than in the caches of this core.
+    next: Option<*const f32>,
+}
+
+impl RightRows {
+    /// Rows that begin `stride` elements apart, the first at `start`.
+    pub(crate) fn new(start: *const f32, stride: usize) -> Self {
+        Self { start, stride, next: None }
+    }
+
+    /// The same, while whose product is computed as much memory is fetched from `next` on.
+    pub(crate) fn before(self, next: *const f32) -> Self {
+        Self { next: Some(next), ..self }
+    }
+
+    /// Where memory is fetched during the product of a block of rows, of so many, and the distance in bytes for each inner element.
+    fn fetched(self, blocks: usize) -> (*const i8, usize) {
+        /// The bytes of a row of a panel.
+        const ROW: usize = 4 * LANES * size_of::<f32>();
+        const LINE: usize = 64;
+        match self.next {
+            Some(next) => (next.cast(), ROW.div_ceil(blocks.max(1)).min(LINE)),
+            // A line that is in the cache.
+            None => (self.start.cast(), 0),
+        }
+    }
 }
 
 /// The product, one group of columns after the other.
@@ -88,25 +145,26 @@ pub(crate) unsafe fn multiply_packed(
 /// # Safety
 ///
 /// - `out` must have the rows of `left`.
-/// - For each inner element `i` (a column of `left`), as many elements as `out` has columns, from
-///   `right + i * stride` on, must be valid for reads.
+/// - `right` must have a row for each column of `left`, of which as many elements as `out` has columns are valid for reads.
 #[target_feature(enable = "avx512f")]
-unsafe fn columns(
+pub(crate) unsafe fn columns(
     out: &MatrixMut<'_>,
     epilogue: Epilogue<'_>,
     scale: f32,
     left: Matrix<'_>,
-    right: *const f32,
-    stride: usize,
+    right: RightRows,
 ) {
+    let (next, fetched) = right.fetched(out.rows.div_ceil(ROWS));
     let mut column = 0;
     while column < out.columns {
         let vectors = (out.columns - column).div_ceil(LANES);
         // Five vectors if no more columns follow, otherwise four.
         let vectors = if vectors == 5 { 5 } else { vectors.min(4) };
         let columns = RightColumns {
-            right: right.wrapping_add(column),
-            stride,
+            right: right.start.wrapping_add(column),
+            stride: right.stride,
+            next,
+            fetched,
             inner: left.columns,
             // Only the last vector may be a part of one.
             mask: first_lanes(out.columns - column - (vectors - 1) * LANES),
@@ -128,10 +186,17 @@ unsafe fn columns(
     }
 }
 
+/// The rows of the left factor that are multiplied at a time: as many as the registers have room for, next to a row of the right factor.
+const ROWS: usize = 6;
+
 /// A group of up to 80 columns of the right factor, and how their products are written.
 struct RightColumns<'a> {
     right: *const f32,
     stride: usize,
+    /// What is fetched into the cache.
+    next: *const i8,
+    /// The bytes of it for each inner element of a block of rows.
+    fetched: usize,
     inner: usize,
     /// The columns of the last vector.
     mask: __mmask16,
@@ -148,24 +213,24 @@ impl RightColumns<'_> {
     /// - `right` must be valid for reads of `VECTORS` vectors (the last of them masked) in each of `inner` rows.
     #[target_feature(enable = "avx512f")]
     unsafe fn rows<const VECTORS: usize>(&self, out: &MatrixMut<'_>, column: usize, left: Matrix<'_>) {
-        // As many rows as the registers have room for, next to a row of the right factor.
-        let most = if VECTORS == 5 { 5 } else { 6 };
+        let most = if VECTORS == 5 { 5 } else { ROWS };
         let mut row = 0;
         while row < out.rows {
             let rows = (out.rows - row).min(most);
             let strides = left.strides();
             let left = left.start().wrapping_add(row * strides.0);
             let to = out.start.wrapping_add(row * out.row_stride + column);
+            let next = self.next.wrapping_add(row / most * self.inner * self.fetched);
             // SAFETY: both matrices have `rows` rows from `left` and `to` on; the right factor is as the caller
             // promises.
             unsafe {
                 match rows {
-                    1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride),
-                    2 => self.block::<2, VECTORS>(left, strides, to, out.row_stride),
-                    3 => self.block::<3, VECTORS>(left, strides, to, out.row_stride),
-                    4 => self.block::<4, VECTORS>(left, strides, to, out.row_stride),
-                    5 => self.block::<5, VECTORS>(left, strides, to, out.row_stride),
-                    _ => self.block::<6, VECTORS>(left, strides, to, out.row_stride),
+                    1 => self.block::<1, VECTORS>(left, strides, to, out.row_stride, next),
+                    2 => self.block::<2, VECTORS>(left, strides, to, out.row_stride, next),
+                    3 => self.block::<3, VECTORS>(left, strides, to, out.row_stride, next),
+                    4 => self.block::<4, VECTORS>(left, strides, to, out.row_stride, next),
+                    5 => self.block::<5, VECTORS>(left, strides, to, out.row_stride, next),
+                    _ => self.block::<6, VECTORS>(left, strides, to, out.row_stride, next),
                 }
             }
             row += rows;
@@ -187,6 +252,7 @@ impl RightColumns<'_> {
         (row_stride, inner_stride): (usize, usize),
         out: *mut f32,
         out_stride: usize,
+        mut next: *const i8,
     ) {
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         let mut right = self.right;
@@ -210,6 +276,9 @@ impl RightColumns<'_> {
                         *sum = _mm512_fmadd_ps(factor, value, *sum);
                     }
                 }
+                // No access: any address will do.
+                _mm_prefetch::<_MM_HINT_T0>(next);
+                next = next.wrapping_add(self.fetched);
                 left = left.wrapping_add(inner_stride);
                 right = right.wrapping_add(self.stride);
             }

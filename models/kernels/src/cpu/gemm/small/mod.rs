@@ -9,6 +9,11 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod panels;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use panels::Panels;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;

@@ -1,5 +1,11 @@
 //! Products of matrices in float64, for what is fitted to convergence. They are computed on the CPU, by the gemm crate.
 
+mod cholesky;
+mod covariance;
+
+pub use cholesky::Cholesky;
+pub use covariance::covariance;
+
 /// A matrix of float64 to read.
 #[derive(Clone, Copy, Debug)]
 pub struct DoubleMatrix<'a> {

@@ -1,0 +1,180 @@
+//! Linear layers with weights that are copied once, as the CPU's products read them, for inference.
+
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+use crate::cpu::{
+    flex,
+    gemm::{Panels, is_for_amx},
+    linear::{Activation, packed},
+};
+use burn::tensor::Tensor;
+use std::ops::Range;
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+use std::sync::Arc;
+
+/// The weight of a linear layer, or some of its outputs, as the products of this CPU read it.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vitrine_kernels::{PackedWeight, linear_packed};
+///
+/// let device = Device::default();
+/// let weight = Tensor::<2>::from_floats([[1.0, 0.0, -1.0], [0.0, 10.0, 1.0]], &device); // [in_features, out_features]
+/// if let Some(packed) = PackedWeight::new(weight.clone()) {
+///     assert_eq!(packed.unpacked().into_data(), weight.into_data());
+///     let x = Tensor::<2>::from_floats([[1.0, 2.0]], &device);
+///     let y = linear_packed(&x, &packed.outputs(1..3), None, false).expect("x is where the weight is");
+///     assert_eq!(y.into_data().try_into_vec_as::<f32>()?, [20.0, 1.0]);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PackedWeight {
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+    panels: Arc<Panels>,
+    outputs: Range<usize>,
+}
+
+impl PackedWeight {
+    /// A copy of a weight `[in_features, out_features]`. `None` if it is not on flex or autodiff follows it, or if this CPU's products
+    /// have no use for a copy: those on AVX-512 have one, unless AMX computes them.
+    pub fn new(weight: Tensor<2>) -> Option<Self> {
+        #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+        {
+            let [inner, columns] = weight.dims();
+            if is_for_amx(MANY_ROWS, inner, columns) || !flex::takes_untracked(&weight) {
+                return None;
+            }
+            let weight = flex::untracked(weight);
+            let matrix = flex::matrix(&weight).filter(|matrix| matrix.compact())?;
+            Some(Self { panels: Arc::new(Panels::new(matrix)?), outputs: 0..columns })
+        }
+        #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+        {
+            let _ = weight;
+            None
+        }
+    }
+
+    /// The weight of some of the outputs, which shares its memory.
+    ///
+    /// # Panics
+    ///
+    /// If there are no such outputs.
+    pub fn outputs(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.outputs.len(), "there are no such outputs");
+        let mut part = self.clone();
+        part.outputs = self.outputs.start + range.start..self.outputs.start + range.end;
+        part
+    }
+
+    /// The weight `[in_features, out_features]`.
+    pub fn unpacked(&self) -> Tensor<2> {
+        #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+        {
+            let shape = [self.panels.inner(), self.panels.columns()];
+            let weight = flex::wrap::<2>(flex::tensor(self.panels.unpacked(), shape));
+            weight.narrow(1, self.outputs.start, self.outputs.len())
+        }
+        #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+        unreachable!("no weight was packed")
+    }
+}
+
+/// A number of rows that decides which products a weight is for.
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+const MANY_ROWS: usize = 512;
+
+/// [`linear`](crate::linear), or [`linear_gelu`](crate::linear_gelu) if `is_gelu`, with a weight that was copied before. `None` if `x`
+/// is not on flex, is not float32, or is followed by autodiff.
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+pub fn linear_packed<const D: usize>(
+    x: &Tensor<D>,
+    weight: &PackedWeight,
+    bias: Option<Tensor<1>>,
+    is_gelu: bool,
+) -> Option<Tensor<D>> {
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+    if flex::takes_untracked(x) && bias.as_ref().is_none_or(flex::takes_untracked) {
+        let PackedWeight { panels, outputs } = weight;
+        let mut shape = x.shape();
+        assert_eq!(
+            shape[D - 1],
+            panels.inner(),
+            "linear_packed: in_features of the input and of the weight differ"
+        );
+        assert!(
+            bias.as_ref().is_none_or(|bias| bias.dims() == [outputs.len()]),
+            "linear_packed: out_features of the weight and of the bias differ"
+        );
+        shape[D - 1] = outputs.len();
+        let length = x.shape().num_elements();
+        crate::counting::count(&[length, outputs.len()]);
+        let x = flex::contiguous(flex::untracked(x.clone()));
+        let bias = bias.map(|bias| flex::contiguous(flex::untracked(bias)));
+        let bias = bias.as_ref().map(|bias| &bias.storage::<f32>()[..outputs.len()]);
+        let activation = if is_gelu { Activation::Gelu } else { Activation::None };
+        let (x, rows) = (&x.storage::<f32>()[..length], flex::rows(&shape));
+        let y = packed::multiply(x, rows, panels, outputs.clone(), bias, activation);
+        return Some(flex::wrap(flex::tensor(y, shape)));
+    }
+    let _ = (x, weight, bias, is_gelu);
+    None
+}
+
+#[cfg(all(test, feature = "flex", target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::testing::numbers;
+    use burn::tensor::{Device, TensorData, Tolerance};
+
+    fn tensor<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
+        let values = numbers(shape.iter().product(), seed);
+        Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    }
+
+    #[test]
+    fn a_packed_layer_is_that_of_its_weight() {
+        for [rows, inputs, outputs] in [[1, 40, 70], [197, 65, 130], [1600, 16, 33], [0, 4, 5], [3, 0, 4]] {
+            let (x, bias) = (tensor([rows, inputs], 1), tensor([outputs], 3));
+            // As a weight lies in a file of PyTorch, and as one of burn's.
+            for weight in [tensor([outputs, inputs], 2).transpose(), tensor([inputs, outputs], 2)] {
+                let Some(packed) = PackedWeight::new(weight.clone()) else { return };
+                assert_eq!(packed.unpacked().into_data(), weight.clone().into_data());
+                for is_gelu in [false, true] {
+                    let found = linear_packed(&x, &packed, Some(bias.clone()), is_gelu).unwrap();
+                    let of = if is_gelu { crate::linear_gelu } else { crate::linear };
+                    let expected = of(x.clone(), weight.clone(), Some(bias.clone()));
+                    found
+                        .into_data()
+                        .assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-5));
+                }
+                let part = linear_packed(&x, &packed.outputs(2..outputs), None, false).unwrap();
+                let expected = crate::linear(x.clone(), weight.narrow(1, 2, outputs - 2), None);
+                part.into_data().assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-5));
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_depends_on_its_row_alone() {
+        let (x, weight) = (tensor([1700, 50], 1), tensor([50, 100], 2));
+        let Some(packed) = PackedWeight::new(weight) else { return };
+        let of = |x: Tensor<2>| linear_packed(&x, &packed, None, true).unwrap().into_data();
+        let all = linear_packed(&x, &packed, None, true).unwrap();
+        for row in [0, 5, 800, 1699] {
+            assert_eq!(of(x.clone().narrow(0, row, 1)), all.clone().narrow(0, row, 1).into_data());
+        }
+    }
+
+    #[test]
+    fn what_autodiff_follows_is_left_to_the_weight_itself() {
+        let Some(packed) = PackedWeight::new(tensor([4, 4], 1)) else { return };
+        assert!(linear_packed(&tensor::<2>([2, 4], 2).autodiff(), &packed, None, false).is_none());
+        assert!(PackedWeight::new(tensor([4, 4], 1).autodiff()).is_none());
+    }
+}
