@@ -96,7 +96,7 @@ impl Extractor<'_> {
             }
             if new.values.is_empty() {
                 // Without it, the vector would double as it grows.
-                let width = values.len() / indices.len().max(1);
+                let width = self.predictor.model().config().embedding_dim();
                 new.values.reserve_exact(missing.len() * width);
             }
             new.values.extend(values);
@@ -117,7 +117,7 @@ impl Extractor<'_> {
 
     /// The features from the cache and the new ones, in the order of the images.
     fn joined(&self, keys: &[ContentKey], new: Features) -> Features {
-        let width = new.values.len() / new.indices.len().max(1);
+        let width = self.predictor.model().config().embedding_dim();
         let mut all = Features { bad: new.bad, computed: new.indices.len(), ..Features::default() };
         all.values.reserve_exact(keys.len() * width);
         let mut rows =

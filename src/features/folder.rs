@@ -10,11 +10,12 @@ use vitrine_datasets::Preprocessing;
 use vitrine_models::weights::{NamedTensor, is_head, to_timm};
 use vitrine_models::{ModelConfig, VisionTransformer};
 
-use crate::predict::Predictor;
+use crate::device::FoundDevice;
+use crate::predict::Views;
 use crate::weights_file::checksum;
 
 /// The version of the files' format, and of everything else that this program does to an image.
-const VERSION: (&str, u32) = (env!("CARGO_PKG_VERSION"), 3);
+const VERSION: (&str, u32) = (env!("CARGO_PKG_VERSION"), 4);
 
 /// The cache folder of this program: `VITRINE_CACHE`, or else `vitrine` in `XDG_CACHE_HOME` or in `~/.cache`. `None` if there
 /// is no home folder.
@@ -28,14 +29,19 @@ fn folder_from(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf
     value("VITRINE_CACHE").or_else(|| Some(caches()?.join("vitrine")))
 }
 
-/// The name of the folder for a predictor's features: a hash of all that they depend on, except for the image.
+/// The name of the folder for the features of a model on a device: a hash of all that they depend on, except for the image.
 ///
 /// That is the version of the program, the weights without the head, the architecture, the preprocessing, the views of an
 /// image, and the device.
 ///
 /// # Errors
 /// If the architecture cannot be written as JSON.
-pub fn identity(predictor: &Predictor) -> Result<String> {
+pub fn identity(
+    model: &VisionTransformer,
+    preprocessing: &Preprocessing,
+    views: Views,
+    device: &FoundDevice,
+) -> Result<String> {
     #[derive(Serialize)]
     struct Identity<'a> {
         version: (&'a str, u32),
@@ -47,15 +53,14 @@ pub fn identity(predictor: &Predictor) -> Result<String> {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         int8: bool,
     }
-    let model = predictor.model();
     let identity = Identity {
         version: VERSION,
         backbone: backbone(model),
         // The head is not part of the backbone, and the number of classes is that of the head.
         architecture: ModelConfig { num_classes: 1, ..model.config().clone() },
-        preprocessing: predictor.preprocessing(),
-        views: predictor.views().described(),
-        device: &predictor.device().name,
+        preprocessing,
+        views: views.described(),
+        device: &device.name,
         int8: model.is_quantized(),
     };
     let digest = Sha256::digest(serde_json::to_vec(&identity)?);
@@ -114,7 +119,7 @@ mod tests {
         model.initialize();
         let of = |model: &VisionTransformer, mean: f32, views: Views| {
             let preprocessing = Preprocessing { mean: vec![mean; 3], ..preprocessing.clone() };
-            identity(&Predictor::new(model.clone(), preprocessing, &device).with_views(views)).unwrap()
+            identity(model, &preprocessing, views, &device).unwrap()
         };
         // The same model with other values in the head, or in everything else.
         let changed = |head: bool| {

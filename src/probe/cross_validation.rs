@@ -1,10 +1,11 @@
 //! The choice of a classifier by cross-validation on the training images alone.
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use vitrine_models::linear_probe::{
-    LinearHead, LogisticRegression, MANY_PARAMETERS, Preconditioner, Samples, Solution, Stop, covariance,
-    nearest_mean, parameters, preconditioner,
+    LinearHead, LogisticRegression, MANY_PARAMETERS, Preconditioner, Samples, Solution, Stop, nearest_mean,
+    parameters, preconditioner,
 };
 
 use crate::evaluate::Predictions;
@@ -25,7 +26,7 @@ const MARGINS: [f64; 4] = [4.0, 16.0, 64.0, 256.0];
 const TOLERANCE: f64 = 1e-4;
 
 /// A way to make a classifier from features.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Method {
     /// Logistic regression with this strength, scikit-learn's `C`: the inverse of the penalty.
     Logistic(f64),
@@ -92,41 +93,54 @@ pub(super) fn folds(labels: &[usize], originals: &[usize], classes: usize) -> Ve
 }
 
 /// The folds that are held out, of samples as many as these.
-pub(super) fn judged_folds(images: usize) -> usize {
+fn judged_folds(images: usize) -> usize {
     if images > MANY_IMAGES { 1 } else { FOLDS }
 }
 
 /// A chosen method.
-pub(super) struct Choice {
-    pub(super) method: Method,
-    /// The judgment of its predictions; `None` if no image could be held out.
-    pub(super) judgment: Option<Judgment>,
-    /// A solution that was fitted to most of the images.
-    pub(super) start: Option<Solution>,
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The method.
+    pub method: Method,
+    /// The judgment of its predictions for held-out images; `None` if no image could be held out.
+    pub held_out: Option<Judgment>,
+    /// The number of folds, of [`FOLDS`], that were held out: all but with many images.
+    pub folds: usize,
+    /// The methods that were compared.
+    pub compared: Vec<Method>,
+    /// Whether all of them were, with fits that had converged: the comparison was not stopped.
+    pub is_complete: bool,
+    /// A solution that was fitted to most of the images, if the method has one.
+    pub start: Option<Solution>,
 }
 
-/// Chooses one of `methods` by the predictions for held-out images, and returns it with their judgment. Without an image
-/// that can be held out, it is the nearest class mean. When `stop` says so, it is the best one until then.
-pub(super) fn choose(
+/// Chooses one of `methods` by the predictions for held-out images. Without an image that can be held out, it is the nearest class mean.
+/// When `stop` says so, it is the best one until then.
+pub(super) fn choose_among(
+    methods: &[Method],
     samples: &Samples<'_>,
     originals: &[usize],
-    methods: &[Method],
     class_weights: &[f64],
     judge: &dyn Fn(&Predictions) -> Judgment,
     stop: Stop<'_>,
 ) -> Choice {
-    let folds = folds(samples.labels(), originals, samples.classes());
-    if folds.iter().all(Option::is_none) {
-        return Choice { method: Method::NearestMean(MARGINS[0]), judgment: None, start: None };
+    let places = folds(samples.labels(), originals, samples.classes());
+    let folds = judged_folds(samples.len());
+    if places.iter().all(Option::is_none) {
+        let method = Method::NearestMean(MARGINS[0]);
+        let compared = vec![method];
+        return Choice { method, held_out: None, folds, compared, is_complete: true, start: None };
     }
-    let covariance = covariance(samples);
-    let of_folds = (0..judged_folds(samples.len())).map(|fold| Fold::new(samples, &folds, fold));
+    let of_folds = (0..folds).map(|fold| Fold::new(samples, &places, fold));
     let mut of_folds: Vec<Fold<'_>> = of_folds.filter(|fold| !fold.held_out.is_empty()).collect();
-    let (mut judged, mut starts) = (Vec::new(), Vec::new());
+    let (mut judged, mut starts, mut is_stopped) = (Vec::new(), Vec::new(), false);
     for &method in methods {
+        if is_stopped {
+            break;
+        }
         let prepared = match method {
             Method::Logistic(strength) => {
-                Prepared::Logistic(strength, preconditioner(samples, &covariance, class_weights, strength))
+                Prepared::Logistic(strength, preconditioner(samples, class_weights, strength))
             }
             Method::NearestMean(margin) => Prepared::NearestMean(margin),
         };
@@ -135,7 +149,8 @@ pub(super) fn choose(
             ..=MANY_PARAMETERS => of_folds.par_iter_mut().map(predicted).collect(),
             _ => of_folds.iter_mut().map(predicted).collect(),
         };
-        if stop() && !judged.is_empty() {
+        is_stopped = stop();
+        if is_stopped && !judged.is_empty() {
             break;
         }
         let mut all = Predictions::new(samples.classes());
@@ -144,7 +159,14 @@ pub(super) fn choose(
         starts.push(of_folds.first().and_then(|fold| fold.last.clone()));
     }
     let (chosen, (method, judgment)) = best(&judged);
-    Choice { method, judgment: Some(judgment), start: starts.swap_remove(chosen) }
+    Choice {
+        method,
+        held_out: Some(judgment),
+        folds,
+        compared: judged.into_iter().map(|(method, _)| method).collect(),
+        is_complete: !is_stopped,
+        start: starts.swap_remove(chosen),
+    }
 }
 
 /// A method with what its fits to all folds share.

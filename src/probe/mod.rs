@@ -15,8 +15,8 @@
 //! let originals: Vec<usize> = (0..20).collect();
 //! let samples = Samples::new(&features, &labels, 2);
 //! let fitted = fit(&samples, &originals, &[1.0, 1.0], &judge, Stops::NEVER);
-//! assert_eq!(fitted.held_out.expect("images were held out").top1, 1.0);
-//! assert!(matches!(fitted.method, Method::Logistic(_)));
+//! assert_eq!(fitted.choice.held_out.expect("images were held out").top1, 1.0);
+//! assert!(matches!(fitted.choice.method, Method::Logistic(_)));
 //! let logits = fitted.head.logits(&[1.0, 3.0]);
 //! assert!(logits[0] > logits[1]);
 //! ```
@@ -25,9 +25,9 @@ mod cross_validation;
 #[cfg(test)]
 mod tests;
 
-pub use cross_validation::{FOLDS, Judgment, Method, predictions};
+pub use cross_validation::{Choice, FOLDS, Judgment, Method, predictions};
 
-use cross_validation::{Choice, candidates, choose, judged_folds};
+use cross_validation::{candidates, choose_among};
 use vitrine_models::linear_probe::{
     Convergence, LinearHead, Samples, Solution, Stop, logistic_regression, nearest_mean,
 };
@@ -39,18 +39,10 @@ use crate::evaluate::Predictions;
 pub struct Fitted {
     /// The classifier.
     pub head: LinearHead,
-    /// The method that cross-validation has chosen.
-    pub method: Method,
-    /// The strengths of logistic regression that were compared.
-    pub strengths: Vec<f64>,
-    /// The judgment of the method's predictions for held-out images; `None` if no image could be held out.
-    pub held_out: Option<Judgment>,
-    /// The number of folds, of [`FOLDS`], that were held out: all but with many images.
-    pub folds: usize,
-    /// How the fit to all images ended.
+    /// How its method was chosen.
+    pub choice: Choice,
+    /// How the fit to all images ended. It began at the solution of a fold, if there was one.
     pub convergence: Convergence,
-    /// Where that fit began: at the solution of a fold, if there was one.
-    pub start: Option<Solution>,
 }
 
 /// What ends a fit before it has converged.
@@ -67,10 +59,7 @@ impl Stops<'_> {
     pub const NEVER: Self = Self { choosing: &|| false, fitting: &|| false };
 }
 
-/// Fits a classifier to the samples. The method is chosen by stratified cross-validation among them.
-///
-/// `originals` has for each sample the index of the first one with the same content, which is its own unless it is a copy: copies are
-/// held out together. `class_weights` has the factor of each class's losses. `judge` judges the predictions for held-out images.
+/// Fits a classifier to the samples, whose method is [chosen](choose) among them.
 pub fn fit(
     samples: &Samples<'_>,
     originals: &[usize],
@@ -78,17 +67,24 @@ pub fn fit(
     judge: &dyn Fn(&Predictions) -> Judgment,
     stops: Stops<'_>,
 ) -> Fitted {
-    let methods = candidates(samples);
-    let Choice { method, judgment, start } =
-        choose(samples, originals, &methods, class_weights, judge, stops.choosing);
-    let (head, convergence) = method.fit(samples, class_weights, start.as_ref(), stops.fitting);
-    let strength = |method: &Method| match method {
-        Method::Logistic(strength) => Some(*strength),
-        Method::NearestMean(_) => None,
-    };
-    let strengths = methods.iter().filter_map(strength).collect();
-    let folds = judged_folds(samples.len());
-    Fitted { head, method, strengths, held_out: judgment, folds, convergence, start }
+    let choice = choose(samples, originals, class_weights, judge, stops.choosing);
+    let (head, convergence) = choice.method.fit(samples, class_weights, choice.start.as_ref(), stops.fitting);
+    Fitted { head, choice, convergence }
+}
+
+/// Chooses the method of a classifier by stratified cross-validation among the samples.
+///
+/// `originals` has for each sample the index of the first one with the same content, which is its own unless it is a copy: copies are
+/// held out together. `class_weights` has the factor of each class's losses. `judge` judges the predictions for held-out images. `stop`
+/// ends the comparison: the best method until then is taken.
+pub fn choose(
+    samples: &Samples<'_>,
+    originals: &[usize],
+    class_weights: &[f64],
+    judge: &dyn Fn(&Predictions) -> Judgment,
+    stop: Stop<'_>,
+) -> Choice {
+    choose_among(&candidates(samples), samples, originals, class_weights, judge, stop)
 }
 
 impl Method {

@@ -28,8 +28,12 @@ fn the_method_is_chosen_by_held_out_images_and_does_not_depend_on_threads() {
     let (features, labels) = triangle(90, 1.0);
     let samples = Samples::new(&features, &labels, 3);
     let fitted = fit(&samples, &all(labels.len()), &[1.0; 3], &judge, Stops::NEVER);
-    assert!(matches!(fitted.method, Method::Logistic(_)) && fitted.strengths.len() == 5);
-    assert!(fitted.held_out.unwrap().top1 > 0.95 && fitted.convergence.converged);
+    assert!(matches!(fitted.choice.method, Method::Logistic(_)) && fitted.choice.compared.len() == 5);
+    assert!(
+        fitted.choice.is_complete
+            && fitted.choice.held_out.unwrap().top1 > 0.95
+            && fitted.convergence.converged
+    );
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     assert_eq!(
         pool.install(|| fit(&samples, &all(labels.len()), &[1.0; 3], &judge, Stops::NEVER)).head,
@@ -42,7 +46,7 @@ fn one_image_of_each_class_gives_the_nearest_class_mean() {
     let (features, labels) = triangle(3, 0.1);
     let fitted =
         fit(&Samples::new(&features, &labels, 3), &all(labels.len()), &[1.0; 3], &judge, Stops::NEVER);
-    assert!(matches!(fitted.method, Method::NearestMean(_)) && fitted.held_out.is_none());
+    assert!(matches!(fitted.choice.method, Method::NearestMean(_)) && fitted.choice.held_out.is_none());
     let (features, labels) = triangle(30, 0.5);
     let logits = fitted.head.logits(&features);
     for (logits, label) in logits.chunks_exact(3).zip(labels) {
@@ -55,7 +59,7 @@ fn two_images_of_each_class_are_enough_for_cross_validation() {
     let (features, labels) = triangle(6, 0.3);
     let fitted =
         fit(&Samples::new(&features, &labels, 3), &all(labels.len()), &[1.0; 3], &judge, Stops::NEVER);
-    assert_eq!(fitted.held_out.unwrap().top1, 1.0);
+    assert_eq!(fitted.choice.held_out.unwrap().top1, 1.0);
 }
 
 #[test]
@@ -85,6 +89,7 @@ fn a_fit_whose_time_is_over_keeps_what_the_comparison_has_found() {
     assert!(right(&fitted.head) + 2 >= right(&usual.head), "{fitted:?}");
     // Without time for a comparison, the first method is taken.
     let first = fitted_until(Stops { choosing: &|| true, fitting: &|| false });
-    assert_eq!(first.method, Method::Logistic(usual.strengths[0]));
-    assert!(first.convergence.converged);
+    assert_eq!(first.choice.compared, usual.choice.compared[..1]);
+    assert_eq!(first.choice.method, usual.choice.compared[0]);
+    assert!(first.convergence.converged && !first.choice.is_complete);
 }

@@ -162,18 +162,26 @@ impl<'a> HeadFit<'a> {
     }
 
     /// For a finished run without a report: the head in its model may have seen the validation images, so that the report needs
-    /// the predictions of the one before it, which is fitted again.
+    /// the predictions of the one before it, which is fitted again, by the method that was chosen.
     fn validate_again(&mut self) -> Result<Outcome> {
         if !self.refits {
             return Ok(Outcome::Finished);
         }
         let (_, model) = model_file::load(&self.folder.model(), &self.runtime.device.device)?;
-        let Progress { fitted_images, validation_images, .. } = self.progress;
+        let Progress { fitted_images, validation_images, method, .. } = self.progress;
         let all = [&self.probing.training, &self.probing.validation].map(|split| split.samples.len());
         let part = [fitted_images.unwrap_or(all[0]), validation_images.unwrap_or(all[1])];
         let part = self.probing.part(part, self.config.seed);
-        let probe = part.probe(&model, (&self.config, false, None), &mut self.bad_files, self.runtime)?;
-        self.validated = probe.map(|probe| probe.validated);
+        let (config, bad_files, runtime) = (&self.config, &mut self.bad_files, self.runtime);
+        self.validated = match method.filter(|_| config.recipe.time_seconds.is_some()) {
+            // The comparison may end later than it did.
+            Some(method) => part.validated(method, &model, config, bad_files, runtime)?,
+            // The same comparison gives the same bits.
+            None => {
+                let probe = part.probe(&model, (config, false, None), bad_files, runtime)?;
+                probe.map(|probe| probe.validated)
+            }
+        };
         Ok(if self.validated.is_some() { Outcome::Finished } else { Outcome::Interrupted })
     }
 
@@ -201,7 +209,7 @@ impl<'a> HeadFit<'a> {
         progress.history = vec![probe.row(&metrics, 1, progress.seconds)];
         (progress.epoch, progress.updates, progress.finished) = (1, probe.fitted.convergence.steps, true);
         progress.best = Some(validation.clone());
-        progress.fitted = Some(probe.description());
+        (progress.fitted, progress.method) = (Some(probe.description()), Some(probe.fitted.choice.method));
         self.runtime.events.emit(probe.event(&metrics));
         let recipe: Recipe = config.recipe.clone();
         let trained_on = match probe.refitted {

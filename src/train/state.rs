@@ -19,6 +19,7 @@ use super::restarts::GivenUp;
 use crate::events::EpochRow;
 use crate::learner::Learner;
 use crate::model_file::{self, ModelCard, Validation};
+use crate::probe::Method;
 use crate::recipe::{AskedLength, Recipe};
 use crate::run_folder::states::{self, Position, WriteFile};
 use crate::weights_file::Precision;
@@ -50,6 +51,9 @@ pub struct Progress {
     /// How the head was fitted, in words; only for recipes with `fit_head` or `probe_first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
+    /// The method of that fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
     /// The validation result of the probe with which the run began; only for recipes with `probe_first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Validation>,

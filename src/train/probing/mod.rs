@@ -1,35 +1,36 @@
 //! A probe: the head is fitted to the features of the backbone, after each image has gone through it once.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod fit_ends;
+mod images;
+mod speed;
+
+pub(super) use images::SplitImages;
+pub(super) use speed::measured_speed;
+
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use vitrine_datasets::{ClassSizes, ContentKey, KeySet, Sample, Split, epoch_order};
+use vitrine_datasets::{ClassSizes, ContentKey, Sample, Split};
 use vitrine_models::linear_probe::{Convergence, LinearHead, Samples, Stop};
 use vitrine_models::weights::{self, is_head};
 use vitrine_models::{Pool, VisionTransformer};
 
-use super::best_epoch::{self, score_of, standard_error};
+use super::best_epoch;
 use super::interrupt;
 use super::measuring::chosen;
 use super::pixel_copies::PixelCopies;
-use crate::evaluate::{Metrics, Predicted, Predictions, percent};
+use crate::evaluate::{Metrics, Predicted, percent};
 use crate::events::{EpochRow, Event, EventSink};
 use crate::features::{Extractor, FeatureCache, FeatureStore, Features, identity};
 use crate::import;
-use crate::predict::{LabeledAnswers, Output, Predictor};
-use crate::probe::{self, Fitted, Judgment, Method, Stops};
+use crate::predict::{Predictor, Views};
+use crate::probe::{Choice, Fitted, Method, Stops};
 use crate::run_folder::{BadFiles, RunConfig, RunData};
 use crate::runtime::Runtime;
-use crate::seed::{Stream, stream};
+use fit_ends::FitEnds;
 
-/// Images of a batch by which the speed of the backbone is measured, and the number of these batches.
-const MEASURED_BATCH: usize = 8;
-const MEASURED_BATCHES: usize = 3;
-/// The least share of a run's time that a fit may take, and the least number of seconds.
-const MIN_FIT: (f64, f64) = (0.05, 1.0);
 /// The least number of images to which a head is fitted, however little time there is.
 const MIN_IMAGES: usize = 100;
 
@@ -37,13 +38,6 @@ const MIN_IMAGES: usize = 100;
 pub(super) struct Probing {
     pub(super) training: SplitImages,
     pub(super) validation: SplitImages,
-}
-
-/// The images of a split, and the key of each.
-pub(super) struct SplitImages {
-    split: Split,
-    pub(super) samples: Arc<[Sample]>,
-    keys: Vec<ContentKey>,
 }
 
 /// A fitted head with its results.
@@ -89,69 +83,13 @@ impl Probe {
 
     /// The method of the fit in words, how it was chosen, and whether there was a second fit.
     pub(super) fn description(&self) -> String {
-        let chosen = description(&self.fitted);
+        let chosen = description(&self.fitted.choice);
         match self.refitted {
             Some(_) => format!(
                 "{chosen}; then fitted once more, to training and validation images together, as test images measure it"
             ),
             None => chosen,
         }
-    }
-}
-
-impl SplitImages {
-    fn new(data: &RunData, split: Split) -> Self {
-        Self { split, samples: data.dataset().split(split).into(), keys: data.keys(split) }
-    }
-
-    /// The images at these indices.
-    fn part(&self, indices: &[usize]) -> Self {
-        Self {
-            split: self.split,
-            samples: indices.iter().map(|&index| self.samples[index].clone()).collect(),
-            keys: indices.iter().map(|&index| self.keys[index]).collect(),
-        }
-    }
-
-    /// The indices of a random part of each class: about `images` images in all, and at least one of each.
-    fn part_of_each_class(&self, images: usize, seed: u64) -> Vec<usize> {
-        let all = self.samples.len();
-        let mut classes: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
-        for index in epoch_order(all, stream(seed, Stream::Measuring, 1), 0) {
-            classes.entry(self.samples[index].labels.only()).or_default().push(index);
-        }
-        let part = |of_class: Vec<usize>| {
-            let count = (of_class.len() * images).div_ceil(all.max(1));
-            of_class.into_iter().take(count)
-        };
-        let mut chosen: Vec<usize> = classes.into_values().flat_map(part).collect();
-        chosen.sort_unstable();
-        chosen
-    }
-
-    /// The content keys of the images.
-    pub(super) fn key_set(&self) -> KeySet {
-        self.keys.iter().copied().collect()
-    }
-
-    /// The labels of the images that have features.
-    fn labels(&self, features: &Features) -> Vec<usize> {
-        let label = |&index: &usize| self.samples[index].labels.only().unwrap_or_default();
-        features.indices.iter().map(label).collect()
-    }
-
-    /// For each image that has features, the place among these of the first one with the same content.
-    fn originals(&self, features: &Features) -> Vec<usize> {
-        let mut first = HashMap::new();
-        let of_place = |(place, &index): (usize, &usize)| *first.entry(self.keys[index]).or_insert(place);
-        features.indices.iter().enumerate().map(of_place).collect()
-    }
-
-    /// The predictions of a head for the images that have features.
-    fn predicted(&self, features: Features, head: &LinearHead) -> Predicted {
-        let predictions = probe::predictions(head, &features.values, &self.labels(&features));
-        let Features { indices, pixel_keys, bad, .. } = features;
-        Predicted { predictions, indices, pixel_keys, bad }
     }
 }
 
@@ -222,8 +160,7 @@ impl Probing {
     ) -> Result<HashSet<ContentKey>> {
         let Some(store) = runtime.cache else { return Ok(HashSet::new()) };
         let keys = [&self.training.keys[..], &self.validation.keys].concat();
-        let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device);
-        let folder = store.of_backbone(&identity(&predictor)?);
+        let folder = store.of_backbone(&identity(model, &config.preprocessing, Views::One, runtime.device)?);
         let width = model.config().embedding_dim();
         let cache = FeatureCache::open(&folder, width, &keys, &about(config), runtime.events);
         Ok(keys.into_iter().filter(|key| cache.get(*key).is_some()).collect())
@@ -256,9 +193,17 @@ impl Probing {
         let [choosing, fitting, refitting] = ends.stops();
         let stops = Stops { choosing: &choosing, fitting: &fitting };
         let fitted = self.training.fit(&training, config, stops);
-        let refitted = refits.then(|| self.refitted([&training, &validation], &fitted, config, &refitting));
+        let wants_another = refits && !interrupt::requested();
+        let refit = || self.refitted([&training, &validation], &fitted.choice, config, &refitting);
+        let refitted = wants_another.then(refit);
         if interrupt::requested() {
             return Ok(None);
+        }
+        if !fitted.choice.is_complete {
+            let compared = fitted.choice.compared.len();
+            runtime.events.emit(Event::notice(format!(
+                "the comparison of strengths of the fit ended at number {compared}, as the time is over (--time)"
+            )));
         }
         let fits = [Some(fitted.convergence), refitted.as_ref().map(|(_, convergence)| *convergence)];
         if let Some(fit) = fits.into_iter().flatten().find(|fit| !fit.converged) {
@@ -298,11 +243,34 @@ impl Probing {
         Ok(features.try_into().ok())
     }
 
-    /// The head that the method of `fitted` makes of the training and the validation images, which have these features.
+    /// The predictions for the validation images of a head that `method` makes of the training images; `None` if the user asked to
+    /// stop.
+    ///
+    /// # Errors
+    /// As for [`Self::probe`].
+    pub(super) fn validated(
+        &self,
+        method: Method,
+        model: &VisionTransformer,
+        config: &RunConfig,
+        bad_files: &mut BadFiles,
+        runtime: Runtime<'_>,
+    ) -> Result<Option<Predicted>> {
+        let Some([training, validation]) = self.features(model, config, bad_files, runtime)? else {
+            return Ok(None);
+        };
+        let labels = self.training.labels(&training);
+        let samples = Samples::new(&training.values, &labels, config.classes.len());
+        let weights = class_weights(&self.training.samples, config);
+        let (head, _) = method.fit(&samples, &weights, None, &interrupt::requested);
+        Ok((!interrupt::requested()).then(|| self.validation.predicted(validation, &head)))
+    }
+
+    /// The head that the chosen method makes of the training and the validation images, which have these features.
     fn refitted(
         &self,
         [training, validation]: [&Features; 2],
-        fitted: &Fitted,
+        choice: &Choice,
         config: &RunConfig,
         stop: Stop<'_>,
     ) -> (LinearHead, Convergence) {
@@ -311,7 +279,7 @@ impl Probing {
         let images = [&self.training.samples[..], &self.validation.samples].concat();
         let samples = Samples::new(&values, &labels, config.classes.len());
         let weights = class_weights(&images, config);
-        fitted.method.fit(&samples, &weights, fitted.start.as_ref(), stop)
+        choice.method.fit(&samples, &weights, choice.start.as_ref(), stop)
     }
 }
 
@@ -323,14 +291,17 @@ fn features_of(
     runtime: Runtime<'_>,
 ) -> Result<Option<Vec<Features>>> {
     let events = runtime.events;
+    // Before the predictor packs the weights.
+    let folder = match runtime.cache {
+        Some(store) => {
+            Some(store.of_backbone(&identity(model, &config.preprocessing, Views::One, runtime.device)?))
+        }
+        None => None,
+    };
     let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
         .with_limits(config.limits());
     let keys: Vec<ContentKey> = splits.iter().flat_map(|split| split.keys.iter().copied()).collect();
     let width = model.config().embedding_dim();
-    let folder = match runtime.cache {
-        Some(store) => Some(store.of_backbone(&identity(&predictor)?)),
-        None => None,
-    };
     let about = about(config);
     let cache = folder.as_deref().map(|folder| FeatureCache::open(folder, width, &keys, &about, events));
     let mut extractor = Extractor {
@@ -353,75 +324,6 @@ fn features_of(
         shrink(store, folder, events);
     }
     Ok(Some(all))
-}
-
-impl SplitImages {
-    /// A random part of the training images: about `images`, and at least one of each class.
-    pub(super) fn part_of_training(data: &RunData, images: usize, seed: u64) -> Self {
-        let all = Self::new(data, Split::Train);
-        all.part(&all.part_of_each_class(images, seed))
-    }
-
-    /// How well a head recognizes held-out images, by cross-validation among these; `None` if none could be held out, or the user
-    /// asked to stop.
-    ///
-    /// # Errors
-    /// If the loader or the device fails.
-    pub(super) fn cross_validated(
-        &self,
-        model: &VisionTransformer,
-        config: &RunConfig,
-        runtime: Runtime<'_>,
-    ) -> Result<Option<Judgment>> {
-        let features = features_of(&[self], model, config, runtime)?.and_then(|mut of| of.pop());
-        let features = features.filter(|features| !features.indices.is_empty());
-        let stops = Stops { choosing: &interrupt::requested, fitting: &|| true };
-        let judgment = features.and_then(|features| self.fit(&features, config, stops).held_out);
-        Ok(judgment.filter(|_| !interrupt::requested()))
-    }
-
-    /// Fits the head to the features of the images.
-    fn fit(&self, features: &Features, config: &RunConfig, stops: Stops<'_>) -> Fitted {
-        let RunConfig { classes, recipe, .. } = config;
-        let judge = |predictions: &Predictions| {
-            let metrics = Metrics::compute(predictions, classes);
-            let score = score_of(recipe.metric(), &metrics);
-            let error = standard_error(recipe.metric(), score, metrics.samples);
-            Judgment { score, error, loss: metrics.loss, top1: metrics.top1 }
-        };
-        let labels = self.labels(features);
-        let samples = Samples::new(&features.values, &labels, classes.len());
-        let originals = self.originals(features);
-        probe::fit(&samples, &originals, &class_weights(&self.samples, config), &judge, stops)
-    }
-}
-
-/// The ends of the parts of a fit: the choice of a method, the fit to the training images, and that to the validation images, too.
-struct FitEnds(Option<[Instant; 3]>);
-
-impl FitEnds {
-    /// Until `deadline`, but not within less than [`MIN_FIT`]: reading images may take longer than was measured.
-    fn new(deadline: Option<Instant>, config: &RunConfig) -> Self {
-        let now = Instant::now();
-        Self(deadline.zip(config.recipe.time_seconds).map(|(deadline, seconds)| {
-            let least = (MIN_FIT.0 * seconds).max(MIN_FIT.1);
-            let left = deadline.saturating_duration_since(now).as_secs_f64().max(least);
-            [0.6, 0.8, 1.0].map(|share| now + Duration::from_secs_f64(share * left))
-        }))
-    }
-
-    /// Whether each part should end, because its time is over or the user asked to stop.
-    fn stops(&self) -> [impl Fn() -> bool + Sync; 3] {
-        [0, 1, 2].map(|part| {
-            let end = self.0.map(|ends| ends[part]);
-            move || interrupt::requested() || end.is_some_and(|end| Instant::now() >= end)
-        })
-    }
-
-    /// Whether the time of the fit to the training images is over.
-    fn are_over(&self) -> bool {
-        self.0.is_some_and(|[_, end, _]| Instant::now() >= end)
-    }
 }
 
 /// The factor of each class's losses in the fit of a head to these images.
@@ -460,40 +362,6 @@ fn shrink(store: &FeatureStore, used: &Path, events: &dyn EventSink) {
     }
 }
 
-/// Images per second that are read, decoded, and passed through the backbone, from a few training images.
-///
-/// # Errors
-/// When the loader or the device fails.
-pub(super) fn measured_speed(
-    images: &SplitImages,
-    model: &VisionTransformer,
-    config: &RunConfig,
-    runtime: Runtime<'_>,
-) -> Result<f64> {
-    let predictor = Predictor::new(model.clone(), config.preprocessing.clone(), runtime.device)
-        .with_limits(config.limits());
-    let batch = predictor.largest_batch(MEASURED_BATCH.min(config.recipe.batch_size));
-    let order = epoch_order(images.samples.len(), stream(config.seed, Stream::Measuring, 2), 0);
-    let some = order.into_iter().take(MEASURED_BATCHES * batch);
-    let loader = predictor.loader(
-        some.map(|index| images.samples[index].clone()).collect(),
-        batch,
-        runtime.threads,
-    )?;
-    let mut since = Instant::now();
-    let (mut measured, mut answered) = (0, 0);
-    for (place, answers) in predictor.ask_labeled(Output::Embedding, &loader).enumerate() {
-        let LabeledAnswers { indices, bad, .. } = answers?;
-        answered = indices.len() + bad.len();
-        measured += answered;
-        if place == 0 && loader.batches() > 1 {
-            // The first batch allocates memory, and waits for the first images.
-            (since, measured) = (Instant::now(), 0);
-        }
-    }
-    Ok(measured.max(answered).max(1) as f64 / since.elapsed().as_secs_f64().max(1e-9))
-}
-
 /// The same model with another head, or with the same for both of its heads: the logits of a model with a distillation token
 /// are the mean of both heads', and its embedding is the mean of both tokens.
 ///
@@ -509,23 +377,28 @@ pub(super) fn with_head(model: VisionTransformer, head: &LinearHead) -> Result<V
 }
 
 /// The method of a fit in words, and how it was chosen.
-fn description(fitted: &Fitted) -> String {
-    let strengths: Vec<String> = fitted.strengths.iter().map(f64::to_string).collect();
-    let strengths = strengths.join(", ");
-    let method = match fitted.method {
+fn description(Choice { method, held_out, folds, compared, is_complete, .. }: &Choice) -> String {
+    let strength = |method: &Method| match method {
+        Method::Logistic(strength) => Some(strength.to_string()),
+        Method::NearestMean(_) => None,
+    };
+    let mut strengths = compared.iter().filter_map(strength).collect::<Vec<_>>().join(", ");
+    if !is_complete {
+        strengths.push_str("; the time allowed no more");
+    }
+    let method = match method {
         Method::Logistic(strength) => format!("logistic regression with C = {strength} (of {strengths})"),
-        Method::NearestMean(_) if fitted.held_out.is_some() => {
+        Method::NearestMean(_) if held_out.is_some() => {
             format!("nearest class mean (or logistic regression with C of {strengths})")
         }
         Method::NearestMean(_) => "nearest class mean".to_owned(),
     };
-    match fitted.held_out {
+    match held_out {
         Some(judgment) => format!(
             "{method}, chosen by {} the training images: top-1 {}, loss {:.4}",
-            if fitted.folds == 1 {
-                "holding out a fifth of".to_owned()
-            } else {
-                format!("{}-fold cross-validation on", fitted.folds)
+            match folds {
+                1 => "holding out a fifth of".to_owned(),
+                folds => format!("{folds}-fold cross-validation on"),
             },
             percent(judgment.top1),
             judgment.loss
