@@ -16,7 +16,9 @@ use crate::bounds;
 use crate::cli::aliases;
 use crate::cli::output::{self, note};
 use crate::cli::within::within;
-use crate::embed::{Embeddings, Found, Neighbor, Query, StoredEmbeddings, THUMBNAIL, similar_page};
+use crate::embed::{
+    Embeddings, FEWEST_IMAGES, Found, Neighbor, Query, StoredEmbeddings, THUMBNAIL, Whitening, similar_page,
+};
 use crate::events::EventSink;
 use crate::files::write_atomically;
 use crate::flags::explained;
@@ -28,7 +30,7 @@ use crate::usage::usage;
 
 /// Find the images of a folder that are most similar to an image, as a model sees them.
 ///
-/// All images of the folder are compared, by the cosine similarity of their embeddings; an image is not compared with its own
+/// All images of the folder are compared, by the cosine similarity of their whitened embeddings; an image is not compared with its own
 /// file. For many searches in the same images, write their embeddings once with `vitrine embed MODEL FOLDER --output FILE.npy`,
 /// and give FILE.npy in place of the folder.
 #[derive(Args)]
@@ -47,6 +49,9 @@ pub(super) struct Similar {
     /// Number of similar images for each image.
     #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, value_parser = within(bounds::TOP), aliases = aliases::TOP)]
     top: usize,
+    /// How embeddings are compared; by default whitened, in a folder of at least 20 images.
+    #[arg(long, value_enum)]
+    similarity: Option<Measure>,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -55,6 +60,15 @@ pub(super) struct Similar {
     html: Option<PathBuf>,
     #[command(flatten)]
     forward: ForwardArgs,
+}
+
+/// How embeddings are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Measure {
+    /// By the cosine after whitening by the images of the folder: what most of them have in common counts less.
+    Whitened,
+    /// By the cosine of the embeddings as they are.
+    Cosine,
 }
 
 /// The form of the output.
@@ -87,6 +101,23 @@ struct Embedded {
     failed: Vec<(String, String)>,
 }
 
+/// The images that are searched.
+struct Searched {
+    embeddings: Embeddings,
+    /// The folder in which relative paths begin, if it is not the working folder.
+    base: Option<PathBuf>,
+}
+
+impl Searched {
+    /// The file of a row. One that does not exist there may be where it is from here: the file of embeddings was moved, or the image
+    /// is no file at all.
+    fn file(&self, row: usize) -> PathBuf {
+        let path = path_of_shown(&self.embeddings.paths[row]);
+        let placed = self.base.as_ref().map(|base| base.join(&path));
+        placed.filter(|placed| placed.exists()).unwrap_or(path)
+    }
+}
+
 impl Similar {
     pub(super) fn run(&self) -> Result<Status> {
         self.check()?;
@@ -94,29 +125,31 @@ impl Similar {
         let NamedModel { card, model, files, .. } = self.model.load(&device, &log)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
         let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier, &files)?) };
-        let queries = self.embed(&classifier, &self.inputs, &log)?;
+        let mut queries = self.embed(&classifier, &self.inputs, &log)?;
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
             return Ok(Status::Partial);
         }
-        let (images, mut failed) = match stored {
+        let (mut images, mut failed) = match stored {
             Some(images) => (images, 0),
             None => {
                 let Embedded { embeddings, failed } =
                     self.embed(&classifier, &InputArgs::of(self.place.clone()), &log)?;
-                (embeddings, failed.len())
+                (Searched { embeddings, base: None }, failed.len())
             }
         };
         failed += queries.failed.len();
+        let measure = self.prepare(&mut images.embeddings, &mut queries.embeddings)?;
         let found = nearest(&images, &queries.embeddings, self.top);
         if let Some(html) = &self.html {
-            let similar = found.iter().flatten().map(|found| &images.paths[found.index]);
-            note_missing_pictures(queries.embeddings.paths.iter().chain(similar));
-            let page = self.page(&images, &queries.embeddings, &found);
+            let similar = found.iter().flatten().map(|found| images.file(found.index));
+            let asked = queries.embeddings.paths.iter().map(|path| path_of_shown(path));
+            note_missing_pictures(asked.chain(similar));
+            let page = self.page(&images, &queries.embeddings, &found, measure);
             write_atomically(html, page.as_bytes())?;
             note!("page: {}", html.display());
         }
-        self.print(&images, &queries, &found)?;
+        self.print(&images.embeddings, &queries, &found)?;
         Ok(if failed == 0 { Status::Done } else { Status::Partial })
     }
 
@@ -137,12 +170,41 @@ impl Similar {
         Ok(())
     }
 
+    /// Makes the embeddings ready to be compared, and returns in words how.
+    ///
+    /// # Errors
+    /// If whitening is wanted of too few images.
+    fn prepare(&self, images: &mut Embeddings, queries: &mut Embeddings) -> Result<&'static str> {
+        images.normalize();
+        queries.normalize();
+        let whitening = match self.similarity {
+            Some(Measure::Cosine) => None,
+            _ => Whitening::of(images),
+        };
+        let Some(whitening) = whitening else {
+            if self.similarity == Some(Measure::Whitened) {
+                bail!(
+                    "--similarity whitened: {} has {} images, and whitening needs at least {FEWEST_IMAGES} that are not all equal; use \
+                     --similarity cosine",
+                    self.place.display(),
+                    images.len()
+                );
+            }
+            return Ok("cosine");
+        };
+        whitening.apply(images);
+        whitening.apply(queries);
+        Ok("cosine of whitened embeddings")
+    }
+
     /// The embeddings in the file to search in.
     ///
     /// # Errors
     /// If the file cannot be read, or its embeddings are those of another model, or were changed to another width.
-    fn stored(&self, classifier: &Classifier, files: &[PathBuf]) -> Result<Embeddings> {
-        let StoredEmbeddings { description, embeddings } = StoredEmbeddings::load(&self.place)?;
+    fn stored(&self, classifier: &Classifier, files: &[PathBuf]) -> Result<Searched> {
+        let stored = StoredEmbeddings::load(&self.place)?;
+        let base = stored.base(&self.place);
+        let StoredEmbeddings { description, embeddings } = stored;
         let own = model_file::checksum(files)?;
         if own != description.model_sha256 {
             let short = |hash: &str| hash.chars().take(12).collect::<String>();
@@ -160,7 +222,7 @@ impl Similar {
             let place = self.place.display();
             bail!("--in {place}: a row has {} values, and an embedding of the model {dim}", embeddings.dim);
         }
-        Ok(embeddings)
+        Ok(Searched { embeddings, base })
     }
 
     /// The embeddings of images. Those that cannot be read are named on standard error.
@@ -215,21 +277,28 @@ impl Similar {
     }
 
     /// The page of what was found.
-    fn page(&self, images: &Embeddings, queries: &Embeddings, found: &[Vec<Neighbor>]) -> String {
+    fn page(
+        &self,
+        images: &Searched,
+        queries: &Embeddings,
+        found: &[Vec<Neighbor>],
+        measure: &str,
+    ) -> String {
         let limits = self.forward.limits();
         let shown = |found: &Neighbor| {
-            let name = images.paths[found.index].clone();
-            Found { image: thumbnail(&name, &limits), similarity: found.similarity, name }
+            let image = thumbnail(images.file(found.index), &limits);
+            Found { image, similarity: found.similarity, name: images.embeddings.paths[found.index].clone() }
         };
         let query = |(name, found): (&String, &Vec<Neighbor>)| Query {
             name: name.clone(),
-            image: thumbnail(name, &limits),
+            image: thumbnail(path_of_shown(name), &limits),
             found: found.iter().map(shown).collect(),
         };
         let facts = [
             ("model", self.model.model.display().to_string()),
             ("in", self.place.display().to_string()),
-            ("images", images.len().to_string()),
+            ("images", images.embeddings.len().to_string()),
+            ("similarity", measure.to_owned()),
         ];
         let queries: Vec<Query> = queries.paths.par_iter().zip(found).map(query).collect();
         similar_page(&queries, &facts)
@@ -237,36 +306,37 @@ impl Similar {
 }
 
 /// The most similar images for each query, without the file of the query itself.
-fn nearest(images: &Embeddings, queries: &Embeddings, top: usize) -> Vec<Vec<Neighbor>> {
+fn nearest(images: &Searched, queries: &Embeddings, top: usize) -> Vec<Vec<Neighbor>> {
     let files: Vec<Option<PathBuf>> =
         queries.paths.iter().map(|path| path_of_shown(path).canonicalize().ok()).collect();
     // Names are compared first, because resolving a path takes as long as comparing hundreds of images.
     let is_itself = |query: usize, row: usize| {
-        let [asked, other] = [&queries.paths[query], &images.paths[row]].map(|path| path_of_shown(path));
+        let [asked, other] =
+            [&queries.paths[query], &images.embeddings.paths[row]].map(|path| path_of_shown(path));
         let has_its_name = asked.file_name() == other.file_name();
-        has_its_name
-            && (asked == other || files[query].is_some() && files[query] == other.canonicalize().ok())
+        let is_its_file = || files[query].is_some() && files[query] == images.file(row).canonicalize().ok();
+        has_its_name && (asked == other && images.base.is_none() || is_its_file())
     };
-    images.nearest(queries, top, |query, row| !is_itself(query, row))
+    images.embeddings.nearest(queries, top, |query, row| !is_itself(query, row))
 }
 
 /// Says that a page has no pictures of images that are no files, if some are not.
-pub(super) fn note_missing_pictures<'a>(mut paths: impl Iterator<Item = &'a String>) {
-    if paths.any(|path| !path_of_shown(path).is_file()) {
+pub(super) fn note_missing_pictures(mut files: impl Iterator<Item = PathBuf>) {
+    if files.any(|file| !file.is_file()) {
         note!(
             "the page has the names alone of images that are no files here, such as those in archives and object stores"
         );
     }
 }
 
-/// The image of a file; `None` if it cannot be read. The path is that of [`shown`].
-pub(super) fn image(path: &str, limits: &DecodeLimits) -> Option<Image> {
-    ImageSource::File(path_of_shown(path)).decode(limits).ok()
+/// The image of a file; `None` if it cannot be read.
+pub(super) fn image(file: PathBuf, limits: &DecodeLimits) -> Option<Image> {
+    ImageSource::File(file).decode(limits).ok()
 }
 
 /// The image of a file as pages show it, so that many take little memory; `None` if it cannot be read.
-fn thumbnail(path: &str, limits: &DecodeLimits) -> Option<Image> {
-    Some(image(path, limits)?.fit(THUMBNAIL))
+fn thumbnail(file: PathBuf, limits: &DecodeLimits) -> Option<Image> {
+    Some(image(file, limits)?.fit(THUMBNAIL))
 }
 
 /// A line of JSON.

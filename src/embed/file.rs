@@ -10,7 +10,7 @@ use serde_json::json;
 use vitrine_datasets::open_regular;
 
 use super::Embeddings;
-use crate::files::AtomicFile;
+use crate::files::{AtomicFile, folder_of};
 use crate::{npy, weights_file};
 
 /// The version of the description's format. A file with a higher one was written by a newer program.
@@ -39,6 +39,10 @@ pub struct Description {
     pub model_sha256: String,
     /// Whether each row was scaled to a length of 1.
     pub normalized: bool,
+    /// The folder in which relative paths begin, as seen from the folder of the file, if one of them is in the other, or else in full.
+    /// Files of an earlier version do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 impl Description {
@@ -50,7 +54,25 @@ impl Description {
             model: model.to_owned(),
             model_sha256,
             normalized,
+            base: None,
         }
+    }
+
+    /// The description in a file at `path`, whose relative paths begin in the working folder.
+    fn at(&self, path: &Path) -> Self {
+        Self { base: self.base.clone().or_else(|| base(path)), ..self.clone() }
+    }
+}
+
+/// The working folder as seen from the folder of a file. `None` if it is not known, or its name is no text.
+fn base(file: &Path) -> Option<String> {
+    let working = std::env::current_dir().ok()?.canonicalize().ok()?;
+    let folder = folder_of(file).canonicalize().ok()?;
+    match (folder.strip_prefix(&working), working.strip_prefix(&folder)) {
+        (Ok(below), _) if below.as_os_str().is_empty() => Some(".".to_owned()),
+        (Ok(below), _) => Some(vec![".."; below.components().count()].join("/")),
+        (_, Ok(below)) => Some(below.to_str()?.to_owned()),
+        _ => Some(working.to_str()?.to_owned()),
     }
 }
 
@@ -89,7 +111,7 @@ impl StoredEmbeddings {
         let mut array = AtomicFile::create(path)?;
         array.write(&npy::header("<f4", &[embeddings.len(), embeddings.dim]))?;
         array.write(bytemuck::cast_slice(&embeddings.values))?;
-        let content = BesideNpy { description: description.clone(), paths: &embeddings.paths };
+        let content = BesideNpy { description: description.at(path), paths: &embeddings.paths };
         let mut paths = AtomicFile::create(&beside)?;
         paths.write(&serde_json::to_vec(&content)?)?;
         // Now that both are written: a crash between the two leaves an array without paths, and never one with those of another.
@@ -113,7 +135,7 @@ impl StoredEmbeddings {
         let values: &[u8] = bytemuck::cast_slice(&embeddings.values);
         let header = json!({
             "__metadata__": {
-                DESCRIPTION: serde_json::to_string(description)?,
+                DESCRIPTION: serde_json::to_string(&description.at(path))?,
                 PATHS: serde_json::to_string(&embeddings.paths)?,
             },
             TENSOR: {
@@ -135,6 +157,13 @@ impl StoredEmbeddings {
         file.write(header.as_bytes())?;
         file.write(values)?;
         file.finish()
+    }
+
+    /// The folder in which the relative paths of a file at `path` begin. `None` for the working folder, also if the file does not say.
+    pub fn base(&self, path: &Path) -> Option<PathBuf> {
+        let base = folder_of(path).join(self.description.base.as_ref()?);
+        let [base_now, working] = [base.as_path(), Path::new(".")].map(|folder| folder.canonicalize().ok());
+        (base_now != working).then_some(base)
     }
 
     /// Reads a file that one of the two methods above has written. Its extension tells which.
@@ -218,7 +247,13 @@ mod tests {
         stored().save_npy(&npy).unwrap();
         stored().save_safetensors(&safetensors).unwrap();
         for path in [&npy, &safetensors] {
-            assert_eq!(StoredEmbeddings::load(path).unwrap(), stored(), "{}", path.display());
+            let found = StoredEmbeddings::load(path).unwrap();
+            // Neither folder is in the other.
+            let working = std::env::current_dir().unwrap().canonicalize().unwrap();
+            assert_eq!(found.description.base.as_deref(), working.to_str());
+            assert_eq!(found.base(path), None);
+            let description = Description { base: None, ..found.description };
+            assert_eq!(StoredEmbeddings { description, ..found }, stored(), "{}", path.display());
             assert!(StoredEmbeddings::is_name(path));
         }
         let mut names: Vec<_> =

@@ -2,7 +2,8 @@
 //! images, and a map of them.
 //!
 //! [`Classifier::embed`](crate::Classifier::embed) computes them, [`Embeddings`] holds a row per image, and
-//! [`Embeddings::nearest`] finds the images that are most similar by the cosine of the angle between two rows.
+//! [`Embeddings::nearest`] finds the images that are most similar by the cosine of the angle between two rows, for which
+//! [`Whitening`] makes them ready.
 //!
 //! # Examples
 //!
@@ -35,6 +36,7 @@ mod file;
 mod map;
 mod search;
 mod similar_page;
+mod whitening;
 
 pub use components::Components;
 pub use embeddings::{Embeddings, normalize};
@@ -42,3 +44,4 @@ pub use file::{DESCRIPTION, Description, StoredEmbeddings, paths_beside};
 pub use map::{ImageClasses, Map};
 pub use search::Neighbor;
 pub use similar_page::{Found, Query, THUMBNAIL, similar_page};
+pub use whitening::{FEWEST_IMAGES, Whitening};

@@ -43,7 +43,8 @@ pub fn similar_page(queries: &[Query], facts: &[(&str, String)]) -> String {
             p class="muted" { (facts_line(facts)) }
             p class="note" {
                 "The number below an image is its cosine similarity to the image on the left: 1 for the same direction of the \
-                 embeddings, 0 for directions that have nothing in common."
+                 embeddings, 0 for directions that have nothing in common. Whitened embeddings are compared without what most images \
+                 have in common, so that their similarities are smaller."
             }
         }
         @for query in queries { (section(query)) }

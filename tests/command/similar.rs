@@ -70,6 +70,47 @@ fn a_file_of_embeddings_finds_what_its_folder_does() {
 }
 
 #[test]
+fn embeddings_are_whitened_unless_that_is_unwanted_or_images_are_few() {
+    let images = Images::trained();
+    let of = |arguments: &str| {
+        let found = found(&images, &format!("similar run data/red/0.png --top 9 --format jsonl {arguments}"));
+        found[0]["similar"].as_array().unwrap().clone()
+    };
+    let usual = of("--in data");
+    assert_eq!(usual, of("--in data --similarity whitened"));
+    assert_ne!(usual, of("--in data --similarity cosine"));
+    assert_eq!(of("--in data/red"), of("--in data/red --similarity cosine"));
+    vitrine(&images)
+        .args(["similar", "run", "data/red/0.png", "--in", "data/red", "--similarity", "whitened"])
+        .assert()
+        .code(1)
+        .stderr(contains("data/red has 12 images").and(contains("--similarity cosine")));
+}
+
+#[test]
+fn a_file_of_embeddings_knows_its_images_in_another_folder() {
+    let images = Images::trained();
+    let [inner, outer] = ["inner", "outer"].map(|name| images.path(name));
+    std::fs::create_dir_all(&inner).unwrap();
+    std::fs::create_dir_all(&outer).unwrap();
+    for output in ["rows.npy", "inner/rows.safetensors"] {
+        vitrine(&images).args(["embed", "run", "data", "--output", output]).assert().success();
+        let output = vitrine(&images)
+            .current_dir(&outer)
+            .args(["similar", "../run", "../data/red/0.png", "--top", "40", "--format", "jsonl"])
+            .args(["--in", &format!("../{output}"), "--html", "similar.html"])
+            .assert()
+            .success();
+        let found: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+        let similar = found["similar"].as_array().unwrap();
+        assert_eq!(similar.len(), 23, "all images but the image itself: {found}");
+        assert!(similar.iter().all(|found| found["path"] != "data/red/0.png"));
+        let page = std::fs::read_to_string(outer.join("similar.html")).unwrap();
+        assert_eq!(page.matches("<img").count(), 24);
+    }
+}
+
+#[test]
 fn embeddings_of_another_model_and_other_files_are_refused() {
     let images = Images::trained();
     vitrine(&images).args(["embed", "run", "data", "--output", "rows.npy"]).assert().success();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use vitrine_datasets::{DatasetError, DecodeLimits, is_archive_name, shown};
+use vitrine_datasets::{DatasetError, DecodeLimits, is_archive_name, path_of_shown, shown};
 use vitrine_models::ModelConfig;
 
 use self::dataset::DatasetImages;
@@ -295,11 +295,11 @@ impl Embed {
             None => (ImageClasses::by_folder(embeddings.paths.iter().map(String::as_str)), "folder"),
         };
         if dataset.is_none() {
-            super::similar::note_missing_pictures(embeddings.paths.iter());
+            super::similar::note_missing_pictures(embeddings.paths.iter().map(|path| path_of_shown(path)));
         }
         let map = Map::new(embeddings, classes.as_ref(), |row| match dataset {
             Some(dataset) => dataset.image(places[row], &limits),
-            None => super::similar::image(&embeddings.paths[row], &limits),
+            None => super::similar::image(path_of_shown(&embeddings.paths[row]), &limits),
         });
         let mut facts = vec![("model", self.name()), ("images", embeddings.len().to_string())];
         if classes.is_some() {
