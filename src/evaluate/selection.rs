@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use vitrine_datasets::{
-    Dataset, DatasetInfo, DecodeLimits, Fingerprint, Inventory, ListedImage, Sample, Split,
+    Dataset, DatasetInfo, DecodeLimits, Fingerprint, Inventory, ListedImage, Sample, SourceKind, Split,
 };
 
 use crate::model_file::ModelCard;
@@ -131,6 +131,12 @@ fn model_labels(info: &DatasetInfo, data: &str, card: &ModelCard) -> Result<Vec<
     let label = |class: &String| match card.classes.iter().position(|known| known == class) {
         Some(label) => Ok(label),
         None => {
+            if let Some(separator) = separator(class, card, info) {
+                bail!(
+                    "{data}: its class `{class}` is unknown to the model, but what `{separator}` separates in it is not: give \
+                     --label-separator '{separator}'"
+                );
+            }
             bail!(
                 "{data}: its class `{class}` is unknown to the model, which has {}{}",
                 first_few(&card.classes),
@@ -139,6 +145,16 @@ fn model_labels(info: &DatasetInfo, data: &str, card: &ModelCard) -> Result<Vec<
         }
     };
     info.classes.iter().map(label).collect()
+}
+
+/// The character that separates several classes in a text of a manifest, if the model knows several labels an image.
+fn separator(text: &str, card: &ModelCard, info: &DatasetInfo) -> Option<char> {
+    if !card.multi_label || info.multi_label || info.source != SourceKind::Manifest {
+        return None;
+    }
+    let is_class = |part: &str| card.classes.iter().any(|class| class == part.trim());
+    let mut separators = text.chars().filter(|character| !character.is_alphanumeric() && *character != '\'');
+    separators.find(|&separator| text.split(separator).all(is_class))
 }
 
 /// The data set with only the splits of `source`, so that files of other splits are not read.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::hub::weights as hub_weights;
-use crate::model_file::ModelCard;
+use crate::model_file::{self, ModelCard};
 use crate::weights_file::{self, StoredTensor};
 
 /// The description of a model next to its weights.
@@ -94,6 +94,7 @@ pub fn holds_weights(folder: &Path) -> bool {
 /// The weights of a folder: one file, or the shards that an index lists.
 fn weights_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let Some(file) = hub_weights::choose(|name| folder.join(name).is_file()) else {
+        model_file::refuse_series(folder)?;
         bail!(
             "{}: the folder holds neither model.safetensors nor pytorch_model.bin, whole or with an index",
             folder.display()
@@ -132,6 +133,9 @@ mod tests {
         let weights = || SourceFiles::find(folder.path()).map(|files| files.weights);
         let error = weights().unwrap_err().to_string();
         assert!(error.contains("model.safetensors"), "{error}");
+        std::fs::write(path(model_file::SERIES_FILE_NAME), "").unwrap();
+        let error = weights().unwrap_err().to_string();
+        assert!(error.contains("a folder of several runs"), "{error}");
         let index = r#"{"weight_map": {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}}"#;
         std::fs::write(path("model.safetensors.index.json"), index).unwrap();
         assert_eq!(weights().unwrap(), [path("1.safetensors"), path("2.safetensors")]);

@@ -222,19 +222,28 @@ pub fn locate(path: &Path) -> Result<PathBuf> {
     }
     let file = path.join(FILE_NAME);
     if !file.is_file() {
-        if path.join(SERIES_FILE_NAME).is_file() {
-            bail!(
-                "{}: this is a folder of several runs; name one of them (`vitrine train --resume {}` shows their results)",
-                path.display(),
-                path.display()
-            );
-        }
+        refuse_series(path)?;
         bail!(
             "{}: the folder holds no {FILE_NAME}; is it a run folder whose first epoch is done?",
             path.display()
         );
     }
     Ok(file)
+}
+
+/// Refuses a folder of several runs, each of which has a model of its own.
+///
+/// # Errors
+/// If `folder` is one.
+pub fn refuse_series(folder: &Path) -> Result<()> {
+    if folder.join(SERIES_FILE_NAME).is_file() {
+        bail!(
+            "{}: this is a folder of several runs; name one of them (`vitrine train --resume {}` shows their results)",
+            folder.display(),
+            folder.display()
+        );
+    }
+    Ok(())
 }
 
 /// The SHA-256 of files one after the other, in hexadecimal.

@@ -209,7 +209,8 @@ fn check_effect(recipe: &Recipe, overrides: &Overrides, is_gray: bool) -> Result
         Some(epochs) if patience >= epochs && (is_of_file || overrides.options.patience.is_some()) => {
             let name = if is_of_file { "`patience` " } else { "--patience " };
             usage!(
-                "{name}{patience} has no effect, because the run ends after epoch {epochs}: give fewer epochs, or leave it out"
+                "{name}{patience} has no effect, because the run ends after epoch {epochs}: state a patience of fewer epochs, or leave it \
+                 out"
             )
         }
         _ => Ok(()),

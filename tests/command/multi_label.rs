@@ -63,6 +63,14 @@ fn several_labels_an_image_from_training_to_use() {
     let evaluate = ["evaluate", "run", "manifest.csv", "--label-separator", "|", "--threads", "1", "--json"];
     let output = vitrine(&images).args(evaluate).assert().success();
     let result: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    let manifest = std::fs::read_to_string(images.path("manifest.csv")).unwrap();
+    let labeled: Vec<&str> = manifest.lines().filter(|line| !line.contains(",,")).collect();
+    images.write("labeled.csv", &labeled.join("\n"));
+    vitrine(&images)
+        .args(["evaluate", "run", "labeled.csv"])
+        .assert()
+        .code(1)
+        .stderr(contains("is unknown to the model").and(contains("--label-separator '|'")));
     let results: Value =
         serde_json::from_slice(&std::fs::read(images.path("run/metrics.json")).unwrap()).unwrap();
     for key in ["mean_average_precision", "micro_f1", "exact_match", "top1", "loss", "per_class"] {

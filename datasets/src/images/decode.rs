@@ -121,13 +121,17 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
         ColorType::L8 | ColorType::L16 => (DynamicImage::ImageLuma8(source.into_luma8()), 1),
         ColorType::La8 | ColorType::La16 => {
             let mut source = source.into_luma_alpha8();
-            source.pixels_mut().for_each(|LumaA([gray, alpha])| *gray = on_white(*gray, *alpha));
+            if alpha_counts(format, source.pixels().map(|LumaA([_, alpha])| *alpha)) {
+                source.pixels_mut().for_each(|LumaA([gray, alpha])| *gray = on_white(*gray, *alpha));
+            }
             (DynamicImage::ImageLuma8(DynamicImage::ImageLumaA8(source).into_luma8()), 1)
         }
         _ if color.has_alpha() => {
             let mut source = source.into_rgba8();
-            for Rgba([colors @ .., alpha]) in source.pixels_mut() {
-                colors.iter_mut().for_each(|color| *color = on_white(*color, *alpha));
+            if alpha_counts(format, source.pixels().map(|Rgba([.., alpha])| *alpha)) {
+                for Rgba([colors @ .., alpha]) in source.pixels_mut() {
+                    colors.iter_mut().for_each(|color| *color = on_white(*color, *alpha));
+                }
             }
             (DynamicImage::ImageRgb8(DynamicImage::ImageRgba8(source).into_rgb8()), 3)
         }
@@ -140,6 +144,12 @@ pub(crate) fn decode_bytes(name: &str, bytes: &[u8], limits: &DecodeLimits) -> R
     }
     let image = Image { width, height, channels, pixels: source.into_bytes() };
     Ok(Decoded { image, reserved: Some(reserved) })
+}
+
+/// Whether the alpha of an image counts. Programs that write BMP or TGA may leave it at 0 everywhere, although nothing is transparent;
+/// viewers show such an image as opaque.
+fn alpha_counts(format: ImageFormat, mut alphas: impl Iterator<Item = u8>) -> bool {
+    !matches!(format, ImageFormat::Bmp | ImageFormat::Tga) || alphas.any(|alpha| alpha > 0)
 }
 
 /// A value of a pixel on a white background, as a viewer shows it. The color that a transparent pixel has in its file is arbitrary,

@@ -282,6 +282,17 @@ mod tests {
                 assert_eq!((image.channels, image.pixels), (3, expected.repeat(2)), "{format:?}");
             }
         }
+        // An alpha of 0 everywhere, and one that differs.
+        let mut color = RgbaImage::from_pixel(2, 1, image::Rgba([0, 50, 255, 0]));
+        for (alpha, expected) in [(0, [0, 50, 255].repeat(2)), (255, [[255; 3], [0, 50, 255]].concat())] {
+            color.get_pixel_mut(1, 0).0[3] = alpha;
+            for (name, format) in [("a.bmp", ImageFormat::Bmp), ("a.tga", ImageFormat::Tga)] {
+                let bytes = encoded(&DynamicImage::ImageRgba8(color.clone()), format).into();
+                let named = ImageSource::Encoded { name: name.into(), bytes };
+                let image = named.decode(&DecodeLimits::default()).unwrap();
+                assert_eq!((image.channels, &image.pixels), (3, &expected), "{format:?} {alpha}");
+            }
+        }
         let fine = DynamicImage::ImageRgba8(RgbaImage::from_pixel(1, 1, image::Rgba([0, 50, 255, 51])));
         let image =
             decode(encoded(&DynamicImage::ImageRgba16(fine.into_rgba16()), ImageFormat::Png)).unwrap();

@@ -178,10 +178,16 @@ mod tests {
         };
         let found = minimize(&function, vec![20.0], &|_| {}, 1e-10, &|| false);
         assert!(found.converged && (found.point[0] - 2f64.ln() / 3.0).abs() < 1e-9, "{found:?}");
-        let asked = std::cell::Cell::new(0);
-        let third = || asked.replace(asked.get() + 1) == 2;
-        let stopped = minimize(&function, vec![20.0], &|_| {}, 1e-10, &third);
-        assert!(!stopped.converged && stopped.steps == 2, "{stopped:?}");
+        let stopped_at = |count: usize| {
+            let asked = std::cell::Cell::new(0);
+            let stop = || asked.replace(asked.get() + 1) == count;
+            minimize(&function, vec![20.0], &|_| {}, 1e-10, &stop)
+        };
+        // The first line search tries seven points.
+        let searching = stopped_at(3);
+        assert!(!searching.converged && searching.steps == 0 && searching.point == [20.0], "{searching:?}");
+        let stopped = stopped_at(7);
+        assert!(!stopped.converged && stopped.steps == 1, "{stopped:?}");
         assert!(function(&stopped.point).0 < function(&[20.0]).0, "what was won is kept");
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod settings;
+
 use super::*;
 use crate::recipe::{NamedRecipe, RecipeOverrides};
 use crate::usage::UsageError;
@@ -176,116 +178,6 @@ fn pretrained_weights_are_suggested_for_few_color_images_alone() {
 }
 
 #[test]
-fn overrides_take_precedence() {
-    let overrides = Overrides {
-        model: Some("vit_tiny_patch16_224".to_owned()),
-        recipe: Some("plain".to_owned()),
-        image_size: Some(64),
-        pool: None,
-        resize: Some(Resize::Crop),
-        length: AskedLength { epochs: Some(4), seconds: None },
-        options: RecipeOverrides {
-            batch_size: Some(7),
-            learning_rate: Some(0.5),
-            weight_decay: Some(0.25),
-            patience: Some(3),
-            ..RecipeOverrides::default()
-        },
-    };
-    let plan = plan(&case(SourceKind::Folder, [640, 480], true, 300), &overrides).unwrap();
-    assert_eq!(plan.model_name, "vit_tiny_patch16_224");
-    assert_eq!((plan.model.image_size, plan.model.channels), (ImageSize::square(64), 1));
-    assert_eq!(plan.preprocessing.image_size, [64, 64]);
-    assert_eq!(plan.preprocessing.resize, ResizeRule::ShorterSide { crop: 1.0 });
-    let recipe = plan.recipe;
-    assert_eq!((recipe.epochs, recipe.batch_size, recipe.patience), (Some(4), 7, 3));
-    assert_eq!((recipe.learning_rate, recipe.weight_decay), (0.5, 0.25));
-}
-
-#[test]
-fn a_published_recipe_is_adapted_only_in_its_flips() {
-    let published = Recipe { metric: Some(Metric::Accuracy), ..NamedRecipe::find("sl-vit").unwrap().recipe };
-    let overrides = Overrides { recipe: Some("sl-vit".to_owned()), ..Overrides::default() };
-    let color = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &overrides).unwrap();
-    assert_eq!(color.recipe, published);
-    assert!(color.reasons.iter().any(|reason| reason.contains("sl-vit as published: Lee")));
-    let mut digits = plan(&case(SourceKind::Idx, [28, 28], true, 300), &overrides).unwrap();
-    assert!(digits.reasons.iter().any(|reason| reason.contains("without flips")));
-    assert_eq!(digits.recipe.augmentation.horizontal_flip, 0.0);
-    digits.recipe.augmentation.horizontal_flip = published.augmentation.horizontal_flip;
-    assert_eq!(digits.recipe, published);
-    let stated = Overrides {
-        length: AskedLength { epochs: Some(3), seconds: None },
-        options: RecipeOverrides {
-            batch_size: Some(16),
-            learning_rate: Some(1e-2),
-            ..RecipeOverrides::default()
-        },
-        ..overrides
-    };
-    let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &stated).unwrap().recipe;
-    assert_eq!((recipe.epochs, recipe.batch_size, recipe.learning_rate), (Some(3), 16, 1e-2));
-    let adapted = Overrides { recipe: Some("short".to_owned()), ..Overrides::default() };
-    let recipe = plan(&case(SourceKind::Cifar, [32, 32], false, 300), &adapted).unwrap().recipe;
-    assert_eq!((recipe.epochs, recipe.batch_size), (Some(60), 32));
-}
-
-#[test]
-fn settings_without_effect_are_refused_and_never_chosen() {
-    let folder = tempfile::tempdir().unwrap();
-    let recipe = |text: &str| {
-        let path = folder.path().join("recipe.toml");
-        std::fs::write(&path, text).unwrap();
-        Some(path.display().to_string())
-    };
-    let gray = case(SourceKind::Folder, [32, 32], true, 300);
-    let color = case(SourceKind::Folder, [32, 32], false, 300);
-    for text in ["[augmentation]\nhue = 0.1", "[augmentation]\nsaturation = 0.3"] {
-        let overrides = Overrides { recipe: recipe(text), ..Overrides::default() };
-        let error = plan(&gray, &overrides).unwrap_err().to_string();
-        assert!(error.contains("no effect on gray images"), "{error}");
-        plan(&color, &overrides).unwrap();
-    }
-    for (text, part) in [
-        ("epochs = 9\npatience = 9", "`patience` 9"),
-        ("[augmentation]\ncrop = { pad = { pixels = 32 } }", "`augmentation.crop.pad.pixels` is 32"),
-        (
-            "progressive_learning = { until = 0.5, scale = 0.5 }\n[augmentation]\nmixup = 0.2\nmix_until = 0.5",
-            "`augmentation.mix_until` is 0.5",
-        ),
-    ] {
-        let overrides = Overrides { recipe: recipe(text), ..Overrides::default() };
-        let error = format!("{:#}", plan(&color, &overrides).unwrap_err());
-        assert!(error.contains(part), "{error}");
-    }
-    let patient = recipe("patience = 9");
-    let stated = AskedLength { epochs: Some(3), ..AskedLength::default() };
-    plan(&color, &Overrides { recipe: patient, length: stated, ..Overrides::default() }).unwrap();
-    let gray_model = folder.path().join("gray.toml");
-    std::fs::write(
-        &gray_model,
-        "image_size = 32\npatch_size = 8\nchannels = 1\nembed_dim = 16\ndepth = 1\nnum_heads = 2\n",
-    )
-    .unwrap();
-    for NamedRecipe { name, .. } in NamedRecipe::all() {
-        let overrides = Overrides { recipe: Some(name.to_owned()), ..Overrides::default() };
-        plan(&gray, &overrides).unwrap();
-        let model = Some(gray_model.display().to_string());
-        plan(&color, &Overrides { model, ..overrides }).unwrap();
-    }
-    let patient = |patience| Overrides {
-        options: RecipeOverrides { patience: Some(patience), ..RecipeOverrides::default() },
-        length: AskedLength { epochs: Some(3), seconds: None },
-        ..Overrides::default()
-    };
-    let mixing = recipe("batch_size = 1\n[augmentation]\nmixup = 0.5");
-    let error = plan(&color, &Overrides { recipe: mixing, ..Overrides::default() }).unwrap_err().to_string();
-    assert!(error.contains("`augmentation.mixup`") && error.contains("--batch-size"), "{error}");
-    assert!(plan(&color, &patient(3)).unwrap_err().to_string().contains("--patience 3"));
-    plan(&color, &patient(2)).unwrap();
-}
-
-#[test]
 fn progressive_learning_is_used_as_far_as_the_model_allows() {
     let photos = case(SourceKind::Folder, [64, 64], false, 300);
     let chosen = |model: Option<&str>, recipe: &str, epochs| {
@@ -362,41 +254,6 @@ fn speed_is_measured_with_the_model_and_recipe_of_the_run() {
     let recipe = recipe::to_measure(&overrides, &evidence, &model).unwrap();
     assert_eq!((recipe.batch_size, recipe.gradient_checkpointing), (2, true));
     assert_eq!(recipe.optimizer, Optimizer::Muon, "the optimizer of the recipe that the plan chooses");
-}
-
-#[test]
-fn a_stated_metric_is_kept_for_images_of_several_labels() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("recipe.toml");
-    let mut case = case(SourceKind::Manifest, [32, 32], false, 300);
-    case.info.multi_label = true;
-    for (text, expected) in [
-        ("epochs = 9", Metric::MeanAveragePrecision),
-        ("epochs = 9\nmetric = \"accuracy\"", Metric::Accuracy),
-        ("epochs = 9\nmetric = \"loss\"", Metric::Loss),
-    ] {
-        std::fs::write(&file, text).unwrap();
-        let overrides = Overrides { recipe: Some(file.display().to_string()), ..Overrides::default() };
-        assert_eq!(plan(&case, &overrides).unwrap().recipe.metric, Some(expected), "{text}");
-    }
-    assert_eq!(plan(&case, &Overrides::default()).unwrap().recipe.metric, Some(Metric::MeanAveragePrecision));
-}
-
-#[test]
-fn a_recipe_file_that_the_model_cannot_follow_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("recipe.toml");
-    std::fs::write(&file, "epochs = 9\nprogressive_learning = { until = 0.5, scale = 0.5 }").unwrap();
-    let overrides = |model: &str| Overrides {
-        model: Some(model.to_owned()),
-        recipe: Some(file.display().to_string()),
-        ..Overrides::default()
-    };
-    let photos = case(SourceKind::Folder, [64, 64], false, 300);
-    let progressive = plan(&photos, &overrides("hybrid_nano_patch8_64")).unwrap().recipe.progressive_learning;
-    assert_eq!(progressive, Some(crate::recipe::ProgressiveLearning { until: 0.5, scale: 0.5 }));
-    let error = plan(&photos, &overrides("vit_lite_7_4")).unwrap_err().to_string();
-    assert!(error.contains("`progressive_learning.scale`") && error.contains("--model"), "{error}");
 }
 
 #[test]
