@@ -77,8 +77,14 @@ impl Linear {
             return;
         }
         let weight = self.weight.val();
+        if !PackedWeight::suits(&weight) {
+            return;
+        }
         let (shape, device) = (weight.shape(), weight.device());
-        let Some(packed) = PackedWeight::new(weight) else { return };
+        // Without the parameter, the weight may be packed where it lies.
+        let none = move |device: &Device, _: bool| Tensor::empty([0, 0], device);
+        self.weight = Param::uninitialized(self.weight.id, none, device.clone(), false, [0, 0].into());
+        let packed = PackedWeight::new(weight);
         let copy = packed.clone();
         let unpack = move |device: &Device, require_grad: bool| {
             let weight = copy.unpacked().to_device(device);

@@ -16,11 +16,12 @@ pub mod verify;
 mod way_to_state;
 mod windows;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
-use vitrine_models::weights::{self, Layout, NamedTensor, Reading};
+use vitrine_models::weights::{self, Layout, LazyTensor, LoadError, NamedTensor, Reading};
 use vitrine_models::{ImageSize, ModelConfig, VisionTransformer};
 
 use crate::model_file::ModelCard;
@@ -115,7 +116,9 @@ impl Imported {
         if !self.has_head {
             self.tensors.extend(weights::zero_head(&fresh));
         }
-        Ok(weights::from_timm(fresh, self.tensors)?)
+        // Hardly more than the model itself is then in memory.
+        let tensors = self.tensors.into_iter().map(LazyTensor::<Infallible>::from);
+        weights::from_timm_lazily(fresh, tensors).map_err(|LoadError::Unfit(error)| error.into())
     }
 }
 

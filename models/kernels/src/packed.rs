@@ -3,13 +3,13 @@
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use crate::cpu::{
     flex,
-    gemm::{Panels, is_for_amx},
+    gemm::{Panels, is_for_amx, pack, pack_in_place},
     linear::{Activation, packed},
 };
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use std::ops::Range;
-#[cfg(all(feature = "flex", target_arch = "x86_64"))]
-use std::sync::Arc;
 
 /// The weight of a linear layer, or some of its outputs, as the products of this CPU read it.
 ///
@@ -21,7 +21,8 @@ use std::sync::Arc;
 ///
 /// let device = Device::default();
 /// let weight = Tensor::<2>::from_floats([[1.0, 0.0, -1.0], [0.0, 10.0, 1.0]], &device); // [in_features, out_features]
-/// if let Some(packed) = PackedWeight::new(weight.clone()) {
+/// if PackedWeight::suits(&weight) {
+///     let packed = PackedWeight::new(weight.clone());
 ///     assert_eq!(packed.unpacked().into_data(), weight.into_data());
 ///     let x = Tensor::<2>::from_floats([[1.0, 2.0]], &device);
 ///     let y = linear_packed(&x, &packed.outputs(1..3), None, false).expect("x is where the weight is");
@@ -31,30 +32,51 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct PackedWeight {
+    /// The values of the panels.
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    panels: Arc<Panels>,
+    values: FlexTensor,
+    /// In features and out features.
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+    sizes: [usize; 2],
     outputs: Range<usize>,
 }
 
 impl PackedWeight {
-    /// A copy of a weight `[in_features, out_features]`. `None` if it is not on flex or autodiff follows it, or if this CPU's products
-    /// have no use for a copy: those on AVX-512 have one, unless AMX computes them.
-    pub fn new(weight: Tensor<2>) -> Option<Self> {
+    /// Whether the products of this CPU read a weight `[in_features, out_features]` faster if it is packed: if it is on flex and no
+    /// autodiff follows it, on AVX-512, unless AMX computes the products.
+    pub fn suits(weight: &Tensor<2>) -> bool {
         #[cfg(all(feature = "flex", target_arch = "x86_64"))]
         {
             let [inner, columns] = weight.dims();
-            if is_for_amx(MANY_ROWS, inner, columns) || !flex::takes_untracked(&weight) {
-                return None;
-            }
-            let weight = flex::untracked(weight);
-            let matrix = flex::matrix(&weight).filter(|matrix| matrix.compact())?;
-            Some(Self { panels: Arc::new(Panels::new(matrix)?), outputs: 0..columns })
+            has_panels() && flex::takes_untracked(weight) && !is_for_amx(MANY_ROWS, inner, columns)
         }
         #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
         {
             let _ = weight;
-            None
+            false
         }
+    }
+
+    /// Packs a weight: in its own memory, if nothing else has it and it lies there as PyTorch stores it, or else in a copy.
+    ///
+    /// # Panics
+    ///
+    /// If the weight does not [suit](Self::suits) that.
+    pub fn new(weight: Tensor<2>) -> Self {
+        assert!(Self::suits(&weight), "the weight is not on flex, or packed weights are of no use here");
+        #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+        {
+            let sizes = weight.dims();
+            let outputs = 0..sizes[1];
+            Self { values: packed_values(flex::untracked(weight), sizes), sizes, outputs }
+        }
+        #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+        unreachable!("no weight suits")
+    }
+
+    #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+    fn panels(&self) -> Panels<'_> {
+        Panels::new(self.values.storage(), self.sizes)
     }
 
     /// The weight of some of the outputs, which shares its memory.
@@ -73,13 +95,41 @@ impl PackedWeight {
     pub fn unpacked(&self) -> Tensor<2> {
         #[cfg(all(feature = "flex", target_arch = "x86_64"))]
         {
-            let shape = [self.panels.inner(), self.panels.columns()];
-            let weight = flex::wrap::<2>(flex::tensor(self.panels.unpacked(), shape));
+            let weight = flex::wrap::<2>(flex::tensor(self.panels().unpacked(), self.sizes));
             weight.narrow(1, self.outputs.start, self.outputs.len())
         }
         #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
         unreachable!("no weight was packed")
     }
+}
+
+/// Whether this CPU has products that read panels.
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+fn has_panels() -> bool {
+    pack_in_place(&mut [], [0, 0])
+}
+
+/// The values of the panels of a weight of these sizes.
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+fn packed_values(mut weight: FlexTensor, sizes: [usize; 2]) -> FlexTensor {
+    let layout = weight.layout();
+    let is_stored = layout.strides() == [1, sizes[0] as isize] && layout.start_offset() == 0;
+    if is_stored
+        && let Some(values) = weight.try_storage_mut::<f32>()
+        && values.len() == sizes[0] * sizes[1]
+        && pack_in_place(values, sizes)
+    {
+        return weight;
+    }
+    let weight = if flex::matrix(&weight).is_some_and(|matrix| matrix.compact()) {
+        weight
+    } else {
+        flex::contiguous(weight)
+    };
+    let matrix = flex::matrix(&weight).expect("row-major, or compact before");
+    let values = pack(matrix).expect("the CPU has panels, as `suits` has found");
+    let length = values.len();
+    flex::tensor(values, [length])
 }
 
 /// A number of rows that decides which products a weight is for.
@@ -100,7 +150,7 @@ pub fn linear_packed<const D: usize>(
 ) -> Option<Tensor<D>> {
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
     if flex::takes_untracked(x) && bias.as_ref().is_none_or(flex::takes_untracked) {
-        let PackedWeight { panels, outputs } = weight;
+        let (panels, outputs) = (weight.panels(), &weight.outputs);
         let mut shape = x.shape();
         assert_eq!(
             shape[D - 1],
@@ -143,7 +193,10 @@ mod tests {
             let (x, bias) = (tensor([rows, inputs], 1), tensor([outputs], 3));
             // As a weight lies in a file of PyTorch, and as one of burn's.
             for weight in [tensor([outputs, inputs], 2).transpose(), tensor([inputs, outputs], 2)] {
-                let Some(packed) = PackedWeight::new(weight.clone()) else { return };
+                if !PackedWeight::suits(&weight) {
+                    return;
+                }
+                let packed = PackedWeight::new(weight.clone());
                 assert_eq!(packed.unpacked().into_data(), weight.clone().into_data());
                 for is_gelu in [false, true] {
                     let found = linear_packed(&x, &packed, Some(bias.clone()), is_gelu).unwrap();
@@ -163,7 +216,10 @@ mod tests {
     #[test]
     fn an_output_depends_on_its_row_alone() {
         let (x, weight) = (tensor([1700, 50], 1), tensor([50, 100], 2));
-        let Some(packed) = PackedWeight::new(weight) else { return };
+        if !PackedWeight::suits(&weight) {
+            return;
+        }
+        let packed = PackedWeight::new(weight);
         let of = |x: Tensor<2>| linear_packed(&x, &packed, None, true).unwrap().into_data();
         let all = linear_packed(&x, &packed, None, true).unwrap();
         for row in [0, 5, 800, 1699] {
@@ -173,8 +229,25 @@ mod tests {
 
     #[test]
     fn what_autodiff_follows_is_left_to_the_weight_itself() {
-        let Some(packed) = PackedWeight::new(tensor([4, 4], 1)) else { return };
+        assert!(!PackedWeight::suits(&tensor([4, 4], 1).autodiff()));
+        if !PackedWeight::suits(&tensor([4, 4], 1)) {
+            return;
+        }
+        let packed = PackedWeight::new(tensor([4, 4], 1));
         assert!(linear_packed(&tensor::<2>([2, 4], 2).autodiff(), &packed, None, false).is_none());
-        assert!(PackedWeight::new(tensor([4, 4], 1).autodiff()).is_none());
+    }
+
+    #[test]
+    fn memory_that_others_have_is_left_alone() {
+        let stored: Tensor<2> = tensor([32, 48], 1);
+        let weight = || stored.clone().transpose();
+        if !PackedWeight::suits(&weight()) {
+            return;
+        }
+        let (shared, own) = (PackedWeight::new(weight()), PackedWeight::new(tensor([32, 48], 1).transpose()));
+        assert_eq!(stored.clone().into_data(), tensor::<2>([32, 48], 1).into_data());
+        for packed in [shared, own] {
+            assert_eq!(packed.unpacked().into_data(), weight().into_data());
+        }
     }
 }

@@ -13,7 +13,7 @@ const ROWS: usize = 384;
 pub(crate) fn multiply(
     x: &[f32],
     rows: usize,
-    weight: &Panels,
+    weight: Panels<'_>,
     outputs: Range<usize>,
     bias: Option<&[f32]>,
     activation: Activation,
