@@ -3,7 +3,7 @@
 use super::super::avx512::{Avx512, LANES};
 use super::super::view::{Epilogue, Matrix, MatrixMut};
 use super::{PANEL, avx512};
-use crate::cpu::threads::{Shared, parallel, with_scratch};
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// A right factor, cut into panels of [`PANEL`] columns. The kernel reads a panel from its start to its end.
@@ -31,6 +31,11 @@ impl Sizes {
         panel * PANEL..((panel + 1) * PANEL).min(self.columns)
     }
 
+    /// The values of all panels, each with its number, in parallel.
+    fn panels_of(self, values: &mut [f32]) -> impl IndexedParallelIterator<Item = (usize, &mut [f32])> {
+        values.par_chunks_mut(avx512::packed_length(self.inner, PANEL).max(1)).enumerate()
+    }
+
     /// Where a panel lies among the values, and the distance between its rows.
     fn memory(self, panel: usize) -> (Range<usize>, usize) {
         let columns = self.of_panel(panel);
@@ -50,11 +55,7 @@ pub(crate) fn pack(matrix: Matrix<'_>) -> Option<Vec<f32>> {
     let _has_avx512 = Avx512::find()?;
     let sizes = Sizes { inner: matrix.rows, columns: matrix.columns };
     let mut values = vec![0.0; avx512::packed_length(sizes.inner, sizes.columns)];
-    let shared = Shared::new(&mut values);
-    parallel(sizes.panels(), |panel| {
-        let (of_panel, _) = sizes.memory(panel);
-        // SAFETY: the panels are disjoint.
-        let to = unsafe { shared.slice(of_panel) };
+    sizes.panels_of(&mut values).for_each(|(panel, to)| {
         // SAFETY: the CPU has AVX-512.
         unsafe { avx512::pack(matrix.block(0..sizes.inner, sizes.of_panel(panel)), to) };
     });
@@ -73,17 +74,13 @@ pub(crate) fn pack_in_place(columns_of_matrix: &mut [f32], [inner, columns]: [us
     if Avx512::find().is_none() || !inner.is_multiple_of(LANES) || !columns.is_multiple_of(LANES) {
         return false;
     }
-    let shared = Shared::new(columns_of_matrix);
     // A panel lies where its columns do.
-    parallel(sizes.panels(), |panel| {
-        let (of_panel, width) = sizes.memory(panel);
-        // SAFETY: the panels are disjoint.
-        let values = unsafe { shared.slice(of_panel) };
-        with_scratch(values.len(), |copy| {
-            copy.copy_from_slice(values);
-            // SAFETY: the CPU has AVX-512.
-            unsafe { avx512::pack(Matrix::new(copy, [inner, width], [1, inner]), values) };
-        });
+    sizes.panels_of(columns_of_matrix).for_each_init(Vec::new, |copy, (panel, values)| {
+        copy.clear();
+        copy.extend_from_slice(values);
+        let (_, width) = sizes.memory(panel);
+        // SAFETY: the CPU has AVX-512.
+        unsafe { avx512::pack(Matrix::new(copy, [inner, width], [1, inner]), values) };
     });
     true
 }
