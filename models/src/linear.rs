@@ -70,7 +70,7 @@ impl Linear {
         self.weight = Param::initialized(self.weight.id, weight);
     }
 
-    /// Copies the weight for the products of this CPU, if they have a use for it. The parameter gives it up, and has it again when
+    /// Packs the weight for the products of this CPU, if they have a use for it. The parameter gives it up, and has it again when
     /// something reads it.
     pub(crate) fn pack(&mut self) {
         if self.prepared().is_some() {
@@ -108,7 +108,7 @@ impl Linear {
         self.prepared.as_ref().filter(|_| !is_packed || !self.weight.is_initialized())
     }
 
-    /// The copy of the weight, if it was [packed](Self::pack).
+    /// The weight, if it was [packed](Self::pack).
     fn packed(&self) -> Option<&PackedWeight> {
         match self.prepared() {
             Some(Prepared::Packed(weight)) => Some(weight),

@@ -1,9 +1,9 @@
-//! Linear layers with weights that are copied once, as the CPU's products read them, for inference.
+//! Linear layers with weights that are packed once, as the CPU's products read them, for inference.
 
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use crate::cpu::{
     flex,
-    gemm::{Panels, is_for_amx, pack, pack_in_place},
+    gemm::{Panels, has_panels, is_for_amx, pack, pack_in_place},
     linear::{Activation, packed},
 };
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
@@ -103,12 +103,6 @@ impl PackedWeight {
     }
 }
 
-/// Whether this CPU has products that read panels.
-#[cfg(all(feature = "flex", target_arch = "x86_64"))]
-fn has_panels() -> bool {
-    pack_in_place(&mut [], [0, 0])
-}
-
 /// The values of the panels of a weight of these sizes.
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 fn packed_values(mut weight: FlexTensor, sizes: [usize; 2]) -> FlexTensor {
@@ -136,7 +130,7 @@ fn packed_values(mut weight: FlexTensor, sizes: [usize; 2]) -> FlexTensor {
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 const MANY_ROWS: usize = 512;
 
-/// [`linear`](crate::linear), or [`linear_gelu`](crate::linear_gelu) if `is_gelu`, with a weight that was copied before. `None` if `x`
+/// [`linear`](crate::linear), or [`linear_gelu`](crate::linear_gelu) if `is_gelu`, with a weight that was packed before. `None` if `x`
 /// is not on flex, is not float32, or is followed by autodiff.
 ///
 /// # Panics
@@ -244,7 +238,13 @@ mod tests {
         if !PackedWeight::suits(&weight()) {
             return;
         }
-        let (shared, own) = (PackedWeight::new(weight()), PackedWeight::new(tensor([32, 48], 1).transpose()));
+        let shared = PackedWeight::new(weight());
+        let unique = flex::untracked(tensor::<2>([32, 48], 1).transpose());
+        let place = |tensor: &FlexTensor| tensor.storage::<f32>().as_ptr();
+        let before = place(&unique);
+        let own = PackedWeight::new(flex::wrap(unique));
+        assert_eq!(place(&own.values), before);
+        assert_ne!(place(&shared.values), place(&flex::untracked(stored.clone())));
         assert_eq!(stored.clone().into_data(), tensor::<2>([32, 48], 1).into_data());
         for packed in [shared, own] {
             assert_eq!(packed.unpacked().into_data(), weight().into_data());

@@ -14,7 +14,7 @@ mod view;
 pub(crate) use avx512::{first_lanes, transposed};
 pub(crate) use library::gemm;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use small::{PANEL, Panels, pack, pack_in_place};
+pub(crate) use small::{PANEL, Panels, has_panels, pack, pack_in_place};
 pub(crate) use view::{Epilogue, Matrix, MatrixMut};
 
 use crate::cpu::threads::{Buffer, Chunks, Shared, parallel};

@@ -1,4 +1,4 @@
-//! The linear layer with a weight that is copied once, for inference.
+//! The linear layer with a weight that is packed once, for inference.
 
 use super::Activation;
 use crate::cpu::gelu;

@@ -13,7 +13,7 @@ mod avx512;
 mod panels;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use panels::{Panels, pack, pack_in_place};
+pub(crate) use panels::{Panels, has_panels, pack, pack_in_place};
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;

@@ -1,9 +1,9 @@
-//! The right factor of many products, such as the weight of a layer at inference, copied once.
+//! The right factor of many products, such as the weight of a layer at inference, packed once.
 
 use super::super::avx512::{Avx512, LANES};
 use super::super::view::{Epilogue, Matrix, MatrixMut};
 use super::{PANEL, avx512};
-use rayon::prelude::*;
+use crate::cpu::threads::{Shared, parallel, parallel_with};
 use std::ops::Range;
 
 /// A right factor, cut into panels of [`PANEL`] columns. The kernel reads a panel from its start to its end.
@@ -31,11 +31,6 @@ impl Sizes {
         panel * PANEL..((panel + 1) * PANEL).min(self.columns)
     }
 
-    /// The values of all panels, each with its number, in parallel.
-    fn panels_of(self, values: &mut [f32]) -> impl IndexedParallelIterator<Item = (usize, &mut [f32])> {
-        values.par_chunks_mut(avx512::packed_length(self.inner, PANEL).max(1)).enumerate()
-    }
-
     /// Where a panel lies among the values, and the distance between its rows.
     fn memory(self, panel: usize) -> (Range<usize>, usize) {
         let columns = self.of_panel(panel);
@@ -44,6 +39,11 @@ impl Sizes {
         let length = avx512::packed_length(self.inner, columns.len());
         (start..start + length, columns.len().next_multiple_of(LANES))
     }
+}
+
+/// Whether the CPU has products that read [`Panels`].
+pub(crate) fn has_panels() -> bool {
+    Avx512::find().is_some()
 }
 
 /// The values of [`Panels`] for a matrix; `None` if the CPU has no AVX-512.
@@ -55,14 +55,18 @@ pub(crate) fn pack(matrix: Matrix<'_>) -> Option<Vec<f32>> {
     let _has_avx512 = Avx512::find()?;
     let sizes = Sizes { inner: matrix.rows, columns: matrix.columns };
     let mut values = vec![0.0; avx512::packed_length(sizes.inner, sizes.columns)];
-    sizes.panels_of(&mut values).for_each(|(panel, to)| {
+    let shared = Shared::new(&mut values);
+    parallel(sizes.panels(), |panel| {
+        // SAFETY: the panels are disjoint.
+        let to = unsafe { shared.slice(sizes.memory(panel).0) };
         // SAFETY: the CPU has AVX-512.
         unsafe { avx512::pack(matrix.block(0..sizes.inner, sizes.of_panel(panel)), to) };
     });
     Some(values)
 }
 
-/// Makes the values of [`Panels`] of those of a matrix whose columns follow each other, without other memory. Returns `false`, and
+/// Makes the values of [`Panels`] of those of a matrix whose columns follow each other, with the memory of a panel for
+/// each thread. Returns `false`, and
 /// changes nothing, if the CPU has no AVX-512, or the sizes are not multiples of 16.
 ///
 /// # Panics
@@ -74,11 +78,14 @@ pub(crate) fn pack_in_place(columns_of_matrix: &mut [f32], [inner, columns]: [us
     if Avx512::find().is_none() || !inner.is_multiple_of(LANES) || !columns.is_multiple_of(LANES) {
         return false;
     }
-    // A panel lies where its columns do.
-    sizes.panels_of(columns_of_matrix).for_each_init(Vec::new, |copy, (panel, values)| {
+    let shared = Shared::new(columns_of_matrix);
+    parallel_with(sizes.panels(), Vec::new, |copy, panel| {
+        // A panel lies where its columns do.
+        let (of_panel, width) = sizes.memory(panel);
+        // SAFETY: the panels are disjoint.
+        let values = unsafe { shared.slice(of_panel) };
         copy.clear();
         copy.extend_from_slice(values);
-        let (_, width) = sizes.memory(panel);
         // SAFETY: the CPU has AVX-512.
         unsafe { avx512::pack(Matrix::new(copy, [inner, width], [1, inner]), values) };
     });
