@@ -6,6 +6,8 @@
 
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use crate::cpu::{flex, int8};
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+use crate::linear::linear_untracked;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::ops::Range;
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
@@ -164,26 +166,18 @@ pub fn linear_int8<const D: usize>(
     is_gelu: bool,
 ) -> Option<Tensor<D>> {
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    if flex::takes_untracked(x) && bias.as_ref().is_none_or(flex::takes_untracked) {
+    {
         let panels = &weight.panels;
-        let (features, outputs) = (panels.inner(), panels.columns);
-        let mut shape = x.shape();
-        assert_eq!(shape[D - 1], features, "linear_int8: in_features of the input and of the weight differ");
-        assert!(
-            bias.as_ref().is_none_or(|bias| bias.dims() == [outputs]),
-            "linear_int8: out_features of the weight and of the bias differ"
-        );
-        shape[D - 1] = outputs;
-        crate::counting::count(&[x.shape().num_elements(), outputs]);
-        let length = x.shape().num_elements();
-        let x = flex::contiguous(flex::untracked(x.clone()));
-        let bias = bias.map(|bias| flex::contiguous(flex::untracked(bias)));
-        let bias = bias.as_ref().map(|bias| &bias.storage::<f32>()[..outputs]);
-        let y = int8::multiply(weight.cpu, &x.storage::<f32>()[..length], features, panels, bias, is_gelu);
-        return Some(flex::wrap(flex::tensor(y, shape)));
+        let sizes = [panels.inner(), panels.columns];
+        linear_untracked(x, sizes, bias, |x, _, bias| {
+            int8::multiply(weight.cpu, x, sizes[0], panels, bias, is_gelu)
+        })
     }
-    let _ = (x, weight, bias, is_gelu);
-    None
+    #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+    {
+        let _ = (x, weight, bias, is_gelu);
+        None
+    }
 }
 
 /// [`convolution`](crate::convolution) of stride 1 that keeps the size of the map, with kernels of bytes. `None` as for

@@ -79,6 +79,38 @@ fn check<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>, bias: &Option<Tensor
     );
 }
 
+/// [`linear`] with a weight `[in_features, out_features]` in a form of its own: `multiply` computes the outputs of so many rows. `None` if
+/// `x` is not on flex, is not float32, or is followed by autodiff.
+///
+/// # Panics
+///
+/// If the shapes do not fit.
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
+pub(crate) fn linear_untracked<const D: usize>(
+    x: &Tensor<D>,
+    [in_features, out_features]: [usize; 2],
+    bias: Option<Tensor<1>>,
+    multiply: impl FnOnce(&[f32], usize, Option<&[f32]>) -> Vec<f32>,
+) -> Option<Tensor<D>> {
+    if !flex::takes_untracked(x) || !bias.as_ref().is_none_or(flex::takes_untracked) {
+        return None;
+    }
+    let mut shape = x.shape();
+    assert_eq!(shape[D - 1], in_features, "linear: in_features of the input and of the weight differ");
+    assert!(
+        bias.as_ref().is_none_or(|bias| bias.dims() == [out_features]),
+        "linear: out_features of the weight and of the bias differ"
+    );
+    let (length, rows) = (shape.num_elements(), flex::rows(&shape));
+    shape[D - 1] = out_features;
+    crate::counting::count(&[length, out_features]);
+    let x = flex::contiguous(flex::untracked(x.clone()));
+    let bias = bias.map(|bias| flex::contiguous(flex::untracked(bias)));
+    let bias = bias.as_ref().map(|bias| &bias.storage::<f32>()[..out_features]);
+    let y = multiply(&x.storage::<f32>()[..length], rows, bias);
+    Some(flex::wrap(flex::tensor(y, shape)))
+}
+
 /// The definition of [`linear`], in burn's own operations.
 pub fn linear_composed<const D: usize>(
     x: Tensor<D>,

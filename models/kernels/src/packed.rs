@@ -7,6 +7,8 @@ use crate::cpu::{
     linear::{Activation, packed},
 };
 #[cfg(all(feature = "flex", target_arch = "x86_64"))]
+use crate::linear::linear_untracked;
+#[cfg(all(feature = "flex", target_arch = "x86_64"))]
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use std::ops::Range;
@@ -143,31 +145,18 @@ pub fn linear_packed<const D: usize>(
     is_gelu: bool,
 ) -> Option<Tensor<D>> {
     #[cfg(all(feature = "flex", target_arch = "x86_64"))]
-    if flex::takes_untracked(x) && bias.as_ref().is_none_or(flex::takes_untracked) {
+    {
         let (panels, outputs) = (weight.panels(), &weight.outputs);
-        let mut shape = x.shape();
-        assert_eq!(
-            shape[D - 1],
-            panels.inner(),
-            "linear_packed: in_features of the input and of the weight differ"
-        );
-        assert!(
-            bias.as_ref().is_none_or(|bias| bias.dims() == [outputs.len()]),
-            "linear_packed: out_features of the weight and of the bias differ"
-        );
-        shape[D - 1] = outputs.len();
-        let length = x.shape().num_elements();
-        crate::counting::count(&[length, outputs.len()]);
-        let x = flex::contiguous(flex::untracked(x.clone()));
-        let bias = bias.map(|bias| flex::contiguous(flex::untracked(bias)));
-        let bias = bias.as_ref().map(|bias| &bias.storage::<f32>()[..outputs.len()]);
         let activation = if is_gelu { Activation::Gelu } else { Activation::None };
-        let (x, rows) = (&x.storage::<f32>()[..length], flex::rows(&shape));
-        let y = packed::multiply(x, rows, panels, outputs.clone(), bias, activation);
-        return Some(flex::wrap(flex::tensor(y, shape)));
+        linear_untracked(x, [panels.inner(), outputs.len()], bias, |x, rows, bias| {
+            packed::multiply(x, rows, panels, outputs.clone(), bias, activation)
+        })
     }
-    let _ = (x, weight, bias, is_gelu);
-    None
+    #[cfg(not(all(feature = "flex", target_arch = "x86_64")))]
+    {
+        let _ = (x, weight, bias, is_gelu);
+        None
+    }
 }
 
 #[cfg(all(test, feature = "flex", target_arch = "x86_64"))]

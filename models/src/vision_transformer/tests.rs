@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::linear::Linear;
 use crate::testing::{self, base};
 use crate::{AttentionOptions, ImageSize, Normalizer, Pool, Position, Tokenizer};
 use burn::module::ModuleMapper;
