@@ -25,7 +25,7 @@ use crate::flags::explained;
 use crate::model_file;
 use crate::named_model::NamedModel;
 use crate::predict::{Asked, Classifier, Output};
-use crate::text::printable;
+use crate::text::{count, printable};
 use crate::usage::usage;
 
 /// Find the images of a folder that are most similar to an image, as a model sees them.
@@ -184,10 +184,10 @@ impl Similar {
         let Some(whitening) = whitening else {
             if self.similarity == Some(Measure::Whitened) {
                 bail!(
-                    "--similarity whitened: {} has {} images, and whitening needs at least {FEWEST_IMAGES} that are not all equal; use \
+                    "--similarity whitened: {} has {}, and whitening needs at least {FEWEST_IMAGES} that are not all equal; use \
                      --similarity cosine",
                     self.place.display(),
-                    images.len()
+                    count(images.len(), "image")
                 );
             }
             return Ok("cosine");

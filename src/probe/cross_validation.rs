@@ -49,7 +49,7 @@ pub struct Judgment {
 
 /// The methods for these samples. The strengths are powers of ten around the inverse of the features' variance, so that
 /// they do not depend on the scale of the features.
-pub(super) fn candidates(samples: &Samples<'_>) -> Vec<Method> {
+fn candidates(samples: &Samples<'_>) -> Vec<Method> {
     let variance = samples.variances().iter().sum::<f64>() / samples.width() as f64;
     let scale = if variance > 0.0 { -variance.log10().round() as i32 } else { 0 };
     // Parsed, so that every strength is the number that is printed.
@@ -114,10 +114,13 @@ pub struct Choice {
     pub start: Option<Solution>,
 }
 
-/// Chooses one of `methods` by the predictions for held-out images. Without an image that can be held out, it is the nearest class mean.
-/// When `stop` says so, it is the best one until then.
-pub(super) fn choose_among(
-    methods: &[Method],
+/// Chooses the method of a classifier by the predictions for held-out images, in a stratified cross-validation among the samples. Without an
+/// image that can be held out, it is the nearest class mean.
+///
+/// `originals` has for each sample the index of the first one with the same content, which is its own unless it is a copy: copies are
+/// held out together. `class_weights` has the factor of each class's losses. `judge` judges the predictions for held-out images. `stop`
+/// ends the comparison: the best method until then is taken.
+pub fn choose(
     samples: &Samples<'_>,
     originals: &[usize],
     class_weights: &[f64],
@@ -134,7 +137,7 @@ pub(super) fn choose_among(
     let of_folds = (0..folds).map(|fold| Fold::new(samples, &places, fold));
     let mut of_folds: Vec<Fold<'_>> = of_folds.filter(|fold| !fold.held_out.is_empty()).collect();
     let (mut judged, mut starts, mut is_stopped) = (Vec::new(), Vec::new(), false);
-    for &method in methods {
+    for method in candidates(samples) {
         if is_stopped {
             break;
         }

@@ -25,9 +25,8 @@ mod cross_validation;
 #[cfg(test)]
 mod tests;
 
-pub use cross_validation::{Choice, FOLDS, Judgment, Method, predictions};
+pub use cross_validation::{Choice, FOLDS, Judgment, Method, choose, predictions};
 
-use cross_validation::{candidates, choose_among};
 use vitrine_models::linear_probe::{
     Convergence, LinearHead, Samples, Solution, Stop, logistic_regression, nearest_mean,
 };
@@ -70,21 +69,6 @@ pub fn fit(
     let choice = choose(samples, originals, class_weights, judge, stops.choosing);
     let (head, convergence) = choice.method.fit(samples, class_weights, choice.start.as_ref(), stops.fitting);
     Fitted { head, choice, convergence }
-}
-
-/// Chooses the method of a classifier by stratified cross-validation among the samples.
-///
-/// `originals` has for each sample the index of the first one with the same content, which is its own unless it is a copy: copies are
-/// held out together. `class_weights` has the factor of each class's losses. `judge` judges the predictions for held-out images. `stop`
-/// ends the comparison: the best method until then is taken.
-pub fn choose(
-    samples: &Samples<'_>,
-    originals: &[usize],
-    class_weights: &[f64],
-    judge: &dyn Fn(&Predictions) -> Judgment,
-    stop: Stop<'_>,
-) -> Choice {
-    choose_among(&candidates(samples), samples, originals, class_weights, judge, stop)
 }
 
 impl Method {
