@@ -17,7 +17,8 @@ use crate::cli::aliases;
 use crate::cli::output::{self, note};
 use crate::cli::within::within;
 use crate::embed::{
-    Embeddings, FEWEST_IMAGES, Found, Neighbor, Query, StoredEmbeddings, THUMBNAIL, Whitening, similar_page,
+    Embeddings, FEWEST_IMAGES, Found, Neighbor, Placing, Query, StoredEmbeddings, THUMBNAIL, Whitening,
+    normalize, similar_page,
 };
 use crate::events::EventSink;
 use crate::files::write_atomically;
@@ -69,6 +70,9 @@ enum Measure {
     Whitened,
     /// By the cosine of the embeddings as they are.
     Cosine,
+    /// By what lies where, in 4 by 4 cells of each image, whitened: finds other versions of a picture rather than other pictures of a
+    /// kind.
+    Layout,
 }
 
 /// The form of the output.
@@ -125,21 +129,20 @@ impl Similar {
         let NamedModel { card, model, files, .. } = self.model.load(&device, &log)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.forward.limits());
         let stored = if self.place.is_dir() { None } else { Some(self.stored(&classifier, &files)?) };
-        let mut queries = self.embed(&classifier, &self.inputs, &log)?;
+        let mut asked = Embeddings::new(self.width(&classifier));
+        let failed = self.ask(&classifier, &self.inputs, &log, |path, row| asked.push(path, row))?;
+        let mut queries = Embedded { embeddings: asked, failed };
         if queries.embeddings.is_empty() {
             self.print(&queries.embeddings, &queries, &[])?;
             return Ok(Status::Partial);
         }
         let (mut images, mut failed) = match stored {
             Some(images) => (images, 0),
-            None => {
-                let Embedded { embeddings, failed } =
-                    self.embed(&classifier, &InputArgs::of(self.place.clone()), &log)?;
-                (Searched { embeddings, base: None }, failed.len())
-            }
+            None => self.folder(&classifier, &mut queries.embeddings, &log)?,
         };
         failed += queries.failed.len();
-        let measure = self.prepare(&mut images.embeddings, &mut queries.embeddings)?;
+        let measure =
+            self.prepare(&mut images.embeddings, &mut queries.embeddings, self.width(&classifier))?;
         let found = nearest(&images, &queries.embeddings, self.top);
         if let Some(html) = &self.html {
             let similar = found.iter().flatten().map(|found| images.file(found.index));
@@ -164,37 +167,85 @@ impl Similar {
         if !self.place.is_dir() && !StoredEmbeddings::is_name(&self.place) {
             usage!("--in {shown}: give a folder, or a .npy or .safetensors file that `vitrine embed` wrote");
         }
+        if !self.place.is_dir() && self.is_layout() {
+            usage!(
+                "--similarity layout: files of embeddings do not say what lies where; give the folder of the images with --in"
+            );
+        }
         if let Some(html) = &self.html {
             output_file::check(("--html", html), &["html", "htm"], &self.model.model, &self.inputs)?;
         }
         Ok(())
     }
 
-    /// Makes the embeddings ready to be compared, and returns in words how.
+    /// Makes the embeddings ready to be compared, and returns in words how. `width` is that of an answer of the model.
     ///
     /// # Errors
     /// If whitening is wanted of too few images.
-    fn prepare(&self, images: &mut Embeddings, queries: &mut Embeddings) -> Result<&'static str> {
-        images.normalize();
-        queries.normalize();
+    fn prepare(
+        &self,
+        images: &mut Embeddings,
+        queries: &mut Embeddings,
+        width: usize,
+    ) -> Result<&'static str> {
+        // The places of layouts are those of layouts of the length 1 already.
+        if !self.is_layout() {
+            images.normalize();
+            queries.normalize();
+        }
         let whitening = match self.similarity {
             Some(Measure::Cosine) => None,
-            _ => Whitening::of(images),
+            _ => Whitening::within(images, width),
         };
         let Some(whitening) = whitening else {
-            if self.similarity == Some(Measure::Whitened) {
-                bail!(
-                    "--similarity whitened: {} has {}, and whitening needs at least {FEWEST_IMAGES} that are not all equal; use \
-                     --similarity cosine",
-                    self.place.display(),
-                    count(images.len(), "image")
-                );
-            }
-            return Ok("cosine");
+            let wanted = match self.similarity {
+                Some(Measure::Whitened) => "whitened",
+                Some(Measure::Layout) => "layout",
+                Some(Measure::Cosine) | None => return Ok("cosine"),
+            };
+            bail!(
+                "--similarity {wanted}: {} has {}, and whitening needs at least {FEWEST_IMAGES} that are not all equal; use \
+                 --similarity cosine",
+                self.place.display(),
+                count(images.len(), "image")
+            );
         };
         whitening.apply(images);
         whitening.apply(queries);
-        Ok("cosine of whitened embeddings")
+        Ok(if self.is_layout() { "cosine of whitened layouts" } else { "cosine of whitened embeddings" })
+    }
+
+    fn is_layout(&self) -> bool {
+        self.similarity == Some(Measure::Layout)
+    }
+
+    /// The width of what the model is asked for.
+    fn width(&self, classifier: &Classifier) -> usize {
+        let model = &classifier.card().model;
+        if self.is_layout() { model.layout_dim() } else { model.embedding_dim() }
+    }
+
+    /// The images of the folder to search in, and how many of them could not be read. Layouts are placed within what those of the folder
+    /// span, and those of the queries with them.
+    fn folder(
+        &self,
+        classifier: &Classifier,
+        queries: &mut Embeddings,
+        log: &dyn EventSink,
+    ) -> Result<(Searched, usize)> {
+        let (inputs, width) = (InputArgs::of(self.place.clone()), self.width(classifier));
+        let (embeddings, failed) = if self.is_layout() {
+            let mut placing = Placing::new(width);
+            let failed = self.ask(classifier, &inputs, log, |path, row| placing.push(path, row))?;
+            let (span, images) = placing.finish();
+            *queries = span.places(queries);
+            (images, failed)
+        } else {
+            let mut images = Embeddings::new(width);
+            let failed = self.ask(classifier, &inputs, log, |path, row| images.push(path, row))?;
+            (images, failed)
+        };
+        Ok((Searched { embeddings, base: None }, failed.len()))
     }
 
     /// The embeddings in the file to search in.
@@ -225,15 +276,27 @@ impl Similar {
         Ok(Searched { embeddings, base })
     }
 
-    /// The embeddings of images. Those that cannot be read are named on standard error.
-    fn embed(&self, classifier: &Classifier, inputs: &InputArgs, log: &dyn EventSink) -> Result<Embedded> {
-        let mut embeddings = Embeddings::new(classifier.card().model.embedding_dim());
+    /// Asks the model about images, and hands the answer for each to `push`. Returns the path and the error message of those that cannot be
+    /// read, which are named on standard error, too.
+    fn ask(
+        &self,
+        classifier: &Classifier,
+        inputs: &InputArgs,
+        log: &dyn EventSink,
+        mut push: impl FnMut(String, &[f32]),
+    ) -> Result<Vec<(String, String)>> {
+        let output = if self.is_layout() { Output::Layout } else { Output::Embedding };
         let mut failed = Vec::new();
         let batches = inputs.batches(None, self.forward.batch_size, self.forward.limits())?;
-        classifier.predictor().ask_stream(Output::Embedding, batches, log, |batch| {
+        classifier.predictor().ask_stream(output, batches, log, |batch| {
             for Asked { tag: path, value } in batch {
                 match value {
-                    Ok(embedding) => embeddings.push(path, &embedding),
+                    Ok(mut answer) => {
+                        if self.is_layout() {
+                            normalize(&mut answer);
+                        }
+                        push(path, &answer);
+                    }
                     Err(error) => {
                         let message = explained(&error);
                         let message =
@@ -245,7 +308,7 @@ impl Similar {
             }
             Ok(())
         })?;
-        Ok(Embedded { embeddings, failed })
+        Ok(failed)
     }
 
     /// Prints what was found for each image, in the order of the input, and then the images that could not be read.

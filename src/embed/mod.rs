@@ -36,6 +36,7 @@ mod file;
 mod map;
 mod search;
 mod similar_page;
+mod span;
 mod whitening;
 
 pub use components::Components;
@@ -44,4 +45,5 @@ pub use file::{DESCRIPTION, Description, StoredEmbeddings, paths_beside};
 pub use map::{ImageClasses, Map};
 pub use search::Neighbor;
 pub use similar_page::{Found, Query, THUMBNAIL, similar_page};
+pub use span::{Placing, Span};
 pub use whitening::{FEWEST_IMAGES, Whitening};

@@ -41,6 +41,12 @@ pub struct Whitening {
 impl Whitening {
     /// The whitening that these embeddings suggest; `None` if there are fewer than [`FEWEST_IMAGES`], or all are equal.
     pub fn of(embeddings: &Embeddings) -> Option<Self> {
+        Self::within(embeddings, embeddings.dim)
+    }
+
+    /// [`Self::of`] for the places of embeddings within a [`Span`](super::Span): `directions` is the width of the embeddings themselves,
+    /// among whose directions the mean variance is that of all.
+    pub fn within(embeddings: &Embeddings, directions: usize) -> Option<Self> {
         let dim = embeddings.dim;
         if embeddings.len() < FEWEST_IMAGES || dim == 0 {
             return None;
@@ -54,7 +60,7 @@ impl Whitening {
         if !differs {
             return None;
         }
-        let variance = total / dim as f64;
+        let variance = total / directions as f64;
         matrix.iter_mut().step_by(dim + 1).for_each(|diagonal| *diagonal += SHRINKAGE * variance);
         Some(Self { mean, factor: Cholesky::new(&matrix, dim, f64::MIN_POSITIVE) })
     }

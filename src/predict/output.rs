@@ -1,4 +1,4 @@
-//! The kinds of answers that a model can give for an image: logits or an embedding.
+//! The kinds of answers that a model can give for an image: logits, an embedding, or a layout.
 
 use burn::tensor::Tensor;
 use vitrine_models::VisionTransformer;
@@ -14,6 +14,8 @@ pub enum Output {
     /// The pooled embedding that the head classifies: timm's `forward_head(x, pre_logits=True)` for a head without
     /// hidden layers.
     Embedding,
+    /// What lies where in the image ([`VisionTransformer::layout`]).
+    Layout,
 }
 
 impl Output {
@@ -21,11 +23,12 @@ impl Output {
     ///
     /// # Shapes
     /// - images: `[batch, channels, height, width]`
-    /// - output: `[batch, classes]` for logits, `[batch, dim]` for embeddings
+    /// - output: `[batch, classes]` for logits, `[batch, embedding_dim]` for embeddings, `[batch, layout_dim]` for layouts
     pub fn compute(self, model: &VisionTransformer, views: Views, images: Tensor<4>) -> Tensor<2> {
         views.average(images, |images| match self {
             Self::Logits => model.forward(images),
             Self::Embedding => model.embedding(images),
+            Self::Layout => model.layout(images),
         })
     }
 }
@@ -44,7 +47,7 @@ mod tests {
         let model = preset::find("vit_pico_patch4_32").unwrap().with_num_classes(3).init(&device).unwrap();
         model.initialize();
         let images = Tensor::<4>::random([2, 3, 32, 32], Distribution::Default, &device);
-        for (output, width) in [(Output::Logits, 3), (Output::Embedding, 96)] {
+        for (output, width) in [(Output::Logits, 3), (Output::Embedding, 96), (Output::Layout, 2 * 16 * 96)] {
             let of = |views| output.compute(&model, views, images.clone());
             assert_eq!(of(Views::One).dims(), [2, width]);
             let mean = (of(Views::One) + of(Views::MirrorImage)).div_scalar(2.0);

@@ -72,6 +72,7 @@ impl Metrics {
         let answer = match output {
             Output::Logits => "logits",
             Output::Embedding => "embedding",
+            Output::Layout => "layout",
         };
         let labels = ModelLabels { model: model.to_owned(), answer };
         self.images.get_or_create(&labels).inc_by(images as u64);

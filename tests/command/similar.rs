@@ -87,6 +87,40 @@ fn embeddings_are_whitened_unless_that_is_unwanted_or_images_are_few() {
         .stderr(contains("data/red has 12 images").and(contains("--similarity cosine")));
 }
 
+/// In a folder of halves, black and white, what lies where tells them apart.
+#[test]
+fn layouts_find_the_same_things_in_the_same_places() {
+    let images = Images::trained();
+    std::fs::create_dir_all(images.path("halves")).unwrap();
+    // Left or upper half white, with a corner that differs in each of 12 images of a kind.
+    for index in 0..24u8 {
+        let pixel = |x: u32, y: u32| {
+            let is_white = if index % 2 == 0 { x < 16 } else { y < 16 };
+            let own = if x >= 28 && y >= 28 { 10 * (index / 2) } else { 0 };
+            image::Rgb([if is_white { 255 } else { own }; 3])
+        };
+        let name = format!("halves/{}{index}.png", ["left", "upper"][usize::from(index % 2)]);
+        image::RgbImage::from_fn(32, 32, pixel).save(images.path(&name)).unwrap();
+    }
+    let query = "similar run halves/left4.png --in halves --similarity layout";
+    let similar = found(&images, &format!("{query} --top 11 --format jsonl"))[0]["similar"].clone();
+    let similar = similar.as_array().unwrap();
+    assert!(similar.iter().all(|found| found["path"].as_str().unwrap().contains("left")), "{similar:?}");
+    std::fs::copy(images.path("halves/left4.png"), images.path("halves/copy.png")).unwrap();
+    let similar = found(&images, &format!("{query} --top 1 --format jsonl"))[0]["similar"][0].clone();
+    assert_eq!(similar["path"], "halves/copy.png");
+    assert!(similar["similarity"].as_f64().unwrap() > 0.999, "{similar}");
+
+    vitrine(&images).args(["embed", "run", "halves", "--output", "rows.npy"]).assert().success();
+    let refused = |place: &str| {
+        vitrine(&images)
+            .args(["similar", "run", "halves/left4.png", "--in", place, "--similarity", "layout"])
+            .assert()
+    };
+    refused("rows.npy").code(2).stderr(contains("--similarity layout: files of embeddings do not say"));
+    refused("data/red").code(1).stderr(contains("--similarity layout: data/red has 12 images"));
+}
+
 #[test]
 fn a_file_of_embeddings_knows_its_images_in_another_folder() {
     let images = Images::trained();

@@ -2,6 +2,7 @@
 
 mod checkpointing;
 mod inference;
+mod layout;
 mod relevance;
 #[cfg(test)]
 mod tests;
