@@ -34,9 +34,12 @@ use crate::usage::usage;
 /// All images of the folder are compared, by the cosine similarity of their whitened embeddings; an image is not compared with its own
 /// file. For many searches in the same images, write their embeddings once with `vitrine embed MODEL FOLDER --output FILE.npy`,
 /// and give FILE.npy in place of the folder.
+///
+/// To find other versions of a picture rather than other pictures of a kind, use --similarity layout.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  vitrine similar runs/photos-hybrid_nano_patch8_64-1 cat.jpg --in photos/ --html similar.html\n  \
+    vitrine similar dinov2-small drawing.png --in drawings/ --similarity layout\n  \
     vitrine similar model.safetensors new/ --in photos.npy --top 3 --format jsonl"
 )]
 pub(super) struct Similar {
