@@ -68,6 +68,13 @@ pub fn variants() -> Vec<ModelConfig> {
         let mixers = vec![Mixer::Window(2), Mixer::ShiftedWindow(2)];
         all.push(ModelConfig { patch_size: 2, mixers, attention, ..base() });
     }
+    // Among all tokens, with tokens before the patches and without.
+    for relative_position in [RelativePosition::Table, RelativePosition::Continuous] {
+        let attention =
+            AttentionOptions { relative_position: Some(relative_position), ..AttentionOptions::default() };
+        all.push(ModelConfig { attention, ..base() });
+        all.push(ModelConfig { attention, ..token.clone() });
+    }
     // Padded windows with every score, and with dropout of attention weights.
     let ways = Score::ALL.iter().map(|&score| (score, 0.0)).chain([(Score::ScaledDot, 0.1)]);
     for (score, attention_dropout) in ways {

@@ -45,7 +45,7 @@ fn unsupported_feature<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<(
 /// Whether a tensor of this name belongs to a feature, and what the feature is called in messages.
 type Marker = (fn(&str) -> bool, &'static str);
 
-const UNSUPPORTED: [Marker; 11] = [
+const UNSUPPORTED: [Marker; 10] = [
     (
         |name| name.ends_with("num_batches_tracked") || name.ends_with("running_mean"),
         "batch norms, as convolutional networks have them",
@@ -63,8 +63,10 @@ const UNSUPPORTED: [Marker; 11] = [
         "a decoder for dense predictions (DPT)",
     ),
     (|name| name.contains("detection_tokens"), "detection tokens (YOLOS)"),
-    (is_relative_position_without_stages, "relative positions in a plain model (BEiT)"),
-    (|name| name.contains("lambda_1"), "BEiT's blocks"),
+    (
+        is_relative_position_without_stages,
+        "relative positions in a plain model other than BEiT (such as a table that blocks share)",
+    ),
     (|name| name.contains(".mlp.ffn_ln."), "a norm inside of the MLP, in EVA-02's own files"),
     (
         |name| name.contains(".attn.qkv_conv.") || name.contains(".conv_pos."),
@@ -81,7 +83,10 @@ fn is_relative_position_without_stages(name: &str) -> bool {
     let is_relative = name.contains("relative_position_bias") || name.contains("rel_pos");
     // Swin's names contain the numbers of stage and block.
     let is_swin = name.contains("layers.") && name.contains(".blocks.") || name.starts_with("features.");
-    is_relative && !is_swin
+    let is_beit = name.starts_with("blocks.") && name.contains(".attn.relative_position_")
+        || name.contains(".attention.attention.relative_position_bias.")
+        || name.contains("layers.") && name.contains(".relative_position_bias.relative_");
+    is_relative && !is_swin && !is_beit
 }
 
 #[cfg(test)]
@@ -129,11 +134,8 @@ mod tests {
     #[test]
     fn names_of_unsupported_architectures_are_detected_and_similar_names_are_not() {
         for (name, expected) in [
-            ("blocks.0.attn.relative_position_bias_table", "BEiT"),
-            (
-                "beit.encoder.layer.0.attention.attention.relative_position_bias.relative_position_bias_table",
-                "BEiT",
-            ),
+            ("rel_pos_bias.relative_position_bias_table", "BEiT"),
+            ("beit.encoder.relative_position_bias.relative_position_bias_table", "BEiT"),
             ("features.0.1.num_batches_tracked", "convolutional"),
             ("rope_embeddings.inv_freq", "rotary"),
             ("patch_embed.backbone.stem.conv.weight", "hybrid"),
@@ -149,6 +151,8 @@ mod tests {
             "features.1.0.attn.relative_position_bias_table",
             "blocks.0.attn.qkv.bias",
             "blocks.0.gamma_1",
+            "blocks.0.attn.relative_position_bias_table",
+            "beit.encoder.layer.0.attention.attention.relative_position_bias.relative_position_bias_table",
         ] {
             assert_eq!(unsupported_feature([name]), None);
         }

@@ -188,8 +188,10 @@ fn check_ambiguous(stored: &[StoredTensor], metadata: &ModelMetadata) -> Result<
         [".attn.q_bias", ".attn.q_proj.weight"].iter().any(|end| tensor.name.ends_with(end))
             && tensor.name.starts_with("blocks.")
     };
-    if let (Some(tensor), None) =
-        (stored.iter().find(|tensor| is_eva(tensor)), metadata.facts.learned_position)
+    // BEiT has the same biases, and a table of relative positions.
+    let is_beit = stored.iter().any(|tensor| tensor.name.ends_with(".attn.relative_position_bias_table"));
+    if let (Some(tensor), None, false) =
+        (stored.iter().find(|tensor| is_eva(tensor)), metadata.facts.learned_position, is_beit)
     {
         bail!(
             "`{}` belongs to a model of timm's class Eva, and no tensor tells whether it has rotary positions: put the model's \

@@ -108,6 +108,7 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
     let is_dino = is_dino(config);
     let is_siglip = config.pool == Pool::Attention;
     let is_dino_v3 = config.position == Position::Rotary;
+    let is_beit = !is_swin && config.attention.relative_position.is_some();
     let (resize, interpolation, normalization, source) = match layout {
         Layout::Torchvision => {
             let filter = if is_swin || config.image_size.height > 224 { Bicubic } else { Bilinear };
@@ -125,6 +126,7 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
         Layout::HuggingFace if config.distillation_token || config.registers == 1 => {
             (ResizeRule::SquashCrop { crop: 224.0 / 256.0 }, Bicubic, IMAGENET, "Hugging Face's for DeiT")
         }
+        Layout::HuggingFace if is_beit => (ResizeRule::Squash, Bicubic, HALF, "Hugging Face's for BEiT"),
         Layout::HuggingFace => (ResizeRule::Squash, Bilinear, HALF, "Hugging Face's for ViT"),
         Layout::Microsoft => (shorter(224.0 / 256.0), Bicubic, IMAGENET, "Microsoft's for Swin"),
         Layout::Timm if config.pre_norm => (shorter(1.0), Bicubic, CLIP, "OpenAI's for CLIP"),
@@ -134,6 +136,13 @@ fn default_for(layout: Layout, config: &ModelConfig, name: Option<&str>) -> Defa
         Layout::Timm if is_dino => (shorter(1.0), Bicubic, IMAGENET, "timm's for DINOv2"),
         Layout::Timm if config.distillation_token || name.is_some_and(|name| name.starts_with("deit")) => {
             (shorter(0.9), Bicubic, IMAGENET, "timm's for DeiT")
+        }
+        Layout::Timm if name.is_some_and(|name| name.starts_with("beitv2")) => {
+            (shorter(0.9), Bicubic, IMAGENET, "timm's for BEiT v2")
+        }
+        Layout::Timm if is_beit => {
+            let crop = if config.image_size.height > 224 { 1.0 } else { 0.9 };
+            (shorter(crop), Bicubic, HALF, "timm's for BEiT")
         }
         Layout::Timm => (shorter(0.9), Bicubic, HALF, "timm's for ViT"),
     };
@@ -161,7 +170,7 @@ fn torchvision_crop(config: &ModelConfig) -> f64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use vitrine_models::{ImageSize, preset};
+    use vitrine_models::{AttentionOptions, ImageSize, RelativePosition, preset};
 
     use super::*;
 
@@ -206,6 +215,11 @@ mod tests {
         let clip = || ModelConfig { pre_norm: true, ..vit() };
         let dino_v3 = || ModelConfig { position: Position::Rotary, ..vit() };
         let deit = ModelConfig { registers: 1, ..vit() };
+        let beit = |side: usize| {
+            let relative_position = Some(RelativePosition::Table);
+            let attention = AttentionOptions { relative_position, ..AttentionOptions::default() };
+            ModelConfig { attention, image_size: ImageSize::square(side), ..vit() }
+        };
         let shorter = |crop| ResizeRule::ShorterSide { crop };
         let squashed = ResizeRule::SquashCrop { crop: 0.875 };
         for (layout, config, name, resize, interpolation, (mean, _)) in [
@@ -216,6 +230,10 @@ mod tests {
             (HuggingFace, swin(), None, ResizeRule::Squash, Bicubic, IMAGENET),
             (HuggingFace, dino(), None, shorter(0.875), Bicubic, IMAGENET),
             (HuggingFace, siglip, None, ResizeRule::Squash, Bicubic, HALF),
+            (HuggingFace, beit(224), None, ResizeRule::Squash, Bicubic, HALF),
+            (Timm, beit(224), None, shorter(0.9), Bicubic, HALF),
+            (Timm, beit(384), None, shorter(1.0), Bicubic, HALF),
+            (Timm, beit(224), Some("beitv2_base_patch16_224"), shorter(0.9), Bicubic, IMAGENET),
             (HuggingFace, clip(), None, shorter(1.0), Bicubic, CLIP),
             (HuggingFace, dino_v3(), None, ResizeRule::Squash, Bilinear, IMAGENET),
             (Timm, clip(), None, shorter(1.0), Bicubic, CLIP),

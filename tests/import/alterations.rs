@@ -10,8 +10,9 @@ use vitrine_models::weights::NamedTensor;
 use super::{Folder, Stored, config, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
-const CASES: [&str; 29] = [
+const CASES: [&str; 31] = [
     "hf_clip",
+    "hf_beit",
     "hf_dinov2",
     "hf_dinov2_classifier",
     "hf_dinov2_registers",
@@ -22,6 +23,7 @@ const CASES: [&str; 29] = [
     "hf_siglip_classifier",
     "hf_swin",
     "hf_vit",
+    "timm_beit",
     "timm_clip",
     "timm_deit_distilled",
     "timm_dinov3",
@@ -177,7 +179,7 @@ fn errors_name_the_key_that_contradicts_the_tensors() {
         ("hf_vit", "image_size", json!(64), "image_size"),
         ("hf_vit", "qkv_bias", json!(false), "qkv_bias"),
         ("hf_vit", "num_labels", json!(7), "num_classes"),
-        ("hf_vit", "model_type", json!("beit"), "relative positions"),
+        ("hf_vit", "model_type", json!("data2vec-vision"), "relative positions"),
         ("hf_vit", "model_type", json!("dinov3_vit"), "learned positions"),
         ("hf_vit", "architectures", json!(["ViTForMaskedImageModeling"]), "ViTForMaskedImageModeling"),
         ("hf_swin", "depths", json!([2, 2, 2]), "depth"),

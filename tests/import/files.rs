@@ -58,7 +58,7 @@ fn errors_explain_files_of_another_kind_in_few_words() {
         Folder::new(&file, Some(&config("timm_vit"))).load().err().unwrap()
     };
     for (name, part) in [
-        ("blocks.0.attn.relative_position_bias_table", "BEiT"),
+        ("rel_pos_bias.relative_position_bias_table", "BEiT"),
         ("rope.freqs", "rotary positions"),
         ("neck.convs.0.weight", "DPT"),
         ("patch_embed.backbone.stem.conv.weight", "hybrid stem"),

@@ -17,7 +17,7 @@ fn timms_architecture_must_fit_the_tensors() {
         ("vit_small_patch16_rope_mixed_224", "`rope_type`"),
         ("vit_small_patch16_dinov3", "learned positions: false is stated"),
         ("eva02_base_patch16_clip_224", "`scale_attn_inner`"),
-        ("beit_base_patch16_224", "BEiT"),
+        ("beit3_base_patch16_224", "a norm inside of attention"),
         ("vit_base_r50_s16_224", "hybrid stem"),
         ("vit_base_patch16_clip_224", "a norm before the blocks"),
         ("resnet50", "resnet50"),

@@ -35,6 +35,7 @@ fn imported(case: &str, image_size: Option<[usize; 2]>, device: &Device) -> Visi
 fn features_pooled_vectors_and_logits_of_backbones() {
     let (device, _) = tested_device();
     for case in [
+        "hf_beit",
         "hf_clip",
         "hf_dinov2",
         "hf_dinov2_classifier",
@@ -42,6 +43,7 @@ fn features_pooled_vectors_and_logits_of_backbones() {
         "hf_dinov3_plus",
         "hf_mae",
         "hf_siglip_classifier",
+        "timm_beit",
         "timm_clip",
         "timm_dinov3",
         "timm_dinov3_plus",

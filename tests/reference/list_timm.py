@@ -13,11 +13,11 @@ import json
 import sys
 
 import timm
-from timm.models import _builder, cait, deit, eva, swin_transformer, swin_transformer_v2, vision_transformer
+from timm.models import _builder, beit, cait, deit, eva, swin_transformer, swin_transformer_v2, vision_transformer
 from timm.models._registry import _model_to_module
 
-MODULES = {"eva", "vision_transformer", "deit", "cait", "swin_transformer", "swin_transformer_v2", "vision_transformer_hybrid"}
-CLASSES = [vision_transformer.VisionTransformer, deit.VisionTransformerDistilled, cait.Cait, eva.Eva,
+MODULES = {"beit", "eva", "vision_transformer", "deit", "cait", "swin_transformer", "swin_transformer_v2", "vision_transformer_hybrid"}
+CLASSES = [vision_transformer.VisionTransformer, deit.VisionTransformerDistilled, cait.Cait, eva.Eva, beit.Beit,
            swin_transformer.SwinTransformer, swin_transformer_v2.SwinTransformerV2]
 DEFAULTS = {}
 

@@ -17,6 +17,7 @@ import torch
 import transformers as hf
 from safetensors.torch import save_file
 from timm.layers import LayerNorm
+from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 
@@ -36,6 +37,8 @@ HUGGING_FACE = {
     "hf_dinov3_plus": lambda: hf.DINOv3ViTModel(hf.DINOv3ViTConfig(
         **SMALL, intermediate_size=64, num_register_tokens=4, use_gated_mlp=True, hidden_act="silu")),
     "hf_clip": lambda: hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**SMALL, intermediate_size=96, projection_dim=12)),
+    "hf_beit": lambda: hf.BeitForImageClassification(hf.BeitConfig(
+        **SMALL, **CLASSES, intermediate_size=96, use_relative_position_bias=True, layer_scale_init_value=0.1)),
     "hf_mae": lambda: hf.ViTMAEForPreTraining(hf.ViTMAEConfig(
         **SMALL, intermediate_size=96, decoder_num_attention_heads=1, decoder_hidden_size=8, decoder_num_hidden_layers=1,
         decoder_intermediate_size=8, mask_ratio=0.0)),
@@ -61,6 +64,8 @@ TIMM = {
     # As eva02_base_patch14_224 is.
     "timm_eva02_base": (Eva, {**TINY, "swiglu_mlp": True, "scale_mlp": True, "qkv_fused": False, "use_rot_pos_emb": True,
                               "ref_feat_shape": [4, 4]}),
+    # As beit_base_patch16_224 is.
+    "timm_beit": (Beit, {**TINY, "use_abs_pos_emb": False, "use_rel_pos_bias": True, "init_values": 0.1}),
     "timm_clip": (VisionTransformer, {**TINY, "pre_norm": True, "norm_eps": 1e-5, "act_layer": "quick_gelu"}),
     "timm_siglip": (VisionTransformer, {**TINY, "global_pool": "map", "class_token": False, "act_layer": "gelu_tanh"}),
     "timm_siglip_gap": (VisionTransformer, {**TINY, "global_pool": "avg", "class_token": False, "fc_norm": False}),
@@ -97,6 +102,9 @@ def results(name, model, pixels):
     if name == "hf_dinov2_classifier":
         tokens = model.dinov2_with_registers(pixels).last_hidden_state
         return tokens, torch.cat([tokens[:, 0], tokens[:, 3:].mean(dim=1)], dim=1), out.logits
+    if name == "hf_beit":
+        tokens = model.beit(pixels)
+        return tokens.last_hidden_state, tokens.pooler_output, out.logits
     return out.last_hidden_state, out.pooler_output, None
 
 

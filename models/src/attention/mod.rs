@@ -67,7 +67,9 @@ impl Mixer {
         }
         match self {
             Self::Global | Self::Adjacency | Self::Neighborhood(_) | Self::FullNeighborhood(_) => {
-                multi_head::cost(&spec, [1, tokens])
+                let mut cost = multi_head::cost(&spec, [1, tokens]);
+                cost.attention += config.relative_position(self).cost(grid, spec.num_heads);
+                cost
             }
             Self::Graph { .. } => graph::cost(&spec, tokens, config.num_prefix_tokens()),
             Self::Window(size) | Self::ShiftedWindow(size) => window::cost(&spec, grid, size),
@@ -224,7 +226,11 @@ impl TokenMixer {
         let spec = AttentionSpec::of_stage(config, stage);
         let grid = config.stage_grid(stage);
         match config.mixer(block) {
-            Mixer::Global => Self::MultiHead(MultiHeadAttention::new(&spec, device)),
+            mixer @ Mixer::Global => {
+                let (kind, prefix) = (config.relative_position(mixer), config.num_prefix_tokens());
+                let bias = RelativePositionBias::with_prefix(kind, grid, prefix, spec.num_heads, device);
+                Self::MultiHead(MultiHeadAttention::new(&spec, device).with_relative_position(bias))
+            }
             mixer @ (Mixer::Neighborhood(_) | Mixer::FullNeighborhood(_)) => {
                 let around = mixer.neighborhood(config, stage).expect("the mixer has a neighborhood");
                 let attention = MultiHeadAttention::new(&spec, device).with_neighborhood(around);

@@ -1,20 +1,22 @@
-//! Relative positions inside a window: a bias of the score for the offset from query to key.
+//! Relative positions inside a window, or among all patches: a bias of the score for the offset from query to key.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
 use super::product;
-use crate::RelativePosition;
 use crate::linear::{Linear, normal};
+use crate::{Mixer, ModelConfig, RelativePosition};
 
-/// A bias for each head and each pair of query and key in a window.
+/// A bias for each head and each pair of query and key in a window, or among all tokens.
 #[derive(Module, Debug)]
 pub struct RelativePositionBias {
     /// The bias of each head and offset.
     pub offsets: OffsetBias,
-    /// The row in the table of offsets for each pair of query and key: `[area²]`.
+    /// The row in the table of offsets for each pair of query and key: `[tokens²]`.
     index: Tensor<1, Int>,
-    area: usize,
+    tokens: usize,
+    /// Whether there are tokens before the patches.
+    has_prefix: bool,
 }
 
 /// A bias for each head and offset.
@@ -30,7 +32,8 @@ pub enum OffsetBias {
 /// A learned number for each head and offset.
 #[derive(Module, Debug)]
 pub struct TableBias {
-    /// `[(2 * rows - 1) * (2 * columns - 1), heads]`.
+    /// `[(2 * rows - 1) * (2 * columns - 1), heads]`. If there are tokens before the patches, three rows follow: for their scores of
+    /// patches, for the scores of them by patches, and for those among themselves (Bao et al. 2022, BEiT).
     pub table: Param<Tensor<2>>,
 }
 
@@ -53,7 +56,19 @@ impl RelativePositionBias {
         num_heads: usize,
         device: &Device,
     ) -> Option<Self> {
-        let rows = window.map(|side| 2 * side - 1).into_iter().product();
+        Self::with_prefix(kind, window, 0, num_heads, device)
+    }
+
+    /// The bias for `prefix` tokens and the patches of a grid after them; `None` for [`RelativePosition::None`]. A continuous bias of
+    /// a pair that is not of two patches is 0.
+    pub fn with_prefix(
+        kind: RelativePosition,
+        window: [usize; 2],
+        prefix: usize,
+        num_heads: usize,
+        device: &Device,
+    ) -> Option<Self> {
+        let rows = OFFSETS_OF_PREFIX * usize::from(prefix > 0) + num_offsets(window);
         let offsets = match kind {
             RelativePosition::None => return None,
             RelativePosition::Table => {
@@ -63,14 +78,15 @@ impl RelativePositionBias {
                 OffsetBias::Continuous(ContinuousBias::new(window, num_heads, device))
             }
         };
-        let index = Tensor::from_data(table_rows(window).as_slice(), device);
-        Some(Self { offsets, index, area: window.into_iter().product() })
+        let index = Tensor::from_data(table_rows_with_prefix(window, prefix).as_slice(), device);
+        let tokens = prefix + window[0] * window[1];
+        Some(Self { offsets, index, tokens, has_prefix: prefix > 0 })
     }
 
     /// Computes the bias of all pairs.
     ///
     /// # Shapes
-    /// - output: `[1, heads, area, area]`, where the area is the number of tokens in a window
+    /// - output: `[1, heads, tokens, tokens]`, where the tokens are those of a window, or the prefix and the patches
     ///
     /// # Examples
     ///
@@ -94,13 +110,38 @@ impl RelativePositionBias {
     pub fn forward(&self) -> Tensor<4> {
         let place = |offsets: Tensor<2>| {
             let [_, heads] = offsets.dims();
-            let shape = [1, self.area, self.area, heads];
+            let shape = [1, self.tokens, self.tokens, heads];
             offsets.select(0, self.index.clone()).reshape(shape).permute([0, 3, 1, 2])
         };
         match &self.offsets {
             OffsetBias::Table(bias) => place(bias.table.val()),
             // As in Swin v2, the bias is limited to the range from 0 to 16.
-            OffsetBias::Continuous(mlp) => activation::sigmoid(place(mlp.forward())).mul_scalar(16.0),
+            OffsetBias::Continuous(mlp) => {
+                let patches = activation::sigmoid(mlp.forward()).mul_scalar(16.0);
+                let [_, heads] = patches.dims();
+                place(if self.has_prefix {
+                    let none = Tensor::zeros([OFFSETS_OF_PREFIX, heads], &patches.device());
+                    Tensor::cat(vec![patches, none], 0)
+                } else {
+                    patches
+                })
+            }
+        }
+    }
+}
+
+impl ModelConfig {
+    /// The relative positions in attention of a mixer: those that are stated, or else a table in windows. `None` is for mixers without.
+    pub(crate) fn relative_position(&self, mixer: Mixer) -> RelativePosition {
+        let stated = self.attention.relative_position;
+        match mixer {
+            Mixer::Window(_) | Mixer::ShiftedWindow(_) => stated.unwrap_or_default(),
+            Mixer::Global => stated.unwrap_or(RelativePosition::None),
+            Mixer::Neighborhood(_)
+            | Mixer::FullNeighborhood(_)
+            | Mixer::CrossCovariance
+            | Mixer::Graph { .. }
+            | Mixer::Adjacency => RelativePosition::None,
         }
     }
 }
@@ -110,7 +151,7 @@ impl RelativePosition {
     pub(super) fn cost(self, [rows, columns]: [usize; 2], num_heads: usize) -> u64 {
         match self {
             Self::None | Self::Table => 0,
-            Self::Continuous => product([(2 * rows - 1) * (2 * columns - 1), HIDDEN_DIM, 2 + num_heads]),
+            Self::Continuous => product([num_offsets([rows, columns]), HIDDEN_DIM, 2 + num_heads]),
         }
     }
 }
@@ -133,6 +174,28 @@ impl ContinuousBias {
     fn forward(&self) -> Tensor<2> {
         self.output.forward(activation::relu(self.hidden.forward(self.offsets.clone())))
     }
+}
+
+/// The rows of a table for pairs that are not of two patches.
+const OFFSETS_OF_PREFIX: usize = 3;
+
+/// The number of offsets between the patches of a window.
+pub(crate) fn num_offsets(window: [usize; 2]) -> usize {
+    window.map(|side| 2 * side - 1).into_iter().product()
+}
+
+/// The row in the table of offsets for each pair of `prefix` tokens and the patches of a grid after them.
+fn table_rows_with_prefix(window: [usize; 2], prefix: usize) -> Vec<i64> {
+    let patches = table_rows(window);
+    let (area, offsets) = (window[0] * window[1], num_offsets(window));
+    let tokens = prefix + area;
+    let row = |query: usize, key: usize| match (query.checked_sub(prefix), key.checked_sub(prefix)) {
+        (Some(query), Some(key)) => patches[query * area + key],
+        (None, Some(_)) => offsets as i64,
+        (Some(_), None) => offsets as i64 + 1,
+        (None, None) => offsets as i64 + 2,
+    };
+    (0..tokens).flat_map(|query| (0..tokens).map(move |key| row(query, key))).collect()
 }
 
 /// The row in the table of offsets for each pair of query and key in a window.

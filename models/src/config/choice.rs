@@ -209,7 +209,8 @@ pub struct AttentionOptions {
     pub qk_norm: bool,
     /// Whether heads are mixed before and after the softmax (Shazeer et al. 2020).
     pub talking_heads: bool,
-    /// The relative position bias of windows; `"table"` if left out.
+    /// The relative position bias of windows, and of attention among all tokens (Bao et al. 2022, BEiT). If left out, windows have
+    /// `"table"`, and attention among all tokens has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_position: Option<RelativePosition>,
 }

@@ -228,7 +228,8 @@ impl ModelConfig {
     /// [`VisionTransformer::at_size`](crate::VisionTransformer::at_size).
     pub fn fits_all_sizes(&self) -> bool {
         let among_all_tokens = |mixer: &Mixer| match mixer {
-            Mixer::Global | Mixer::CrossCovariance => true,
+            Mixer::Global => self.relative_position(*mixer) == RelativePosition::None,
+            Mixer::CrossCovariance => true,
             Mixer::Window(_)
             | Mixer::ShiftedWindow(_)
             | Mixer::Neighborhood(_)

@@ -3,7 +3,7 @@
 
 use crate::attention::{MOST_PAIRS, neighborhood::is_fused};
 use crate::embed::{ConvolutionEmbed, ResidualEmbed};
-use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Pool, Position, Tokenizer};
+use crate::{ConfigError, Mixer, ModelConfig, Normalizer, Pool, Position, RelativePosition, Tokenizer};
 
 /// The largest side of an image, in pixels.
 const LARGEST_SIDE: usize = 16_384;
@@ -113,7 +113,8 @@ fn sizes(config: &ModelConfig) -> [JointSize; 6] {
     let masked = |mixer: &Mixer| match mixer {
         Mixer::Neighborhood(_) | Mixer::FullNeighborhood(_) => !is_fused(config),
         Mixer::Graph { .. } | Mixer::Adjacency => true,
-        Mixer::Global | Mixer::Window(_) | Mixer::ShiftedWindow(_) | Mixer::CrossCovariance => false,
+        Mixer::Global => config.relative_position(*mixer) != RelativePosition::None,
+        Mixer::Window(_) | Mixer::ShiftedWindow(_) | Mixer::CrossCovariance => false,
     };
     let keeps_pairs = config.mixers.iter().any(masked)
         || config.attention.score.hides_own_token()

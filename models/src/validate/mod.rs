@@ -7,7 +7,7 @@ pub(crate) use bounds::parameters;
 
 use crate::{
     BlockStyle, ChannelAttention, ConfigError, GatePlace, ImageSize, Mixer, MlpKind, ModelConfig, Normalizer,
-    Pool, Position, PositionPlace, Tokenizer,
+    Pool, Position, PositionPlace, RelativePosition, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -293,10 +293,16 @@ impl ModelConfig {
             options.talking_heads && self.mixers.iter().any(|mixer| mixer.masks_tokens()),
             "`talking_heads` give hidden tokens a weight again: `mixers` may have no shifted windows or neighborhoods",
         )?;
-        let windowed = self.mixers.iter().any(|mixer| mixer.has_windows());
+        let has_pairs = |mixer: &Mixer| mixer.has_windows() || *mixer == Mixer::Global;
+        let (windowed, suits) =
+            (self.mixers.iter().any(|mixer| mixer.has_windows()), self.mixers.iter().any(has_pairs));
         refuse(
-            options.relative_position.is_some() && !windowed,
-            "`relative_position` is of windows, and `mixers` has none",
+            options.relative_position.is_some() && !suits,
+            "`relative_position` is of windows and of attention among all tokens, and `mixers` has neither",
+        )?;
+        refuse(
+            options.relative_position == Some(RelativePosition::None) && !windowed,
+            "`relative_position = \"none\"` has no effect without windows: leave it out",
         )?;
         self.channel_attention.map_or(Ok(()), |gate| self.check_gate(gate))
     }

@@ -202,11 +202,10 @@ impl Family {
             ("attention.talking_heads", talking_heads == (self == Self::Cait)),
             (
                 "attention.relative_position",
-                // `None`, the value for models without windows, counts as the default.
-                match relative_position.unwrap_or_default() {
-                    RelativePosition::None => false,
-                    RelativePosition::Table => !is_v2,
-                    RelativePosition::Continuous => is_v2,
+                match (self, relative_position) {
+                    (Self::Swin, relative) => relative.unwrap_or_default() == RelativePosition::Table,
+                    (Self::SwinV2, relative) => relative == Some(RelativePosition::Continuous),
+                    (Self::Vit | Self::Distilled | Self::Cait, relative) => relative.is_none(),
                 },
             ),
         ]

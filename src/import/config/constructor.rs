@@ -9,7 +9,7 @@ use super::eva;
 use super::values::{activation, image_size, number, numbers, real, side, text, truth};
 
 /// The supported classes, each with the defaults of its constructor.
-const CLASSES: [(&str, &str); 6] = [
+const CLASSES: [(&str, &str); 7] = [
     (
         "VisionTransformer",
         r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
@@ -23,6 +23,7 @@ const CLASSES: [(&str, &str); 6] = [
             "reg_tokens":0,"norm_eps":1e-6,"act_layer":"gelu"}"#,
     ),
     ("Eva", eva::DEFAULTS),
+    ("Beit", eva::BEIT_DEFAULTS),
     (
         "Cait",
         r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"token","embed_dim":768,"depth":12,"num_heads":12,
@@ -284,6 +285,7 @@ mod tests {
             ("VisionTransformerDistilled", Some(true), false, None, Some(0)),
             ("Cait", Some(false), false, Some(true), None),
             ("Eva", Some(false), false, None, Some(0)),
+            ("Beit", Some(false), false, None, Some(0)),
             ("SwinTransformer", None, false, None, None),
             ("SwinTransformerV2", None, true, None, None),
         ] {
@@ -304,7 +306,7 @@ mod tests {
             let facts = stated(Value::Object(defaults(class).unwrap())).unwrap();
             assert_eq!(facts.image_size, Some(ImageSize::square(224)), "{class}");
             assert_eq!(facts.mlp, Some(MlpKind::Gelu), "{class}");
-            let is_mean = class.starts_with("Swin") || class == "Eva";
+            let is_mean = class.starts_with("Swin") || ["Eva", "Beit"].contains(&class);
             let pool = if is_mean { Pool::Mean } else { Pool::ClassToken };
             assert_eq!(facts.pool, Some(pool), "{class}");
         }

@@ -1,4 +1,4 @@
-//! Arguments of timm's class `Eva`, which is EVA, DINOv3, and ViT with rotary positions.
+//! Arguments of timm's classes `Eva`, which is EVA, DINOv3, and ViT with rotary positions, and `Beit`, which has some of them.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
@@ -14,8 +14,15 @@ pub(super) const DEFAULTS: &str = r#"{"img_size":224,"patch_size":16,"in_chans":
     "rope_grid_indexing":"ij","rope_temperature":10000,"rope_rotate_half":false,"use_pre_transformer_norm":false,
     "norm_eps":1e-6}"#;
 
-/// Its arguments that no other class has.
-pub(super) const KEYS: [&str; 29] = [
+/// The defaults of the constructor of `Beit`.
+pub(super) const BEIT_DEFAULTS: &str = r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"avg","embed_dim":768,"depth":12,
+    "num_heads":12,"mlp_ratio":4,"qkv_bias":true,"swiglu_mlp":false,"scale_mlp":false,"use_abs_pos_emb":true,"use_rel_pos_bias":false,
+    "use_shared_rel_pos_bias":false,"norm_eps":1e-6}"#;
+
+/// Their arguments that no other class has.
+pub(super) const KEYS: [&str; 31] = [
+    "use_rel_pos_bias",
+    "use_shared_rel_pos_bias",
     "num_kv_heads",
     "qkv_fused",
     "swiglu_mlp",
@@ -48,7 +55,8 @@ pub(super) const KEYS: [&str; 29] = [
 ];
 
 /// Arguments that must be false or missing: name, and the meaning of any other value, for messages.
-const ABSENT: [(&str, &str); 7] = [
+const ABSENT: [(&str, &str); 8] = [
+    ("use_shared_rel_pos_bias", "relative positions that all blocks share"),
     ("scale_attn_inner", "a norm inside of attention"),
     ("gated_attn", "a gate of attention"),
     ("attn_only_layer_scale", "LayerScale of attention alone"),
@@ -58,9 +66,9 @@ const ABSENT: [(&str, &str); 7] = [
     ("attn_pool_mlp_ratio", "attention pooling with an MLP of its own"),
 ];
 
-/// Whether the arguments are those of this class.
+/// Whether the arguments are those of one of these classes.
 pub(super) fn is_one(arguments: &Map<String, Value>) -> bool {
-    arguments.contains_key("use_rot_pos_emb")
+    arguments.contains_key("use_rot_pos_emb") || arguments.contains_key("use_rel_pos_bias")
 }
 
 /// Adds the facts that the arguments state together.

@@ -9,7 +9,7 @@ use super::values::{activation, image_size, number, numbers, real, side, text, t
 
 /// The supported values of `model_type`, each with the classes that have such a configuration and the defaults of its
 /// keys.
-const KINDS: [(&str, &[&str], &str); 11] = [
+const KINDS: [(&str, &[&str], &str); 12] = [
     ("vit", &["ViTModel", "ViTForImageClassification"], VIT),
     ("vit_mae", &["ViTMAEModel", "ViTMAEForPreTraining"], VIT),
     ("vit_msn", &["ViTMSNModel", "ViTMSNForImageClassification"], MSN),
@@ -27,6 +27,7 @@ const KINDS: [(&str, &[&str], &str); 11] = [
     ("dinov3_vit", &["DINOv3ViTModel", "DINOv3ViTBackbone"], DINO_V3),
     ("clip_vision_model", &["CLIPVisionModel", "CLIPVisionModelWithProjection", "CLIPModel"], CLIP),
     ("siglip_vision_model", &["SiglipVisionModel", "SiglipModel", "SiglipForImageClassification"], SIGLIP),
+    ("beit", &["BeitModel", "BeitForImageClassification"], BEIT),
     ("swin", &["SwinModel", "SwinForImageClassification"], SWIN),
     ("swinv2", &["Swinv2Model", "Swinv2ForImageClassification"], SWIN),
 ];
@@ -45,6 +46,9 @@ const CLIP: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_h
     "hidden_act":"quick_gelu","layer_norm_eps":1e-5,"image_size":224,"patch_size":32,"num_channels":3}"#;
 const SIGLIP: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,
     "hidden_act":"gelu_pytorch_tanh","layer_norm_eps":1e-6,"image_size":224,"patch_size":16,"num_channels":3}"#;
+const BEIT: &str = r#"{"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"intermediate_size":3072,"hidden_act":"gelu",
+    "layer_norm_eps":1e-12,"image_size":224,"patch_size":16,"num_channels":3,"use_mean_pooling":true,
+    "use_absolute_position_embeddings":false,"use_shared_relative_position_bias":false,"layer_scale_init_value":0.1}"#;
 const SWIN: &str = r#"{"embed_dim":96,"depths":[2,2,6,2],"num_heads":[3,6,12,24],"window_size":7,"mlp_ratio":4,"hidden_act":"gelu",
     "layer_norm_eps":1e-5,"image_size":224,"patch_size":4,"num_channels":3,"qkv_bias":true}"#;
 
@@ -106,8 +110,7 @@ fn defaults(kind: &str) -> Result<Map<String, Value>> {
 
 /// The feature for which a kind of model is not supported, for kinds whose tensors have similar names.
 fn unsupported_feature(kind: &str) -> Option<&'static str> {
-    const FEATURES: [(&str, &str); 7] = [
-        ("beit", "relative positions in a plain model"),
+    const FEATURES: [(&str, &str); 6] = [
         ("data2vec-vision", "relative positions in a plain model"),
         ("dpt", "a decoder for depth"),
         ("vit_hybrid", "a hybrid stem"),
@@ -227,6 +230,11 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
         "qkv_bias" => facts.qkv_bias = Some(truth(value)?),
         "num_register_tokens" => facts.registers = Some(number(value)?),
         "window_size" => facts.window = Some(side(value)?),
+        "use_mean_pooling" => {
+            facts.pool = Some(if truth(value)? { Pool::Mean } else { Pool::ClassToken });
+        }
+        "use_absolute_position_embeddings" => facts.learned_position = Some(truth(value)?),
+        "layer_scale_init_value" => facts.layer_scale = Some(real(value)? > 0.0),
         "id2label" => {
             facts.num_classes = Some(value.as_object().context("names by number are needed")?.len());
         }
@@ -258,6 +266,9 @@ fn check_key(name: &str, value: &Value) -> Result<()> {
             bail!("pruned heads are not supported")
         }
         "quantization_config" => bail!("quantized weights are not supported"),
+        "use_shared_relative_position_bias" if truth(value)? => {
+            bail!("relative positions that all blocks share are not supported")
+        }
         "pretrained_window_sizes"
         | "key_bias"
         | "proj_bias"
@@ -265,6 +276,7 @@ fn check_key(name: &str, value: &Value) -> Result<()> {
         | "query_bias"
         | "value_bias"
         | "use_absolute_embeddings"
+        | "use_shared_relative_position_bias"
         | "vision_use_head"
         | "pruned_heads" => {}
         _ if is_harmless(name) => {}
@@ -295,7 +307,9 @@ const HARMLESS: &str = "
     pad_token_id prefix remove_invalid_values repetition_penalty sep_token_id suppress_tokens task_specific_params temperature
     tokenizer_class top_k top_p typical_p base_config_key text_config text_config_dict vision_config_dict logit_scale_init_value projection_size projection_dim
     pos_embed_shift pos_embed_jitter pos_embed_rescale decoder_num_attention_heads decoder_hidden_size
-    decoder_num_hidden_layers decoder_intermediate_size mask_ratio norm_pix_loss";
+    decoder_num_hidden_layers decoder_intermediate_size mask_ratio norm_pix_loss
+    add_fpn auxiliary_channels auxiliary_concat_input auxiliary_loss_weight auxiliary_num_convs pool_scales
+    semantic_loss_ignore_index use_auxiliary_head use_relative_position_bias vocab_size";
 
 /// Whether a configuration is one of transformers. `timm_wrapper` is not: transformers writes it for a model of timm.
 pub(super) fn is_configuration(file: &Map<String, Value>) -> bool {
@@ -380,7 +394,8 @@ mod tests {
         for (file, name) in [
             (json!({ "hidden_size": 96 }), "`model_type`"),
             (json!({ "model_type": "resnet" }), "resnet"),
-            (json!({ "model_type": "beit" }), "relative positions"),
+            (json!({ "model_type": "data2vec-vision" }), "relative positions"),
+            (json!({ "model_type": "beit", "use_shared_relative_position_bias": true }), "blocks share"),
             (json!({ "model_type": "dinov3_vit", "key_bias": true }), "`key_bias`"),
             (json!({ "model_type": "siglip2" }), "siglip2"),
             (

@@ -71,7 +71,7 @@ pub(crate) fn facts_of_name(name: &str) -> Result<Facts> {
 fn find(name: &str) -> Result<&'static TimmArchitecture> {
     TimmArchitecture::find(name).with_context(|| match unsupported_feature(name) {
         Some(feature) => format!("a model with {feature} is not supported"),
-        None => "timm's ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, CaiT, Swin and Swin v2 are supported, under timm's names"
+        None => "timm's ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, BEiT, CaiT, Swin and Swin v2 are supported, under timm's names"
             .to_owned(),
     })
 }
@@ -79,7 +79,7 @@ fn find(name: &str) -> Result<&'static TimmArchitecture> {
 fn facts(class: &str, arguments: &Map<String, Value>) -> Result<Facts> {
     let mut facts = constructor::facts_of_class(class)?;
     constructor::add(arguments, &mut facts)?;
-    if class.starts_with("VisionTransformer") || class == "Eva" {
+    if class.starts_with("VisionTransformer") || ["Eva", "Beit"].contains(&class) {
         facts.layer_scale.get_or_insert(false);
         if class.ends_with("Distilled") && facts.prefix_position == Some(false) {
             bail!("`no_embed_class` is true: DeiT with a teacher has positions for its tokens");

@@ -54,12 +54,10 @@ pub(crate) fn has_enlarged_windows(name: &str) -> bool {
 
 /// The unsupported feature that a word in one of timm's names stands for.
 pub(crate) fn unsupported_feature(name: &str) -> Option<&'static str> {
-    const FEATURES: [(&str, &str); 11] = [
+    const FEATURES: [(&str, &str); 9] = [
         ("rope", "rotary positions"),
         ("eva", "rotary positions (EVA)"),
         ("eva02", "rotary positions (EVA)"),
-        ("beit", "relative positions in a plain model (BEiT)"),
-        ("beitv2", "relative positions in a plain model (BEiT)"),
         ("beit3", "further norms in its blocks (BEiT 3)"),
         ("relpos", "relative positions in a plain model"),
         ("srelpos", "relative positions in a plain model"),
@@ -117,7 +115,7 @@ mod tests {
     fn unsupported_features_are_recognized_by_whole_words() {
         for (name, expected) in [
             ("vit_small_patch16_rope_ape_224", Some("rotary")),
-            ("beitv2_base_patch16_224", Some("BEiT")),
+            ("beit3_base_patch16_224", Some("BEiT 3")),
             ("eva02_tiny_patch14_224", Some("EVA")),
             ("swinv2_cr_tiny_224", Some("Swin v2")),
             ("vit_tiny_patch16_224", None),

@@ -12,7 +12,7 @@ pub(super) use self::trace::{trace_join, trace_split};
 use super::mask::{additive_mask, neighborhood};
 use super::normalizer::normalize;
 use super::score::{DotScore, ScoreFunction, Scored};
-use super::{AttentionSpec, Context, MixerCost, WeightProbe, product};
+use super::{AttentionSpec, Context, MixerCost, RelativePositionBias, WeightProbe, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
 use crate::rotary::Rotary;
@@ -34,6 +34,8 @@ pub struct MultiHeadAttention {
     pub talking_heads: Option<TalkingHeads>,
     /// The layer from the joined heads back to a token.
     pub proj: Linear,
+    /// The bias of scores for relative positions.
+    pub relative_position: Option<RelativePositionBias>,
     /// A bias that is added to the scores in every call: `[1, 1, tokens, tokens]`.
     fixed_bias: Option<Tensor<4>>,
     /// The tokens that each patch attends to; if absent, all.
@@ -95,6 +97,7 @@ impl MultiHeadAttention {
                 weights: Linear::new(heads, heads, true, device),
             }),
             proj: Linear::new(dim, dim, true, device),
+            relative_position: None,
             fixed_bias: None,
             neighborhood: None,
             num_heads: heads,
@@ -107,6 +110,12 @@ impl MultiHeadAttention {
     /// The layer with a bias `[1, 1, tokens, tokens]` that is added to the scores of every call.
     pub fn with_fixed_bias(mut self, bias: Tensor<4>) -> Self {
         self.fixed_bias = Some(bias);
+        self
+    }
+
+    /// The layer with a bias for relative positions, if there is one.
+    pub fn with_relative_position(mut self, bias: Option<RelativePositionBias>) -> Self {
+        self.relative_position = bias;
         self
     }
 
@@ -166,6 +175,7 @@ impl MultiHeadAttention {
         self.score.is_unbiased_product()
             && self.neighborhood.is_none()
             && self.fixed_bias.is_none()
+            && self.relative_position.is_none()
             && context.bias.is_none()
     }
 
@@ -313,10 +323,15 @@ impl MultiHeadAttention {
             .unwrap_or_else(|| vitrine_kernels::self_attention(qkv, self.num_heads, scores, bias))
     }
 
-    /// The bias of all pairs of tokens: that of the layer, or the mask of its neighborhood, and that of the context.
+    /// The bias of all pairs of tokens: that of the layer, or the mask of its neighborhood, that of relative positions, and that of the
+    /// context.
     fn bias(&self, context: &Context, device: &Device) -> Option<Tensor<4>> {
         let mask = || self.neighborhood.map(|around| additive_mask(neighborhood(&around, device)));
-        add(self.fixed_bias.clone().or_else(mask), context.bias.clone())
+        let own = add(
+            self.fixed_bias.clone().or_else(mask),
+            self.relative_position.as_ref().map(RelativePositionBias::forward),
+        );
+        add(own, context.bias.clone())
     }
 
     /// The neighborhood, if attention to it can be computed without all other pairs.

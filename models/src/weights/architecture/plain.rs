@@ -1,9 +1,17 @@
-//! The architecture of a plain transformer: ViT, DeiT, DINOv2, DINOv3, CaiT, CLIP, SigLIP.
+//! The architecture of a plain transformer: ViT, DeiT, DINOv2, DINOv3, CaiT, CLIP, SigLIP, BEiT.
 
 use super::reader::{Reader, base, fail, fail_without};
 use super::{OpenFact, Read};
 use crate::weights::Layout;
-use crate::{AttentionOptions, ImageSize, MlpKind, ModelConfig, Pool, Position, RotaryOptions, preset};
+use crate::{
+    AttentionOptions, ImageSize, MlpKind, ModelConfig, Pool, Position, RelativePosition, RotaryOptions,
+    preset,
+};
+
+/// BEiT's table of the first block.
+const RELATIVE_POSITIONS: &str = "blocks.0.attn.relative_position_bias_table";
+/// The rows of such a table that are not for two patches, if there is a class token.
+const ROWS_OF_PREFIX: usize = 3;
 
 impl Reader<'_> {
     /// The architecture, and the number of classes if there is a head.
@@ -43,6 +51,7 @@ impl Reader<'_> {
             attention: AttentionOptions {
                 qk_norm: self.has("blocks.0.attn.q_norm.weight"),
                 talking_heads: self.has("blocks.0.attn.proj_l.weight"),
+                relative_position: self.has(RELATIVE_POSITIONS).then_some(RelativePosition::Table),
                 ..AttentionOptions::default()
             },
             num_heads: 1.into(),
@@ -62,8 +71,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Learned positions, or none if that is stated. A model without stored positions may have rotary or relative ones
-    /// and thus be of another architecture: no positions are never inferred.
+    /// Learned positions, or none if that is stated, or if there are relative ones. A model without stored positions may have rotary
+    /// ones and thus be of another architecture: no positions are never inferred.
     fn position(&self) -> Read<(Position, Option<RotaryOptions>)> {
         match (self.has("pos_embed"), self.facts.rotary, self.facts.learned_position) {
             (true, None, _) => Ok((Position::Learned, None)),
@@ -73,10 +82,11 @@ impl Reader<'_> {
                 Ok((Position::Rotary, stated))
             }
             (false, None, Some(false)) => Ok((Position::None, None)),
+            (false, None, _) if self.has(RELATIVE_POSITIONS) => Ok((Position::None, None)),
             (false, None, _) => fail_without(
                 OpenFact::Positions,
                 "there are no learned positions (`pos_embed`): either this tensor is missing, or the model has rotary positions, as \
-                 DINOv3, which its configuration states, or relative ones, which are not supported",
+                 DINOv3, which its configuration states",
             ),
         }
     }
@@ -142,7 +152,8 @@ impl Reader<'_> {
     fn plain_heads(&mut self, config: &ModelConfig) -> Read<usize> {
         let dim = config.embed_dim;
         let first = |key: &str| self.shapes.get(key).and_then(|shape| shape.first().copied());
-        if let Some(heads) = first("blocks.0.attn.proj_l.weight") {
+        let of_table = self.shapes.get(RELATIVE_POSITIONS).and_then(|shape| shape.get(1).copied());
+        if let Some(heads) = of_table.or_else(|| first("blocks.0.attn.proj_l.weight")) {
             return Ok(heads);
         }
         if let Some(width) = first("blocks.0.attn.q_norm.weight").filter(|width| *width > 0) {
@@ -187,7 +198,7 @@ impl Reader<'_> {
     fn grid_of_positions(&mut self, config: &mut ModelConfig) -> Read<()> {
         let Some(places) = self.shapes.get("pos_embed").map(|shape| shape.get(1).copied().unwrap_or(0))
         else {
-            let Some(size) = self.facts.image_size else {
+            let Some(size) = self.size_of_table(config)?.or(self.facts.image_size) else {
                 let message = "there are no positions, so that nothing tells the image size";
                 return fail_without(OpenFact::ImageSize, message);
             };
@@ -219,5 +230,29 @@ impl Reader<'_> {
         config.image_size = size;
         config.prefix_position = prefix == 0 || patches(size) != places;
         Ok(())
+    }
+
+    /// The image size that a table of relative positions is for: the stated one, if it fits, or else a square.
+    fn size_of_table(&self, config: &ModelConfig) -> Read<Option<ImageSize>> {
+        let rows = self.shapes.get(RELATIVE_POSITIONS).and_then(|shape| shape.first().copied());
+        let Some(rows) = rows else { return Ok(None) };
+        let patch = config.patch_size;
+        let further = if config.num_prefix_tokens() > 0 { ROWS_OF_PREFIX } else { 0 };
+        let needed = |size: ImageSize| {
+            let [height, width] = [size.height / patch, size.width / patch];
+            (2 * height)
+                .saturating_sub(1)
+                .saturating_mul((2 * width).saturating_sub(1))
+                .saturating_add(further)
+        };
+        let side = rows.saturating_sub(further).isqrt().div_ceil(2) * patch;
+        let size = self.facts.image_size.unwrap_or(ImageSize::square(side));
+        if side == 0 || needed(size) != rows {
+            return fail(format!(
+                "`{RELATIVE_POSITIONS}` has {rows} rows, and images of {size} with patches of {patch} pixels need {}",
+                needed(size)
+            ));
+        }
+        Ok(Some(size))
     }
 }

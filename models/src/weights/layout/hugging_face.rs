@@ -1,5 +1,5 @@
 //! Translation between the names of Hugging Face's `transformers` (ViT, DeiT, DINOv2, DINOv3, CLIP,
-//! SigLIP, Swin, Swin v2) and
+//! SigLIP, BEiT, Swin, Swin v2) and
 //! timm's.
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ pub(super) const PATCH_EMBEDDINGS: [&str; 3] = [
 ];
 
 /// The prefixes of names in models with a head.
-const PREFIXES: [&str; 7] =
-    ["vit.", "deit.", "dinov2_with_registers.", "dinov2.", "swinv2.", "swin.", "vision_model."];
+const PREFIXES: [&str; 8] =
+    ["beit.", "vit.", "deit.", "dinov2_with_registers.", "dinov2.", "swinv2.", "swin.", "vision_model."];
 
 /// Fragments of names that Swin and ViT share; those that differ are in [`SWIN`] and [`VIT`].
 const SHARED: [(&str, &str); 11] = [
@@ -51,9 +51,16 @@ const SWIN: [(&str, &str); 8] = [
     (".classifier.", ".head.fc."),
 ];
 
-/// Names that are read and never written: those of DINOv2, CLIP, and SigLIP, and those that models of transformers 5 have in
+/// Names that are read and never written: those of DINOv2, CLIP, SigLIP, and BEiT, and those that models of transformers 5 have in
 /// memory.
-const READ_ONLY: [(&str, &str); 31] = [
+const READ_ONLY: [(&str, &str); 36] = [
+    (
+        ".attention.attention.relative_position_bias.relative_position_bias_table.",
+        ".attn.relative_position_bias_table.",
+    ),
+    (".lambda_1.", ".ls1.gamma."),
+    (".lambda_2.", ".ls2.gamma."),
+    (".pooler.layernorm.", ".fc_norm."),
     (".embeddings.register_tokens.", ".register_tokens."),
     (".attention.q_proj.", ".attn.q."),
     (".attention.k_proj.", ".attn.k."),
@@ -63,6 +70,7 @@ const READ_ONLY: [(&str, &str); 31] = [
         ".attention.relative_position_bias.relative_position_bias_table.",
         ".attn.relative_position_bias_table.",
     ),
+    (".relative_position_bias.relative_position_bias_table.", ".attn.relative_position_bias_table."),
     (".attention.continuous_position_bias_mlp.", ".attn.cpb_mlp."),
     (".attention.logit_scale.", ".attn.logit_scale."),
     (".layer_scale1.lambda1.", ".ls1.gamma."),
