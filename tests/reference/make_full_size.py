@@ -41,6 +41,7 @@ TIMM = {
     "timm_dinov3": ("vit_small_patch16_dinov3", 1000),
     "timm_dinov3_plus": ("vit_small_plus_patch16_dinov3_qkvb", 1000),
     "timm_rope": ("vit_small_patch16_rope_224", 1000),
+    "timm_beit": ("beit_base_patch16_224", 1000),
     "timm_clip": ("vit_base_patch16_clip_224", 1000),
     "timm_clip_quickgelu": ("vit_base_patch16_clip_quickgelu_224", 1000),
     "timm_siglip": ("vit_base_patch16_siglip_224", 1000),
@@ -80,12 +81,13 @@ HUGGING_FACE |= {
     "hf_dinov2_224": (hf.Dinov2ForImageClassification, hf.Dinov2Config(**SMALL, **LABELED), DINO_PROCESSOR),
     "hf_dinov2_registers_224": (hf.Dinov2WithRegistersForImageClassification,
                                 hf.Dinov2WithRegistersConfig(**SMALL, **LABELED, use_swiglu_ffn=True), DINO_PROCESSOR),
+    "hf_beit": (hf.BeitForImageClassification, hf.BeitConfig(use_relative_position_bias=True, **LABELED), hf.BeitImageProcessor()),
     "hf_clip": (hf.CLIPVisionModelWithProjection, hf.CLIPVisionConfig(projection_dim=1000), hf.CLIPImageProcessor()),
     "hf_siglip_classifier": (hf.SiglipForImageClassification, hf.SiglipConfig(**LABELED), hf.SiglipImageProcessor()),
 }
 
 # The models that can be imported and not exported, and the options of `vitrine import` that a case needs.
-READ_ONLY = {"timm_dinov3", "timm_dinov3_plus", "timm_rope", "timm_clip", "timm_clip_quickgelu", "timm_siglip_gap",
+READ_ONLY = {"timm_beit", "hf_beit", "timm_dinov3", "timm_dinov3_plus", "timm_rope", "timm_clip", "timm_clip_quickgelu", "timm_siglip_gap",
              "hf_dinov2_224", "hf_dinov2_registers_224", "hf_clip", "hf_siglip_classifier"}
 OPTIONS = {"hf_dinov2_224": ["--image-size", "224"], "hf_dinov2_registers_224": ["--image-size", "224"]}
 

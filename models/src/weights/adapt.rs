@@ -3,7 +3,7 @@
 
 use super::{NamedTensor, is_head};
 use crate::position::{Resampling, resample};
-use crate::{Mixer, ModelConfig, Position};
+use crate::{Mixer, ModelConfig, Position, RelativePosition};
 
 /// Adapted weights, and a list of the changes.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,13 +71,13 @@ pub fn adapt(
 
 const TABLE: &str = ".attn.relative_position_bias_table";
 
-/// The rows and columns of the windows of a stage, which are no larger than its grid; `None` without windows.
+/// The rows and columns of the patches whose relative positions are in a table: those of the windows of a stage, which are no larger than
+/// its grid, or of the whole grid. `None` without a table.
 fn windows(config: &ModelConfig, stage: usize) -> Option<[usize; 2]> {
-    match config.mixers.first() {
-        Some(Mixer::Window(side) | Mixer::ShiftedWindow(side)) => {
-            Some(config.stage_grid(stage).map(|grid| grid.min(*side)))
-        }
-        _ => None,
+    let grid = config.stage_grid(stage);
+    match *config.mixers.first()? {
+        Mixer::Window(side) | Mixer::ShiftedWindow(side) => Some(grid.map(|grid| grid.min(side))),
+        mixer => (config.relative_position(mixer) == RelativePosition::Table).then_some(grid),
     }
 }
 
@@ -121,13 +121,14 @@ fn relative_positions(tensor: NamedTensor, from: &ModelConfig, to: &ModelConfig)
     let stage = tensor.name.strip_prefix("layers.").and_then(|rest| rest.split('.').next()?.parse().ok());
     let stage = stage.unwrap_or(0).min(to.num_stages() - 1);
     let sides = |config: &ModelConfig| windows(config, stage).map(|window| window.map(|side| 2 * side - 1));
-    match (sides(from), sides(to)) {
-        (Some(old), Some(new)) if old != new && tensor.shape.first() == Some(&(old[0] * old[1])) => {
-            let values = resample(&tensor.values, old, new);
-            NamedTensor { shape: vec![new[0] * new[1], tensor.shape[1]], values, ..tensor }
-        }
-        _ => tensor,
-    }
+    let (Some(old), Some(new), &[rows, heads]) = (sides(from), sides(to), &*tensor.shape) else {
+        return tensor;
+    };
+    // Behind the rows of pairs of patches are those of the class token.
+    let Some(further) = rows.checked_sub(old[0] * old[1]).filter(|_| old != new) else { return tensor };
+    let (patches, prefix) = tensor.values.split_at(old[0] * old[1] * heads);
+    let values = [resample(patches, old, new), prefix.to_vec()].concat();
+    NamedTensor { shape: vec![new[0] * new[1] + further, heads], values, ..tensor }
 }
 
 #[cfg(test)]
@@ -171,6 +172,20 @@ mod tests {
         // The windows of the last stage shrink with its grid.
         let smaller = ModelConfig { image_size: ImageSize::square(12), ..swin.clone() };
         assert_eq!(adapted(&swin, &smaller, true).changes, ["tables of relative positions resampled"]);
+        // Those of a plain model grow with its grid, and what they say of its class token stays.
+        let relative_position = Some(RelativePosition::Table);
+        let attention = crate::AttentionOptions { relative_position, ..from.attention };
+        let beit = ModelConfig { attention, position: Position::None, ..from.clone() };
+        let grown = ModelConfig { image_size: larger.image_size, ..beit.clone() };
+        let adaptation = adapted(&beit, &grown, true);
+        assert_eq!(adaptation.changes, ["tables of relative positions resampled"]);
+        let table = adaptation.tensors.iter().find(|tensor| tensor.name.ends_with(TABLE)).unwrap();
+        assert_eq!(table.shape, [11 * 15 + 3, 2]);
+        let before = to_timm(&beit.init(&Device::default()).unwrap());
+        let before = before.into_iter().find(|tensor| tensor.name.ends_with(TABLE)).unwrap();
+        let adaptation = adapt(vec![before.clone()], [&beit, &grown], true, Resampling::Antialiased);
+        let [.., a, b, c, d, e, f] = adaptation.tensors[0].values[..] else { panic!() };
+        assert_eq!([a, b, c, d, e, f], before.values[before.values.len() - 6..]);
         assert!(adapted(&from, &from, true).changes.is_empty());
         let without = adapted(&from, &from.clone().with_num_classes(3), false);
         assert!(without.new_head && without.tensors.iter().all(|tensor| !tensor.name.starts_with("head.")));
