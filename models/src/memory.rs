@@ -121,6 +121,8 @@ impl Blocks {
             || options.normalizer != Normalizer::Softmax
             || options.score.keeps_scores()
             || config.attention_dropout > 0.0;
+        // Rotated queries and keys, which the fused operation does not keep.
+        let rotates = config.rotary_options().is_some_and(|options| options.learned);
         let mut blocks = Self::default();
         for stage in 0..config.num_stages() {
             let [rows, columns] = config.stage_grid(stage);
@@ -130,7 +132,8 @@ impl Blocks {
             let hidden = (config.mlp_dim(stage) * config.mlp.matrices() / 2) as u64;
             for block in 0..config.depth[stage] {
                 let maps = config.mixer(block).cost(config, stage).attention_weights;
-                let kept = tokens * (8 * dim + 4 * hidden) + if keeps_maps { 4 * maps } else { 0 };
+                let of_mixer = if rotates { 16 * dim } else { 8 * dim };
+                let kept = tokens * (of_mixer + 4 * hidden) + if keeps_maps { 4 * maps } else { 0 };
                 blocks.kept += kept;
                 blocks.inputs += tokens * dim;
                 blocks.largest = blocks.largest.max(kept);

@@ -85,6 +85,7 @@ fn plain(side: usize, patch_size: usize, (embed_dim, depth, num_heads, mlp_ratio
         drop_path: 0.0,
         mixers: vec![Mixer::Global],
         adjacency: None,
+        pretrained_windows: None,
         tokenizer: Tokenizer::Patch,
         attention: AttentionOptions::default(),
         mlp_norm: false,

@@ -40,6 +40,7 @@ impl Stage {
             blocks: (0..config.depth[stage]).map(|index| Block::new(config, stage, index, device)).collect(),
             rotary: config
                 .rotary_options()
+                .filter(|options| !options.learned)
                 .map(|options| Rotary::new([rows, columns], prefix, head_dim, options, device)),
             conditional: (config.position == Position::Conditional)
                 .then(|| ConditionalPosition::new(config.stage_dim(stage), device)),
@@ -105,7 +106,11 @@ impl Stage {
     pub(crate) fn at_grid(&self, grid: [usize; 2]) -> Self {
         let rotary = self.rotary.as_ref().map(|rotary| rotary.at_grid(grid, self.prefix));
         let [rows, columns] = grid;
-        Self { rotary, rows, columns, ..self.clone() }
+        let mut blocks = self.blocks.clone();
+        for own in blocks.iter_mut().filter_map(|block| block.mixer.rotary()) {
+            *own = own.at_grid(grid, self.prefix);
+        }
+        Self { blocks, rotary, rows, columns, ..self.clone() }
     }
 
     /// One block of [`Self::forward`]; with the first block, the merging before it and the positions after it, too.

@@ -68,6 +68,11 @@ pub fn variants() -> Vec<ModelConfig> {
         let mixers = vec![Mixer::Window(2), Mixer::ShiftedWindow(2)];
         all.push(ModelConfig { patch_size: 2, mixers, attention, ..base() });
     }
+    let attention = AttentionOptions {
+        relative_position: Some(RelativePosition::Continuous),
+        ..AttentionOptions::default()
+    };
+    all.push(ModelConfig { attention, pretrained_windows: Some([2, 4].into()), ..stages() });
     // Among all tokens, with tokens before the patches and without.
     for relative_position in [RelativePosition::Table, RelativePosition::Continuous] {
         let attention =
@@ -171,11 +176,22 @@ fn positions_and_pools() -> Vec<ModelConfig> {
         all.push(ModelConfig { pool, ..stages() });
     }
     for &coordinates in RotaryCoordinates::ALL {
-        let rotary = Some(RotaryOptions { base: 50.0, coordinates });
+        let rotary = Some(RotaryOptions { base: 50.0, coordinates, ..RotaryOptions::default() });
         let num_heads: vitrine_models::PerStage = 2.into();
         for position in [Position::Rotary, Position::Learned] {
             all.push(ModelConfig { position, rotary, num_heads: num_heads.clone(), ..base() });
         }
+    }
+    let learned = RotaryOptions { base: 10.0, learned: true, ..RotaryOptions::default() };
+    let scaled = RotaryOptions { grid: Some([4, 4]), ..RotaryOptions::default() };
+    for (rotary, mixer) in [
+        (learned, Mixer::Global),
+        (learned, Mixer::FullNeighborhood(1)),
+        (learned, Mixer::Graph { neighbors: 2 }),
+        (scaled, Mixer::Global),
+    ] {
+        let (position, num_heads, mixers) = (Position::Rotary, 2.into(), vec![mixer]);
+        all.push(ModelConfig { position, rotary: Some(rotary), num_heads, mixers, registers: 1, ..base() });
     }
     all.push(ModelConfig { pre_norm: true, class_token: true, ..base() });
     for mlp in [MlpKind::Gelu, MlpKind::SwiGlu, MlpKind::DepthwiseChannel] {

@@ -81,7 +81,7 @@ fn hugging_face_config(card: &ModelCard, class: &str, kind: &str) -> Value {
 /// The keys that only plain models have, or only models with stages.
 fn own_keys(config: &ModelConfig) -> Value {
     if config.num_stages() > 1 {
-        json!({
+        let mut own = json!({
             "embed_dim": config.embed_dim,
             "depths": config.depth.0,
             "num_heads": config.num_heads.0,
@@ -89,7 +89,11 @@ fn own_keys(config: &ModelConfig) -> Value {
             "mlp_ratio": config.mlp_ratio,
             "drop_path_rate": config.drop_path,
             "hidden_size": config.last_dim(),
-        })
+        });
+        if let Some(sides) = &config.pretrained_windows {
+            own["pretrained_window_sizes"] = json!(sides.0);
+        }
+        own
     } else {
         json!({
             "hidden_size": config.embed_dim,

@@ -129,7 +129,13 @@ fn timm_architecture(card: &ModelCard, family: Family) -> (&'static str, Value) 
             ("cait_xxs24_224", own)
         }
         Family::Swin => ("swin_tiny_patch4_window7_224", swin_arguments(config)),
-        Family::SwinV2 => ("swinv2_tiny_window8_256", swin_arguments(config)),
+        Family::SwinV2 => {
+            let mut own = swin_arguments(config);
+            if let Some(sides) = &config.pretrained_windows {
+                own["pretrained_window_sizes"] = json!(sides.0);
+            }
+            ("swinv2_tiny_window8_256", own)
+        }
     };
     for (key, value) in own.as_object().into_iter().flatten() {
         arguments[key] = value.clone();

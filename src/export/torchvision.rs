@@ -15,7 +15,10 @@ pub(super) fn write(job: &Job<'_>, tensors: Vec<NamedTensor>) -> Result<Exported
     let config = &card.model;
     let tensors = with_biases(tensors);
     let (tensors, tables): (_, Vec<IndexTable>) = match family {
-        Family::Swin | Family::SwinV2 => torchvision::swin_from_timm_names(tensors, window_side(config)),
+        Family::Swin | Family::SwinV2 => {
+            let learned_in = config.pretrained_windows.as_ref();
+            torchvision::swin_from_timm_names(tensors, window_side(config), learned_in)
+        }
         Family::Vit | Family::Distilled | Family::Cait => {
             (torchvision::vit_from_timm_names(tensors), Vec::new())
         }

@@ -75,10 +75,12 @@ fn of_file_name(files: &SourceFiles, layout: Layout, notes: &mut Vec<String>) ->
     if !layout.has_timms_file_names() {
         return Ok(ModelMetadata::default());
     }
-    if config::has_enlarged_windows(&stem) {
-        bail!("{stem}: windows that were enlarged after pre-training are not supported");
-    }
     let known = TimmArchitecture::of_file_name(&stem);
+    if config::has_enlarged_windows(&stem) && known.is_none() {
+        bail!(
+            "{stem}: according to the file name, windows were enlarged; --config, as with the name of a model of timm, tells from which"
+        );
+    }
     if let Some(feature) = config::unsupported_feature(&stem).filter(|_| known.is_none()) {
         bail!(
             "{stem}: according to the file name, this is a model with {feature}, which is not supported; if it is another, describe it with --config FILE"
@@ -189,6 +191,11 @@ mod tests {
         for (weights, layout, expected) in [
             ("vit_tiny_patch16_224-1a2b.safetensors", Layout::Timm, Some("vit_tiny_patch16_224")),
             ("deit-tiny-distilled-patch16-224.pth", Layout::Timm, Some("deit_tiny_distilled_patch16_224")),
+            (
+                "swinv2_base_patch4_window12to16_192to256_22kto1k_ft.pth",
+                Layout::Microsoft,
+                Some("swinv2_base_window12to16_192to256"),
+            ),
             ("vit_tiny_patch16_224-1a2b.safetensors", Layout::HuggingFace, None),
             ("model.safetensors", Layout::Timm, None),
         ] {
@@ -198,8 +205,8 @@ mod tests {
             assert_eq!(notes.len(), usize::from(expected.is_some()), "{notes:?}");
         }
         for (weights, expected) in [
-            ("swinv2_base_patch4_window12to16_192to256_22kto1k_ft.pth", "window12to16"),
-            ("vit_small_patch16_rope_mixed_224.safetensors", "`rope_type`"),
+            ("my_swinv2_window12to16.pth", "window12to16"),
+            ("eva02_base_patch16_clip_224.safetensors", "`scale_attn_inner`"),
         ] {
             let found = of_file_name(&files(weights), Layout::Microsoft, &mut Vec::new());
             let error = format!("{:#}", found.unwrap_err());

@@ -51,8 +51,12 @@ const UNSUPPORTED: [Marker; 10] = [
         "batch norms, as convolutional networks have them",
     ),
     (
-        |name| name.contains("rope") || name.contains("rotary") || name.contains("inv_freq"),
-        "learned or stored rotary positions",
+        |name| {
+            let is_stored = name.contains("rope") || name.contains("rotary") || name.contains("inv_freq");
+            // The frequencies that timm's `rope_mixed` learns.
+            is_stored && !["rope.freqs", "model.rope.freqs"].contains(&name)
+        },
+        "stored rotary positions",
     ),
     (
         |name| name.contains("patch_embed.backbone.") || name.contains("patch_embeddings.backbone."),
@@ -124,7 +128,7 @@ mod tests {
         for (names, stated, part) in [
             (&timms[..], Some(Layout::HuggingFace), "--layout hugging-face"),
             (&["stem.weight"], None, "--layout"),
-            (&["patch_embed.proj.weight", "rope.freqs"], None, "`rope.freqs`"),
+            (&["patch_embed.proj.weight", "rope.periods"], None, "`rope.periods`"),
         ] {
             let error = recognize(&self::stored(names), stated).unwrap_err().to_string();
             assert!(error.contains(part), "{names:?}: {error}");

@@ -2,7 +2,10 @@
 //!
 //! The tables follow from the window sizes, so the model does not need them, but their shapes tell the sizes.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
+use vitrine_models::PerStage;
 use vitrine_models::attention::log_offsets;
 use vitrine_models::weights::Facts;
 
@@ -15,31 +18,39 @@ pub(super) struct StoredWindows {
     largest: Option<usize>,
     /// The last stage's, which may be smaller because its grid is.
     last: Option<usize>,
+    /// The sides before the windows were enlarged, per stage.
+    pretrained: Option<PerStage>,
 }
 
 impl StoredWindows {
     /// Reads the window sizes off a file's tables; other tensors are ignored.
     ///
     /// # Errors
-    /// If a table shows that windows were enlarged after pre-training, which is not supported.
+    /// If a table holds other values than those of square windows, or those of a stage were enlarged from different ones.
     pub(super) fn of_tables(tables: &[StoredTensor]) -> Result<Self> {
         let mut sides: Vec<(usize, usize)> = Vec::new();
+        let mut pretrained: BTreeMap<usize, usize> = BTreeMap::new();
         for table in tables {
             let Some(side) = window_side(table) else { continue };
-            if table.name.ends_with("relative_coords_table") {
-                check_offsets(table, side)?;
-            }
             let stage = table.name.split('.').find_map(|part| part.parse().ok()).unwrap_or(0);
             sides.push((stage, side));
+            if table.name.ends_with("relative_coords_table") {
+                let before = pretrained_side(table, side)?;
+                if pretrained.insert(stage, before).is_some_and(|other| other != before) {
+                    bail!("`{}` is for windows of {before}, unlike that of another block", table.name);
+                }
+            }
         }
         let last = sides.iter().max_by_key(|(stage, _)| *stage).map(|(_, side)| *side);
-        Ok(Self { largest: sides.into_iter().map(|(_, side)| side).max(), last })
+        let largest = sides.iter().map(|(_, side)| *side).max();
+        let pretrained = (!pretrained.is_empty()).then(|| PerStage(pretrained.into_values().collect()));
+        Ok(Self { largest, last, pretrained })
     }
 
     /// Adds the window sizes to `stated` where it has none.
     ///
     /// # Errors
-    /// If the stated windows are smaller than a table's.
+    /// If the stated windows are smaller than a table's, or were enlarged from others.
     pub(super) fn complete(&self, stated: &Facts) -> Result<Facts> {
         if let (Some(stated), Some(table)) = (stated.window, self.largest)
             && stated < table
@@ -48,24 +59,39 @@ impl StoredWindows {
                 "the configuration states windows of {stated}, but the stored tables are for windows of {table}"
             );
         }
-        Ok(Facts { window: stated.window.or(self.largest), last_window: self.last, ..stated.clone() })
+        if let (Some(stated), Some(tables)) = (&stated.pretrained_windows, &self.pretrained)
+            && stated != tables
+        {
+            bail!(
+                "the configuration states windows of {stated} before they were enlarged, but the stored tables are for {tables}"
+            );
+        }
+        Ok(Facts {
+            window: stated.window.or(self.largest),
+            last_window: self.last,
+            pretrained_windows: stated.pretrained_windows.clone().or_else(|| self.pretrained.clone()),
+            ..stated.clone()
+        })
     }
 }
 
-/// Refuses a Swin v2 whose windows were enlarged after pre-training: its offsets are scaled by the pre-training
-/// windows.
-fn check_offsets(table: &StoredTensor, side: usize) -> Result<()> {
+/// The side of the windows by which the offsets of a Swin v2 are scaled: those before they were enlarged. The largest offset tells
+/// it, and the others must agree.
+fn pretrained_side(table: &StoredTensor, side: usize) -> Result<usize> {
     let stored = table.read()?.values;
-    let expected = log_offsets([side; 2]);
+    let largest = stored.iter().copied().fold(0.0, f32::max);
+    let scaled = (3.0 * f64::from(largest)).exp2() - 1.0;
+    // In a window of a single token, any side gives the same table.
+    let learned_in =
+        if scaled > 0.0 { (8.0 * (side as f64 - 1.0) / scaled + 1.0).round().clamp(2.0, 1024.0) } else { 2.0 };
+    let learned_in = learned_in as usize;
+    let expected = log_offsets([side; 2], [learned_in; 2]);
     let are_equal =
         stored.len() == expected.len() && stored.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-3);
     if !are_equal {
-        bail!(
-            "`{}` is not for windows of {side}: windows that were enlarged after pre-training are not supported",
-            table.name
-        );
+        bail!("`{}` does not hold the offsets of windows of {side}", table.name);
     }
-    Ok(())
+    Ok(learned_in)
 }
 
 /// The side of the windows that a table of relative positions is for; `None` for other tensors.
@@ -139,18 +165,29 @@ mod tests {
     }
 
     #[test]
-    fn scaled_offsets_of_enlarged_windows_are_refused() {
+    fn scaled_offsets_tell_the_windows_before_they_were_enlarged() {
         let name = "layers.0.blocks.0.attn.relative_coords_table";
-        let windows = windows_of(&[], &[(name, 4, log_offsets([4; 2]))]).unwrap();
-        assert_eq!((windows.largest, windows.last), (Some(4), Some(4)));
-        let scaled = log_offsets([4; 2]).iter().map(|offset| offset * 1.2).collect();
+        for (side, before) in [(4, 4), (16, 12), (24, 12), (8, 6), (1, 2)] {
+            let windows = windows_of(&[], &[(name, side, log_offsets([side; 2], [before; 2]))]).unwrap();
+            assert_eq!((windows.largest, windows.last), (Some(side), Some(side)));
+            assert_eq!(windows.pretrained, Some(before.into()), "{side}");
+            let facts = windows.complete(&Facts::default()).unwrap();
+            assert_eq!(facts.pretrained_windows, Some(before.into()));
+            let other = Facts { pretrained_windows: Some(7.into()), ..Facts::default() };
+            let error = windows.complete(&other).unwrap_err().to_string();
+            assert!(error.contains('7') && error.contains(&before.to_string()), "{error}");
+        }
+        let scaled = log_offsets([4; 2], [4; 2]).iter().map(|offset| offset * 1.2).collect();
         let error = windows_of(&[], &[(name, 4, scaled)]).err().unwrap().to_string();
         assert!(error.contains(name), "{error}");
+        let second = "layers.0.blocks.1.attn.relative_coords_table";
+        let two = [(name, 4, log_offsets([4; 2], [4; 2])), (second, 4, log_offsets([4; 2], [3; 2]))];
+        assert!(windows_of(&[], &two).err().unwrap().to_string().contains(second));
     }
 
     #[test]
     fn tables_complete_the_stated_windows_and_refuse_smaller_ones() {
-        let tables = StoredWindows { largest: Some(7), last: Some(4) };
+        let tables = StoredWindows { largest: Some(7), last: Some(4), pretrained: None };
         for (stated, window) in [(None, Some(7)), (Some(7), Some(7)), (Some(8), Some(8)), (Some(4), None)] {
             let facts = tables.complete(&Facts { window: stated, ..Facts::default() });
             match window {

@@ -10,7 +10,7 @@ use vitrine_models::weights::NamedTensor;
 use super::{Folder, Stored, config, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
-const CASES: [&str; 31] = [
+const CASES: [&str; 34] = [
     "hf_clip",
     "hf_beit",
     "hf_dinov2",
@@ -30,16 +30,19 @@ const CASES: [&str; 31] = [
     "timm_dinov3_plus",
     "timm_eva02",
     "timm_eva02_base",
+    "timm_eva02_scaled",
     "timm_siglip",
     "timm_siglip_gap",
     "timm_swiglu",
     "timm_swin",
     "timm_swin_padded",
     "timm_swinv2",
+    "timm_swinv2_enlarged",
     "timm_vit",
     "timm_vit_avgpool_reg_layerscale",
     "timm_vit_map_qknorm",
     "timm_vit_rope",
+    "timm_vit_rope_mixed",
     "torchvision_swin",
     "torchvision_vit",
 ];
@@ -98,7 +101,7 @@ fn weights_with_an_altered_tensor_are_refused_unless_it_was_not_needed() {
 }
 
 /// Keys that the weights cannot contradict: the library computes with any value of them, and so does the import.
-const HONORED: [&str; 16] = [
+const HONORED: [&str; 18] = [
     "layer_norm_eps",
     "num_heads",
     "num_attention_heads",
@@ -115,6 +118,8 @@ const HONORED: [&str; 16] = [
     "rope_grid_indexing",
     "rope_type",
     "norm_eps",
+    "ref_feat_shape",
+    "pretrained_window_sizes",
 ];
 
 /// Other values of the same kind.

@@ -49,10 +49,13 @@ fn features_pooled_vectors_and_logits_of_backbones() {
         "timm_dinov3_plus",
         "timm_eva02",
         "timm_eva02_base",
+        "timm_eva02_scaled",
         "timm_siglip",
         "timm_siglip_gap",
         "timm_swiglu",
+        "timm_swinv2_enlarged",
         "timm_vit_rope",
+        "timm_vit_rope_mixed",
     ] {
         assert_results(case, &imported(case, None, &device), &arrays(case, "io.safetensors"), "");
     }

@@ -29,6 +29,7 @@ fn spec(score: Score) -> AttentionSpec {
         num_heads: 3,
         qkv_bias: true,
         options: AttentionOptions { score, ..AttentionOptions::default() },
+        pretrained_window: None,
         norm_epsilon: 1e-5,
         attention_dropout: 0.0,
         dropout: 0.0,

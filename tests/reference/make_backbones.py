@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from timm.layers import LayerNorm
 from timm.models.beit import Beit
 from timm.models.eva import Eva
+from timm.models.swin_transformer_v2 import SwinTransformerV2
 from timm.models.vision_transformer import VisionTransformer
 
 SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 32, "patch_size": 8}
@@ -59,6 +60,16 @@ TIMM = {
     # As vit_small_patch16_rope_224 is.
     "timm_vit_rope": (Eva, {**TINY, "attn_type": "rope", "init_values": 1e-5, "global_pool": "token", "use_abs_pos_emb": False,
                             "use_rot_pos_emb": True, "rope_grid_indexing": "xy", "rope_temperature": 100.0}),
+    # As vit_small_patch16_rope_mixed_ape_224 is.
+    "timm_vit_rope_mixed": (Eva, {**TINY, "attn_type": "rope", "init_values": 1e-5, "global_pool": "token", "no_embed_class": True,
+                                  "use_rot_pos_emb": True, "rope_type": "mixed", "rope_grid_indexing": "xy",
+                                  "rope_temperature": 10.0}),
+    # As swinv2_base_window12to16_192to256 is.
+    "timm_swinv2_enlarged": (SwinTransformerV2, {
+        "img_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 8,
+        "mlp_ratio": 2, "num_classes": 10, "pretrained_window_sizes": [6, 4]}),
+    # As eva02_small_patch14_336 is, whose positions are those of 224 pixels.
+    "timm_eva02_scaled": (Eva, {**TINY, "swiglu_mlp": True, "use_rot_pos_emb": True, "ref_feat_shape": [2, 3]}),
     # As eva02_tiny_patch14_224 is.
     "timm_eva02": (Eva, {**TINY, "swiglu_mlp": True, "use_rot_pos_emb": True, "ref_feat_shape": [4, 4]}),
     # As eva02_base_patch14_224 is.

@@ -79,7 +79,7 @@ pub mod testing;
 
 pub use attention::{
     DotProduct, attention, attention_composed, bias_of_batch, l2_normalize, neighborhood_attention,
-    neighborhood_attention_composed, rotate, self_attention, self_attention_bfloat16,
+    neighborhood_attention_composed, rotate, rotate_heads, self_attention, self_attention_bfloat16,
     self_attention_composed,
 };
 pub use convolution::{

@@ -35,7 +35,7 @@ use burn::tensor::{Bool, Device, Tensor};
 
 use crate::graph::{Graph, Value};
 use crate::linear::Linear;
-use crate::rotary::Rotary;
+use crate::rotary::{LearnedRotary, Rotary};
 use crate::{AttentionOptions, ConfigError, Mixer, ModelConfig};
 
 /// The most pairs of tokens for which a mask or an index is built: 1 GiB in float32. Swin-B at 384 pixels has 1.3
@@ -138,6 +138,8 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The score, the normalizer and other options.
     pub options: AttentionOptions,
+    /// The side of the windows that a continuous relative position was learned in, if it is another.
+    pub pretrained_window: Option<usize>,
     /// The epsilon of the norms of queries and keys.
     pub norm_epsilon: f64,
     /// The dropout of attention weights: a probability.
@@ -154,6 +156,7 @@ impl AttentionSpec {
             num_heads: config.num_heads[stage],
             qkv_bias: config.qkv_bias,
             options: config.attention,
+            pretrained_window: config.pretrained_windows.as_ref().map(|sides| sides[stage]),
             norm_epsilon: config.norm_epsilon,
             attention_dropout: config.attention_dropout,
             dropout: config.dropout,
@@ -223,6 +226,18 @@ impl TokenMixer {
     /// assert_eq!(corner.greater_scalar(0.0).int().sum().into_scalar::<i64>(), 3 * 4);
     /// ```
     pub fn new(config: &ModelConfig, stage: usize, block: usize, device: &Device) -> Self {
+        let mut mixer = Self::without_rotary(config, stage, block, device);
+        if let (Some(options), Some(attention)) =
+            (config.rotary_options().filter(|options| options.learned), mixer.multi_head())
+        {
+            let heads = [config.num_heads[stage], config.stage_dim(stage) / config.num_heads[stage]];
+            let (grid, prefix) = (config.stage_grid(stage), config.num_prefix_tokens());
+            attention.rotary = Some(LearnedRotary::new(grid, prefix, heads, options, device));
+        }
+        mixer
+    }
+
+    fn without_rotary(config: &ModelConfig, stage: usize, block: usize, device: &Device) -> Self {
         let spec = AttentionSpec::of_stage(config, stage);
         let grid = config.stage_grid(stage);
         match config.mixer(block) {
@@ -268,6 +283,20 @@ impl TokenMixer {
             Self::CrossCovariance(mixer) => mixer.forward(x),
             Self::Graph(mixer) => mixer.forward(x, context),
         }
+    }
+
+    /// The attention between tokens that takes positions.
+    fn multi_head(&mut self) -> Option<&mut MultiHeadAttention> {
+        match self {
+            Self::MultiHead(mixer) => Some(mixer),
+            Self::Graph(mixer) => Some(&mut mixer.inner),
+            Self::Window(_) | Self::CrossCovariance(_) => None,
+        }
+    }
+
+    /// The rotary positions that the mixer learns.
+    pub(crate) fn rotary(&mut self) -> Option<&mut LearnedRotary> {
+        self.multi_head()?.rotary.as_mut()
     }
 
     /// The projections of all tokens.

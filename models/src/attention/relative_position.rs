@@ -15,6 +15,8 @@ pub struct RelativePositionBias {
     /// The row in the table of offsets for each pair of query and key: `[tokens²]`.
     index: Tensor<1, Int>,
     tokens: usize,
+    #[module(skip)]
+    window: [usize; 2],
     /// Whether there are tokens before the patches.
     has_prefix: bool,
 }
@@ -59,6 +61,14 @@ impl RelativePositionBias {
         Self::with_prefix(kind, window, 0, num_heads, device)
     }
 
+    /// The same with the offsets of a continuous bias scaled by windows of this side: those that it was learned in.
+    pub(super) fn learned_in(mut self, side: usize) -> Self {
+        if let OffsetBias::Continuous(mlp) = &mut self.offsets {
+            mlp.offsets = offset_rows(self.window, [side; 2], &mlp.offsets.device());
+        }
+        self
+    }
+
     /// The bias for `prefix` tokens and the patches of a grid after them; `None` for [`RelativePosition::None`]. A continuous bias of
     /// a pair that is not of two patches is 0.
     pub fn with_prefix(
@@ -80,7 +90,7 @@ impl RelativePositionBias {
         };
         let index = Tensor::from_data(table_rows_with_prefix(window, prefix).as_slice(), device);
         let tokens = prefix + window[0] * window[1];
-        Some(Self { offsets, index, tokens, has_prefix: prefix > 0 })
+        Some(Self { offsets, index, tokens, window, has_prefix: prefix > 0 })
     }
 
     /// Computes the bias of all pairs.
@@ -161,12 +171,10 @@ const HIDDEN_DIM: usize = 512;
 
 impl ContinuousBias {
     fn new(window: [usize; 2], num_heads: usize, device: &Device) -> Self {
-        let offsets = log_offsets(window);
-        let shape = [offsets.len() / 2, 2];
         Self {
             hidden: Linear::new(2, HIDDEN_DIM, true, device),
             output: Linear::new(HIDDEN_DIM, num_heads, false, device),
-            offsets: Tensor::from_data(TensorData::new(offsets, shape), device),
+            offsets: offset_rows(window, window, device),
         }
     }
 
@@ -174,6 +182,13 @@ impl ContinuousBias {
     fn forward(&self) -> Tensor<2> {
         self.output.forward(activation::relu(self.hidden.forward(self.offsets.clone())))
     }
+}
+
+/// The input of [`ContinuousBias`]: [`log_offsets`] as rows.
+fn offset_rows(window: [usize; 2], learned_in: [usize; 2], device: &Device) -> Tensor<2> {
+    let offsets = log_offsets(window, learned_in);
+    let shape = [offsets.len() / 2, 2];
+    Tensor::from_data(TensorData::new(offsets, shape), device)
 }
 
 /// The rows of a table for pairs that are not of two patches.
@@ -211,8 +226,8 @@ pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
         .collect()
 }
 
-/// Every offset in a window, as row and column. Both are scaled to [-8, 8] and replaced by the logarithm of their
-/// absolute value plus 1, with their sign (Liu et al. 2022, equation 4).
+/// Every offset in a window, as row and column. Both are scaled, so that those of a window of `learned_in` are from -8 to 8, and
+/// replaced by the logarithm of their absolute value plus 1, with their sign (Liu et al. 2022, equation 4).
 ///
 /// # Examples
 ///
@@ -220,19 +235,23 @@ pub(crate) fn table_rows([rows, columns]: [usize; 2]) -> Vec<i64> {
 /// use vitrine_models::attention::log_offsets;
 ///
 /// // Row offsets of -1, 0 and 1 are scaled to -8, 0 and 8; log2(1 + 8) / 3 is 1.0566. There is one column.
-/// let offsets = log_offsets([2, 1]);
+/// let offsets = log_offsets([2, 1], [2, 1]);
 /// for (offset, expected) in offsets.iter().zip([-1.0566, 0.0, 0.0, 0.0, 1.0566, 0.0]) {
 ///     assert!((offset - expected).abs() < 1e-4);
 /// }
+/// // Windows that were enlarged from a side of 2 to 3: an offset of 2 is scaled to 16.
+/// assert!((log_offsets([3, 1], [2, 1])[8] - 17f32.log2() / 3.0).abs() < 1e-4);
 /// ```
-pub fn log_offsets([rows, columns]: [usize; 2]) -> Vec<f32> {
-    let curve = |offset: usize, side: usize| {
-        let offset = (offset as f64 - (side as f64 - 1.0)) / (side.max(2) - 1) as f64 * 8.0;
+pub fn log_offsets([rows, columns]: [usize; 2], learned_in: [usize; 2]) -> Vec<f32> {
+    let curve = |offset: usize, side: usize, learned_in: usize| {
+        let offset = (offset as f64 - (side as f64 - 1.0)) / (learned_in.max(2) - 1) as f64 * 8.0;
         (offset.signum() * (offset.abs() + 1.0).log2() / 3.0) as f32
     };
     (0..2 * rows - 1)
         .flat_map(|row| {
-            (0..2 * columns - 1).flat_map(move |column| [curve(row, rows), curve(column, columns)])
+            (0..2 * columns - 1).flat_map(move |column| {
+                [curve(row, rows, learned_in[0]), curve(column, columns, learned_in[1])]
+            })
         })
         .collect()
 }

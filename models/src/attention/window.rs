@@ -35,14 +35,14 @@ impl WindowAttention {
     /// the left.
     pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
         let layout = WindowLayout::new(grid, size, shift);
+        let kind = spec.options.relative_position.unwrap_or_default();
+        let bias = RelativePositionBias::new(kind, layout.window, spec.num_heads, device);
         Self {
             inner: MultiHeadAttention::new(spec, device),
-            relative_position: RelativePositionBias::new(
-                spec.options.relative_position.unwrap_or_default(),
-                layout.window,
-                spec.num_heads,
-                device,
-            ),
+            relative_position: bias.map(|bias| match spec.pretrained_window {
+                Some(side) => bias.learned_in(side),
+                None => bias,
+            }),
             seam: layout.seam(device).map(additive_mask),
             area: layout.window[0] * layout.window[1],
             partition: layout.partition(),
@@ -249,6 +249,7 @@ mod tests {
             num_heads: 2,
             qkv_bias: true,
             options: AttentionOptions::default(),
+            pretrained_window: None,
             norm_epsilon: 1e-6,
             attention_dropout: 0.0,
             dropout: 0.0,

@@ -382,12 +382,20 @@ pub struct RotaryOptions {
     pub base: f64,
     /// The coordinates of a patch.
     pub coordinates: RotaryCoordinates,
+    /// The rows and columns of the grid to whose coordinates those of another grid are scaled (Fang et al. 2023, EVA-02, which is
+    /// trained with 16 by 16 patches); if left out, coordinates are not scaled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grid: Option<[usize; 2]>,
+    /// Whether each head of each block learns its frequencies: pair `i` turns by a sum of the row and the column, each times a
+    /// learned number (Heo et al. 2024, RoPE-Mixed, section 3.2, where the base they start from is 10).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub learned: bool,
 }
 
 impl Default for RotaryOptions {
     /// Rows and columns, with the base 100 (Heo et al. 2024).
     fn default() -> Self {
-        Self { base: 100.0, coordinates: RotaryCoordinates::Index }
+        Self { base: 100.0, coordinates: RotaryCoordinates::Index, grid: None, learned: false }
     }
 }
 

@@ -54,6 +54,12 @@ fn numbers(config: &ModelConfig) -> Vec<(&'static str, usize, usize)> {
         ("mixers", config.mixers.len(), MOST_BLOCKS),
         ("edges of adjacency", config.adjacency.as_ref().map_or(0, Vec::len), MOST_PAIRS),
     ];
+    if let Some(grid) = config.rotary_options().and_then(|options| options.grid) {
+        numbers.push(("rotary.grid", most(&grid), LARGEST_SIDE));
+    }
+    if let Some(sides) = &config.pretrained_windows {
+        numbers.push(("pretrained_windows", most(&sides.0), LARGEST_SIDE));
+    }
     if let Tokenizer::Convolution { layers, kernel_size } = config.tokenizer {
         numbers.push(("tokenizer.convolution.layers", layers, 16));
         numbers.push(("tokenizer.convolution.kernel_size", kernel_size, 127));

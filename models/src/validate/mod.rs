@@ -7,7 +7,7 @@ pub(crate) use bounds::parameters;
 
 use crate::{
     BlockStyle, ChannelAttention, ConfigError, GatePlace, ImageSize, Mixer, MlpKind, ModelConfig, Normalizer,
-    Pool, Position, PositionPlace, RelativePosition, Tokenizer,
+    Pool, Position, PositionPlace, RelativePosition, RotaryCoordinates, Tokenizer,
 };
 
 type Checked = Result<(), ConfigError>;
@@ -272,7 +272,12 @@ impl ModelConfig {
         if !(options.base > 1.0 && options.base <= 1e9) {
             return fail(format!("`rotary.base` is {}: it must be above 1 and at most 1e9", options.base));
         }
-        Ok(())
+        let Some(grid) = options.grid else { return Ok(()) };
+        refuse(grid.contains(&0), "`rotary.grid` needs a number of rows and one of columns, both above 0")?;
+        refuse(
+            options.coordinates != RotaryCoordinates::Index,
+            "`rotary.grid` scales rows and columns, and `rotary.coordinates = \"centered\"` suits every grid: leave one of them out",
+        )
     }
 
     fn check_attention(&self) -> Checked {
@@ -304,7 +309,25 @@ impl ModelConfig {
             options.relative_position == Some(RelativePosition::None) && !windowed,
             "`relative_position = \"none\"` has no effect without windows: leave it out",
         )?;
+        self.check_pretrained_windows(windowed)?;
         self.channel_attention.map_or(Ok(()), |gate| self.check_gate(gate))
+    }
+
+    fn check_pretrained_windows(&self, windowed: bool) -> Checked {
+        let Some(sides) = &self.pretrained_windows else { return Ok(()) };
+        let is_continuous = self.attention.relative_position == Some(RelativePosition::Continuous);
+        refuse(
+            !windowed || !is_continuous,
+            "`pretrained_windows` scales the offsets of `relative_position = \"continuous\"` in windows, of which there are none: \
+             leave it out",
+        )?;
+        if sides.stages() != self.num_stages() || sides.0.iter().any(|side| *side < 2) {
+            return fail(format!(
+                "`pretrained_windows` is {sides}: {} sides of windows are needed, one for each stage, of at least 2 tokens",
+                self.num_stages()
+            ));
+        }
+        Ok(())
     }
 
     fn check_gate(&self, gate: ChannelAttention) -> Checked {

@@ -56,6 +56,8 @@ pub struct Facts {
     pub window: Option<usize>,
     /// The side of the windows in the last stage, in tokens.
     pub last_window: Option<usize>,
+    /// The sides of the windows in each stage before they were enlarged (Swin v2), in tokens.
+    pub pretrained_windows: Option<PerStage>,
     /// The pooling.
     pub pool: Option<Pool>,
     /// The epsilon that every layer norm adds to the variance.
@@ -97,6 +99,7 @@ impl Facts {
             residual_post_norm: Some(config.block == BlockStyle::ResidualPostNorm),
             window,
             last_window: None,
+            pretrained_windows: config.pretrained_windows.clone(),
             pool: Some(config.pool),
             norm_epsilon: Some(config.norm_epsilon),
             mlp_norm: Some(config.mlp_norm),

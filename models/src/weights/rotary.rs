@@ -19,8 +19,19 @@ pub enum RotaryPairs {
     NeighborsColumnsFirst,
 }
 
+/// timm's frequencies of all blocks: `[2, blocks, heads, head_dim / 2]`.
+pub(crate) const FREQUENCIES: &str = "rope.freqs";
+
 impl RotaryPairs {
-    /// The index in this order of the value at each index of this crate's order.
+    /// Whether the columns come first.
+    fn columns_first(self) -> bool {
+        match self {
+            Self::Quarters | Self::Halves | Self::Neighbors => false,
+            Self::NeighborsColumnsFirst => true,
+        }
+    }
+
+    /// The index in this order of the value at each index of the value at each index of this crate's order.
     fn sources(self, head_dim: usize) -> Vec<usize> {
         let quarter = head_dim / 4;
         (0..head_dim)
@@ -37,8 +48,8 @@ impl RotaryPairs {
     }
 }
 
-/// The tensors of a model with rotary positions, with queries and keys in the order of this crate. Those of other models
-/// are not changed.
+/// The tensors of a model with rotary positions, with queries and keys in the order of this crate, and learned frequencies in the
+/// blocks that they are of. Those of other models are not changed.
 ///
 /// # Examples
 ///
@@ -64,12 +75,18 @@ pub fn reorder_rotary(
 ) -> Vec<NamedTensor> {
     let head_dim = config.embed_dim / config.num_heads[0].max(1);
     let is_rotary = config.rotary_options().is_some();
-    if !is_rotary || pairs == RotaryPairs::Quarters || !head_dim.is_multiple_of(4) {
+    if !is_rotary || !head_dim.is_multiple_of(4) {
         return tensors;
+    }
+    let tensors = tensors.into_iter().flat_map(|tensor| match tensor.name == FREQUENCIES {
+        true => frequencies_of_blocks(tensor, config.num_heads[0], head_dim, pairs),
+        false => vec![tensor],
+    });
+    if pairs == RotaryPairs::Quarters {
+        return tensors.collect();
     }
     let sources = pairs.sources(head_dim);
     tensors
-        .into_iter()
         .map(|tensor| match tensor.name.rsplit_once(".attn.").map(|(_, part)| part) {
             Some("qkv.weight" | "qkv.bias") => {
                 let rows = 2 * config.embed_dim;
@@ -81,6 +98,36 @@ pub fn reorder_rotary(
             _ => tensor,
         })
         .collect()
+}
+
+/// timm's [`FREQUENCIES`], each block's in a tensor of its own, `[2, heads, head_dim / 2]`: those of the rows first, and of the pairs
+/// of values in the order of this crate.
+fn frequencies_of_blocks(
+    tensor: NamedTensor,
+    num_heads: usize,
+    head_dim: usize,
+    pairs: RotaryPairs,
+) -> Vec<NamedTensor> {
+    let half = head_dim / 2;
+    let &[2, blocks, heads, width] = &tensor.shape[..] else { return vec![tensor] };
+    if [heads, width] != [num_heads, half] || tensor.values.len() != 2 * blocks * heads * half {
+        return vec![tensor]; // of another shape, which the check of keys reports
+    }
+    let swaps = pairs.columns_first();
+    // The pairs of the other axis are half of all pairs away.
+    let source = |pair: usize| if swaps { (pair + half / 2) % half } else { pair };
+    let value = |axis: usize, block: usize, head: usize, pair: usize| {
+        let axis = if swaps { 1 - axis } else { axis };
+        tensor.values[((axis * blocks + block) * heads + head) * half + source(pair)]
+    };
+    let of_block = |block: usize| NamedTensor {
+        name: format!("blocks.{block}.attn.rotary.frequencies"),
+        shape: vec![2, heads, half],
+        values: (0..2 * heads * half)
+            .map(|index| value(index / (heads * half), block, index / half % heads, index % half))
+            .collect(),
+    };
+    (0..blocks).map(of_block).collect()
 }
 
 /// The tensor with the first `rows` rows reordered, head by head.
@@ -102,6 +149,27 @@ fn reordered(tensor: NamedTensor, sources: &[usize], rows: usize) -> NamedTensor
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frequencies_of_all_blocks_are_divided_among_them() {
+        // Two blocks, one head, four pairs: 100 for the second axis, 10 for the second block, and the number of the pair.
+        let values =
+            |axis: usize, block: usize| (0..4).map(move |pair| (100 * axis + 10 * block + pair) as f32);
+        let all = [[0, 0], [0, 1], [1, 0], [1, 1]].into_iter().flat_map(|[axis, block]| values(axis, block));
+        let all =
+            NamedTensor { name: FREQUENCIES.to_owned(), shape: vec![2, 2, 1, 4], values: all.collect() };
+        let second = |pairs| frequencies_of_blocks(all.clone(), 1, 8, pairs).remove(1);
+        let rows_first = second(RotaryPairs::Neighbors);
+        assert_eq!(
+            (rows_first.name.as_str(), &rows_first.shape[..]),
+            ("blocks.1.attn.rotary.frequencies", &[2, 1, 4][..])
+        );
+        assert_eq!(rows_first.values, [10.0, 11.0, 12.0, 13.0, 110.0, 111.0, 112.0, 113.0]);
+        let columns_first = second(RotaryPairs::NeighborsColumnsFirst);
+        assert_eq!(columns_first.values, [112.0, 113.0, 110.0, 111.0, 12.0, 13.0, 10.0, 11.0]);
+        // Of other heads than the architecture's: left to the check of keys.
+        assert_eq!(frequencies_of_blocks(all.clone(), 2, 8, RotaryPairs::Neighbors), [all]);
+    }
 
     #[test]
     fn each_order_names_every_value_once() {

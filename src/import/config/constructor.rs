@@ -6,7 +6,7 @@ use vitrine_models::weights::Facts;
 use vitrine_models::{MlpKind, PerStage, Pool};
 
 use super::eva;
-use super::values::{activation, image_size, number, numbers, real, side, text, truth};
+use super::values::{activation, image_size, number, numbers, pretrained_windows, real, side, text, truth};
 
 /// The supported classes, each with the defaults of its constructor.
 const CLASSES: [(&str, &str); 7] = [
@@ -172,11 +172,7 @@ fn argument(name: &str, value: &Value, facts: &mut Facts) -> Result<()> {
         "act_layer" => facts.mlp = Some(activation(value)?),
         "pos_embed" => facts.learned_position = Some(has_learned_positions(value)?),
         "global_pool" => facts.pool = Some(pooling(value)?),
-        "pretrained_window_sizes" => {
-            if numbers(value)?.iter().any(|side| *side > 0) {
-                bail!("windows that were enlarged after pre-training are not supported");
-            }
-        }
+        "pretrained_window_sizes" => facts.pretrained_windows = pretrained_windows(value)?,
         _ => bail!(
             "{value} is stated, but this key is not known here: it may change what the model computes (remove it if it does not)"
         ),
@@ -352,6 +348,10 @@ mod tests {
             (json!({ "global_pool": "map" }), Facts { pool: Some(Pool::Attention), ..none() }),
             (json!({ "global_pool": "avg", "fc_norm": true }), Facts { pool: Some(Pool::Mean), ..none() }),
             (json!({ "pretrained_window_sizes": [0, 0] }), none()),
+            (
+                json!({ "pretrained_window_sizes": [12, 6] }),
+                Facts { pretrained_windows: Some([12, 6].into()), ..none() },
+            ),
             // Null, arguments of training, and arguments with their single supported value.
             (json!({ "global_pool": null, "drop_path_rate": 0.1, "weight_init": "jax" }), none()),
             (json!({ "proj_bias": true, "block_fn": "Block" }), none()),
@@ -387,7 +387,7 @@ mod tests {
             (json!({ "mlp_ratio_token_only": 2 }), "mlp_ratio_token_only"),
             (json!({ "window_size": [[7, 7], [14, 14]] }), "window_size"),
             (json!({ "window_size": [[7, 14]] }), "window_size"),
-            (json!({ "pretrained_window_sizes": [12, 6] }), "pretrained_window_sizes"),
+            (json!({ "pretrained_window_sizes": [12, 0] }), "pretrained_window_sizes"),
             (json!({ "patch_size": [8, 4] }), "patch_size"),
             (json!({ "depth": -1 }), "depth"),
             (json!({ "qkv_bias": 1 }), "qkv_bias"),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use vitrine_models::weights::{Facts, RotaryPairs};
 use vitrine_models::{ImageSize, MlpKind, Pool, RotaryCoordinates, RotaryOptions};
 
-use super::values::{image_size, number, real, side, text, truth};
+use super::values::{image_size, number, real, text, truth};
 
 /// The defaults of its constructor.
 pub(super) const DEFAULTS: &str = r#"{"img_size":224,"patch_size":16,"in_chans":3,"global_pool":"avg","embed_dim":768,"depth":12,
@@ -123,10 +123,11 @@ pub(super) fn add(arguments: &Map<String, Value>, facts: &mut Facts) -> Result<(
 
 fn rotary(arguments: &Map<String, Value>) -> Result<(RotaryOptions, RotaryPairs)> {
     let stated = |name: &str| arguments.get(name).filter(|value| !value.is_null());
-    let coordinates = match stated("rope_type").map(text).transpose()? {
-        Some("cat") | None => RotaryCoordinates::Index,
-        Some("dinov3") => RotaryCoordinates::Centered,
-        Some(other) => bail!("`rope_type` is {other}: only cat and dinov3 are supported"),
+    let (coordinates, learned) = match stated("rope_type").map(text).transpose()? {
+        Some("cat") | None => (RotaryCoordinates::Index, false),
+        Some("dinov3") => (RotaryCoordinates::Centered, false),
+        Some("mixed") => (RotaryCoordinates::Index, true),
+        Some(other) => bail!("`rope_type` is {other}: only cat, dinov3, and mixed are supported"),
     };
     if stated("rope_grid_offset").map(real).transpose()?.is_some_and(|offset| offset != 0.0) {
         bail!("`rope_grid_offset` other than 0 is not supported");
@@ -136,18 +137,15 @@ fn rotary(arguments: &Map<String, Value>) -> Result<(RotaryOptions, RotaryPairs)
         Some("xy") => true,
         Some(other) => bail!("`rope_grid_indexing` is {other}: only ij and xy are supported"),
     };
-    // Coordinates are scaled to those of this grid.
-    if let (Some(grid), Some(size), Some(patch)) =
-        (stated("ref_feat_shape"), stated("img_size"), stated("patch_size"))
-    {
-        let (grid, size, patch) = (image_size(grid)?, image_size(size)?, side(patch)?);
-        let own = ImageSize { height: size.height / patch, width: size.width / patch };
-        if grid != own && coordinates == RotaryCoordinates::Index {
-            bail!(
-                "`ref_feat_shape` is {grid}: positions that are scaled from another grid are not supported"
-            );
+    // Coordinates are scaled to those of this grid, which the other kinds ignore.
+    let is_scaled = coordinates == RotaryCoordinates::Index && !learned;
+    let grid = match stated("ref_feat_shape").filter(|_| is_scaled) {
+        Some(grid) => {
+            let ImageSize { height, width } = image_size(grid).context("`ref_feat_shape`")?;
+            Some([height, width])
         }
-    }
+        None => None,
+    };
     let base = stated("rope_temperature").map(real).transpose()?.unwrap_or(10_000.0);
     let halves = stated("rope_rotate_half").map(truth).transpose()?.unwrap_or(false);
     let pairs = match (halves, columns_first) {
@@ -156,7 +154,7 @@ fn rotary(arguments: &Map<String, Value>) -> Result<(RotaryOptions, RotaryPairs)
         (false, true) => RotaryPairs::NeighborsColumnsFirst,
         (true, true) => bail!("`rope_grid_indexing` xy with `rope_rotate_half` is not supported"),
     };
-    Ok((RotaryOptions { base, coordinates }, pairs))
+    Ok((RotaryOptions { base, coordinates, grid, learned }, pairs))
 }
 
 #[cfg(test)]
@@ -180,10 +178,25 @@ mod tests {
             "rope_rotate_half": true, "num_reg_tokens": 4, "use_fc_norm": false, "swiglu_mlp": true,
         }))
         .unwrap();
-        let options = RotaryOptions { base: 100.0, coordinates: RotaryCoordinates::Centered };
+        let coordinates = RotaryCoordinates::Centered;
+        let options = RotaryOptions { base: 100.0, coordinates, ..RotaryOptions::default() };
         assert_eq!(facts.rotary, Some((options, RotaryPairs::Halves)));
         assert_eq!((facts.pool, facts.registers), (Some(Pool::NormalizedMean), Some(4)));
         assert_eq!((facts.mlp, facts.learned_position), (Some(MlpKind::SwiGlu), Some(false)));
+    }
+
+    #[test]
+    fn eva02_scales_positions_to_a_grid_and_mixed_ones_are_learned() {
+        let rotary = |more| stated(more).unwrap().rotary.unwrap();
+        let (options, pairs) =
+            rotary(json!({ "use_rot_pos_emb": true, "ref_feat_shape": [16, 16], "img_size": 448 }));
+        assert_eq!((options.grid, options.learned, pairs), (Some([16, 16]), false, RotaryPairs::Neighbors));
+        let (options, pairs) = rotary(json!({
+            "use_rot_pos_emb": true, "rope_type": "mixed", "rope_grid_indexing": "xy", "rope_temperature": 10,
+            "ref_feat_shape": [16, 16],
+        }));
+        assert_eq!((options.grid, options.learned, options.base), (None, true, 10.0));
+        assert_eq!(pairs, RotaryPairs::NeighborsColumnsFirst);
     }
 
     #[test]
@@ -192,12 +205,9 @@ mod tests {
             (json!({ "scale_attn_inner": true }), "`scale_attn_inner`"),
             (json!({ "num_kv_heads": 2 }), "`num_kv_heads`"),
             (json!({ "use_fc_norm": true, "use_post_transformer_norm": true }), "`use_fc_norm`"),
-            (json!({ "use_rot_pos_emb": true, "rope_type": "mixed" }), "`rope_type`"),
+            (json!({ "use_rot_pos_emb": true, "rope_type": "mrope" }), "`rope_type`"),
             (json!({ "use_rot_pos_emb": true, "rope_grid_indexing": "yx" }), "`rope_grid_indexing`"),
-            (
-                json!({ "use_rot_pos_emb": true, "ref_feat_shape": [16, 16], "img_size": 448 }),
-                "`ref_feat_shape`",
-            ),
+            (json!({ "use_rot_pos_emb": true, "ref_feat_shape": "16" }), "`ref_feat_shape`"),
         ] {
             let error = format!("{:#}", stated(arguments.clone()).unwrap_err());
             assert!(error.contains(name), "{arguments}: {error}");

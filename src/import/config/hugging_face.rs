@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use vitrine_models::weights::{Facts, RotaryPairs};
 use vitrine_models::{MlpKind, PerStage, Pool, RotaryCoordinates, RotaryOptions};
 
-use super::values::{activation, image_size, number, numbers, real, side, text, truth};
+use super::values::{activation, image_size, number, numbers, pretrained_windows, real, side, text, truth};
 
 /// The supported values of `model_type`, each with the classes that have such a configuration and the defaults of its
 /// keys.
@@ -147,7 +147,7 @@ fn describe(file: &Map<String, Value>, kind: &str) -> Result<Facts> {
         class_token: unless_swin(kind != "siglip_vision_model"),
         learned_position: unless_swin(kind != "dinov3_vit"),
         rotary: (kind == "dinov3_vit").then_some((
-            RotaryOptions { base: 100.0, coordinates: RotaryCoordinates::Centered },
+            RotaryOptions { coordinates: RotaryCoordinates::Centered, ..RotaryOptions::default() },
             RotaryPairs::Halves,
         )),
         pre_norm: unless_swin(kind == "clip_vision_model"),
@@ -230,6 +230,7 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
         "qkv_bias" => facts.qkv_bias = Some(truth(value)?),
         "num_register_tokens" => facts.registers = Some(number(value)?),
         "window_size" => facts.window = Some(side(value)?),
+        "pretrained_window_sizes" => facts.pretrained_windows = pretrained_windows(value)?,
         "use_mean_pooling" => {
             facts.pool = Some(if truth(value)? { Pool::Mean } else { Pool::ClassToken });
         }
@@ -247,9 +248,6 @@ fn key(name: &str, value: &Value, is_swin: bool, facts: &mut Facts) -> Result<()
 /// Checks a key that states no fact: it must have its one supported value, or be without effect on the logits.
 fn check_key(name: &str, value: &Value) -> Result<()> {
     match name {
-        "pretrained_window_sizes" if numbers(value)?.iter().any(|side| *side > 0) => {
-            bail!("windows that were enlarged after pre-training are not supported")
-        }
         "use_swiglu_ffn" | "use_gated_mlp" => {
             truth(value)?;
         }
@@ -269,8 +267,7 @@ fn check_key(name: &str, value: &Value) -> Result<()> {
         "use_shared_relative_position_bias" if truth(value)? => {
             bail!("relative positions that all blocks share are not supported")
         }
-        "pretrained_window_sizes"
-        | "key_bias"
+        "key_bias"
         | "proj_bias"
         | "mlp_bias"
         | "query_bias"
@@ -417,7 +414,7 @@ mod tests {
             (json!({ "model_type": "swin", "use_absolute_embeddings": true }), "`use_absolute_embeddings`"),
             (json!({ "model_type": "swin", "layer_norm_eps": 1e-6 }), "`layer_norm_eps`"),
             (
-                json!({ "model_type": "swinv2", "pretrained_window_sizes": [12, 12, 12, 6] }),
+                json!({ "model_type": "swinv2", "pretrained_window_sizes": [12, 12, 12, 0] }),
                 "`pretrained_window_sizes`",
             ),
         ] {

@@ -272,7 +272,6 @@ mod tests {
         for (file, name) in [
             (json!({ "num_classes": 3 }), "`architecture`"),
             (with("architecture", json!("resnet50")), "resnet50"),
-            (with("architecture", json!("vit_small_patch16_rope_mixed_224")), "`rope_type`"),
             (with("architecture", json!("eva02_base_patch16_clip_224")), "`scale_attn_inner`"),
             (with("surprise", json!(1)), "`surprise`"),
             (with("model_args", json!({ "surprise": 1 })), "`surprise`"),
@@ -294,8 +293,8 @@ mod tests {
         assert_eq!((plain.image_size, plain.channels, plain.num_classes), (None, None, None));
         let swin = facts_of_name("swinv2_tiny_window8_256").unwrap();
         assert_eq!((swin.image_size, swin.window), (Some(ImageSize::square(256)), Some(8)));
-        let error = format!("{:#}", facts_of_name("swinv2_base_window12to16_192to256").unwrap_err());
-        assert!(error.contains("`pretrained_window_sizes`"), "{error}");
+        let enlarged = facts_of_name("swinv2_base_window12to16_192to256").unwrap();
+        assert_eq!((enlarged.window, enlarged.pretrained_windows), (Some(16), Some([12, 12, 12, 6].into())));
         assert!(facts_of_name("vit_huge_patch1_1").is_err());
     }
 }

@@ -37,9 +37,11 @@ impl TimmArchitecture {
         ARCHITECTURES.iter().find(|architecture| architecture.name == name)
     }
 
-    /// The architecture with the longest name that a file name begins with; hyphens count as underscores.
+    /// The architecture with the longest name that a file name begins with; hyphens count as underscores. Microsoft's names of
+    /// Swin v2 have `patch4` besides.
     pub(crate) fn of_file_name(file: &str) -> Option<&'static Self> {
         let file = file.replace('-', "_");
+        let file = if file.starts_with("swinv2_") { file.replace("_patch4", "") } else { file };
         ARCHITECTURES
             .iter()
             .filter(|architecture| file.starts_with(architecture.name))
@@ -92,6 +94,10 @@ mod tests {
         for (file, name) in [
             ("vit-base-patch16-224-miil-1a2b", Some("vit_base_patch16_224_miil")),
             ("deit-tiny-distilled-patch16-224-b40b3cf7", Some("deit_tiny_distilled_patch16_224")),
+            (
+                "swinv2_base_patch4_window12to16_192to256_22kto1k_ft",
+                Some("swinv2_base_window12to16_192to256"),
+            ),
             ("my_vit_tiny_patch16_224", None),
         ] {
             let found = TimmArchitecture::of_file_name(file).map(|architecture| architecture.name);

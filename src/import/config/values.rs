@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use vitrine_models::{ImageSize, MlpKind};
+use vitrine_models::{ImageSize, MlpKind, PerStage};
 
 /// A whole number, at least 0.
 pub(super) fn number(value: &Value) -> Result<usize> {
@@ -64,6 +64,18 @@ pub(super) fn activation(value: &Value) -> Result<MlpKind> {
             "the activation {other} is not supported: GELU is, exact, in its tanh form, and as quick_gelu"
         ),
     }
+}
+
+/// The sides of the windows of a Swin v2 before they were enlarged, per stage; zeros, and no other number, say that they were not.
+pub(super) fn pretrained_windows(value: &Value) -> Result<Option<PerStage>> {
+    let sides = numbers(value)?;
+    if sides.iter().all(|side| *side == 0) {
+        return Ok(None);
+    }
+    if sides.iter().any(|side| !(2..=1024).contains(side)) {
+        bail!("{sides:?}: sides from 2 to 1024 tokens are supported, or 0 in all stages");
+    }
+    Ok(Some(PerStage(sides)))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::recipe::{Optimizer, Recipe};
 const NO_DECAY: [&str; 5] = [
     r"(^|\.|_)bias$",
     r"norm[12]?\.weight$",
-    r"\.(gamma|logit_scale|temperature|latent|queries|class_queries)$|\.relative_position\.",
+    r"\.(gamma|logit_scale|temperature|latent|queries|class_queries)$|\.(relative_position|rotary)\.",
     // Scale factors in attention scores, recognized by name.
     r"\.score\.[\w.]*(scale|factor|temperature)$",
     r"^(class_token|distillation_token|registers|position\.learned)$",

@@ -106,12 +106,18 @@ impl DotProduct {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn rotate(x: Tensor<4>, rotation: Tensor<3>) -> Tensor<4> {
+    rotate_heads(x, rotation.unsqueeze_dim(1))
+}
+
+/// [`rotate`] with a rotation for each head: `[2, heads, tokens, head_dim / 2]`, or one head for all.
+pub fn rotate_heads(x: Tensor<4>, rotation: Tensor<4>) -> Tensor<4> {
     let shape = x.dims();
     let [batch, heads, tokens, head_dim] = shape;
+    let of_heads = rotation.dims()[1];
     let x: Tensor<6> = x.reshape([batch, heads, tokens, 2, 2, head_dim / 4]);
     let (a, b) = (x.clone().narrow(4, 0, 1), x.narrow(4, 1, 1));
-    let [cos, sin] =
-        [0, 1].map(|part| rotation.clone().narrow(0, part, 1).reshape([1, 1, tokens, 2, 1, head_dim / 4]));
+    let [cos, sin] = [0, 1]
+        .map(|part| rotation.clone().narrow(0, part, 1).reshape([1, of_heads, tokens, 2, 1, head_dim / 4]));
     let rotated = vec![a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
     Tensor::cat(rotated, 4).reshape(shape)
 }

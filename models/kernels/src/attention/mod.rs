@@ -6,7 +6,7 @@ mod dot_product;
 mod neighborhood;
 
 pub use bfloat16::self_attention_bfloat16;
-pub use dot_product::{DotProduct, l2_normalize, rotate};
+pub use dot_product::{DotProduct, l2_normalize, rotate, rotate_heads};
 pub use neighborhood::{neighborhood_attention, neighborhood_attention_composed};
 
 #[cfg(feature = "flex")]

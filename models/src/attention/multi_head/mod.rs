@@ -15,7 +15,7 @@ use super::score::{DotScore, ScoreFunction, Scored};
 use super::{AttentionSpec, Context, MixerCost, RelativePositionBias, WeightProbe, product};
 use crate::linear::{Linear, constant};
 use crate::norm::LayerNorm;
-use crate::rotary::Rotary;
+use crate::rotary::{LearnedRotary, Rotary};
 use crate::{Normalizer, Score};
 use vitrine_kernels::{DotProduct, Neighborhood};
 
@@ -36,6 +36,8 @@ pub struct MultiHeadAttention {
     pub proj: Linear,
     /// The bias of scores for relative positions.
     pub relative_position: Option<RelativePositionBias>,
+    /// The rotation of queries and keys that the layer learns, instead of that of the context.
+    pub rotary: Option<LearnedRotary>,
     /// A bias that is added to the scores in every call: `[1, 1, tokens, tokens]`.
     fixed_bias: Option<Tensor<4>>,
     /// The tokens that each patch attends to; if absent, all.
@@ -98,6 +100,7 @@ impl MultiHeadAttention {
             }),
             proj: Linear::new(dim, dim, true, device),
             relative_position: None,
+            rotary: None,
             fixed_bias: None,
             neighborhood: None,
             num_heads: heads,
@@ -192,9 +195,10 @@ impl MultiHeadAttention {
         };
         let q = self.part(placed.clone().narrow(1, 0, count), 0);
         let (q, k) = self.normalize_heads(q, self.part(placed, 1));
-        let k = match &context.rotary {
-            Some(rotary) => rotary.forward(k),
-            None => k,
+        let k = match (&self.rotary, &context.rotary) {
+            (Some(own), _) => own.forward(k),
+            (None, Some(rotary)) => rotary.forward(k),
+            (None, None) => k,
         };
         let mixed = join(self.mix(q, k, self.part(x, 2), None));
         self.proj_dropout.forward(self.proj.forward(mixed))
@@ -269,9 +273,13 @@ impl MultiHeadAttention {
             }
         };
         let (q, k) = self.normalize_heads(q, k);
-        match &context.rotary {
-            Some(rotary) => [rotary.forward(q), rotary.forward(k), v],
-            None => [q, k, v],
+        match (&self.rotary, &context.rotary) {
+            (Some(own), _) => {
+                let [q, k] = own.forward_both(q, k);
+                [q, k, v]
+            }
+            (None, Some(rotary)) => [rotary.forward(q), rotary.forward(k), v],
+            (None, None) => [q, k, v],
         }
     }
 
@@ -308,7 +316,8 @@ impl MultiHeadAttention {
     /// The scores for the self-attention that reads queries and keys directly from the joint projection; `None` if the
     /// settings rule that out.
     fn packed_scores(&self, x: &Tensor<3>, context: &Context) -> Option<DotProduct> {
-        let packed = self.qk_norm.is_none() && context.position.is_none() && self.is_fusible(&x.device());
+        let is_plain = self.qk_norm.is_none() && self.rotary.is_none() && context.position.is_none();
+        let packed = is_plain && self.is_fusible(&x.device());
         let scores = if packed { self.score.dot_product()? } else { return None };
         Some(DotProduct { rotation: context.rotary.as_ref().map(Rotary::rotation), ..scores })
     }

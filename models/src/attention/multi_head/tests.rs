@@ -11,6 +11,7 @@ fn layer(options: AttentionOptions, device: &Device) -> (MultiHeadAttention, Ten
         num_heads: 3,
         qkv_bias: true,
         options,
+        pretrained_window: None,
         norm_epsilon: 1e-6,
         attention_dropout: 0.0,
         dropout: 0.0,

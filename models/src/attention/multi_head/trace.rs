@@ -58,9 +58,10 @@ impl MultiHeadAttention {
             Some(norm) => (norm.q_norm.trace(graph, "q_norm", &q), norm.k_norm.trace(graph, "k_norm", &k)),
             None => (q, k),
         };
-        match &context.rotary {
-            Some(rotary) => [rotary.trace(graph, &q), rotary.trace(graph, &k), v],
-            None => [q, k, v],
+        match (&self.rotary, &context.rotary) {
+            (Some(own), _) => [own.trace(graph, &q), own.trace(graph, &k), v],
+            (None, Some(rotary)) => [rotary.trace(graph, &q), rotary.trace(graph, &k), v],
+            (None, None) => [q, k, v],
         }
     }
 }

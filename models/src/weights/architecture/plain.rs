@@ -3,6 +3,7 @@
 use super::reader::{Reader, base, fail, fail_without};
 use super::{OpenFact, Read};
 use crate::weights::Layout;
+use crate::weights::rotary::FREQUENCIES;
 use crate::{
     AttentionOptions, ImageSize, MlpKind, ModelConfig, Pool, Position, RelativePosition, RotaryOptions,
     preset,
@@ -74,6 +75,15 @@ impl Reader<'_> {
     /// Learned positions, or none if that is stated, or if there are relative ones. A model without stored positions may have rotary
     /// ones and thus be of another architecture: no positions are never inferred.
     fn position(&self) -> Read<(Position, Option<RotaryOptions>)> {
+        let states_learned = self.facts.rotary.is_some_and(|(options, _)| options.learned);
+        if self.has(FREQUENCIES) && !states_learned {
+            return fail_without(
+                OpenFact::Positions,
+                format!(
+                    "`{FREQUENCIES}` holds learned rotary positions, whose axes and pairs a configuration must state"
+                ),
+            );
+        }
         match (self.has("pos_embed"), self.facts.rotary, self.facts.learned_position) {
             (true, None, _) => Ok((Position::Learned, None)),
             (true, Some((options, _)), _) => Ok((Position::Learned, Some(options))),

@@ -21,7 +21,7 @@ impl Reader<'_> {
         let num_heads = (0..stages).map(|stage| self.swin_heads(stage)).collect::<Read<Vec<usize>>>()?;
         let window = self.window(stages)?;
         let image_size = self.swin_image_size(stages, patch_size, window);
-        let config = ModelConfig {
+        let mut config = ModelConfig {
             image_size,
             channels,
             patch_size,
@@ -45,8 +45,19 @@ impl Reader<'_> {
             },
             ..base()
         };
+        config.pretrained_windows = self.pretrained_windows(&config, window);
         let last = config.last_dim();
         Ok((config, self.head("head.fc.weight", last)?))
+    }
+
+    /// The stated windows before they were enlarged, unless these are the windows themselves, which shrink to the grid of a stage.
+    fn pretrained_windows(&self, config: &ModelConfig, window: usize) -> Option<PerStage> {
+        let side = |stage: usize| config.stage_grid(stage).into_iter().max().unwrap_or(window).min(window);
+        let is_other = |sides: &PerStage| {
+            sides.stages() != config.num_stages()
+                || (0..sides.stages()).any(|stage| sides[stage] != side(stage))
+        };
+        self.facts.pretrained_windows.clone().filter(|sides| is_other(sides))
     }
 
     /// The stated image size; otherwise a guess, at which the last stage is one window.

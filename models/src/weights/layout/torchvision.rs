@@ -2,6 +2,7 @@
 //! timm's.
 
 use super::names::exchange;
+use crate::PerStage;
 use crate::attention::relative_position::{log_offsets, table_rows};
 use crate::weights::{IndexTable, NamedTensor};
 
@@ -93,9 +94,17 @@ pub fn vit_from_timm_names(tensors: Vec<NamedTensor>) -> Vec<NamedTensor> {
 }
 
 /// timm's tensors of a Swin, with windows of `window` tokens per side, under torchvision's names, and the tables of
-/// indices that torchvision stores next to them.
-pub fn swin_from_timm_names(tensors: Vec<NamedTensor>, window: usize) -> (Vec<NamedTensor>, Vec<IndexTable>) {
+/// indices that torchvision stores next to them. `learned_in` has the sides of the windows before they were enlarged, per stage.
+pub fn swin_from_timm_names(
+    tensors: Vec<NamedTensor>,
+    window: usize,
+    learned_in: Option<&PerStage>,
+) -> (Vec<NamedTensor>, Vec<IndexTable>) {
     let index: Vec<i64> = table_rows([window; 2]);
+    let side_of = |name: &str| {
+        let stage = name.split('.').nth(1).and_then(|stage| stage.parse::<usize>().ok());
+        stage.and_then(|stage| learned_in?.0.get(stage).copied()).unwrap_or(window)
+    };
     let mut renamed: Vec<NamedTensor> = Vec::with_capacity(tensors.len());
     let mut tables = Vec::new();
     for tensor in tensors {
@@ -112,7 +121,7 @@ pub fn swin_from_timm_names(tensors: Vec<NamedTensor>, window: usize) -> (Vec<Na
             renamed.push(NamedTensor {
                 name: format!("{place}relative_coords_table"),
                 shape: vec![1, side, side, 2],
-                values: log_offsets([window; 2]),
+                values: log_offsets([window; 2], [side_of(&tensor.name); 2]),
             });
         }
         match (name.strip_suffix("q_bias"), name.strip_suffix("v_bias")) {
