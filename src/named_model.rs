@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use vitrine_models::{ModelConfig, VisionTransformer};
 
 use crate::events::EventSink;
-use crate::hub;
+use crate::hub::{self, Located};
 use crate::import::{self, Imported, Options};
 use crate::model_file::{self, ModelCard};
 use crate::weights_file;
@@ -16,6 +16,8 @@ use crate::weights_file;
 pub struct NamedModel {
     /// A short name: that of the file, folder, or repository.
     pub name: String,
+    /// Its source as files record it: a repository with its commit, `hf:OWNER/NAME@COMMIT`, or else as it was named.
+    pub source: String,
     /// Architecture, class names, and preprocessing.
     pub card: ModelCard,
     /// The model, with a head of zeros if it has no classifier.
@@ -41,25 +43,28 @@ pub fn load(
     change: impl FnOnce(&ModelConfig) -> ModelConfig,
     events: &dyn EventSink,
 ) -> Result<NamedModel> {
-    let shown = source.to_string_lossy();
     // A name or repository is text; what is none can only be a path.
-    let (path, name) = match source.to_str() {
+    let Located { path, name, source } = match source.to_str() {
         Some(text) => hub::locate(text, offline, events)?,
-        None => (source.to_owned(), shown.clone().into_owned()),
+        None => {
+            let shown = source.to_string_lossy().into_owned();
+            Located { path: source.to_owned(), name: shown.clone(), source: shown }
+        }
     };
     if is_own(&path)? {
         let (card, model) = model_file::load_as(&path, device, change)?;
         let files = vec![model_file::locate(&path)?];
-        return Ok(NamedModel { name, card, model, files, is_imported: false });
+        return Ok(NamedModel { name, source, card, model, files, is_imported: false });
     }
     let mut imported = import::load(&path, &Options::default())?.at_size_of_images()?;
     for warning in &imported.account.warnings {
         events.emit_warning(Some(warning.clone()));
     }
-    imported.card.pretrained = Some(hub::published::in_full(&shown));
+    imported.card.pretrained = Some(source.clone());
     let (card, files) = (imported.card.clone(), import::files(&path, &imported.account.files));
     let changed = Imported { card: ModelCard { model: change(&card.model), ..card.clone() }, ..imported };
-    Ok(NamedModel { name, card, model: changed.model(device)?, files, is_imported: true })
+    let model = changed.model(device)?;
+    Ok(NamedModel { name, source, card, model, files, is_imported: true })
 }
 
 /// Whether a path leads to a model of this program, and not to another library's weights.

@@ -1,14 +1,12 @@
 //! Pretrained weights: a model of this program, another library's files, or a repository on Hugging Face, adapted to
 //! the model that training begins with.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use vitrine_models::ModelConfig;
 use vitrine_models::weights::{self, Adaptation, NamedTensor};
 
 use crate::events::EventSink;
-use crate::hub;
+use crate::hub::{self, Located};
 use crate::import::{self, Account, Options};
 use crate::model_file::{self, ModelCard};
 use crate::weights_file;
@@ -16,7 +14,7 @@ use crate::weights_file;
 /// Pretrained weights with the description of their model.
 #[derive(Clone)]
 pub struct Pretrained {
-    /// The source as the user named it, and for the name of a published backbone the repository it stands for.
+    /// The source as files record it: a repository with its commit, `hf:OWNER/NAME@COMMIT`, or else as the user named it.
     pub source: String,
     /// A short name for run folders and titles.
     pub name: String,
@@ -36,26 +34,23 @@ pub struct Pretrained {
 /// If there is no such file or repository, it cannot be downloaded, or it holds no supported Vision Transformer. The
 /// message begins with `--pretrained` and the source.
 pub fn open(source: &str, offline: bool, events: &dyn EventSink) -> Result<Pretrained> {
-    let opened = || -> Result<Pretrained> {
-        let (path, name) = hub::locate(source, offline, events)?;
-        read(&path, hub::published::in_full(source), name)
-    };
+    let opened = || -> Result<Pretrained> { read(hub::locate(source, offline, events)?) };
     opened().map_err(|error| {
         let is_named = error.to_string().starts_with(source);
         error.context(if is_named { "--pretrained".to_owned() } else { format!("--pretrained {source}") })
     })
 }
 
-/// Reads the weights at `path`. A folder may be a run folder of this program or a folder of another library.
-fn read(path: &Path, source: String, name: String) -> Result<Pretrained> {
-    let model = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.to_owned() };
+/// Reads the weights that were located. A folder may be a run folder of this program or a folder of another library.
+fn read(Located { path, name, source }: Located) -> Result<Pretrained> {
+    let model = if path.is_dir() { path.join(model_file::FILE_NAME) } else { path.clone() };
     if model.is_file() && ModelCard::is_in(&weights_file::open(&model)?.metadata) {
         let (card, tensors) = model_file::read(&model)?;
         let card = without_refitted_head(card);
         let has_head = card.has_classifier();
         return Ok(Pretrained { source, name, card, tensors, has_head, account: None });
     }
-    let import::Imported { card, tensors, has_head, account } = import::load(path, &Options::default())?;
+    let import::Imported { card, tensors, has_head, account } = import::load(&path, &Options::default())?;
     let card = without_refitted_head(card);
     let has_head = has_head && card.has_classifier();
     Ok(Pretrained { source, name, card, tensors, has_head, account: Some(account) })

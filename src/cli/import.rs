@@ -20,7 +20,7 @@ use crate::device;
 use crate::files::same_file;
 use crate::hub;
 use crate::import::{self, Imported, Options, verify};
-use crate::model_file;
+use crate::model_file::{self, ModelCard};
 use crate::text::count;
 use crate::usage::usage;
 use crate::weights_file::Precision;
@@ -106,13 +106,15 @@ impl Import {
         if self.offline && !hub::is_repository(&self.weights) {
             usage!("--offline has no effect for {}, which is not downloaded: leave it out", self.weights);
         }
-        let (weights, _) = hub::locate(&self.weights, self.offline, &Log::text())?;
-        let imported = import::load(&weights, &self.options())?.at_size_of_images()?;
+        let located = hub::locate(&self.weights, self.offline, &Log::text())?;
+        let imported = import::load(&located.path, &self.options())?.at_size_of_images()?;
         for line in imported.account.lines() {
             note!("{line}");
         }
         self.check_imported(&imported)?;
-        let card = imported.card.clone();
+        // The card says which commit of a repository the weights are of. A path would mean nothing elsewhere.
+        let pretrained = hub::is_repository(&self.weights).then_some(located.source);
+        let card = ModelCard { pretrained, ..imported.card.clone() };
         match card.has_classifier() {
             true => note!("{}, {}", import::summary(&card.model), count(card.classes.len(), "class")),
             false => note!(

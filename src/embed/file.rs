@@ -33,7 +33,7 @@ pub struct Description {
     pub format: u32,
     /// The program that wrote the file, with its version.
     pub program: String,
-    /// The model that made the embeddings, as it was named.
+    /// The model that made the embeddings, as it was named; a repository has its commit, `hf:OWNER/NAME@COMMIT`.
     pub model: String,
     /// The SHA-256 of the model's file or files, in hexadecimal.
     pub model_sha256: String,

@@ -36,6 +36,11 @@ impl RepositoryCache {
         self.root.join("snapshots").join(commit)
     }
 
+    /// The commit whose files are in a folder that [`Self::snapshot`] has named.
+    pub(super) fn commit_of(snapshot: &Path) -> String {
+        snapshot.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// The path of the content with an ETag.
     pub(super) fn blob(&self, etag: &str) -> PathBuf {
         self.root.join("blobs").join(etag)

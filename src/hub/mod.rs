@@ -36,20 +36,29 @@ pub fn is_repository(source: &str) -> bool {
     in_full(source).starts_with(SCHEME)
 }
 
-/// Returns the path of a source, and a short name for it. A repository (`hf:OWNER/NAME[@revision]`, or the name of a
-/// published backbone) is downloaded first unless it is in the cache; any other source is a path already.
+/// Where the weights of a source are, and what they are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// A short name for run folders and titles.
+    pub name: String,
+    /// The source as files record it: a repository with its commit, `hf:OWNER/NAME@COMMIT`, by which the same weights are
+    /// found after the repository has changed, or else as it was named.
+    pub source: String,
+}
+
+/// Finds the weights of a source. A repository (`hf:OWNER/NAME[@revision]`, or the name of a published backbone) is
+/// downloaded first unless it is in the cache; any other source is a path already.
 ///
 /// # Errors
 /// If a repository can be neither downloaded nor found in the cache, or a source of the form `OWNER/NAME` or similar to the
 /// name of a published backbone is not an existing path.
-pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(PathBuf, String)> {
+pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<Located> {
     let source = &*in_full(source);
     if is_repository(source) {
         let repository: Repository = source.parse()?;
-        return Ok((
-            Hub::from_environment(offline, events)?.fetch(&repository)?,
-            repository.name().to_owned(),
-        ));
+        return Hub::from_environment(offline, events)?.locate(&repository);
     }
     let path = PathBuf::from(source);
     if !path.exists() && source.parse::<Repository>().is_ok() {
@@ -67,7 +76,7 @@ pub fn locate(source: &str, offline: bool, events: &dyn EventSink) -> Result<(Pa
     let absolute = path.canonicalize().unwrap_or_else(|_| path.clone());
     let name = if absolute.is_dir() { absolute.file_name() } else { absolute.file_stem() };
     let name = name.map_or_else(|| "weights".to_owned(), |name| name.to_string_lossy().into_owned());
-    Ok((path, name))
+    Ok(Located { path, name, source: source.to_owned() })
 }
 
 /// Files that describe a model, and are downloaded together with its weights if the repository has them.
@@ -101,6 +110,13 @@ impl<'a> Hub<'a> {
     ) -> Result<Self> {
         let Settings { endpoint, token, cache, offline, pause } = settings;
         Ok(Self { client: Client::new(endpoint, token, pause, agent, events)?, cache, offline })
+    }
+
+    /// [`Self::fetch`], and the commit that was fetched.
+    fn locate(&self, repository: &Repository) -> Result<Located> {
+        let path = self.fetch(repository)?;
+        let source = repository.at(&RepositoryCache::commit_of(&path)).to_string();
+        Ok(Located { path, name: repository.name().to_owned(), source })
     }
 
     /// Downloads the files that the cache lacks, and returns the folder with the repository's configuration and

@@ -81,7 +81,7 @@ const fn backbone(
 
 /// The source in full: for the name of a published backbone, the repository it stands for as `hf:OWNER/NAME`. A file or
 /// folder of that name comes first.
-pub fn in_full(source: &str) -> String {
+pub(super) fn in_full(source: &str) -> String {
     let named = BACKBONES.iter().find(|backbone| backbone.name == source && !Path::new(source).exists());
     named.map_or_else(|| source.to_owned(), |backbone| format!("{SCHEME}{}", backbone.repository))
 }

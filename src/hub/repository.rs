@@ -23,6 +23,11 @@ impl Repository {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// The same repository at a commit.
+    pub(super) fn at(&self, commit: &str) -> Self {
+        Self { revision: commit.to_owned(), ..self.clone() }
+    }
 }
 
 impl FromStr for Repository {

@@ -74,7 +74,8 @@ pub struct ModelCard {
     /// The filter by which the positions are resampled for another image size.
     #[serde(default, skip_serializing_if = "Resampling::is_default")]
     pub resampling: Resampling,
-    /// The weights that training began with, as `--pretrained` named them.
+    /// The weights that training began with, as `--pretrained` named them, or those of an imported model. A repository has its
+    /// commit, `hf:OWNER/NAME@COMMIT`, which earlier versions did not record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
     /// The data set that the model was trained on, as `vitrine train` was given it.

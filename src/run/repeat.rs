@@ -10,6 +10,7 @@ use vitrine_datasets::{Dataset, Fingerprint, Split};
 use super::initial_weights::{adapted_start, check_weights};
 use super::{PROGRAM, PlannedRun};
 use crate::events::clock;
+use crate::hub;
 use crate::pretrained::Pretrained;
 use crate::run_folder::{
     CONFIG, IMAGES, Purpose, RunConfig, RunData, check_fixed, data_path, existing_path, states,
@@ -115,11 +116,15 @@ impl PlannedRun {
             }
         };
         let source = config.pretrained_now().unwrap_or_default();
+        // Earlier versions did not record the commit of a repository.
+        let opened = pretrained.as_ref().map(|weights| weights.source.clone());
+        let repository = opened.filter(|source| hub::is_repository(source));
         let start = pretrained.map_or(Ok(Start::Fresh), |weights| adapted_start(weights, &config, events))?;
         if let Start::Pretrained(tensors) = &start {
             check_weights(&config, &source, tensors)?;
         }
         config.data_path = data_path(&config.data_now(), &config.data_dir);
+        config.pretrained = repository.or(config.pretrained);
         config.pretrained_path = existing_path(&source).or(config.pretrained_path);
         config.program = PROGRAM.to_owned();
         config.lengthened = false;

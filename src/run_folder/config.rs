@@ -44,7 +44,8 @@ pub struct RunConfig {
     pub fold: Option<Fold>,
     /// Name of the architecture, for titles.
     pub model_name: String,
-    /// The weights that training began with, as `--pretrained` named them.
+    /// The weights that training began with, as `--pretrained` named them. A repository has its commit, `hf:OWNER/NAME@COMMIT`,
+    /// which earlier versions did not record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<String>,
     /// The absolute path of these weights, if they were given as a path.

@@ -121,7 +121,7 @@ impl Embed {
         let device = self.device.select(&log)?;
         // Before the data, so that none is downloaded for a model that does not exist.
         let (offline, change) = (self.data_args.offline, ModelConfig::clone);
-        let NamedModel { card, model, files, .. } =
+        let NamedModel { card, model, source, files, .. } =
             named_model::load(&self.model, offline, &device.device, change, &log)?;
         let classifier = Classifier::new(card, model, &device).with_limits(self.limits());
         let dataset = data.map(|data| self.dataset(data, &log)).transpose()?.flatten();
@@ -145,7 +145,7 @@ impl Embed {
         if let Some(dataset) = &dataset {
             dataset.add_left_out(&mut results)?;
         }
-        self.finish(results, format, &files, dataset.as_ref())
+        self.finish(results, format, (&source, &files), dataset.as_ref())
     }
 
     /// Opens a data set; `None` for an archive that is none, and can still be one of images.
@@ -233,12 +233,12 @@ impl Embed {
         Ok(Results::new(lines, has_rows.then(|| Embeddings::new(dim)), dim))
     }
 
-    /// Writes the files, and says what was written.
+    /// Writes the files, which record the source of the model, and says what was written.
     fn finish(
         &self,
         results: Results,
         format: Option<Format>,
-        model: &[PathBuf],
+        (source, model): (&str, &[PathBuf]),
         dataset: Option<&DatasetImages>,
     ) -> Result<Status> {
         let Results { lines, rows, places, dim, count, unreadable } = results;
@@ -250,7 +250,7 @@ impl Embed {
         }
         let mut embeddings = rows.unwrap_or_else(|| Embeddings::new(dim));
         if let (Some(output), Some(format @ (Format::Npy | Format::Safetensors))) = (&self.output, format) {
-            let description = Description::new(&self.name(), model_file::checksum(model)?, self.normalize);
+            let description = Description::new(source, model_file::checksum(model)?, self.normalize);
             let stored = StoredEmbeddings { description, embeddings };
             match format {
                 Format::Npy => stored.save_npy(output)?,
@@ -277,11 +277,6 @@ impl Embed {
         Ok(if unreadable == 0 { Status::Done } else { Status::Partial })
     }
 
-    /// The model as it was named.
-    fn name(&self) -> String {
-        self.model.display().to_string()
-    }
-
     /// The limits for decoding images.
     fn limits(&self) -> DecodeLimits {
         self.data_args.file_size.limits()
@@ -301,7 +296,8 @@ impl Embed {
             Some(dataset) => dataset.image(places[row], &limits),
             None => super::similar::image(path_of_shown(&embeddings.paths[row]), &limits),
         });
-        let mut facts = vec![("model", self.name()), ("images", embeddings.len().to_string())];
+        let mut facts =
+            vec![("model", self.model.display().to_string()), ("images", embeddings.len().to_string())];
         if classes.is_some() {
             facts.push(("colored by", colored_by.to_owned()));
         }

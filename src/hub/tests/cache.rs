@@ -62,6 +62,34 @@ fn a_revision_is_requested_and_its_commit_recorded() {
 }
 
 #[test]
+fn the_recorded_source_has_the_commit_and_is_found_after_the_branch_has_moved() {
+    let setup = Setup::new(plain_site());
+    let recorded = format!("hf:owner/name@{COMMIT}");
+    let located = Located {
+        path: setup.root().join("snapshots").join(COMMIT),
+        name: "name".to_owned(),
+        source: recorded.clone(),
+    };
+    for named in ["hf:owner/name", "owner/name@refs/pr/1", recorded.as_str()] {
+        assert_eq!(setup.hub.locate(&repository(named)).unwrap(), located);
+    }
+    fs::write(setup.root().join("refs/main"), "f".repeat(40)).unwrap();
+    let offline = hub_with(&setup.server.url(), setup.cache.path(), true, None);
+    assert!(offline.locate(&repository("hf:owner/name")).is_err(), "the commit of the branch is not here");
+    assert_eq!(offline.locate(&repository(&recorded)).unwrap(), located);
+}
+
+#[test]
+fn a_source_that_is_a_path_is_recorded_as_it_was_named() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("weights.pth");
+    fs::write(&file, WEIGHTS).unwrap();
+    let source = file.to_str().unwrap().to_owned();
+    let located = locate(&source, true, &Quiet).unwrap();
+    assert_eq!(located, Located { path: file, name: "weights".to_owned(), source });
+}
+
+#[test]
 fn cached_files_are_not_downloaded_again() {
     let setup = Setup::new(plain_site());
     let folder = setup.fetch().unwrap();
