@@ -60,6 +60,10 @@ pub(super) struct Import {
     /// what the files state or the shapes tell.
     #[arg(long, value_name = "N", value_parser = image_size)]
     image_size: Option<[usize; 2]>,
+    /// Side of a patch in pixels, if it is to be another than that of the weights: the patch embedding is resized by a pseudo-inverse
+    /// (FlexiViT), and positions are resampled. Half the side makes four times the tokens.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    patch_size: Option<usize>,
     /// Mean of each channel, from 0 to 1, if no file states it.
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = within(bounds::CHANNEL_MEAN), allow_hyphen_values = true)]
     mean: Option<Vec<f32>>,
@@ -145,6 +149,7 @@ impl Import {
             classes: self.classes.clone(),
             heads: self.heads.clone(),
             image_size: self.image_size,
+            patch_size: self.patch_size,
             mean: self.mean.clone(),
             std: self.std.clone(),
             crop: self.crop,

@@ -1,5 +1,5 @@
-//! The image size of an imported model: that of its stored positions, or the user's, for which the positions are
-//! resampled.
+//! The image size and the patch size of an imported model: those of its stored tensors, or the user's, for which positions and
+//! patch embedding are resampled.
 
 use anyhow::{Result, bail};
 use vitrine_models::weights::{
@@ -31,27 +31,55 @@ pub(super) fn read(
     reading
 }
 
-/// Resamples positions for the image size `asked`, and notes it.
+/// Resamples positions and patch embedding for the image size and the patch size that the user asks for, and notes it.
 ///
 /// # Errors
-/// If the architecture cannot have this size.
+/// If the architecture cannot have these sizes, or has the patch size already.
 pub(super) fn resampled(
     reading: Reading,
     tensors: Vec<NamedTensor>,
-    asked: ImageSize,
+    asked: Asked,
     layout: Layout,
     notes: &mut Vec<String>,
 ) -> Result<(Reading, Vec<NamedTensor>)> {
-    let config = ModelConfig { image_size: asked, ..reading.config.clone() };
+    let of = &reading.config;
+    if asked.patch_size == Some(of.patch_size) {
+        usage!("--patch-size {}: the weights have this size already; leave it out", of.patch_size);
+    }
+    let config = ModelConfig {
+        image_size: asked.image_size.unwrap_or(of.image_size),
+        patch_size: asked.patch_size.unwrap_or(of.patch_size),
+        ..of.clone()
+    };
+    if config == *of {
+        return Ok((reading, tensors));
+    }
+    let options = asked.options();
     if let Err(error) = config.validate() {
-        usage!("--image-size {asked}: {error}");
+        usage!("{options}: {error}");
     }
     if let Err(error) = check_windows(&config, layout) {
-        usage!("--image-size {asked}: {error}");
+        usage!("{options}: {error}");
     }
     let adaptation = weights::adapt(tensors, [&reading.config, &config], true, layout.resampling(&config));
     notes.extend(adaptation.changes);
     Ok((Reading { config, ..reading }, adaptation.tensors))
+}
+
+/// What the user asks for in place of the sizes of the stored tensors.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Asked {
+    pub(super) image_size: Option<ImageSize>,
+    pub(super) patch_size: Option<usize>,
+}
+
+impl Asked {
+    /// The options, for messages.
+    fn options(self) -> String {
+        let size = self.image_size.map(|size| format!("--image-size {size}"));
+        let patch = self.patch_size.map(|side| format!("--patch-size {side}"));
+        size.into_iter().chain(patch).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// The height and width in pixels to which preprocessing brings images, if a size is `stated`. `asked` tells whether the user chose the
@@ -142,21 +170,37 @@ mod tests {
     fn positions_are_resampled_for_valid_sizes_and_other_sizes_refused() {
         let from = reading("vit_tiny_patch4_32", true);
         let mut notes = Vec::new();
-        let resample = |side, notes: &mut Vec<String>| {
-            resampled(from.clone(), tensors(&from.config), ImageSize::square(side), Layout::Timm, notes)
+        let resample = |side: usize, patch_size, notes: &mut Vec<String>| {
+            let asked = Asked { image_size: Some(ImageSize::square(side)), patch_size };
+            resampled(from.clone(), tensors(&from.config), asked, Layout::Timm, notes)
         };
-        let (to, resized) = resample(48, &mut notes).unwrap();
+        let (to, resized) = resample(48, None, &mut notes).unwrap();
         assert_eq!((to.config.image_size, to.has_head), (ImageSize::square(48), true));
         weights::check(&to.config.init(&Device::default()).unwrap(), &resized).unwrap();
         assert_eq!(notes, ["positions resampled from [8, 8] to [12, 12] patches"]);
-        let error = resample(42, &mut notes).unwrap_err();
+        let (to, resized) = resample(32, Some(8), &mut notes).unwrap();
+        assert_eq!(to.config.grid(), [4, 4]);
+        weights::check(&to.config.init(&Device::default()).unwrap(), &resized).unwrap();
+        let changes = [
+            "patch embedding resized from 4 to 8 pixels",
+            "positions resampled from [8, 8] to [4, 4] patches",
+        ];
+        assert_eq!(notes[1..], changes);
+        for (side, patch_size, part) in [
+            (32, 5, "--image-size 32x32 --patch-size 5: `image_size`"),
+            (32, 4, "--patch-size 4: the weights have this size"),
+        ] {
+            let error = resample(side, Some(patch_size), &mut notes).unwrap_err();
+            assert!(UsageError::is_cause_of(&error) && error.to_string().contains(part), "{error}");
+        }
+        let error = resample(42, None, &mut notes).unwrap_err();
         assert!(
             UsageError::is_cause_of(&error) && error.to_string().contains("--image-size 42x42"),
             "{error}"
         );
         // Hugging Face pads grids that windows do not divide, which computes something else.
         let swin = Reading { config: preset::find("swin_tiny_patch4_window7_224").unwrap(), ..from.clone() };
-        let asked = ImageSize::square(256);
+        let asked = Asked { image_size: Some(ImageSize::square(256)), ..Asked::default() };
         let error = resampled(swin, Vec::new(), asked, Layout::HuggingFace, &mut notes).unwrap_err();
         assert!(error.to_string().contains("--image-size 256x256"), "{error}");
     }

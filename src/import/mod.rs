@@ -31,6 +31,7 @@ use classes::class_names;
 use config::ModelMetadata;
 use files::SourceFiles;
 pub use files::{files, files_now, holds_weights};
+use image_size::Asked;
 use layout::recognize;
 pub use preprocessing::preprocessing_for;
 use windows::StoredWindows;
@@ -47,6 +48,8 @@ pub struct Options {
     pub heads: Option<Vec<usize>>,
     /// Height and width of the input in pixels; positions that are stored for another size are resampled.
     pub image_size: Option<[usize; 2]>,
+    /// The side of a patch in pixels for which the patch embedding is resampled.
+    pub patch_size: Option<usize>,
     /// Mean of each channel, from 0 to 1.
     pub mean: Option<Vec<f32>>,
     /// Standard deviation of each channel, from 0 to 1.
@@ -60,10 +63,11 @@ pub struct Options {
 impl Options {
     /// Whether an option describes the architecture or the preprocessing.
     fn describe_model(&self) -> bool {
-        let Self { layout: _, config, heads, image_size, mean, std, crop, classes: _ } = self;
+        let Self { layout: _, config, heads, image_size, patch_size, mean, std, crop, classes: _ } = self;
         config.is_some()
             || heads.is_some()
             || image_size.is_some()
+            || patch_size.is_some()
             || mean.is_some()
             || std.is_some()
             || crop.is_some()
@@ -163,10 +167,8 @@ fn read(
     let pairs = facts.rotary.map(|(_, pairs)| pairs).unwrap_or_default();
     let tensors = weights::reorder_rotary(tensors, &reading.config, pairs);
     check_keys(&tensors, &reading)?;
-    let (reading, tensors) = match asked.filter(|asked| *asked != reading.config.image_size) {
-        Some(asked) => image_size::resampled(reading, tensors, asked, layout, &mut account.notes)?,
-        None => (reading, tensors),
-    };
+    let sizes = Asked { image_size: asked, patch_size: options.patch_size };
+    let (reading, tensors) = image_size::resampled(reading, tensors, sizes, layout, &mut account.notes)?;
     account.notes.extend(reading.notes.iter().cloned());
     account.warnings.extend(reading.guesses.iter().map(way_to_state::warning));
     let mut pipeline = preprocessing::choose(&metadata, layout, &reading.config, &mut account.warnings);
@@ -249,6 +251,7 @@ mod tests {
             (Options { config: Some("vit_tiny_patch16_224".to_owned()), ..none() }, true),
             (Options { heads: Some(vec![3]), ..none() }, true),
             (Options { image_size: Some([32; 2]), ..none() }, true),
+            (Options { patch_size: Some(8), ..none() }, true),
             (Options { mean: Some(vec![0.5; 3]), ..none() }, true),
             (Options { std: Some(vec![0.5; 3]), ..none() }, true),
             (Options { crop: Some(0.9), ..none() }, true),

@@ -82,8 +82,11 @@ fn pretrained_side(table: &StoredTensor, side: usize) -> Result<usize> {
     let largest = stored.iter().copied().fold(0.0, f32::max);
     let scaled = (3.0 * f64::from(largest)).exp2() - 1.0;
     // In a window of a single token, any side gives the same table.
-    let learned_in =
-        if scaled > 0.0 { (8.0 * (side as f64 - 1.0) / scaled + 1.0).round().clamp(2.0, 1024.0) } else { 2.0 };
+    let learned_in = if scaled > 0.0 {
+        (8.0 * (side as f64 - 1.0) / scaled + 1.0).round().clamp(2.0, 1024.0)
+    } else {
+        2.0
+    };
     let learned_in = learned_in as usize;
     let expected = log_offsets([side; 2], [learned_in; 2]);
     let are_equal =

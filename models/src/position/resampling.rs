@@ -67,6 +67,17 @@ impl Resampling {
         output
     }
 
+    /// The matrix `[target, length]` that resamples one axis.
+    pub(crate) fn matrix(self, length: usize, target: usize) -> Vec<f64> {
+        let mut matrix = vec![0.0; target * length];
+        for place in 0..target {
+            for (source, weight) in self.taps(place, length, target) {
+                matrix[place * length + source] += weight;
+            }
+        }
+        matrix
+    }
+
     /// The input places that an output place is computed from, and their weights.
     fn taps(self, place: usize, length: usize, target: usize) -> Vec<(usize, f64)> {
         let scale = length as f64 / target as f64;

@@ -1,7 +1,7 @@
-//! Adaptation of weights to another model with the same blocks: other classes, another image size, gray instead of
+//! Adaptation of weights to another model with the same blocks: other classes, another image size or patch size, gray instead of
 //! color.
 
-use super::{NamedTensor, is_head};
+use super::{NamedTensor, is_head, patch_size};
 use crate::position::{Resampling, resample};
 use crate::{Mixer, ModelConfig, Position, RelativePosition};
 
@@ -16,8 +16,9 @@ pub struct Adaptation {
     pub new_head: bool,
 }
 
-/// Adapts the weights of a model `from` to a model `to`, which may differ in classes, image size and channels.
+/// Adapts the weights of a model `from` to a model `to`, which may differ in classes, image size, patch size and channels.
 ///
+/// Patch embeddings are resized by a pseudo-inverse, so that tokens stay nearly the same (Beyer et al. 2023, FlexiViT, section 3.4).
 /// Positions are resampled by `resampling`. Tables of relative positions are resampled by the same
 /// filter, which is one of timm's two; timm's default for them is a geometric one. Channels are averaged or repeated,
 /// so that a gray image gives the same tokens.
@@ -49,6 +50,9 @@ pub fn adapt(
     if from.channels != to.channels {
         changes.push(format!("{} input channels for {}", to.channels, from.channels));
     }
+    if from.patch_size != to.patch_size {
+        changes.push(format!("patch embedding resized from {} to {} pixels", from.patch_size, to.patch_size));
+    }
     if from.grid() != to.grid() && from.position == Position::Learned {
         changes.push(format!("positions resampled from {:?} to {:?} patches", from.grid(), to.grid()));
     }
@@ -60,7 +64,7 @@ pub fn adapt(
         .into_iter()
         .filter(|tensor| keep_head || !is_head(&tensor.name))
         .map(|tensor| match tensor.name.as_str() {
-            "patch_embed.proj.weight" => channels(tensor, to.channels),
+            "patch_embed.proj.weight" => patch_size::resized(channels(tensor, to.channels), to.patch_size),
             "pos_embed" => positions(tensor, from, to, resampling),
             name if name.ends_with(TABLE) => relative_positions(tensor, from, to),
             _ => tensor,

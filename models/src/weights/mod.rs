@@ -4,6 +4,7 @@ mod adapt;
 mod architecture;
 mod facts;
 mod layout;
+mod patch_size;
 mod rotary;
 mod timm;
 
