@@ -10,7 +10,7 @@ use vitrine_models::weights::NamedTensor;
 use super::{Folder, Stored, config, stored};
 
 /// The folders in `tests/fixtures` with a model of each library and family.
-const CASES: [&str; 34] = [
+const CASES: [&str; 35] = [
     "hf_clip",
     "hf_beit",
     "hf_dinov2",
@@ -31,6 +31,7 @@ const CASES: [&str; 34] = [
     "timm_eva02",
     "timm_eva02_base",
     "timm_eva02_scaled",
+    "timm_flexi",
     "timm_siglip",
     "timm_siglip_gap",
     "timm_swiglu",

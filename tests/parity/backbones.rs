@@ -22,8 +22,7 @@ fn assert_results(case: &str, model: &VisionTransformer, io: &Arrays, resized: &
     }
 }
 
-fn imported(case: &str, image_size: Option<[usize; 2]>, device: &Device) -> VisionTransformer {
-    let options = Options { image_size, ..Options::default() };
+fn imported(case: &str, options: Options, device: &Device) -> VisionTransformer {
     let imported = import::load(&fixture(case).join("weights.safetensors"), &options);
     let imported = imported.unwrap_or_else(|error| panic!("{case}: {error:#}"));
     let has_logits = arrays(case, "io.safetensors").contains_key("logits");
@@ -50,6 +49,7 @@ fn features_pooled_vectors_and_logits_of_backbones() {
         "timm_eva02",
         "timm_eva02_base",
         "timm_eva02_scaled",
+        "timm_flexi",
         "timm_siglip",
         "timm_siglip_gap",
         "timm_swiglu",
@@ -57,7 +57,8 @@ fn features_pooled_vectors_and_logits_of_backbones() {
         "timm_vit_rope",
         "timm_vit_rope_mixed",
     ] {
-        assert_results(case, &imported(case, None, &device), &arrays(case, "io.safetensors"), "");
+        let model = imported(case, Options::default(), &device);
+        assert_results(case, &model, &arrays(case, "io.safetensors"), "");
     }
 }
 
@@ -66,6 +67,22 @@ fn another_image_size_is_computed_as_the_library_does() {
     let (device, _) = tested_device();
     for case in ["hf_dinov2", "hf_dinov3"] {
         let io = arrays(case, "io.safetensors");
-        assert_results(case, &imported(case, Some([48, 48]), &device), &io, "_48");
+        let options = Options { image_size: Some([48, 48]), ..Options::default() };
+        assert_results(case, &imported(case, options, &device), &io, "_48");
+    }
+}
+
+#[test]
+fn another_patch_size_is_computed_as_timm_does() {
+    let (device, _) = tested_device();
+    let io = arrays("timm_flexi", "io.safetensors");
+    for side in [4, 16] {
+        let options = Options { patch_size: Some(side), ..Options::default() };
+        assert_results(
+            "timm_flexi",
+            &imported("timm_flexi", options, &device),
+            &io,
+            &format!("_patch{side}"),
+        );
     }
 }

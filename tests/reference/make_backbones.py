@@ -2,7 +2,8 @@
 
 Each fixture is a folder with `config.json`, `weights.safetensors`, and `io.safetensors`, which holds `input`, `features`
 (the tokens after the last norm), `pooled` (the vector before the head), and `logits` if there is a head. With `_48` in
-the name, the input and the results are those of images of 48 pixels, for which the library resamples positions.
+the name, the input and the results are those of images of 48 pixels, for which the library resamples positions. With
+`_patch4` in the name, the library has resized the patch embedding to patches of 4 pixels.
 
 Run:  pip install torch timm transformers safetensors
       python make_backbones.py ../fixtures [NAME...]
@@ -20,7 +21,7 @@ from timm.layers import LayerNorm
 from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.swin_transformer_v2 import SwinTransformerV2
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 
 SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 32, "patch_size": 8}
 SMALL = {**SIZES, "hidden_size": 32, "num_attention_heads": 2}
@@ -47,8 +48,9 @@ HUGGING_FACE = {
     "hf_siglip": lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**SIZES, intermediate_size=192, hidden_act="gelu")),
     "hf_siglip_classifier": lambda: hf.SiglipForImageClassification(hf.SiglipConfig(**SIGLIP, **CLASSES)),
 }
-# Fixtures with results at another image size.
+# Fixtures with results at another image size, and with patches of other sides.
 RESIZED = {"hf_dinov2", "hf_dinov3"}
+REPATCHED = {"timm_flexi": (4, 16)}
 
 TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 3, "num_classes": 10}
 DINO_V3 = {**TINY, "init_values": 1e-5, "use_rot_pos_emb": True, "use_abs_pos_emb": False, "rope_type": "dinov3",
@@ -78,6 +80,8 @@ TIMM = {
     # As beit_base_patch16_224 is.
     "timm_beit": (Beit, {**TINY, "use_abs_pos_emb": False, "use_rel_pos_bias": True, "init_values": 0.1}),
     "timm_clip": (VisionTransformer, {**TINY, "pre_norm": True, "norm_eps": 1e-5, "act_layer": "quick_gelu"}),
+    # As flexivit_small is.
+    "timm_flexi": (VisionTransformer, {**TINY, "no_embed_class": True}),
     "timm_siglip": (VisionTransformer, {**TINY, "global_pool": "map", "class_token": False, "act_layer": "gelu_tanh"}),
     "timm_siglip_gap": (VisionTransformer, {**TINY, "global_pool": "avg", "class_token": False, "fc_norm": False}),
     # As vit_giant_patch14_dinov2 is.
@@ -141,9 +145,15 @@ def of_timm(name, folder):
         made["mlp_layer"] = timm.layers.SwiGLUPacked
     model = randomize(cls(**made))
     pixels = torch.randn(2, 3, 32, 32)
-    features = model.forward_features(pixels)
-    io = {"input": pixels, "features": features, "pooled": model.forward_head(features, pre_logits=True),
-          "logits": model(pixels)}
+    io = {}
+    for side in (None, *REPATCHED.get(name, ())):
+        of_side, ending = model, ""
+        if side:
+            of_side, ending = cls(**{**made, "patch_size": side}).eval(), f"_patch{side}"
+            of_side.load_state_dict(checkpoint_filter_fn(model.state_dict(), of_side))
+        features = of_side.forward_features(pixels)
+        io |= {"input" + ending: pixels, "features" + ending: features, "logits" + ending: of_side(pixels),
+               "pooled" + ending: of_side.forward_head(features, pre_logits=True)}
     save_file(model.state_dict(), os.path.join(folder, "weights.safetensors"))
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump({"model": cls.__name__, **arguments}, file, indent=2)

@@ -41,6 +41,8 @@ TIMM = {
     "timm_dinov3": ("vit_small_patch16_dinov3", 1000),
     "timm_dinov3_plus": ("vit_small_plus_patch16_dinov3_qkvb", 1000),
     "timm_rope": ("vit_small_patch16_rope_224", 1000),
+    "timm_rope_mixed": ("vit_small_patch16_rope_mixed_224", 1000),
+    "timm_eva02": ("eva02_small_patch14_336", 1000),
     "timm_beit": ("beit_base_patch16_224", 1000),
     "timm_clip": ("vit_base_patch16_clip_224", 1000),
     "timm_clip_quickgelu": ("vit_base_patch16_clip_quickgelu_224", 1000),
@@ -49,6 +51,7 @@ TIMM = {
     "timm_cait": ("cait_xxs24_224", 1000),
     "timm_swin": ("swin_tiny_patch4_window7_224", 1000),
     "timm_swinv2": ("swinv2_tiny_window8_256", 1000),
+    "timm_swinv2_enlarged": ("swinv2_base_window12to16_192to256", 1000),
     "ms_swin": ("swin_tiny_patch4_window7_224", 1000),
 }
 
@@ -75,6 +78,12 @@ HUGGING_FACE = {
                   hf.ViTImageProcessor(size={"height": 256, "width": 256}, resample=3, **IMAGENET)),
 }
 
+# Windows of 12 tokens that were enlarged to 16.
+HUGGING_FACE["hf_swinv2_enlarged"] = (
+    hf.Swinv2ForImageClassification,
+    hf.Swinv2Config(image_size=256, window_size=16, pretrained_window_sizes=[12, 12, 12, 6], **LABELED),
+    HUGGING_FACE["hf_swinv2"][2])
+
 # Models with positions for 518 pixels and preprocessing for 224, for which transformers resamples the positions.
 DINO_PROCESSOR = hf.BitImageProcessor(size={"shortest_edge": 256}, crop_size=224, resample=3, **IMAGENET)
 HUGGING_FACE |= {
@@ -88,7 +97,7 @@ HUGGING_FACE |= {
 
 # The models that can be imported and not exported, and the options of `vitrine import` that a case needs.
 READ_ONLY = {"timm_beit", "hf_beit", "timm_dinov3", "timm_dinov3_plus", "timm_rope", "timm_clip", "timm_clip_quickgelu", "timm_siglip_gap",
-             "hf_dinov2_224", "hf_dinov2_registers_224", "hf_clip", "hf_siglip_classifier"}
+             "timm_rope_mixed", "timm_eva02", "hf_dinov2_224", "hf_dinov2_registers_224", "hf_clip", "hf_siglip_classifier"}
 OPTIONS = {"hf_dinov2_224": ["--image-size", "224"], "hf_dinov2_registers_224": ["--image-size", "224"]}
 
 # backbones without a classifier: case -> (model class, configuration)
