@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 
-use crate::attention::{Context, WeightProbe};
+use crate::attention::{Context, TokenMixer, WeightProbe};
 use crate::block::Block;
 use crate::graph::{Graph, Value};
 use crate::linear::Linear;
@@ -95,6 +95,11 @@ impl Stage {
     pub(crate) fn linear_layers(&mut self) -> impl Iterator<Item = &mut Linear> {
         let merging = self.downsample.iter_mut().map(|merging| &mut merging.reduction);
         merging.chain(self.blocks.iter_mut().flat_map(Block::linear_layers))
+    }
+
+    /// The token mixers of all blocks.
+    pub(crate) fn mixers(&mut self) -> impl Iterator<Item = &mut TokenMixer> {
+        self.blocks.iter_mut().map(|block| &mut block.mixer)
     }
 
     /// The number of blocks.

@@ -294,6 +294,31 @@ impl TokenMixer {
         }
     }
 
+    /// Keeps for inference what does not depend on the tokens: the bias of relative positions, where it is smaller than the layer's
+    /// weights.
+    pub(crate) fn fix_bias(&mut self) {
+        let [projection, _] = self.linear_layers();
+        let most_values = projection.weight.lazy_shape().num_elements();
+        if let Some(bias) = self.relative_position() {
+            bias.fix(most_values);
+        }
+    }
+
+    /// Forgets what [`Self::fix_bias`] has kept.
+    pub(crate) fn release_bias(&mut self) {
+        if let Some(bias) = self.relative_position() {
+            bias.release();
+        }
+    }
+
+    fn relative_position(&mut self) -> Option<&mut RelativePositionBias> {
+        match self {
+            Self::MultiHead(mixer) => mixer.relative_position.as_mut(),
+            Self::Window(mixer) => mixer.relative_position.as_mut(),
+            Self::CrossCovariance(_) | Self::Graph(_) => None,
+        }
+    }
+
     /// The rotary positions that the mixer learns.
     pub(crate) fn rotary(&mut self) -> Option<&mut LearnedRotary> {
         self.multi_head()?.rotary.as_mut()

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
 use super::product;
 use crate::linear::{Linear, normal};
-use crate::{Mixer, ModelConfig, RelativePosition};
+use crate::{AttentionOptions, Mixer, ModelConfig, RelativePosition};
 
 /// A bias for each head and each pair of query and key in a window, or among all tokens.
 #[derive(Module, Debug)]
@@ -19,6 +19,8 @@ pub struct RelativePositionBias {
     window: [usize; 2],
     /// Whether there are tokens before the patches.
     has_prefix: bool,
+    /// The result of [`Self::forward`], which counts as long as nothing has replaced or read the parameter that it was computed from.
+    fixed: Option<Tensor<4>>,
 }
 
 /// A bias for each head and offset.
@@ -90,7 +92,7 @@ impl RelativePositionBias {
         };
         let index = Tensor::from_data(table_rows_with_prefix(window, prefix).as_slice(), device);
         let tokens = prefix + window[0] * window[1];
-        Some(Self { offsets, index, tokens, window, has_prefix: prefix > 0 })
+        Some(Self { offsets, index, tokens, window, has_prefix: prefix > 0, fixed: None })
     }
 
     /// Computes the bias of all pairs.
@@ -118,6 +120,9 @@ impl RelativePositionBias {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward(&self) -> Tensor<4> {
+        if let Some(fixed) = self.fixed.as_ref().filter(|_| !self.last_parameter().is_initialized()) {
+            return fixed.clone();
+        }
         let place = |offsets: Tensor<2>| {
             let [_, heads] = offsets.dims();
             let shape = [1, self.tokens, self.tokens, heads];
@@ -140,12 +145,52 @@ impl RelativePositionBias {
     }
 }
 
+impl RelativePositionBias {
+    /// Keeps the bias of all pairs for inference, if that is at most this number of values. The parameter before the bias gives its
+    /// value up, and has it again when something reads it.
+    pub(super) fn fix(&mut self, most_values: usize) {
+        let (pairs, heads) = (self.tokens * self.tokens, self.last_parameter().lazy_shape()[1]);
+        if self.fixed.is_some() || pairs * heads > most_values {
+            return;
+        }
+        // Laid out as it is read.
+        self.fixed =
+            Some(self.forward().reshape([heads, pairs]).reshape([1, heads, self.tokens, self.tokens]));
+        let parameter = match &mut self.offsets {
+            OffsetBias::Table(bias) => &mut bias.table,
+            OffsetBias::Continuous(mlp) => &mut mlp.output.weight,
+        };
+        let value = parameter.val();
+        let (shape, device) = (value.shape(), value.device());
+        let again = move |device: &Device, require_grad: bool| {
+            let value = value.clone().to_device(device);
+            if require_grad { value.require_grad() } else { value }
+        };
+        *parameter = Param::uninitialized(parameter.id, again, device, true, shape);
+    }
+
+    /// Gives the parameter a value of its own again, and forgets the bias that [`Self::fix`] has kept.
+    pub(super) fn release(&mut self) {
+        if self.fixed.take().is_some() {
+            self.last_parameter().val();
+        }
+    }
+
+    /// The last parameter before the bias, `[..., heads]`.
+    fn last_parameter(&self) -> &Param<Tensor<2>> {
+        match &self.offsets {
+            OffsetBias::Table(bias) => &bias.table,
+            OffsetBias::Continuous(mlp) => &mlp.output.weight,
+        }
+    }
+}
+
 impl ModelConfig {
     /// The relative positions in attention of a mixer: those that are stated, or else a table in windows. `None` is for mixers without.
     pub(crate) fn relative_position(&self, mixer: Mixer) -> RelativePosition {
         let stated = self.attention.relative_position;
         match mixer {
-            Mixer::Window(_) | Mixer::ShiftedWindow(_) => stated.unwrap_or_default(),
+            Mixer::Window(_) | Mixer::ShiftedWindow(_) => self.attention.relative_position_in_windows(),
             Mixer::Global => stated.unwrap_or(RelativePosition::None),
             Mixer::Neighborhood(_)
             | Mixer::FullNeighborhood(_)
@@ -153,6 +198,13 @@ impl ModelConfig {
             | Mixer::Graph { .. }
             | Mixer::Adjacency => RelativePosition::None,
         }
+    }
+}
+
+impl AttentionOptions {
+    /// The relative positions in windows: those that are stated, or else a table.
+    pub(super) fn relative_position_in_windows(&self) -> RelativePosition {
+        self.relative_position.unwrap_or_default()
     }
 }
 

@@ -35,7 +35,7 @@ impl WindowAttention {
     /// the left.
     pub fn new(spec: &AttentionSpec, grid: [usize; 2], size: usize, shift: usize, device: &Device) -> Self {
         let layout = WindowLayout::new(grid, size, shift);
-        let kind = spec.options.relative_position.unwrap_or_default();
+        let kind = spec.options.relative_position_in_windows();
         let bias = RelativePositionBias::new(kind, layout.window, spec.num_heads, device);
         Self {
             inner: MultiHeadAttention::new(spec, device),
@@ -230,7 +230,7 @@ pub(super) fn cost(spec: &AttentionSpec, grid: [usize; 2], size: usize) -> Mixer
     let layout = WindowLayout::new(grid, size, 0);
     let ([rows, columns], [down, across]) = (layout.window, layout.counts());
     let mut cost = multi_head::cost(spec, [down * across, rows * columns]);
-    let relative_position = spec.options.relative_position.unwrap_or_default();
+    let relative_position = spec.options.relative_position_in_windows();
     cost.attention += relative_position.cost([rows, columns], spec.num_heads);
     cost
 }

@@ -1,6 +1,7 @@
 //! Forms of the weights for inference: of eight bits, and laid out as the products of the CPU read them.
 
 use super::VisionTransformer;
+use crate::attention::TokenMixer;
 use crate::linear::Linear;
 use crate::stage::Stage;
 
@@ -32,18 +33,20 @@ impl VisionTransformer {
         self
     }
 
-    /// The model for inference, with the weights of its linear layers laid out as this CPU's products read them, where they have a use for
-    /// it ([`vitrine_kernels::PackedWeight`]). A weight in this layout takes the place of the parameter. Something else that reads the
+    /// The model for inference, with the biases of relative positions computed once, and the weights of its linear layers laid out as this
+    /// CPU's products read them, where they have a use for it ([`vitrine_kernels::PackedWeight`]). A weight in this layout takes the place of the parameter. Something else that reads the
     /// parameter, such as an export or training, makes it again, and the layer then uses that.
     ///
     /// Outputs may differ from those without it in the last bits. A second time, this changes nothing.
     pub fn packed(mut self) -> Self {
+        self.stages.iter_mut().flat_map(Stage::mixers).for_each(TokenMixer::fix_bias);
         self.linear_layers().for_each(Linear::pack);
         self
     }
 
     /// The model with all of its parameters in memory, for training, if it was [packed](Self::packed).
     pub fn unpacked(mut self) -> Self {
+        self.stages.iter_mut().flat_map(Stage::mixers).for_each(TokenMixer::release_bias);
         self.linear_layers().for_each(Linear::unpack);
         self
     }

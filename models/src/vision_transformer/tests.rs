@@ -4,7 +4,7 @@
 use super::*;
 use crate::linear::Linear;
 use crate::testing::{self, base};
-use crate::{AttentionOptions, ImageSize, Normalizer, Pool, Position, Tokenizer};
+use crate::{AttentionOptions, ImageSize, Normalizer, Pool, Position, RelativePosition, Tokenizer};
 use burn::module::ModuleMapper;
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Gradients, TensorData, Tolerance};
@@ -314,10 +314,19 @@ fn packed_weights_answer_and_are_read_as_they_were_in_every_variant() {
 
 #[test]
 fn other_weights_take_the_place_of_packed_ones() {
+    for name in ["vit_pico_patch4_32", "swin_pico_patch2_window4_32"] {
+        let config = crate::preset::find(name).unwrap();
+        for relative_position in [None, Some(RelativePosition::Table), Some(RelativePosition::Continuous)] {
+            let attention = AttentionOptions { relative_position, ..config.attention };
+            other_weights_take_the_place_of(&ModelConfig { attention, ..config.clone() });
+        }
+    }
+}
+
+fn other_weights_take_the_place_of(config: &ModelConfig) {
     let device = Device::default();
-    let config = crate::preset::find("vit_pico_patch4_32").unwrap();
     let model = |seed| config.init(&device).unwrap().map(&mut Vary { seed });
-    let images = images(&config, 3, &device);
+    let images = images(config, 3, &device);
     let [first, second] = [5, 6].map(model);
     let expected = second.forward(images.clone()).into_data();
     let replaced =
