@@ -28,10 +28,16 @@ pub struct PublishedBackbone {
 pub enum Measured {
     /// With a linear head on frozen features: by the authors of DINOv2 (README of facebookresearch/dinov2).
     ProbeByDinov2,
-    /// The same: by the authors of MAE (He et al. 2022, arXiv:2111.06377, section 4.3).
+    /// The same: by the authors of MAE (He et al. 2022, arXiv:2111.06377; FINETUNE.md of facebookresearch/mae, "paper").
     ProbeByMae,
     /// The same, with ImageNet's corrected labels ReaL: by the authors of DINOv3 (Siméoni et al. 2025, arXiv:2508.10104, table 14).
     RealProbeByDinov3,
+    /// Without training on ImageNet, by the nearest of texts about its classes: by the authors of open_clip
+    /// (docs/openclip_results.csv of mlfoundations/open_clip).
+    ZeroShotByOpenClip,
+    /// The same: by the authors of SigLIP 2 (Tschannen et al. 2025, arXiv:2502.14786; README_siglip2.md of
+    /// google-research/big_vision).
+    ZeroShotBySiglip2,
     /// All of the weights, after training with ImageNet's labels: by timm (results-imagenet.csv). Of weights of ImageNet-21k, those
     /// that were fine-tuned from them.
     SupervisedByTimm,
@@ -44,28 +50,41 @@ impl Measured {
             Self::ProbeByDinov2 => "linear probe (README of DINOv2)",
             Self::ProbeByMae => "linear probe (He et al. 2022)",
             Self::RealProbeByDinov3 => "linear probe, ReaL labels (Siméoni et al. 2025, table 14)",
+            Self::ZeroShotByOpenClip => "zero-shot (open_clip's results)",
+            Self::ZeroShotBySiglip2 => "zero-shot (README of SigLIP 2)",
             Self::SupervisedByTimm => "trained with its labels (timm's results)",
         }
     }
 }
 
 /// The published backbones, from small to large.
+///
+/// Parameters, image sizes, and licenses of timm's repositories are those of timm 1.0.31. OpenAI's own weights of CLIP are
+/// not among them: timm's repositories state GELU for them, but they were trained with its approximation QuickGELU.
 #[rustfmt::skip]
-pub const BACKBONES: [PublishedBackbone; 12] = {
-    use Measured::{ProbeByDinov2, ProbeByMae, RealProbeByDinov3, SupervisedByTimm};
+pub const BACKBONES: [PublishedBackbone; 20] = {
+    use Measured::{ProbeByDinov2, ProbeByMae, RealProbeByDinov3, SupervisedByTimm, ZeroShotByOpenClip, ZeroShotBySiglip2};
     [
         backbone("vit-tiny", "timm/vit_tiny_patch16_224.augreg_in21k", (5.5, 224), "apache-2.0", (75.5, SupervisedByTimm)),
         backbone("deit-tiny", "timm/deit_tiny_patch16_224.fb_in1k", (5.5, 224), "apache-2.0", (72.2, SupervisedByTimm)),
+        backbone("eva02-tiny", "timm/eva02_tiny_patch14_336.mim_in22k_ft_in1k", (5.6, 336), "mit", (80.6, SupervisedByTimm)),
         backbone("vit-small", "timm/vit_small_patch16_224.augreg_in21k", (21.7, 224), "apache-2.0", (81.4, SupervisedByTimm)),
         backbone("deit3-small", "timm/deit3_small_patch16_224.fb_in22k_ft_in1k", (21.7, 224), "apache-2.0", (83.1, SupervisedByTimm)),
+        backbone("eva02-small", "timm/eva02_small_patch14_336.mim_in22k_ft_in1k", (21.7, 336), "mit", (85.7, SupervisedByTimm)),
         backbone("dinov2-small", "facebook/dinov2-small", (22.1, 224), "apache-2.0", (81.1, ProbeByDinov2)),
         backbone("dinov3-small", "timm/vit_small_patch16_dinov3.lvd1689m", (21.6, 256), "dinov3-license", (87.0, RealProbeByDinov3)),
         backbone("swin-tiny", "microsoft/swin-tiny-patch4-window7-224", (27.5, 224), "apache-2.0", (81.4, SupervisedByTimm)),
         backbone("swinv2-tiny", "timm/swinv2_tiny_window8_256.ms_in1k", (27.6, 256), "mit", (81.8, SupervisedByTimm)),
+        backbone("clip-base-32", "timm/vit_base_patch32_clip_224.datacompxl", (87.5, 224), "apache-2.0", (69.2, ZeroShotByOpenClip)),
         backbone("dinov2-base", "facebook/dinov2-base", (86.6, 224), "apache-2.0", (84.5, ProbeByDinov2)),
         backbone("dinov3-base", "timm/vit_base_patch16_dinov3.lvd1689m", (85.6, 256), "dinov3-license", (89.3, RealProbeByDinov3)),
         backbone("mae-base", "facebook/vit-mae-base", (85.8, 224), "apache-2.0", (68.0, ProbeByMae)),
         backbone("vit-base", "timm/vit_base_patch16_224.augreg2_in21k_ft_in1k", (85.8, 224), "apache-2.0", (85.1, SupervisedByTimm)),
+        backbone("beitv2-base", "timm/beitv2_base_patch16_224.in1k_ft_in22k_in1k", (85.8, 224), "apache-2.0", (86.5, SupervisedByTimm)),
+        backbone("clip-base", "timm/vit_base_patch16_clip_224.datacompxl", (85.8, 224), "apache-2.0", (73.5, ZeroShotByOpenClip)),
+        backbone("siglip-base", "timm/vit_base_patch16_siglip_224.webli", (92.9, 224), "apache-2.0", (76.0, ZeroShotByOpenClip)),
+        backbone("siglip2-base", "timm/vit_base_patch16_siglip_224.v2_webli", (92.9, 224), "apache-2.0", (78.2, ZeroShotBySiglip2)),
+        backbone("eva02-base", "timm/eva02_base_patch14_448.mim_in22k_ft_in22k_in1k", (86.3, 448), "mit", (88.7, SupervisedByTimm)),
     ]
 };
 

@@ -217,6 +217,7 @@ mod tests {
     use vitrine_models::{ImageSize, Pool};
 
     use super::*;
+    use crate::hub::published::{BACKBONES, PublishedBackbone};
 
     const TINY: &str = "vit_tiny_patch16_224";
 
@@ -296,5 +297,17 @@ mod tests {
         let enlarged = facts_of_name("swinv2_base_window12to16_192to256").unwrap();
         assert_eq!((enlarged.window, enlarged.pretrained_windows), (Some(16), Some([12, 12, 12, 6].into())));
         assert!(facts_of_name("vit_huge_patch1_1").is_err());
+    }
+
+    #[test]
+    fn published_backbones_of_timm_are_supported_at_their_image_size() {
+        for PublishedBackbone { repository, image_size, .. } in BACKBONES {
+            let Some(name) = repository.strip_prefix("timm/") else { continue };
+            let input = [3, image_size, image_size];
+            let file = json!({ "architecture": name, "pretrained_cfg": { "input_size": input } });
+            let facts = stated(file).unwrap();
+            assert_eq!(facts.image_size, Some(ImageSize::square(image_size)), "{name}");
+            assert_eq!(find(name).unwrap().image_size, Some([image_size; 2]), "{name}");
+        }
     }
 }
